@@ -1,0 +1,133 @@
+"""Names of tables and columns, and the one place where they are quoted into SQL; used by the driver and the engines."""
+
+import string
+from dataclasses import dataclass
+
+from madlib_mop.errors import InvalidParameter, UnreadableText
+
+MAX_NAME_BYTES = 63
+
+
+def quote(name: str) -> str:
+    """Quote one identifier for SQL, always, so that no name is ever read as a keyword."""
+    if not name or "\0" in name:
+        raise InvalidParameter(f"a name may not be empty or hold a zero byte. Received: {name!r}")
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class Identifier:
+    """One column, role or constraint name, unquoted."""
+
+    name: str
+
+    @property
+    def sql(self) -> str:
+        """The quoted name."""
+        return quote(self.name)
+
+
+@dataclass(frozen=True)
+class SqlType:
+    """A type as ``format_type`` wrote it; only ever built from the server's own answer."""
+
+    sql: str
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or view that exists, or one that is to be made (``oid`` 0)."""
+
+    schema: str
+    name: str
+    oid: int = 0
+    kind: str = "r"
+    is_temp: bool = False
+
+    @property
+    def sql(self) -> str:
+        """The quoted, schema-qualified name."""
+        return f"{quote(self.schema)}.{quote(self.name)}"
+
+    def __str__(self) -> str:
+        """The name as a person would type it."""
+        return f"{self.schema}.{self.name}"
+
+    def with_suffix(self, suffix: str) -> "Relation":
+        """Give the companion table's name, e.g. with ``_summary``; ``oid`` is 0."""
+        return Relation(self.schema, self.name + suffix, 0, self.kind, self.is_temp)
+
+
+def statement(template: str, **slots: "Identifier | Relation | SqlType | list") -> str:
+    """Fill the ``{slots}`` of an SQL template with quoted names.
+
+    Parameters
+    ----------
+    template : str
+        SQL with ``{name}`` slots for names and ``$1`` ... for values (values never go into the text).
+    **slots : Identifier, Relation, SqlType or a list of these
+        A list is joined by commas.
+
+    Raises
+    ------
+    TypeError
+        If a slot is given anything else, such as a bare string.
+    """
+
+    def text(value) -> str:
+        if isinstance(value, list | tuple):
+            return ", ".join(text(item) for item in value)
+        if isinstance(value, Identifier | Relation | SqlType):
+            return value.sql
+        raise TypeError(f"a slot of an SQL statement takes names only, not {type(value).__name__}")
+
+    return string.Formatter().vformat(template, (), {name: text(value) for name, value in slots.items()})
+
+
+def split_name(text: str, what: str = "table name") -> tuple[str | None, str]:
+    """Split ``name``, ``schema.name`` or quoted forms as PostgreSQL does: unquoted parts are folded to lower case.
+
+    Returns
+    -------
+    tuple of (str or None, str)
+        Schema, if one was given, and name.
+
+    Raises
+    ------
+    UnreadableText
+        If the text is not one or two identifiers.
+    """
+    parts: list[str] = []
+    rest = (text or "").strip()
+    while rest:
+        if rest.startswith('"'):
+            end = 1
+            while (end := rest.find('"', end)) != -1 and rest[end : end + 2] == '""':
+                end += 2
+            if end == -1:
+                break
+            parts.append(rest[1:end].replace('""', '"'))
+            rest = rest[end + 1 :].lstrip()
+        else:
+            end = len(rest.split(".", 1)[0])
+            part = rest[:end].strip()
+            if not part or not (part[0].isalpha() or part[0] == "_" or ord(part[0]) > 127):
+                break
+            if not all(c.isalnum() or c in "_$" or ord(c) > 127 for c in part):
+                break
+            parts.append(part.lower())
+            rest = rest[end:]
+        if not rest:
+            break
+        if not rest.startswith("."):
+            break
+        rest = rest[1:].lstrip()
+        if not rest:
+            rest = "."
+            break
+    if rest or not 1 <= len(parts) <= 2 or not all(parts):
+        raise UnreadableText(
+            f"{what} cannot be read. Received: {text!r}",
+            hint='Write name, schema.name or "Quoted"."Forms".',
+        )
+    return (parts[0], parts[1]) if len(parts) == 2 else (None, parts[0])

@@ -1,0 +1,112 @@
+"""Every error that a user can meet, with its SQLSTATE; raised in the library, turned into SQL by the backend.
+
+    MopError
+    ├── InvalidParameter        22023
+    ├── UnreadableText          22P02   JSON, list or keyword text that does not parse
+    ├── UndefinedTable          42P01
+    ├── UndefinedColumn         42703
+    ├── DuplicateTable          42P07
+    ├── InsufficientPrivilege   42501
+    ├── Unsupported             0A000
+    ├── NotReady                55000   the server, an installation or a run is not in a state that allows it
+    ├── Cancelled               57014
+    ├── OutOfResources          53000   memory, connections, disk
+    └── ModelFailed             38000   one configuration cannot be trained; the others are not touched
+"""
+
+
+class MopError(Exception):
+    """One clear sentence for the user: what, which value was received; the hint says what to do."""
+
+    sqlstate = "XX000"
+
+    def __init__(self, message: str, *, hint: str | None = None, detail: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.detail = detail
+
+    def as_dict(self) -> dict:
+        """Give the error as it travels in a frame between processes."""
+        return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint, "detail": self.detail}
+
+
+class InvalidParameter(MopError):
+    """A parameter has a value that cannot be used."""
+
+    sqlstate = "22023"
+
+
+class UnreadableText(MopError):
+    """A JSON document, a list or a keyword text cannot be parsed."""
+
+    sqlstate = "22P02"
+
+
+class UndefinedTable(MopError):
+    """A table that was named does not exist."""
+
+    sqlstate = "42P01"
+
+
+class UndefinedColumn(MopError):
+    """A column that was named does not exist."""
+
+    sqlstate = "42703"
+
+
+class DuplicateTable(MopError):
+    """An output table exists already."""
+
+    sqlstate = "42P07"
+
+
+class InsufficientPrivilege(MopError):
+    """The caller may not do this."""
+
+    sqlstate = "42501"
+
+
+class Unsupported(MopError):
+    """A known thing that is not done here."""
+
+    sqlstate = "0A000"
+
+
+class NotReady(MopError):
+    """The server, the installation or the run is not in a state that allows this."""
+
+    sqlstate = "55000"
+
+
+class Cancelled(MopError):
+    """The run was told to stop."""
+
+    sqlstate = "57014"
+
+
+class OutOfResources(MopError):
+    """Memory, connections or disk do not suffice."""
+
+    sqlstate = "53000"
+
+
+class ModelFailed(MopError):
+    """One configuration cannot be trained; the message is the reason that its row will show."""
+
+    sqlstate = "38000"
+
+
+def from_dict(fields: dict) -> MopError:
+    """Rebuild an error that travelled in a frame, as the class of its SQLSTATE.
+
+    Parameters
+    ----------
+    fields : dict
+        ``sqlstate``, ``message`` and optionally ``hint`` and ``detail``.
+    """
+    classes = {cls.sqlstate: cls for cls in MopError.__subclasses__()}
+    cls = classes.get(fields.get("sqlstate"), MopError)
+    error = cls(fields["message"], hint=fields.get("hint"), detail=fields.get("detail"))
+    error.sqlstate = fields.get("sqlstate") or cls.sqlstate
+    return error

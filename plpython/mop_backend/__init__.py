@@ -1,0 +1,1 @@
+"""What runs inside a PostgreSQL backend: standard library only, shared with the library's processes."""

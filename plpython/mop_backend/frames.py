@@ -1,0 +1,102 @@
+"""Frames: how two of our processes talk over a pair of pipes (JSON header, raw blobs; never pickled).
+
+A frame is: ``u32`` length of the header, ``u32`` number of blobs, one ``u64`` length a blob, the header
+(UTF-8 JSON object), the blobs one after the other. All integers big-endian. Used by the backend, the
+driver and the trainer alike, so this file imports the standard library only.
+"""
+
+import json
+import os
+import select
+import struct
+
+_PREFIX = struct.Struct(">II")
+_MAX_HEADER_BYTES = 1 << 28
+_MAX_BLOBS = 1 << 20
+_CHUNK_BYTES = 1 << 20
+
+
+class PeerGone(Exception):
+    """The process at the other end of the pipe has ended or closed it."""
+
+
+class Channel:
+    """One end of a conversation: reads frames from one file descriptor, writes them to another.
+
+    Parameters
+    ----------
+    read_fd, write_fd : int
+        File descriptors of pipes; both are set to non-blocking when ``check`` is given.
+    check : callable or None
+        Called at least every ``interval_s`` seconds of waiting. What it raises ends the wait: in a backend it is
+        the interrupt check, so that a cancel is obeyed while the other side works.
+    interval_s : float
+        Longest time between two calls of ``check``, in seconds.
+    """
+
+    def __init__(self, read_fd, write_fd, check=None, interval_s=0.1):
+        self.read_fd = read_fd
+        self.write_fd = write_fd
+        self.check = check
+        self.interval_s = interval_s
+        if check is not None:
+            os.set_blocking(read_fd, False)
+            os.set_blocking(write_fd, False)
+
+    def send(self, header, blobs=()):
+        """Write one frame; ``blobs`` are bytes-like. Raises PeerGone when nobody reads any more."""
+        views = [memoryview(blob).cast("B") for blob in blobs]
+        head = json.dumps(header).encode()
+        prefix = _PREFIX.pack(len(head), len(views)) + struct.pack(f">{len(views)}Q", *map(len, views))
+        self._write(memoryview(prefix + head))
+        for view in views:
+            self._write(view)
+
+    def receive(self):
+        """Read one frame: ``(header dict, list of bytearray)``. Raises PeerGone at end of file."""
+        n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
+        if n_head > _MAX_HEADER_BYTES or n_blobs > _MAX_BLOBS:
+            raise PeerGone("the other process sent something that is not a frame")
+        lengths = struct.unpack(f">{n_blobs}Q", self._read(8 * n_blobs))
+        header = json.loads(bytes(self._read(n_head)))
+        return header, [self._read(length) for length in lengths]
+
+    def ask(self, header, blobs=()):
+        """Send one frame and wait for the one that answers it."""
+        self.send(header, blobs)
+        return self.receive()
+
+    def _read(self, n_bytes):
+        data = bytearray(n_bytes)
+        view = memoryview(data)
+        filled = 0
+        while filled < n_bytes:
+            if self.check is not None:
+                self._wait(self.read_fd, select.POLLIN)
+            try:
+                got = os.readv(self.read_fd, [view[filled : filled + _CHUNK_BYTES]])
+            except BlockingIOError:
+                continue
+            if got == 0:
+                raise PeerGone("the other process has ended")
+            filled += got
+        return data
+
+    def _write(self, view):
+        while view:
+            if self.check is not None:
+                self._wait(self.write_fd, select.POLLOUT)
+            try:
+                sent = os.write(self.write_fd, view[:_CHUNK_BYTES])
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                raise PeerGone("the other process has ended") from None
+            view = view[sent:]
+
+    def _wait(self, fd, event):
+        poller = select.poll()
+        poller.register(fd, event)
+        self.check()
+        while not poller.poll(self.interval_s * 1000):
+            self.check()
