@@ -1,0 +1,52 @@
+# The vocabulary of madlib_mop: `make` or `make help` lists it. The work is done by the scripts in make/.
+# PG_CONFIG=/path/to/pg_config chooses a PostgreSQL (15 or newer), MOP_STATE=/path where things are kept.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test server stop psql dsn doctor bench lint install uninstall dist clean
+MAKEFLAGS += --no-print-directory
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+setup: ## install what is missing: packages, the library's virtual environment, the PostgreSQL tree
+	@make/setup.sh test demo
+
+demo: ## train sixteen networks on handwritten digits in a private server, and show the leaderboard
+	@make/demo.sh
+
+test: ## set up, and run the tests that take no more than minutes; ARGS="-k word" for some of them
+	@make/test.sh $(ARGS)
+
+server: ## start the private server, with the extension in database madlib_mop
+	@make/server.sh
+
+stop: ## stop the private server
+	@make/cluster.sh stop
+
+psql: ## open psql on the private server
+	@make/cluster.sh dsn >/dev/null && make/cluster.sh start && \
+	    "$$(make/cluster.sh bindir)/psql" "$$(make/cluster.sh dsn)"
+
+dsn: ## print the libpq URI of the private server, for its owner (make -s dsn)
+	@make/cluster.sh dsn
+
+doctor: ## check the private server's installation, and say how to mend it
+	@make/python.sh -I -m madlib_mop.cli doctor
+
+bench: ## run the benchmarks and print their tables
+	@make/server.sh test demo && make/python.sh benchmarks/run.py $(ARGS)
+
+lint: ## check the style of the Python files
+	@make/setup.sh lint && make/python.sh -m ruff check .
+
+install: ## install into an existing server: make install PG_CONFIG=/path/to/pg_config
+	@make/install.sh install
+
+uninstall: ## remove from an existing server what make install put there
+	@make/install.sh uninstall
+
+dist: ## make a source archive of the last commit in dist/
+	@make/dist.sh
+
+clean: ## stop the private server and remove it, its data and all else that was built
+	@make/clean.sh

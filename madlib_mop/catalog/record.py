@@ -1,0 +1,254 @@
+"""The record of runs: what the driver writes and reads in the extension's tables, through its catalog session."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from psycopg2.extensions import connection
+from sqlalchemy import Connection, Engine, delete, func, insert, literal, select, text, update
+
+from madlib_mop.catalog import tables as t
+from madlib_mop.catalog.names import Relation, statement
+
+_LOCK_CLASS = 0x6D6F70  # "mop": the first key of the advisory lock that a run's driver holds
+CHANNEL = "madlib_mop_cancel"
+
+
+class Record:
+    """The extension's tables, written in autocommit: each method is one transaction.
+
+    Parameters
+    ----------
+    engine : sqlalchemy.Engine
+    raw : psycopg2 connection
+        The same session, for what SQLAlchemy does not do.
+    """
+
+    def __init__(self, engine: Engine, raw: connection):
+        self._engine = engine
+        self.raw = raw
+
+    # whose run
+
+    def take(self, run_id: int) -> bool:
+        """Become the run's driver; False while another process is."""
+        return self._scalar(select(func.pg_try_advisory_lock(_LOCK_CLASS, run_id)))
+
+    def give_up(self, run_id: int) -> None:
+        """End being the run's driver."""
+        self._scalar(select(func.pg_advisory_unlock(_LOCK_CLASS, run_id)))
+
+    def is_live(self, run_id: int) -> bool:
+        """Tell whether some process is the run's driver now."""
+        query = text(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid = :class"
+            " AND objid = :run AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        with self._engine.connect() as session:
+            return session.execute(query, {"class": _LOCK_CLASS, "run": run_id}).scalar_one() > 0
+
+    def may_see(self, role: str, owner: str) -> bool:
+        """Tell whether a role is, or is a member of, the role that owns a run."""
+        query = text(
+            "SELECT coalesce(bool_or(pg_has_role(r.oid, o.oid, 'MEMBER')), false)"
+            " FROM pg_roles r, pg_roles o WHERE r.rolname = :role AND o.rolname = :owner"
+        )
+        with self._engine.connect() as session:
+            return session.execute(query, {"role": role, "owner": owner}).scalar_one()
+
+    def listen(self) -> None:
+        """Ask to be told when somebody cancels a run."""
+        with self.raw.cursor() as cursor:
+            cursor.execute(f"LISTEN {CHANNEL}")
+
+    def announce_cancel(self, run_id: int, by: str) -> None:
+        """Ask the run's driver to stop."""
+        self.set_run(run_id, cancelled_by=by)
+        self._scalar(select(func.pg_notify(CHANNEL, str(run_id))))
+
+    # settings
+
+    def settings(self) -> dict[str, str]:
+        """Give the settings that superusers made."""
+        return {row["name"]: row["value"] for row in self._rows(select(t.setting))}
+
+    # runs
+
+    def add_run(self, run: dict, models: Sequence[dict], segments: Sequence[dict], weights: dict[str, bytes]) -> int:
+        """Write a new run with its models, segments and start weights, in one transaction; give its run_id."""
+        with self.transaction() as session:
+            run_id = session.execute(insert(t.run).values(**run).returning(t.run.c.run_id)).scalar_one()
+            session.execute(insert(t.model), [{"run_id": run_id, **row} for row in models])
+            session.execute(insert(t.segment), [{"run_id": run_id, **row} for row in segments])
+            for origin, blob in weights.items():
+                session.execute(insert(t.start_weights).values(run_id=run_id, origin=origin, weights=blob))
+        return run_id
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Make several statements one transaction; those of other methods called meanwhile belong to it."""
+        with self._engine.connect() as session:
+            session.exec_driver_sql("BEGIN")
+            try:
+                yield session
+            except BaseException:
+                session.exec_driver_sql("ROLLBACK")
+                raise
+            session.exec_driver_sql("COMMIT")
+
+    def run(self, run_id: int) -> dict | None:
+        """Give a run's row."""
+        rows = self._rows(select(t.run).where(t.run.c.run_id == run_id))
+        return rows[0] if rows else None
+
+    def newest_run(self, output_table: str, owner: str) -> dict | None:
+        """Give the newest run of an owner that was to write an output table and trained its models."""
+        query = (
+            select(t.run)
+            .where(
+                t.run.c.model_output_table == output_table,
+                t.run.c.owner == owner,
+                t.run.c.state.in_(("finished", "trained")),
+            )
+            .order_by(t.run.c.run_id.desc())
+            .limit(1)
+        )
+        rows = self._rows(query)
+        return rows[0] if rows else None
+
+    def set_run(self, run_id: int, **values) -> None:
+        """Change columns of a run."""
+        self._do(update(t.run).where(t.run.c.run_id == run_id).values(**values))
+
+    def end_run(self, run_id: int, state: str, detail: str | None, training_s: float) -> None:
+        """Write how the run has ended, or paused, and the seconds of training that this driver added."""
+        self._do(
+            update(t.run)
+            .where(t.run.c.run_id == run_id)
+            .values(
+                state=state,
+                state_detail=detail,
+                ended_at=func.clock_timestamp(),
+                training_s=t.run.c.training_s + training_s,
+                login_role=None,
+                token_digest=None,
+                driver_pid=None,
+                caller_pid=None,
+            )
+        )
+
+    def delete_run(self, run_id: int) -> None:
+        """Delete a run and all that belongs to it; its states' partitions must have been dropped."""
+        self._do(delete(t.run).where(t.run.c.run_id == run_id))
+
+    # what belongs to a run
+
+    def models(self, run_id: int) -> list[dict]:
+        """Give a run's models in the order of their ordinals."""
+        return self._rows(select(t.model).where(t.model.c.run_id == run_id).order_by(t.model.c.ordinal))
+
+    def set_model(self, run_id: int, mst_key: int, **values) -> None:
+        """Change columns of a model."""
+        self._do(update(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).values(**values))
+
+    def segments(self, run_id: int) -> list[dict]:
+        """Give a run's segments."""
+        query = select(t.segment).where(t.segment.c.run_id == run_id)
+        return self._rows(query.order_by(t.segment.c.data_set, t.segment.c.segment_id))
+
+    def set_segment(self, run_id: int, data_set: str, segment_id: int, **values) -> None:
+        """Change columns of a segment."""
+        self._do(
+            update(t.segment)
+            .where(t.segment.c.run_id == run_id, t.segment.c.data_set == data_set, t.segment.c.segment_id == segment_id)
+            .values(**values)
+        )
+
+    def visits(self, run_id: int) -> list[dict]:
+        """Give a run's kept visits, in the order in which they were kept."""
+        return self._rows(select(t.visit).where(t.visit.c.run_id == run_id).order_by(t.visit.c.visit_id))
+
+    def visit(self, run_id: int, mst_key: int, epoch: int, segment_id: int) -> dict | None:
+        """Give one kept visit."""
+        v = t.visit.c
+        rows = self._rows(
+            select(t.visit).where(
+                v.run_id == run_id, v.mst_key == mst_key, v.epoch == epoch, v.segment_id == segment_id
+            )
+        )
+        return rows[0] if rows else None
+
+    def metrics(self, run_id: int) -> list[dict]:
+        """Give a run's metrics by model, epoch, data set and ordinal."""
+        m = t.metric.c
+        query = select(t.metric).where(m.run_id == run_id)
+        return self._rows(query.order_by(m.mst_key, m.epoch, m.data_set, m.ordinal))
+
+    def add_metrics(self, rows: Sequence[dict]) -> None:
+        """Write the metrics of a model after an epoch, all in one transaction."""
+        self._do(insert(t.metric).values(list(rows)))
+
+    def start_weights(self, run_id: int) -> dict[str, bytes]:
+        """Give the weights that a run's models start from, by origin."""
+        rows = self._rows(select(t.start_weights).where(t.start_weights.c.run_id == run_id))
+        return {row["origin"]: bytes(row["weights"]) for row in rows}
+
+    # states
+
+    def copy_state(self, run_id: int, mst_key: int, slot: int, source: dict) -> None:
+        """Give a model of a run another run's model's state as its own first one.
+
+        Parameters
+        ----------
+        run_id, mst_key, slot : int
+            Where the copy goes.
+        source : dict
+            Row of `madlib_mop.model`.
+        """
+        s = t.model_state.c
+        parts = select(literal(slot), literal(run_id), s.mst_key, literal(0), s.part, s.data).where(
+            s.slot == source["state_slot"],
+            s.run_id == source["run_id"],
+            s.mst_key == source["mst_key"],
+            s.version == source["state_version"],
+        )
+        columns = ["slot", "run_id", "mst_key", "version", "part", "data"]
+        self._do(insert(t.model_state).from_select(columns, parts))
+        kept = ("state_bytes", "model_bytes", "digest", "weights_digest")
+        values = {name: source[name] for name in kept}
+        self.set_model(run_id, mst_key, state_slot=slot, state_version=0, **values)
+
+    def state_parts(self, run_id: int, model: dict) -> Iterator[bytes]:
+        """Yield the parts of a model's newest state, in order."""
+        s = t.model_state.c
+        part = 0
+        while True:
+            query = select(s.data).where(
+                s.slot == model["state_slot"],
+                s.run_id == run_id,
+                s.mst_key == model["mst_key"],
+                s.version == model["state_version"],
+                s.part == part,
+            )
+            rows = self._rows(query)
+            if not rows:
+                return
+            yield bytes(rows[0]["data"])
+            part += 1
+
+    def execute(self, template: str, params: Sequence = (), **names: Relation) -> list[tuple]:
+        """Run a statement of the driver's own about its tables (DDL, mostly), with names quoted into it."""
+        with self.raw.cursor() as cursor:
+            cursor.execute(statement(template, **names), params)
+            return cursor.fetchall() if cursor.description else []
+
+    def _do(self, query) -> None:
+        with self._engine.connect() as session:
+            session.execute(query)
+
+    def _rows(self, query) -> list[dict]:
+        with self._engine.connect() as session:
+            return [dict(row) for row in session.execute(query).mappings()]
+
+    def _scalar(self, query):
+        with self._engine.connect() as session:
+            return session.execute(query).scalar_one()

@@ -1,0 +1,139 @@
+"""The extension's tables in SQLAlchemy, as sql/20-catalog.sql makes them (a test holds the two together)."""
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, DateTime, Float, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+metadata = MetaData(schema="madlib_mop")
+
+setting = Table("setting", metadata, Column("name", Text, primary_key=True), Column("value", Text))
+
+run = Table(
+    "run",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("kind", Text),
+    Column("state", Text),
+    Column("state_detail", Text),
+    Column("owner", Text),
+    Column("source_table", Text),
+    Column("validation_table", Text),
+    Column("model_output_table", Text),
+    Column("model_selection_table", Text),
+    Column("model_arch_table", Text),
+    Column("num_iterations", Integer),
+    Column("metrics_compute_frequency", Integer),
+    Column("warm_start", Boolean),
+    Column("use_caching", Boolean),
+    Column("seed", BigInteger),
+    Column("schedule", Text),
+    Column("n_models", Integer),
+    Column("n_segments", Integer),
+    Column("n_threads", Integer),
+    Column("parent_run_id", BigInteger),
+    Column("plan", JSONB),
+    Column("versions", JSONB),
+    Column("created_at", DateTime(timezone=True)),
+    Column("ended_at", DateTime(timezone=True)),
+    Column("training_s", Float),
+    Column("makespan_s", Float),
+    Column("lower_bound_s", Float),
+    Column("idle_share", Float),
+    Column("driver_pid", Integer),
+    Column("caller_pid", Integer),
+    Column("login_role", Text),
+    Column("token_digest", LargeBinary),
+    Column("cancelled_by", Text),
+)
+
+segment = Table(
+    "segment",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("data_set", Text, primary_key=True),
+    Column("segment_id", Integer, primary_key=True),
+    Column("engine", Text),
+    Column("place", Text),
+    Column("n_rows", BigInteger),
+    Column("n_bytes", BigInteger),
+    Column("fingerprint", Text),
+)
+
+model = Table(
+    "model",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("mst_key", Integer, primary_key=True),
+    Column("ordinal", Integer),
+    Column("model_id", Integer),
+    Column("compile_params", Text),
+    Column("fit_params", Text),
+    Column("model_arch", JSON),
+    Column("start_weights", Text),
+    Column("state", Text),
+    Column("state_detail", Text),
+    Column("first_epoch", Integer),
+    Column("last_epoch", Integer),
+    Column("epoch", Integer),
+    Column("position", Integer),
+    Column("state_version", BigInteger),
+    Column("state_slot", BigInteger),
+    Column("state_bytes", BigInteger),
+    Column("model_bytes", BigInteger),
+    Column("digest", Text),
+    Column("weights_digest", Text),
+    Column("loss_type", Text),
+    Column("metrics_type", ARRAY(Text)),
+)
+
+start_weights = Table(
+    "start_weights",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("origin", Text, primary_key=True),
+    Column("weights", LargeBinary),
+)
+
+model_state = Table(
+    "model_state",
+    metadata,
+    Column("slot", BigInteger),
+    Column("run_id", BigInteger),
+    Column("mst_key", Integer),
+    Column("version", BigInteger),
+    Column("part", Integer),
+    Column("data", LargeBinary),
+)
+
+visit = Table(
+    "visit",
+    metadata,
+    Column("visit_id", BigInteger, primary_key=True),
+    Column("run_id", BigInteger),
+    Column("mst_key", Integer),
+    Column("epoch", Integer),
+    Column("position", Integer),
+    Column("segment_id", Integer),
+    Column("started_at", DateTime(timezone=True)),
+    Column("ended_at", DateTime(timezone=True)),
+    Column("n_rows", BigInteger),
+    Column("state_bytes", BigInteger),
+    Column("digest_in", Text),
+    Column("digest_out", Text),
+    Column("attempt", Integer),
+    Column("loss", Float),
+    Column("timing", JSONB),
+)
+
+metric = Table(
+    "metric",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("mst_key", Integer, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("data_set", Text, primary_key=True),
+    Column("ordinal", Integer, primary_key=True),
+    Column("name", Text),
+    Column("value", Float),
+    Column("elapsed_s", Float),
+    Column("work_s", Float),
+)

@@ -1,0 +1,17 @@
+"""The command `madlib-mop`, for people and scripts; the console script and ``python -m madlib_mop.cli`` call `main`."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one sentence and a hint, with exit status 1."""
+    from madlib_mop.cli.app import app
+    from madlib_mop.errors import MopError
+
+    try:
+        app()
+    except MopError as error:
+        print(f"madlib-mop: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"  {error.hint}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,46 @@
+"""The commands of `madlib-mop`, one function each."""
+
+import platform
+from importlib import metadata
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import madlib_mop
+
+app = typer.Typer(
+    help="Model hopper parallelism inside PostgreSQL.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+
+Dsn = Annotated[
+    str,
+    typer.Option(
+        "--dsn",
+        envvar="MADLIB_MOP_DSN",
+        help="libpq URI or keywords of the database; what is not in it comes from PGHOST and its like.",
+    ),
+]
+
+
+@app.command()
+def version() -> None:
+    """Print the versions of the library and of what it stands on."""
+    print(f"madlib_mop {madlib_mop.__version__}")
+    print(f"Python {platform.python_version()}")
+    for package in ("tensorflow-cpu", "tensorflow", "keras", "numpy"):
+        try:
+            print(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            continue
+
+
+@app.command()
+def doctor(dsn: Dsn = "") -> None:
+    """Check an installation: what is wrong with it, and how to mend it. Exit status 1 when something must be mended."""
+    from madlib_mop.cli.doctor import examine, show
+
+    raise typer.Exit(0 if show(examine(dsn), Console(highlight=False, soft_wrap=True)) else 1)

@@ -1,0 +1,60 @@
+"""The doctor: every check of an installation, in the order in which things depend on each other."""
+
+from collections.abc import Iterator
+
+import psycopg2
+from rich.console import Console
+from rich.markup import escape
+
+from madlib_mop.cli.doctor import library, logins, server
+from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.patient import Patient
+
+_MARKS = {
+    State.OK: "[green]ok  [/green]",
+    State.WARN: "[yellow]warn[/yellow]",
+    State.FAIL: "[bold red]FAIL[/bold red]",
+    State.SKIP: "[dim]skip[/dim]",
+}
+
+
+def examine(dsn: str) -> Iterator[Finding]:
+    """Check the database of a DSN and give what is found, one finding a check.
+
+    Parameters
+    ----------
+    dsn : str
+        libpq URI or keywords; empty for what the environment says.
+    """
+    try:
+        connection = psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop doctor")
+    except psycopg2.Error as error:
+        yield Finding(
+            "connection",
+            State.FAIL,
+            str(error).strip(),
+            "Start the server (make server), or say which one with --dsn.",
+        )
+        return
+    connection.autocommit = True
+    try:
+        patient = Patient(connection)
+        yield Finding("connection", State.OK, f"database {patient.database} as {patient.role}")
+        yield from server.check(patient)
+        yield from library.check(patient)
+        yield from logins.check(patient)
+        yield from server.check_resources(patient)
+    finally:
+        connection.close()
+
+
+def show(findings: Iterator[Finding], console: Console) -> bool:
+    """Print findings as they come; True when nothing must be mended."""
+    healthy = True
+    for finding in findings:
+        console.print(f"{_MARKS[finding.state]}  {finding.check:<22} {escape(finding.found)}")
+        if finding.mend:
+            console.print(f"      {'':<22} [bold]->[/bold] {escape(finding.mend)}")
+        healthy = healthy and finding.state is not State.FAIL
+    console.print("Everything that a run needs is there." if healthy else "Mend what is marked FAIL, then look again.")
+    return healthy

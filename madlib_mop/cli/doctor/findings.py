@@ -1,0 +1,23 @@
+"""What a check of the doctor gives."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """How a check went."""
+
+    OK = "ok"
+    WARN = "warn"  # runs work, but not as well as they could
+    FAIL = "fail"  # runs do not work
+    SKIP = "skip"  # could not be checked, because of something found before
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report; ``mend`` says what to do about it."""
+
+    check: str
+    state: State
+    found: str
+    mend: str | None = None

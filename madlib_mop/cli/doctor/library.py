@@ -1,0 +1,73 @@
+"""Checks of the library as the server sees it: its interpreter, TensorFlow, and one version everywhere."""
+
+from collections.abc import Iterator
+
+from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.patient import Patient, Probe
+
+_AGAIN = "Install it anew: make server (the private server), or make install PG_CONFIG=... (another one)."
+
+
+def check(patient: Patient) -> Iterator[Finding]:
+    """Give the findings about the library; all are the word of the server's operating system user."""
+    probe = patient.probe
+    if probe.refusal or probe.error or probe.get("library") is None:
+        why = probe.refusal or probe.error or "the extension is not in this database"
+        for name in ("interpreter", "tensorflow", "library", "catalog login"):
+            yield Finding(name, State.SKIP, why)
+        return
+    yield _interpreter(probe)
+    inside = probe.get("inside")
+    if inside is None:
+        for name in ("tensorflow", "library", "catalog login"):
+            yield Finding(name, State.SKIP, "the interpreter does not run the library")
+        return
+    yield _tensorflow(inside)
+    yield _library(inside, patient)
+    yield _catalog_login(inside, patient)
+
+
+def _interpreter(probe: Probe) -> Finding:
+    path = probe.get("interpreter")
+    if not probe.get("interpreter_exists"):
+        return Finding("interpreter", State.FAIL, f"the server's user sees no {path}", _AGAIN)
+    if not probe.get("interpreter_runs"):
+        mend = "Every directory above it must let that user pass (chmod o+x), and the file be executable."
+        return Finding("interpreter", State.FAIL, f"the server's user may not execute {path}", mend)
+    if not probe.get("backend_exists"):
+        found = f"{probe.get('library')}/backend/mop_backend is missing or closed to the server's user"
+        return Finding("interpreter", State.FAIL, found, _AGAIN)
+    if problem := probe.get("inside_error"):
+        return Finding("interpreter", State.FAIL, f"{path} does not run the library: {problem}", _AGAIN)
+    return Finding("interpreter", State.OK, path)
+
+
+def _tensorflow(inside: dict) -> Finding:
+    broken = {name: module["error"] for name, module in inside["modules"].items() if "error" in module}
+    if broken:
+        found = "; ".join(f"{name} cannot be imported: {error}" for name, error in broken.items())
+        return Finding("tensorflow", State.FAIL, found, _AGAIN)
+    versions = {name: module["version"] for name, module in inside["modules"].items()}
+    return Finding("tensorflow", State.OK, f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}")
+
+
+def _library(inside: dict, patient: Patient) -> Finding:
+    versions = {inside["version"], inside["modules"]["mop_backend"].get("version", inside["version"])}
+    if versions != {patient.extension_version}:
+        found = f"version {', '.join(sorted(versions))}, but the extension is {patient.extension_version}"
+        return Finding("library", State.FAIL, found, "ALTER EXTENSION madlib_mop UPDATE, or " + _AGAIN.lower())
+    return Finding("library", State.OK, f"version {inside['version']}, as the extension")
+
+
+def _catalog_login(inside: dict, patient: Patient) -> Finding:
+    login = inside["login"]
+    if "error" in login:
+        mend = (
+            f"In {patient.setting('hba_file')}, above the other `local` lines: `local all all peer`; the role has the "
+            "name of the operating system user that runs the server. Then: SELECT pg_reload_conf();"
+        )
+        return Finding("catalog login", State.FAIL, login["error"], mend)
+    if not login["is_superuser"]:
+        mend = f"As a superuser: ALTER ROLE \"{login['role']}\" SUPERUSER"
+        return Finding("catalog login", State.FAIL, f"role {login['role']} is no superuser", mend)
+    return Finding("catalog login", State.OK, f"the server's user logs in as {login['role']} by the local socket")

@@ -1,0 +1,42 @@
+"""Run by the server's own user in the library's interpreter: does TensorFlow import, does the catalog login work?
+
+``python -I -m madlib_mop.cli.doctor.probe SOCKETS PORT DATABASE`` prints one JSON object. Called by probe.sql.
+"""
+
+import importlib
+import json
+import os
+import sys
+
+import madlib_mop
+from madlib_mop.errors import MopError
+
+
+def main(sockets: str, port: str, database: str) -> None:
+    """Print what is found."""
+    facts = {"version": madlib_mop.__version__, "modules": {}, "login": login(sockets, port, database)}
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    for name in ("tensorflow", "keras", "safetensors", "mop_backend"):
+        try:
+            facts["modules"][name] = {"version": importlib.import_module(name).__version__}
+        except Exception as error:  # whatever a broken installation raises is what we want to tell
+            facts["modules"][name] = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(facts))
+
+
+def login(sockets: str, port: str, database: str) -> dict:
+    """Open the driver's catalog session as the driver does, and say who it is or why not."""
+    from madlib_mop.catalog.connection import connect_catalog
+
+    try:
+        _, session = connect_catalog(sockets, port, database)
+    except MopError as error:
+        return {"error": error.detail or error.message}
+    try:
+        return {"role": session.info.user, "is_superuser": session.info.parameter_status("is_superuser") == "on"}
+    finally:
+        session.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

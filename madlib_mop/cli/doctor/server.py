@@ -1,0 +1,142 @@
+"""Checks of the server itself: its version, PL/Python, the extension, and what it has to give to a run."""
+
+from collections.abc import Iterator
+
+from madlib_mop import __version__
+from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.patient import Patient
+
+_MIN_MAJOR = 15
+_TRAINER_BYTES = 600 << 20  # resident size of a process that has imported TensorFlow 2.21 and fitted a tiny model
+_BESIDES_SEGMENTS = 4  # the caller, the driver's two and one for looking on
+
+
+def check(patient: Patient) -> Iterator[Finding]:
+    """Give the findings about versions, PL/Python and the extension."""
+    yield _version(patient)
+    if not patient.is_superuser:
+        yield Finding(
+            "superuser",
+            State.WARN,
+            f"role {patient.role} is no superuser: what only the server can tell is skipped",
+            "Run the doctor with a superuser's --dsn.",
+        )
+    yield _plpython(patient)
+    yield _extension(patient)
+
+
+def check_resources(patient: Patient) -> Iterator[Finding]:
+    """Give the findings about connections, memory and the check for vanished clients."""
+    yield _connections(patient)
+    yield _memory(patient)
+    yield _client_check(patient)
+
+
+def _version(patient: Patient) -> Finding:
+    found = f"PostgreSQL {patient.setting('server_version')}"
+    if patient.major < _MIN_MAJOR:
+        return Finding("server", State.FAIL, found, f"PostgreSQL {_MIN_MAJOR} or newer is needed.")
+    return Finding("server", State.OK, found)
+
+
+def _plpython(patient: Patient) -> Finding:
+    available = patient.value("SELECT 1 FROM pg_catalog.pg_available_extensions WHERE name = 'plpython3u'")
+    if not available:
+        return Finding(
+            "plpython3u",
+            State.FAIL,
+            "the server has no PL/Python",
+            f"Install it; on Debian: apt-get install postgresql-plpython3-{patient.major}",
+        )
+    if not patient.value("SELECT 1 FROM pg_catalog.pg_language WHERE lanname = 'plpython3u'"):
+        return Finding(
+            "plpython3u",
+            State.FAIL,
+            f"not in database {patient.database}",
+            "As a superuser: CREATE EXTENSION madlib_mop CASCADE",
+        )
+    probe = patient.probe
+    if probe.refusal:
+        return Finding("plpython3u", State.OK, "in this database")
+    if probe.error:
+        return Finding(
+            "plpython3u",
+            State.FAIL,
+            f"it does not work: {probe.error}",
+            f"Install PL/Python anew; on Debian: apt-get install --reinstall postgresql-plpython3-{patient.major}",
+        )
+    return Finding("plpython3u", State.OK, f"with Python {probe.get('python')}")
+
+
+def _extension(patient: Patient) -> Finding:
+    offered = patient.value("SELECT default_version FROM pg_catalog.pg_available_extensions WHERE name = 'madlib_mop'")
+    installed = patient.extension_version
+    if installed is None and offered is None:
+        return Finding(
+            "extension",
+            State.FAIL,
+            "the server does not know madlib_mop",
+            "From the clone, as a user who may write there: make install PG_CONFIG=/path/to/this/server's/pg_config",
+        )
+    if installed is None:
+        return Finding(
+            "extension",
+            State.FAIL,
+            f"not in database {patient.database}",
+            "As a superuser: CREATE EXTENSION madlib_mop CASCADE",
+        )
+    if installed != __version__ and offered == __version__:
+        return Finding(
+            "extension",
+            State.FAIL,
+            f"version {installed}, but the library is {__version__}",
+            "As a superuser: ALTER EXTENSION madlib_mop UPDATE",
+        )
+    if installed != __version__:
+        return Finding(
+            "extension",
+            State.FAIL,
+            f"version {installed}, but this is the doctor of version {__version__}",
+            "Run the doctor of the server's own library, or install this version: make install PG_CONFIG=...",
+        )
+    return Finding("extension", State.OK, f"version {installed}")
+
+
+def _connections(patient: Patient) -> Finding:
+    limit = int(patient.setting("max_connections"))
+    reserved = int(patient.setting("superuser_reserved_connections"))
+    used = patient.value("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'")
+    segments, needed = _segments(patient), _segments(patient) + _BESIDES_SEGMENTS
+    found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) takes {needed}"
+    if limit - reserved - used < needed:
+        mend = f"ALTER SYSTEM SET max_connections = {limit + needed}; then restart the server."
+        return Finding("connections", State.FAIL, found, mend)
+    return Finding("connections", State.OK, found)
+
+
+def _memory(patient: Patient) -> Finding:
+    free = patient.probe.get("memory_bytes")
+    if free is None:
+        return Finding("memory", State.SKIP, "only the server can tell")
+    needed = _segments(patient) * _TRAINER_BYTES
+    found = f"{free / 2**30:.1f} GiB free; {_segments(patient)} trainer(s) take {needed / 2**30:.1f} GiB and their data"
+    if free < needed:
+        return Finding("memory", State.WARN, found, "Use fewer segments: SET madlib_mop.segments = 1 when packing.")
+    return Finding("memory", State.OK, found)
+
+
+def _client_check(patient: Patient) -> Finding:
+    interval = patient.setting("client_connection_check_interval")
+    if interval == "0":
+        return Finding(
+            "vanished clients",
+            State.WARN,
+            "the server does not look whether a client is still there while a statement runs",
+            "ALTER SYSTEM SET client_connection_check_interval = '500ms'; SELECT pg_reload_conf();",
+        )
+    return Finding("vanished clients", State.OK, f"looked for every {interval}")
+
+
+def _segments(patient: Patient) -> int:
+    asked = patient.setting("madlib_mop.segments")
+    return int(asked) if asked and asked.isdigit() else patient.probe.get("cores") or 2

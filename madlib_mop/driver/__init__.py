@@ -1,0 +1,1 @@
+"""The driver: validates a call, plans a run, runs its visits, recovers, writes the output tables."""

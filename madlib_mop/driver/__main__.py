@@ -1,0 +1,78 @@
+"""The driver process: reads one call from the backend that started it, does it, and answers (see mop_backend.call)."""
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+
+from mop_backend.frames import Channel, PeerGone
+from mop_backend.values import decode_arguments
+
+from madlib_mop.errors import MopError
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Stopped(BaseException):
+    """The backend has ended or wants the work to stop."""
+
+
+def main() -> int:
+    """Do one call; the exit status is 0 unless the backend has gone."""
+    _end_with_parent()
+    channel = Channel(os.dup(0), os.dup(1))
+    os.dup2(2, 1)
+    try:
+        header, blobs = channel.receive()
+        channel.send(_answer(header, blobs, channel))
+    except (PeerGone, Stopped):
+        return 1
+    return 0
+
+
+def _answer(header, blobs, channel) -> dict:
+    from madlib_mop.driver.call import Call
+    from madlib_mop.driver.caller import CallerSession, SessionInfo
+    from madlib_mop.driver.commands import find_command
+
+    function = header["function"]
+    try:
+        call = Call(
+            function,
+            decode_arguments(header["arguments"], blobs),
+            CallerSession(channel, SessionInfo(**header["session"])),
+            header.get("continue_run"),
+        )
+        return {"do": "result", "value": find_command(function)(call)}
+    except MopError as error:
+        message = error.message if error.message.startswith(function) else f"{function}: {error.message}"
+        return {"do": "error", **error.as_dict(), "message": message}
+    except (PeerGone, Stopped):
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the user gets one line and the log the rest
+        traceback.print_exc()
+        channel.send({"do": "log", "text": f"madlib_mop: {function}: {traceback.format_exc()}"})
+        return {
+            "do": "error",
+            "sqlstate": "XX000",
+            "message": f"{function}: internal error: {type(error).__name__}: {error}",
+            "hint": "This is a fault of madlib_mop; the server's log has the details. Please report it.",
+        }
+
+
+def _end_with_parent() -> None:
+    """Ask for SIGTERM when the backend dies; SIGTERM unwinds the stack, so that sessions and roles are cleaned up."""
+
+    def stop(signum, frame):
+        raise Stopped
+
+    signal.signal(signal.SIGTERM, stop)
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What a failed attempt at a task means: do it again, give its model up, or give the run up. Called by the hopper."""
+
+import signal
+from collections import Counter
+from dataclasses import dataclass
+
+from madlib_mop.schedule import Evaluation, Visit
+
+MAX_FAULTS = 4
+MAX_MEMORY_FAULTS = 2
+MAX_KILLED = 100
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to do after an attempt that failed.
+
+    Attributes
+    ----------
+    again : bool
+        Do the task once more.
+    ends_run : bool
+        Neither this model nor another can go on: the data are at fault.
+    error : dict
+        ``sqlstate``, ``message``, ``hint``.
+    """
+
+    again: bool
+    ends_run: bool
+    error: dict
+
+    def reason(self, task: Visit | Evaluation) -> str:
+        """Say in one line why a model failed, where, and what to do."""
+        where = f"epoch {task.epoch}, position {task.position}" if isinstance(task, Visit) else "evaluation"
+        hint = self.error.get("hint")
+        return f"{self.error['message']} ({where}, segment {task.segment})" + (f"; {hint}" if hint else "")
+
+
+class Attempts:
+    """Counts the attempts at each task and the faults among them; a trainer that was killed is no fault of its task."""
+
+    def __init__(self):
+        self._begun: Counter = Counter()
+        self._faults: Counter = Counter()
+        self._killed: Counter = Counter()
+
+    def begin(self, task: Visit | Evaluation) -> int:
+        """Count an attempt; give its number, from 1."""
+        self._begun[task] += 1
+        return self._begun[task]
+
+    def judge(self, task: Visit | Evaluation, fields: dict) -> Verdict:
+        """Judge a worker's answer other than "done".
+
+        Parameters
+        ----------
+        task : Visit or Evaluation
+        fields : dict
+            ``outcome`` "failed" (``error``, ``kind``), "died" (``status``, ``stderr``) or "sql" (``error``).
+        """
+        if fields["outcome"] == "died":
+            return self._died(task, fields["status"], fields["stderr"])
+        error = fields["error"]
+        if fields["outcome"] == "failed" and fields["kind"] == "model":
+            return Verdict(False, False, error)
+        if fields["outcome"] == "failed" and fields["kind"] == "input":
+            return Verdict(False, True, error)
+        if fields["outcome"] == "sql":
+            return self._sql(task, error)
+        return self._count(task, error, MAX_MEMORY_FAULTS if fields["kind"] == "memory" else MAX_FAULTS)
+
+    def _died(self, task, status: int, stderr: str) -> Verdict:
+        if status == -signal.SIGKILL:
+            self._killed[task] += 1
+            again = self._killed[task] < MAX_KILLED
+            message = f"its trainer was killed {self._killed[task]} times"
+            hint = "Something on this host, such as the kernel's out-of-memory killer, kills the trainers."
+            return Verdict(again, False, {"sqlstate": "53200", "message": message, "hint": hint})
+        memory = "bad_alloc" in stderr or "emory" in stderr
+        name = signal.Signals(-status).name if status < 0 else f"status {status}"
+        message = "its trainer ran out of memory" if memory else f"its trainer died ({name}) again and again"
+        hint = (
+            "Use a smaller batch_size or a smaller network, or raise madlib_mop.trainer_memory_mb."
+            if memory
+            else f"Its last words: {stderr[-300:]}"
+        )
+        limit = MAX_MEMORY_FAULTS if memory else MAX_FAULTS
+        return self._count(task, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
+
+    def _sql(self, task, error) -> Verdict:
+        """A statement of the worker's failed: rights and missing tables end the run, anything else may pass."""
+        sqlstate = error["sqlstate"] or ""
+        if sqlstate[:2] in ("42", "28", "22"):
+            return Verdict(False, True, error)
+        if sqlstate == "55P03":
+            error = {**error, "hint": "Some transaction, perhaps the caller's own, holds a lock on the packed table."}
+            return Verdict(False, True, error)
+        self._faults[task] += 1
+        return Verdict(self._faults[task] < MAX_FAULTS, self._faults[task] >= MAX_FAULTS, error)
+
+    def _count(self, task, error, limit) -> Verdict:
+        self._faults[task] += 1
+        return Verdict(self._faults[task] < limit, False, error)

@@ -1,0 +1,24 @@
+"""The help forms ``f()`` and ``f('usage')`` of the SQL functions: texts in files, one a family."""
+
+from importlib.resources import files
+
+from madlib_mop.driver.call import Call
+from madlib_mop.errors import InvalidParameter
+
+_USAGE_WORDS = ("", "help", "?", "usage", "example", "examples")
+
+
+def give_help(call: Call) -> str:
+    """Give the help text of a family of functions.
+
+    The first paragraph of the file answers ``f()``; any of the words usage, help, ?, example answers with all of it.
+    """
+    topic, option = call.arguments["topic"], call.arguments.get("option")
+    text = files("madlib_mop.driver").joinpath("help", f"{topic}.txt").read_text(encoding="utf-8")
+    if option is None:
+        return text.split("\n\n\n", 1)[0].rstrip() + f"\n\nFor the whole manual: SELECT madlib.{topic}('usage');"
+    if option.strip().lower() not in _USAGE_WORDS:
+        raise InvalidParameter(
+            f"{topic}: no help of that kind. Received: {option!r}", hint=f"SELECT madlib.{topic}('usage');"
+        )
+    return text.rstrip()

@@ -1,0 +1,26 @@
+"""madlib_mop.version(): the versions in use, read from the installed packages; nothing heavy is imported."""
+
+import platform
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
+
+from madlib_mop import __version__
+from madlib_mop.driver.call import Call
+
+
+def version(call: Call) -> dict:
+    """Give the versions of the package, Python, TensorFlow, Keras and NumPy."""
+    return {
+        "package": __version__,
+        "python": platform.python_version(),
+        "tensorflow": _version("tensorflow-cpu") or _version("tensorflow"),
+        "keras": _version("keras"),
+        "numpy": _version("numpy"),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return installed(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,215 @@
+"""Which columns a preprocessor packs and how: reads the lists of names, tells arrays from labels, refuses the rest."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.relations import Column
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, UnreadableText
+
+_ARRAY_ELEMENTS = ("int2", "int4", "int8", "float4", "float8", "numeric")
+_INTEGERS = ("int2", "int4", "int8")
+_STRINGS = ("text", "varchar", "bpchar")
+_FIXED_COLUMNS = ("__dist_key__", "buffer_id")
+_PLAIN_KINDS = {"r": True, "p": True, "m": True, "v": False, "f": False}  # kind of relation -> its rows have a ctid
+
+
+class Kind(Enum):
+    """How a column is packed."""
+
+    ARRAY = "array"  # numeric array -> float32, or int16 for labels of integer types
+    NUMBER = "number"  # scalar -> float32 of shape (n, 1)
+    IMAGE = "image"  # encoded image -> uint8
+    CLASS = "class"  # scalar -> one-hot int16
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """One column to be packed.
+
+    Attributes
+    ----------
+    column : Column
+        As the catalog has it.
+    kind : Kind
+    """
+
+    column: Column
+    kind: Kind
+
+    @property
+    def name(self) -> str:
+        """Its name, unquoted."""
+        return self.column.name
+
+    @property
+    def vartype(self) -> str:
+        """Its type without a length, e.g. ``character varying``."""
+        text = self.column.type_sql
+        return text if self.column.category == "E" else re.sub(r"\(.*?\)", "", text)
+
+    @property
+    def class_type(self) -> str:
+        """The type in which class values are compared: all integers are one type, and so are all strings."""
+        name = self.column.type_name
+        if name in _INTEGERS:
+            return "pg_catalog.int8"
+        if name in _STRINGS:
+            return "pg_catalog.text"
+        return f"pg_catalog.{name}" if self.column.category != "E" else self.column.type_sql
+
+    @property
+    def is_integer_array(self) -> bool:
+        """Whether it is an array of int2, int4 or int8."""
+        return self.kind is Kind.ARRAY and self.column.element_type in _INTEGERS
+
+
+@dataclass(frozen=True)
+class Source:
+    """The table to be packed, with its columns in the order of the packed table: first the x, then the y.
+
+    Attributes
+    ----------
+    text : str
+        The name as the caller wrote it.
+    relation : Relation
+    independent, dependent : tuple of SourceColumn
+    """
+
+    text: str
+    relation: Relation
+    independent: tuple[SourceColumn, ...]
+    dependent: tuple[SourceColumn, ...]
+
+    @property
+    def columns(self) -> tuple[SourceColumn, ...]:
+        """All columns that are packed."""
+        return self.independent + self.dependent
+
+    @property
+    def has_ctid(self) -> bool:
+        """Whether a row can be named by its ctid."""
+        return _PLAIN_KINDS[self.relation.kind]
+
+
+def read_source(
+    session: CallerSession, table: str, y_names: list[str], x_names: list[str], as_numbers: list[bool]
+) -> Source:
+    """Find the source table and the columns to be packed.
+
+    Parameters
+    ----------
+    session : CallerSession
+    table : str
+        As the caller wrote it.
+    y_names, x_names : list of str
+        Dependent and independent columns.
+    as_numbers : list of bool
+        For each dependent column whether a scalar is packed as it is (regression), instead of as a class.
+
+    Raises
+    ------
+    MopError
+        For a table or column that does not exist, or that cannot be packed.
+    """
+    relation = session.relation(table, "source_table")
+    if relation.kind not in _PLAIN_KINDS:
+        raise InvalidParameter(f"source_table is neither a table nor a view. Received: {table!r}")
+    _check_packed_names(x_names + y_names)
+    known = {column.name: column for column in session.columns(relation)}
+    return Source(
+        table.strip(),
+        relation,
+        tuple(_independent(_find(known, name, "independent_varname", relation)) for name in x_names),
+        tuple(
+            _dependent(_find(known, name, "dependent_varname", relation), as_number)
+            for name, as_number in zip(y_names, as_numbers, strict=True)
+        ),
+    )
+
+
+def split_columns(text: str | None, what: str) -> list[str]:
+    """Split a comma-separated list of column names; unquoted ones are folded to lower case.
+
+    Raises
+    ------
+    InvalidParameter
+        If there is no list.
+    UnreadableText
+        If an entry is not one column name.
+    """
+    if text is None or not text.strip():
+        raise InvalidParameter(f"{what} is missing. Received: {text!r}", hint="Name one or more columns, with commas.")
+    entries, quoted = [""], False
+    for character in text:
+        quoted ^= character == '"'
+        if character == "," and not quoted:
+            entries.append("")
+        else:
+            entries[-1] += character
+    names = []
+    for entry in entries:
+        schema, name = split_name(entry, what)
+        if schema is not None:
+            raise UnreadableText(f"{what} takes names of columns only. Received: {text!r}")
+        names.append(name)
+    return names
+
+
+def _check_packed_names(names: list[str]) -> None:
+    """Refuse names that the packed table or its summary could not have side by side."""
+    made = list(_FIXED_COLUMNS)
+    for name in names:
+        for candidate in (name, f"{name}_shape"):
+            if candidate in made:
+                raise InvalidParameter(
+                    f"column {name!r} would give the packed table two columns {candidate!r}",
+                    hint="Name each column once, and rename columns in a view where they clash.",
+                )
+            made.append(candidate)
+        if len(f"{name}_class_values".encode()) > MAX_NAME_BYTES:
+            raise InvalidParameter(
+                f"column {name!r}: {name + '_class_values'!r} would be longer than {MAX_NAME_BYTES} bytes",
+                hint="Give it a shorter name in a view.",
+            )
+
+
+def _find(known: dict[str, Column], name: str, what: str, relation: Relation) -> Column:
+    if name in known:
+        return known[name]
+    alike = [other for other in known if other.lower() == name.lower()]
+    raise UndefinedColumn(
+        f"{what}: table {relation} has no column {name!r}",
+        hint=f'Write it quoted: "{alike[0]}".' if alike else "Its columns are: " + ", ".join(map(repr, known)) + ".",
+    )
+
+
+def _independent(column: Column) -> SourceColumn:
+    if column.is_array and column.element_type in _ARRAY_ELEMENTS:
+        return SourceColumn(column, Kind.ARRAY)
+    if column.type_name in _ARRAY_ELEMENTS:
+        return SourceColumn(column, Kind.NUMBER)
+    if column.type_name == "bytea":
+        return SourceColumn(column, Kind.IMAGE)
+    raise _refusal(column, "independent_varname", "a numeric array, a number, or a bytea that is a JPEG or PNG image")
+
+
+def _dependent(column: Column, as_number: bool) -> SourceColumn:
+    if column.is_array and column.element_type in _ARRAY_ELEMENTS:
+        return SourceColumn(column, Kind.ARRAY)
+    if as_number:
+        if column.type_name in _ARRAY_ELEMENTS:
+            return SourceColumn(column, Kind.NUMBER)
+        raise _refusal(column, "dependent_varname", "a number or a numeric array, since no classes are wanted")
+    if column.type_name in (*_ARRAY_ELEMENTS, *_STRINGS, "bool") or column.category == "E":
+        return SourceColumn(column, Kind.CLASS)
+    raise _refusal(column, "dependent_varname", "a boolean, text, a number, an enum or a numeric array")
+
+
+def _refusal(column: Column, what: str, takes: str) -> InvalidParameter:
+    return InvalidParameter(
+        f"{what}: column {column.name!r} cannot be packed. It must be {takes}. Received type: {column.type_sql}",
+        hint="A view can cast it, domains included.",
+    )

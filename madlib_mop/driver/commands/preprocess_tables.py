@@ -1,0 +1,306 @@
+"""The statements of the preprocessors: what they ask of the source table, how they make the packed one and its summary.
+
+Everything runs in the caller's session, with the caller's rights.
+"""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
+from madlib_mop.driver.caller import Batch, CallerSession
+from madlib_mop.driver.commands.preprocess_columns import Kind, Source, SourceColumn
+from madlib_mop.packing.buffers import BufferPlan
+from madlib_mop.packing.packer import PackedBuffer
+
+_SUMMARY_COLUMNS = (
+    "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
+    " independent_varname pg_catalog.text[], dependent_vartype pg_catalog.text[],{class_columns}"
+    " buffer_size pg_catalog.int4, normalizing_const pg_catalog.float4, num_classes pg_catalog.int4[],"
+    " distribution_rules pg_catalog.text, __internal_gpu_config__ pg_catalog.text"
+)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The class values of one dependent column.
+
+    Attributes
+    ----------
+    values : str
+        Array literal of the distinct values, NULL first.
+    n_values : int
+        How many those are.
+    width : int
+        Width of the one-hot rows: ``n_values`` or more; the rest is padding.
+    has_null : bool
+        Whether NULL is a class.
+    type_sql : str
+        The values' type.
+    holder, column : Relation, str
+        The summary table that has the values (padded by NULLs), and its column.
+    """
+
+    values: str
+    n_values: int
+    width: int
+    has_null: bool
+    type_sql: str
+    holder: Relation
+    column: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The row of a packed table's ``_summary``; the class values come beside it."""
+
+    source_table: str
+    output_table: str
+    dependent_varname: list[str]
+    independent_varname: list[str]
+    dependent_vartype: list[str]
+    buffer_size: int
+    normalizing_const: float
+    num_classes: list[int | None]
+    distribution_rules: str
+    gpu_config: str
+
+
+class SourceQueries:
+    """What is asked of the source table; names are quoted once, here.
+
+    Parameters
+    ----------
+    session : CallerSession
+    source : Source
+    """
+
+    def __init__(self, session: CallerSession, source: Source):
+        self.session = session
+        self.source = source
+        self._slots = {"source": source.relation}
+        self._slots.update({f"c{i}": Identifier(column.name) for i, column in enumerate(source.columns)})
+
+    def count_rows(self) -> tuple[int, list[int]]:
+        """Give the number of rows, and for each column how many of them have a value."""
+        counts = ", ".join(f"pg_catalog.count(s.{{c{i}}}) AS n{i}" for i in range(len(self.source.columns)))
+        (row,) = self._ask(f"SELECT pg_catalog.count(*) AS n_rows, {counts} FROM {{source}} s")
+        return row["n_rows"], [row[f"n{i}"] for i in range(len(self.source.columns))]
+
+    def distinct_values(self, i: int) -> tuple[str, int, bool]:
+        """Give column i's distinct values as an array literal, their number, and whether NULL is the first."""
+        order = f"v{self._collation(i)} NULLS FIRST"
+        (row,) = self._ask(
+            "SELECT a::pg_catalog.text AS values, pg_catalog.cardinality(a) AS n_values, a[1] IS NULL AS has_null"
+            f" FROM (SELECT pg_catalog.array_agg(v ORDER BY {order}) AS a"
+            f" FROM (SELECT DISTINCT s.{{c{i}}}{self._collation(i)} AS v FROM {{source}} s) d) e"
+        )
+        return row["values"], row["n_values"], row["has_null"]
+
+    def special_number(self, i: int) -> str | None:
+        """Give NaN or an infinity if scalar column i of a floating type has one."""
+        rows = self._ask(
+            f"SELECT s.{{c{i}}}::pg_catalog.text AS value FROM {{source}} s"
+            f" WHERE s.{{c{i}}}::pg_catalog.text IN ('NaN', 'Infinity', '-Infinity') LIMIT 1"
+        )
+        return rows[0]["value"] if rows else None
+
+    def fits_smallint(self, i: int) -> bool:
+        """Say whether all elements of integer array column i fit smallint."""
+        (row,) = self._ask(
+            "SELECT pg_catalog.bool_and(v BETWEEN -32768 AND 32767) AS fits"
+            f" FROM {{source}} s, pg_catalog.unnest(s.{{c{i}}}) AS v"
+        )
+        return row["fits"] is not False
+
+    def unseen_classes(self, i: int, classes: Classes, limit: int = 5) -> list[str | None]:
+        """Give some of column i's values that are not among the class values."""
+        rows = self._ask(
+            f"SELECT DISTINCT s.{{c{i}}}::pg_catalog.text AS value FROM {{source}} s"
+            f" WHERE {self._position(i, f's.{{c{i}}}', classes)} IS NULL LIMIT {limit:d}",
+            **self._class_slots({i: classes}),
+        )
+        return [row["value"] for row in rows]
+
+    def first_row(self) -> dict[int, bytes]:
+        """Give the raw value of each column but the classes', of any one row."""
+        wanted = [i for i, column in enumerate(self.source.columns) if column.kind is not Kind.CLASS]
+        values = ", ".join(f"{self._raw(i, f's.{{c{i}}}', None)} AS c{i}" for i in wanted)
+        (row,) = self._ask(f"SELECT {values} FROM {{source}} s LIMIT 1")
+        return {i: row[f"c{i}"] for i in wanted}
+
+    def stream(self, classes: dict[int, Classes], seed: int | None, batch_rows: int) -> Iterator[Batch]:
+        """Yield the raw values as bytea columns ``c0`` ..., and ``place`` where rows have a ctid.
+
+        With a seed the order depends on it and on the rows' content alone, not on where they happen to lie: rows are
+        sorted by the SHA-256 of seed and content. The inner query sorts rows whose arrays are still TOAST pointers; it
+        is kept apart by OFFSET 0, so that only the outer one opens them. Without a seed the order is that of a scan.
+        """
+        indices = range(len(self.source.columns))
+        inner = ", ".join(f"s.{{c{i}}}" for i in indices)
+        names = ", ".join(f"c{i}" for i in indices)
+        outer = ", ".join(f"{self._raw(i, f't.c{i}', classes.get(i))} AS c{i}" for i in indices)
+        if self.source.has_ctid:
+            inner, names = f"{inner}, s.ctid", f"{names}, place"
+            outer += ", pg_catalog.tidsend(t.place) AS place"
+        order = ""
+        if seed is not None:
+            content = " || ".join(
+                f"coalesce({self._raw(i, f's.{{c{i}}}', classes.get(i))}, ''::pg_catalog.bytea)" for i in indices
+            )
+            order = f" ORDER BY pg_catalog.sha256(pg_catalog.int8send($1) || {content}) OFFSET 0"
+        template = f"SELECT {outer} FROM (SELECT {inner} FROM {{source}} s{order}) AS t ({names})"
+        query = statement(template, **self._slots, **self._class_slots(classes))
+        params = [] if seed is None else [seed]
+        return self.session.stream(query, params, ["bigint"] * len(params), batch_rows)
+
+    def _ask(self, template, params=(), types=(), **slots):
+        return self.session.execute(statement(template, **self._slots, **slots), params, types)
+
+    def _raw(self, i: int, value: str, classes: Classes | None) -> str:
+        """Give the expression that makes bytes of a column's value."""
+        column = self.source.columns[i]
+        if column.kind is Kind.CLASS:
+            return f"pg_catalog.int4send({self._position(i, value, classes)})"
+        if column.kind is Kind.NUMBER:
+            return f"madlib_mop.array_bytes(ARRAY[{value}::pg_catalog.float4])"
+        if column.kind is Kind.IMAGE:
+            return value
+        return f"madlib_mop.array_bytes({value}{_cast(column)})"
+
+    def _position(self, i: int, value: str, classes: Classes) -> str:
+        """Give the expression for a value's 1-based position among the class values; NULL where it is none of them.
+
+        Concatenating with an empty array opens the values once a query, should they be long enough to lie in TOAST.
+        """
+        values = f"(SELECT pg_catalog.array_cat(k.{{v{i}}}, '{{{{}}}}')::{{t{i}}}[] FROM {{h{i}}} k)"
+        position = f"pg_catalog.array_position({values}, {value}::{{t{i}}}{self._collation(i)})"
+        return position if classes.has_null else f"CASE WHEN {value} IS NOT NULL THEN {position} END"
+
+    def _collation(self, i: int) -> str:
+        return ' COLLATE pg_catalog."C"' if self.source.columns[i].class_type == "pg_catalog.text" else ""
+
+    def _class_slots(self, classes: dict[int, Classes]) -> dict:
+        slots = {}
+        for i, known in classes.items():
+            slots[f"v{i}"] = Identifier(known.column)
+            slots[f"h{i}"] = known.holder
+            slots[f"t{i}"] = SqlType(self.source.columns[i].class_type)
+        return slots
+
+
+def _cast(column: SourceColumn) -> str:
+    return "::pg_catalog.float4[]" if column.column.element_type == "numeric" else ""
+
+
+def create_summary(
+    session: CallerSession, table: Relation, summary: Summary, classes: list[tuple[str, str, Classes | None]]
+) -> None:
+    """Make and fill the ``_summary`` table.
+
+    Parameters
+    ----------
+    session : CallerSession
+    table : Relation
+        Its name.
+    summary : Summary
+    classes : list of (str, str, Classes or None)
+        For each dependent column: its name, the type of the class values, and these, if it has any.
+    """
+    names = {f"v{i}": Identifier(f"{name}_class_values") for i, (name, _, _) in enumerate(classes)}
+    types = {f"t{i}": SqlType(type_sql) for i, (_, type_sql, _) in enumerate(classes)}
+    columns = "".join(f" {{v{i}}} {{t{i}}}[]," for i in range(len(classes)))
+    template = "CREATE TABLE {table} (" + _SUMMARY_COLUMNS.replace("{class_columns}", columns) + ")"
+    session.execute(statement(template, table=table, **names, **types))
+    params = [
+        summary.source_table,
+        summary.output_table,
+        summary.dependent_varname,
+        summary.independent_varname,
+        summary.dependent_vartype,
+        summary.buffer_size,
+        summary.normalizing_const,
+        summary.num_classes,
+        summary.distribution_rules,
+        summary.gpu_config,
+    ]
+    param_types = ["text", "text", "text[]", "text[]", "text[]", "integer", "real", "integer[]", "text", "text"]
+    values = ""
+    for i, (_, _, known) in enumerate(classes):
+        if known is None:
+            values += " NULL,"
+            continue
+        params += [known.values, known.width - known.n_values]
+        param_types += ["text", "integer"]
+        literal = f"${len(params) - 1}::{{t{i}}}[]"
+        values += f" pg_catalog.array_cat({literal}, pg_catalog.array_fill(NULL::{{t{i}}}, ARRAY[${len(params)}])),"
+    template = "INSERT INTO {table} VALUES ($1, $2, $3, $4, $5," + values + " $6, $7, $8, $9, $10)"
+    session.execute(statement(template, table=table, **types), params, param_types)
+
+
+class PackedTable:
+    """The packed table: partitioned by segment, one partition a segment.
+
+    Parameters
+    ----------
+    session : CallerSession
+    table : Relation
+        Its name.
+    source : Source
+    plan : BufferPlan
+    """
+
+    def __init__(self, session: CallerSession, table: Relation, source: Source, plan: BufferPlan):
+        self.session = session
+        self.table = table
+        self.plan = plan
+        self._names = {f"c{i}": Identifier(column.name) for i, column in enumerate(source.columns)}
+        self._names.update({f"s{i}": Identifier(f"{column.name}_shape") for i, column in enumerate(source.columns)})
+        n_columns = len(source.columns)
+        shapes = ", ".join(f"${n_columns + i + 2}::pg_catalog.text::pg_catalog.int4[]" for i in range(n_columns))
+        values = ", ".join(f"${i + 2}" for i in range(n_columns))
+        self._insert = statement(
+            f"INSERT INTO {{table}} VALUES ($1, {values}, {shapes}, ${2 * n_columns + 2})", table=table
+        )
+        self._types = ["integer", *["bytea"] * n_columns, *["text"] * n_columns, "integer"]
+        self._n_columns = n_columns
+
+    def create(self) -> None:
+        """Make the table and its partitions; tensors are stored as they are, outside the row and uncompressed."""
+        tensors = ", ".join(f"{{c{i}}} pg_catalog.bytea" for i in range(self._n_columns))
+        shapes = ", ".join(f"{{s{i}}} pg_catalog.int4[]" for i in range(self._n_columns))
+        self._do(
+            f"CREATE TABLE {{table}} (__dist_key__ pg_catalog.int4, {tensors}, {shapes}, buffer_id pg_catalog.int4)"
+            " PARTITION BY LIST (__dist_key__)",
+        )
+        storage = ", ".join(f"ALTER COLUMN {{c{i}}} SET STORAGE EXTERNAL" for i in range(self._n_columns))
+        self._do(f"ALTER TABLE {{table}} {storage}")
+        for segment in self.plan.segments:
+            part = self.table.with_suffix(partition_suffix(segment))
+            self._do(f"CREATE TABLE {{part}} PARTITION OF {{table}} FOR VALUES IN ({segment:d})", part=part)
+
+    def insert(self, buffer: PackedBuffer) -> None:
+        """Write one buffer."""
+        shapes = ["{" + ",".join(map(str, shape)) + "}" for shape in buffer.shapes]
+        self.session.execute(self._insert, [buffer.segment, *buffer.values, *shapes, buffer.buffer_id], self._types)
+
+    def comment(self, text: str) -> None:
+        """Say on the table how it was packed; the server quotes the text."""
+        (row,) = self.session.execute(
+            "SELECT pg_catalog.format('COMMENT ON TABLE %s IS %L', $1, $2) AS command", [self.table.sql, text]
+        )
+        self.session.execute(row["command"])
+
+    def _do(self, template, **slots):
+        used = {**self._names, "table": self.table, **slots}
+        self.session.execute(statement(template, **used))
+
+
+def partition_suffix(segment: int) -> str:
+    """Give what is added to the packed table's name for the partition of one segment."""
+    return f"_seg{segment:d}"
+
+
+def draw_seed() -> int:
+    """Draw a seed that fits ``integer``."""
+    return secrets.randbelow(1 << 31)

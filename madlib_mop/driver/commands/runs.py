@@ -1,0 +1,73 @@
+"""Control of recorded runs: resume, cancel, replay and drop_run."""
+
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.outputs import check_outputs, write_outputs
+from madlib_mop.driver.plan import OUTPUT_SUFFIXES, add_run
+from madlib_mop.driver.replays import plan_replay
+from madlib_mop.driver.runs import drive, find_run, open_record
+from madlib_mop.driver.state_slots import drop_slot, existing_slots
+from madlib_mop.engines.login import sweep_logins
+from madlib_mop.errors import NotReady
+from madlib_mop.schedule import Visit
+
+
+def resume(call: Call) -> None:
+    """Go on with a run that was interrupted, cancelled or has failed, and write its output tables.
+
+    Of a run that is trained already only the output tables are written, if they are not there.
+    """
+    record = open_record(call.info)
+    run = find_run(record, call)
+    run_id = run["run_id"]
+    check_outputs(call.session, run)
+    if run["state"] not in ("trained", "finished"):
+        drive(call, record, run_id, _recorded(record, run))
+    write_outputs(call.session, record, run_id)
+
+
+def replay(call: Call) -> None:
+    """Make the visits of a run again, in the same order for each model, as a run of its own."""
+    record = open_record(call.info)
+    if call.continue_run is None:
+        run = find_run(record, call)
+        output = call.session.output(call.arguments.get("output_table"), OUTPUT_SUFFIXES, "output_table")
+        run_id = add_run(record, plan_replay(record, run, output, call.info.role))
+    else:
+        run_id = call.continue_run
+    drive(call, record, run_id, _recorded(record, record.run(run_id)))
+    write_outputs(call.session, record, run_id)
+
+
+def cancel(call: Call) -> bool:
+    """Ask the driver of a run to stop; False if no driver works on it."""
+    record = open_record(call.info)
+    run = find_run(record, call)
+    if record.is_live(run["run_id"]):
+        record.announce_cancel(run["run_id"], call.info.role)
+        return True
+    if run["state"] == "running":
+        sweep_logins(record.raw, record.is_live)
+        record.end_run(run["run_id"], "interrupted", "its driver had gone", 0.0)
+    return False
+
+
+def drop_run(call: Call) -> None:
+    """Forget a run: its record and its states; output tables stay."""
+    record = open_record(call.info)
+    run = find_run(record, call)
+    run_id = run["run_id"]
+    if not record.take(run_id):
+        raise NotReady(f"run {run_id} is going on", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
+    for slot in existing_slots(record, run_id):
+        drop_slot(record, slot)
+    record.delete_run(run_id)
+    record.give_up(run_id)
+
+
+def _recorded(record, run: dict) -> list[Visit] | None:
+    """Give the visits that a replay repeats; None for any other run."""
+    if run["kind"] != "replay":
+        return None
+    return [
+        Visit(v["mst_key"], v["segment_id"], v["epoch"], v["position"]) for v in record.visits(run["parent_run_id"])
+    ]

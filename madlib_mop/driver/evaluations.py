@@ -1,0 +1,78 @@
+"""Evaluations of a run: asks the scheduler for them when metrics are due, gathers them, writes the metrics."""
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.metrics import EpochMetrics, EvaluationTask, is_due
+from madlib_mop.schedule import Evaluation, Scheduler
+
+
+class Evaluations:
+    """The evaluations of one run.
+
+    Parameters
+    ----------
+    record : Record
+    run : dict
+        Row of `madlib_mop.run`.
+    scheduler : Scheduler
+    models : dict of int to dict
+        Rows of `madlib_mop.model` by mst_key.
+    """
+
+    def __init__(self, record: Record, run: dict, scheduler: Scheduler, models: dict[int, dict]):
+        self._record = record
+        self._run = run
+        self._scheduler = scheduler
+        self._models = models
+        self._open: dict[int, EpochMetrics] = {}
+        self._places = _places(run["plan"])
+
+    def add_missing(self) -> None:
+        """Ask for those that a resumed run has still to make: epochs that are complete, but have no metrics."""
+        n_segments = self._run["n_segments"]
+        known = {(row["mst_key"], row["epoch"]) for row in self._record.metrics(self._run["run_id"])}
+        for key, model in self._models.items():
+            complete = model["position"] == n_segments and model["epoch"] >= model["first_epoch"]
+            if complete and model["state"] == "training" and (key, model["epoch"]) not in known:
+                if not self.begin(key, model["epoch"]) and model["epoch"] == model["last_epoch"]:
+                    model["state"] = "trained"
+                    self._record.set_model(self._run["run_id"], key, state="trained")
+            elif complete and model["state"] == "training" and model["epoch"] == model["last_epoch"]:
+                model["state"] = "trained"
+                self._record.set_model(self._run["run_id"], key, state="trained")
+
+    def begin(self, mst_key: int, epoch: int) -> bool:
+        """Ask for a model's evaluations if metrics are due after this epoch; False if they are not."""
+        model = self._models[mst_key]
+        frequency = self._run["metrics_compute_frequency"]
+        if not is_due(epoch, model["first_epoch"], model["last_epoch"], frequency):
+            return False
+        tasks = {EvaluationTask(data_set, segment_id, epoch): worker for data_set, segment_id, worker in self._places}
+        self._open[mst_key] = EpochMetrics(epoch, set(tasks))
+        for task, worker in tasks.items():
+            self._scheduler.add_evaluation(mst_key, worker, task)
+        return True
+
+    def finished(self, task: Evaluation, answer: dict, seconds: float, elapsed_s: float) -> list[dict] | None:
+        """Take one evaluation's figures; after the last, write the metrics and give their rows."""
+        metrics = self._open.get(task.model)
+        if metrics is None or not metrics.add(task.payload, answer, seconds):
+            return None
+        del self._open[task.model]
+        rows = metrics.rows(self._run["run_id"], task.model, elapsed_s)
+        self._record.add_metrics(rows)
+        return rows
+
+    def forget(self, mst_key: int) -> None:
+        """Drop what has been gathered of a model that failed."""
+        self._open.pop(mst_key, None)
+
+
+def _places(plan: dict) -> list[tuple[str, int, int]]:
+    """List (data set, segment there, segment whose worker evaluates it) for every shard that has rows."""
+    workers = [s["segment_id"] for s in plan["training"]["segments"]]
+    places = [("training", s["segment_id"], s["segment_id"]) for s in plan["training"]["segments"] if s["n_rows"]]
+    validation = plan["validation"]["segments"] if plan["validation"] else []
+    for number, s in enumerate(s for s in validation if s["n_rows"]):
+        same = s["segment_id"] in workers
+        places.append(("validation", s["segment_id"], s["segment_id"] if same else workers[number % len(workers)]))
+    return places

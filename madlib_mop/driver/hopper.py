@@ -1,0 +1,283 @@
+"""The hopper: runs the visits of one run, without barriers, until every model has made its own or has failed.
+
+It waits on the sockets of the worker sessions, the catalog session and the caller's backend, and moves whatever has
+come on. What to do next the scheduler says; what was done the workers commit themselves, so this process may die at
+any moment.
+"""
+
+import select
+import time
+from dataclasses import dataclass
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.attempts import Attempts, Verdict
+from madlib_mop.driver.evaluations import Evaluations
+from madlib_mop.driver.progress import Progress
+from madlib_mop.driver.state_slots import StateSlots
+from madlib_mop.driver.workers import Workers
+from madlib_mop.engines.session import Answer, Failure
+from madlib_mop.errors import Cancelled, InvalidParameter, NotReady, from_dict
+from madlib_mop.schedule import Evaluation, ModelWork, Scheduler, Visit, make_scheduler
+from madlib_mop.schedule.bounds import Account, Span
+
+_TICK_S = 1.0
+_COMPACT_EVERY_S = 2.0
+
+
+@dataclass
+class _InFlight:
+    task: Visit | Evaluation
+    started: float
+    slot: int | None = None
+
+
+class Hopper:
+    """One run under way.
+
+    Parameters
+    ----------
+    record : Record
+    workers : Workers
+        Sessions by segment; they open themselves.
+    run : dict
+        Row of `madlib_mop.run`.
+    progress : Progress
+        Told of everything that a person might want to know.
+    stdin_fd : int or None
+        Readable, at end of file, when the caller's backend wants the run to stop.
+    recorded : list of Visit or None
+        For a replay: the visits to repeat.
+    """
+
+    def __init__(
+        self, record: Record, workers: Workers, run: dict, progress: Progress, stdin_fd: int | None, recorded=None
+    ):
+        self._record = record
+        self._workers = workers
+        self._run = run
+        self._run_id = run["run_id"]
+        self._progress = progress
+        self._stdin_fd = stdin_fd
+        self._models = {m["mst_key"]: m for m in record.models(self._run_id)}
+        self._slots = StateSlots(record, self._run_id, list(self._models.values()))
+        self._versions = {key: m["state_version"] for key, m in self._models.items()}
+        self._attempts = Attempts()
+        self._in_flight: dict[int, _InFlight] = {}
+        self._rows = {s["segment_id"]: s["n_rows"] for s in run["plan"]["training"]["segments"]}
+        self._scheduler = self._make_scheduler(recorded)
+        self._evaluations = Evaluations(record, run, self._scheduler, self._models)
+        self._fingerprints = {
+            (s["data_set"], s["segment_id"]): s["fingerprint"] for s in record.segments(self._run_id)
+        }
+        self._compacted = 0.0
+        self.account = Account()
+        for segment in self._rows:
+            self._scheduler.segment_down(segment)
+
+    def run(self) -> None:
+        """Make all visits and evaluations that are left.
+
+        Raises
+        ------
+        Cancelled
+            If somebody cancelled the run.
+        MopError
+            If the run cannot go on; it can be resumed.
+        """
+        self._record.listen()
+        self._evaluations.add_missing()
+        self._workers.open_all()
+        while not self._scheduler.done:
+            self._start_tasks()
+            self._wait()
+        self._slots.finish()
+
+    def _start_tasks(self) -> None:
+        for task in self._scheduler.next_tasks():
+            flight = _InFlight(task, time.monotonic())
+            self._in_flight[task.segment] = flight
+            if isinstance(task, Visit):
+                flight.slot = self._slots.begin_write()
+                order = {
+                    "do": "train",
+                    "data_set": "training",
+                    "segment_id": task.segment,
+                    "mst_key": task.model,
+                    "epoch": task.epoch,
+                    "position": task.position,
+                    "attempt": self._attempts.begin(task),
+                    "slot": flight.slot,
+                    "version": self._versions[task.model] + 1,
+                }
+            else:
+                self._attempts.begin(task)
+                order = {
+                    "do": "evaluate",
+                    "data_set": task.payload.data_set,
+                    "segment_id": task.payload.segment_id,
+                    "mst_key": task.model,
+                }
+            self._workers.begin(task.segment, order)
+
+    def _wait(self) -> None:
+        poller = select.poll()
+        by_fd = {}
+        for segment, session in self._workers.sessions():
+            poller.register(session.fileno(), session.events)
+            by_fd[session.fileno()] = segment
+        poller.register(self._record.raw.fileno(), select.POLLIN)
+        if self._stdin_fd is not None:
+            poller.register(self._stdin_fd, select.POLLIN)
+        for fd, _ in poller.poll(min(_TICK_S, self._workers.seconds_to_reopen()) * 1000):
+            if fd == self._stdin_fd:
+                raise Cancelled("the caller's session has ended or was told to stop")
+            if fd in by_fd:
+                self._advance(by_fd[fd])
+        self._look_for_cancel()
+        self._workers.reopen_lost()
+        self._compact()
+        self._progress.tick(self._scheduler)
+
+    def _advance(self, segment: int) -> None:
+        event = self._workers.advance(segment)
+        if event is None:
+            return
+        flight = self._in_flight.pop(segment, None)
+        if isinstance(event, Failure):
+            self._session_failed(segment, flight, event)
+        elif isinstance(event, Answer):
+            self._answered(segment, flight, event.fields)
+        else:
+            self._scheduler.segment_up(segment)
+
+    def _answered(self, segment: int, flight: _InFlight, fields: dict) -> None:
+        task, ended = flight.task, time.monotonic()
+        seconds = ended - flight.started
+        if fields["outcome"] != "done":
+            self._end_write(flight)
+            self._refused(task, self._attempts.judge(task, fields))
+            return
+        self._check_shard(task, fields.get("shard"))
+        epoch = task.epoch if isinstance(task, Visit) else task.payload.epoch
+        self.account.add(Span(task.model, segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
+        if isinstance(task, Visit):
+            self._visit_kept(flight, fields["digest_out"], fields["state_bytes"], fields["loss"], seconds)
+        else:
+            self._scheduler.finished(task, seconds)
+            rows = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
+            if rows:
+                self._progress.metrics_known(task.model, task.payload.epoch, rows)
+                self._epoch_over(task.model, task.payload.epoch)
+
+    def _visit_kept(self, flight: _InFlight, digest: str, n_bytes: int, loss, seconds: float) -> None:
+        task = flight.task
+        self._versions[task.model] += 1
+        self._end_write(flight, task.model, n_bytes)
+        self._models[task.model]["digest"] = digest
+        self._progress.visit_kept(task, seconds, self._rows[task.segment])
+        done = self._scheduler.finished(task, seconds)
+        if done is not None and not self._evaluations.begin(task.model, done.epoch):
+            self._epoch_over(task.model, done.epoch)
+
+    def _epoch_over(self, mst_key: int, epoch: int) -> None:
+        model = self._models[mst_key]
+        if epoch == model["last_epoch"]:
+            model["state"] = "trained"
+            self._record.set_model(self._run_id, mst_key, state="trained")
+        self._progress.epoch_over(mst_key, epoch, self._scheduler)
+
+    def _refused(self, task, verdict: Verdict) -> None:
+        """Go on after a task that left nothing behind: again, or without its model, or not at all."""
+        if verdict.again:
+            self._scheduler.requeue(task)
+        elif verdict.ends_run:
+            raise from_dict(verdict.error)
+        else:
+            self._scheduler.failed(task)
+            self._evaluations.forget(task.model)
+            reason = verdict.reason(task)
+            self._models[task.model].update(state="failed", state_detail=reason)
+            self._record.set_model(self._run_id, task.model, state="failed", state_detail=reason)
+            self._progress.model_failed(task.model, reason, self._scheduler)
+
+    def _session_failed(self, segment: int, flight: _InFlight | None, failure: Failure) -> None:
+        """Go on after a session was lost or its statement failed; what it had committed counts."""
+        if failure.lost:
+            self._scheduler.segment_down(segment)
+            self._workers.lost(segment, failure)  # the backend is gone when this returns, so what is kept is known
+        if flight is None:
+            return
+        task = flight.task
+        if isinstance(task, Visit):
+            kept = self._record.visit(self._run_id, task.model, task.epoch, segment)
+            if kept is not None:
+                self._visit_kept(flight, kept["digest_out"], kept["state_bytes"], kept["loss"], 0.0)
+                return
+        self._end_write(flight)
+        if failure.lost:
+            self._scheduler.requeue(task)
+        else:
+            fields = {"outcome": "sql", "error": {"sqlstate": failure.sqlstate, "message": failure.message}}
+            self._refused(task, self._attempts.judge(task, fields))
+
+    def _end_write(self, flight: _InFlight, mst_key: int | None = None, n_bytes: int = 0) -> None:
+        if flight.slot is not None:
+            self._slots.end_write(flight.slot, mst_key, n_bytes)
+
+    def _check_shard(self, task, shard: dict | None) -> None:
+        """Hold what a worker has read against what the caller saw, and against what earlier visits were trained on."""
+        if shard is None:
+            return
+        data_set = "training" if isinstance(task, Visit) else task.payload.data_set
+        segment_id = task.segment if isinstance(task, Visit) else task.payload.segment_id
+        key = (data_set, segment_id)
+        table = self._run["plan"][data_set]["table"]
+        planned = {s["segment_id"]: s["n_rows"] for s in self._run["plan"][data_set]["segments"]}[segment_id]
+        if shard["n_rows"] != planned:
+            raise NotReady(
+                f"{table}: the worker of segment {segment_id} sees {shard['n_rows']} rows, the caller saw {planned}",
+                hint="Commit the transaction that packed the table, and let nobody change it while a run uses it.",
+            )
+        known = self._fingerprints.get(key)
+        if known is None:
+            self._record.set_segment(self._run_id, *key, fingerprint=shard["fingerprint"], n_bytes=shard["n_bytes"])
+            self._fingerprints[key] = shard["fingerprint"]
+        elif known != shard["fingerprint"]:
+            raise InvalidParameter(
+                f"{table}: the rows of segment {segment_id} are no longer those that the run was trained on",
+                hint="Bring the packed table back as it was, or start a new run.",
+            )
+
+    def _look_for_cancel(self) -> None:
+        raw = self._record.raw
+        raw.poll()
+        if raw.notifies:
+            raw.notifies.clear()
+            by = self._record.run(self._run_id)["cancelled_by"]
+            if by is not None:
+                raise Cancelled(
+                    f"run {self._run_id} was cancelled by {by}",
+                    hint=f"SELECT madlib_mop.resume({self._run_id}) goes on with it.",
+                )
+
+    def _compact(self) -> None:
+        if time.monotonic() - self._compacted > _COMPACT_EVERY_S:
+            self._compacted = time.monotonic()
+            busy = {flight.task.model for flight in self._in_flight.values()}
+            self._slots.compact(set(self._models) - busy)
+
+    def _make_scheduler(self, recorded) -> Scheduler:
+        visited: dict[int, list[int]] = {key: [] for key in self._models}
+        for visit in self._record.visits(self._run_id):
+            model = self._models[visit["mst_key"]]
+            if visit["epoch"] == model["epoch"] and model["position"] < len(self._rows):
+                visited[visit["mst_key"]].append((visit["position"], visit["segment_id"]))
+        works = []
+        for key, m in self._models.items():
+            if m["state"] == "failed":
+                continue
+            epoch = m["epoch"] if visited[key] else m["epoch"] + 1
+            places = tuple(segment for _, segment in sorted(visited[key]))
+            works.append(ModelWork(key, m["ordinal"], m["last_epoch"], max(epoch, m["first_epoch"]), places))
+        schedule = "recorded" if recorded is not None else self._run["schedule"]
+        return make_scheduler(schedule, works, self._rows, recorded)

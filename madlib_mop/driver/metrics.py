@@ -1,0 +1,70 @@
+"""Metrics of a model after an epoch: which are due, and how the segments' figures become one (weighted by rows, float64)."""
+
+from dataclasses import dataclass, field
+
+
+def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int) -> bool:
+    """Tell whether metrics are computed after an epoch: every ``frequency`` iterations, and at the last."""
+    return epoch == last_epoch or (epoch - first_epoch + 1) % frequency == 0
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """What an evaluation of the scheduler's carries: the data set, its segment there, and the epoch."""
+
+    data_set: str
+    segment_id: int
+    epoch: int
+
+
+@dataclass
+class _Sum:
+    n_rows: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+
+
+class EpochMetrics:
+    """Gathers the evaluations of one model after one epoch.
+
+    Parameters
+    ----------
+    epoch : int
+    tasks : set of EvaluationTask
+        Those that must come in.
+    """
+
+    def __init__(self, epoch: int, tasks: set[EvaluationTask]):
+        self.epoch = epoch
+        self._left = set(tasks)
+        self._sums: dict[str, _Sum] = {}
+        self._work_s = 0.0
+
+    def add(self, task: EvaluationTask, answer: dict, seconds: float) -> bool:
+        """Add one evaluation's figures; True if it was the last.
+
+        Parameters
+        ----------
+        task : EvaluationTask
+        answer : dict
+            ``n_rows``, ``loss`` and ``metrics`` (name -> value) of one shard.
+        seconds : float
+            What it took.
+        """
+        self._left.discard(task)
+        self._work_s += seconds
+        total = self._sums.setdefault(task.data_set, _Sum())
+        total.n_rows += answer["n_rows"]
+        for name, value in {"loss": answer["loss"], **answer["metrics"]}.items():
+            total.sums[name] = total.sums.get(name, 0.0) + answer["n_rows"] * float(value)
+        return not self._left
+
+    def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[dict]:
+        """Give the rows of `madlib_mop.metric`: the mean over all rows of each data set."""
+        return [
+            {
+                "run_id": run_id, "mst_key": mst_key, "epoch": self.epoch, "data_set": data_set, "ordinal": ordinal,
+                "name": name, "value": value / total.n_rows, "elapsed_s": elapsed_s, "work_s": self._work_s,
+            }
+            for data_set, total in sorted(self._sums.items())
+            for ordinal, (name, value) in enumerate(total.sums.items())
+        ]  # fmt: skip

@@ -1,0 +1,189 @@
+"""Writes a run's output tables in the caller's transaction: the models, `_info` and `_summary`, as MADlib has them."""
+
+import json
+from collections import defaultdict
+
+from madlib_mop import __version__
+from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.errors import DuplicateTable
+from madlib_mop.trainer.state import weights_of
+
+_INFO = """
+mst_key integer PRIMARY KEY, model_id integer, compile_params text, fit_params text, model_type text,
+model_size double precision, metrics_elapsed_time double precision[], metrics_type text[], loss_type text,
+training_metrics_final double precision, training_loss_final double precision,
+training_metrics double precision[], training_loss double precision[],
+validation_metrics_final double precision, validation_loss_final double precision,
+validation_metrics double precision[], validation_loss double precision[], status text, status_detail text
+"""
+_INFO_TYPES = (
+    "integer", "integer", "text", "text", "text", "float8", "float8[]", "text[]", "text", "float8", "float8",
+    "float8[]", "float8[]", "float8", "float8", "float8[]", "float8[]", "text", "text",
+)  # fmt: skip
+_SUMMARY = (
+    ("source_table", "text"), ("validation_table", "text"), ("model", "text"), ("model_info", "text"),
+    ("dependent_varname", "text[]"), ("independent_varname", "text[]"), ("model_arch_table", "text"),
+    ("model_selection_table", "text"), ("object_table", "text"), ("num_iterations", "integer"),
+    ("metrics_compute_frequency", "integer"), ("warm_start", "boolean"), ("name", "text"), ("description", "text"),
+    ("start_training_time", "timestamp"), ("end_training_time", "timestamp"), ("madlib_version", "text"),
+    ("num_classes", "integer[]"),
+)  # fmt: skip
+_SUMMARY_END = (("dependent_vartype", "text[]"), ("normalizing_const", "real"), ("metrics_iters", "integer[]"))
+_MAX_FIELD_BYTES = 1_000_000_000
+
+
+def output_relation(run: dict) -> Relation:
+    """Give the name of a run's output table."""
+    output = run["plan"]["output"]
+    return Relation(output["schema"], output["name"], 0, "r", output["is_temp"])
+
+
+def check_outputs(session: CallerSession, run: dict) -> None:
+    """Refuse a run whose output tables exist already, unless it is a warm start, which replaces them."""
+    output = output_relation(run)
+    if run["warm_start"] and run["kind"] != "replay":
+        return
+    for suffix in ("", "_info", "_summary"):
+        table = output.with_suffix(suffix)
+        if session.existing(table.sql) is not None:
+            raise DuplicateTable(
+                f"run {run['run_id']} is to write table {table}, which exists already",
+                hint="Rename or drop it, then resume the run." if run["state"] != "finished" else "The run is finished.",
+            )
+
+
+def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
+    """Write the models, `_info` and `_summary` of a trained run, and mark it finished."""
+    run, models = record.run(run_id), record.models(run_id)
+    output = output_relation(run)
+    if not (run["warm_start"] and session.existing(output.sql)):
+        _create(session, output, run)
+    else:
+        for suffix in ("", "_info", "_summary"):
+            session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
+    last_segment = {v["mst_key"]: v["segment_id"] for v in record.visits(run_id)}
+    for model in models:
+        if model["state"] == "trained":
+            _write_model(session, record, output, run_id, model, last_segment.get(model["mst_key"]))
+    iterations = _write_info(session, record, output, run, models)
+    _write_summary(session, output, run, iterations)
+    record.set_run(run_id, state="finished")
+    failed = [m["mst_key"] for m in models if m["state"] == "failed"]
+    if failed:
+        session.warning(
+            f"run {run_id}: {len(failed)} of {len(models)} models failed (mst_key {', '.join(map(str, failed))});"
+            f" why is in {output}_info.status_detail"
+        )
+
+
+def _create(session: CallerSession, output: Relation, run: dict) -> None:
+    session.execute(
+        statement(
+            "CREATE TABLE {t} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)", t=output
+        )
+    )
+    session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
+    session.execute(statement("CREATE TABLE {t} (" + _INFO + ")", t=output.with_suffix("_info")))
+    columns, slots = [], {}
+    for number, (name, type_name) in enumerate(_summary_columns(run)):
+        columns.append(f"{{c{number}}} {{t{number}}}")
+        slots |= {f"c{number}": Identifier(name), f"t{number}": SqlType(type_name)}
+    session.execute(
+        statement("CREATE TABLE {t} (" + ", ".join(columns) + ")", t=output.with_suffix("_summary"), **slots)
+    )
+
+
+def _write_model(session, record: Record, output: Relation, run_id: int, model: dict, segment: int | None) -> None:
+    if model["model_bytes"] and model["model_bytes"] > _MAX_FIELD_BYTES:
+        session.warning(
+            f"mst_key {model['mst_key']}: its weights of {model['model_bytes']} bytes do not fit into a field of 1 GB;"
+            f" model_weights is NULL, the weights are in madlib_mop.model_state of run {run_id}"
+        )
+        weights = None
+    else:
+        weights = weights_of(list(record.state_parts(run_id, model)))
+    session.execute(
+        statement("INSERT INTO {t} (mst_key, model_weights, model_arch, __dist_key__) VALUES ($1, $2, $3, $4)", t=output),
+        [model["mst_key"], weights, json.dumps(model["model_arch"]), segment],
+        ["integer", "bytea", "json", "integer"],
+    )
+
+
+def _write_info(session, record: Record, output: Relation, run: dict, models: list[dict]) -> list[int]:
+    """Write one row a model; give the iterations after which metrics were computed."""
+    by_model = defaultdict(lambda: defaultdict(dict))
+    for row in record.metrics(run["run_id"]):
+        by_model[row["mst_key"]][row["epoch"]][row["data_set"], row["ordinal"]] = row
+    iterations: set[int] = set()
+    table = output.with_suffix("_info")
+    slots = ", ".join(f"${n}" for n in range(1, len(_INFO_TYPES) + 1))
+    for model in models:
+        epochs = [e for e in sorted(by_model[model["mst_key"]]) if e >= model["first_epoch"]]
+        iterations |= {e - model["first_epoch"] + 1 for e in epochs}
+        figures = [by_model[model["mst_key"]][e] for e in epochs]
+        training_metrics, training_loss = _series(figures, "training", 1), _series(figures, "training", 0)
+        validation_metrics, validation_loss = _series(figures, "validation", 1), _series(figures, "validation", 0)
+        elapsed = [next(iter(f.values()))["elapsed_s"] for f in figures] or None
+        failed = model["state"] == "failed"
+        session.execute(
+            statement(f"INSERT INTO {{t}} VALUES ({slots})", t=table),
+            [
+                model["mst_key"], model["model_id"], model["compile_params"], model["fit_params"], "madlib_keras",
+                model["model_bytes"] / 1024.0 if model["model_bytes"] else None, elapsed, model["metrics_type"],
+                model["loss_type"], _final(training_metrics), _final(training_loss), training_metrics, training_loss,
+                _final(validation_metrics), _final(validation_loss), validation_metrics, validation_loss,
+                "failed" if failed else "trained", model["state_detail"],
+            ],
+            _INFO_TYPES,
+        )  # fmt: skip
+    return sorted(iterations)
+
+
+def _series(figures: list[dict], data_set: str, ordinal: int) -> list[float] | None:
+    values = [f[data_set, ordinal]["value"] for f in figures if (data_set, ordinal) in f]
+    return values or None
+
+
+def _final(values: list[float] | None) -> float | None:
+    return values[-1] if values else None
+
+
+def _summary_columns(run: dict) -> list[tuple[str, str]]:
+    summary = run["plan"]["summary"]
+    classes = [
+        (f"{name}_class_values", type_name)
+        for name, (type_name, _) in zip(summary["dependent_varname"], summary["class_values"], strict=True)
+    ]
+    return [*_SUMMARY, *classes, *_SUMMARY_END]
+
+
+def _write_summary(session, output: Relation, run: dict, iterations: list[int]) -> None:
+    summary = run["plan"]["summary"]
+    values = {
+        **summary,
+        "model_info": f"{summary['model']}_info",
+        "num_iterations": run["num_iterations"],
+        "metrics_compute_frequency": run["metrics_compute_frequency"],
+        "warm_start": run["warm_start"],
+        "start_training_time": run["created_at"].isoformat(),
+        "end_training_time": run["ended_at"].isoformat(),
+        "madlib_version": f"madlib_mop {__version__}",
+        "metrics_iters": iterations,
+    }
+    for name, (_, text) in zip(summary["dependent_varname"], summary["class_values"], strict=True):
+        values[f"{name}_class_values"] = text
+    columns = _summary_columns(run)
+    casts = ", ".join(
+        f"${n}::text::timestamptz::timestamp" if type_name == "timestamp" else f"${n}::text::{{t{n}}}"
+        if name.endswith("_class_values") else f"${n}"
+        for n, (name, type_name) in enumerate(columns, 1)
+    )  # fmt: skip
+    types = ["text" if t == "timestamp" or name.endswith("_class_values") else t for name, t in columns]
+    slots = {f"t{n}": SqlType(type_name) for n, (_, type_name) in enumerate(columns, 1)}
+    session.execute(
+        statement(f"INSERT INTO {{table}} VALUES ({casts})", table=output.with_suffix("_summary"), **slots),
+        [values[name] for name, _ in columns],
+        types,
+    )

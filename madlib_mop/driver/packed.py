@@ -1,0 +1,208 @@
+"""A packed table as a run needs it: read from the table and its summary in the caller's session, checked once."""
+
+from dataclasses import asdict, dataclass
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable
+
+_SUMMARY_COLUMNS = (
+    "dependent_varname", "independent_varname", "dependent_vartype", "buffer_size", "normalizing_const", "num_classes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One segment's share of a packed table."""
+
+    segment_id: int
+    n_rows: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class PackedTable:
+    """A packed table and its summary.
+
+    Attributes
+    ----------
+    relation : Relation
+    independent, dependent : list of str
+        Column names of the inputs and outputs.
+    dependent_vartype : list of str
+    class_values : list of (str, str or None)
+        For each output the type of its ``<dep>_class_values`` column, and the value as PostgreSQL writes it.
+    num_classes : list of int
+    normalizing_const : float
+    shards : list of Shard
+        In the order of their segments.
+    shapes : list of list of int
+        Shape of one row of each input, then of each output.
+    """
+
+    relation: Relation
+    independent: list[str]
+    dependent: list[str]
+    dependent_vartype: list[str]
+    class_values: list[tuple[str, str | None]]
+    num_classes: list[int]
+    normalizing_const: float
+    shards: list[Shard]
+    shapes: list[list[int]]
+
+    @property
+    def columns(self) -> list[str]:
+        """Inputs, then outputs."""
+        return [*self.independent, *self.dependent]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all shards."""
+        return sum(shard.n_rows for shard in self.shards)
+
+    @property
+    def query(self) -> str:
+        """The SELECT by which a worker reads one segment's buffers: columns b0, s0, b1, s1, ...; $1 is the segment."""
+        return shard_query(self.relation, self.columns, self._has_key)
+
+    _has_key: bool = True
+
+    def as_plan(self) -> dict:
+        """Give what a worker must know of the table."""
+        return {
+            "table": str(self.relation),
+            "sql_name": self.relation.sql,
+            "oid": self.relation.oid,
+            "query": self.query,
+            "n_x": len(self.independent),
+            "n_y": len(self.dependent),
+            "normalizing_const": self.normalizing_const,
+            "segments": [asdict(shard) for shard in self.shards],
+        }
+
+
+def shard_query(relation: Relation, columns: list[str], has_key: bool) -> str:
+    """Write the query of one segment's buffers in their order."""
+    items, names = [], {}
+    for number, column in enumerate(columns):
+        items.append(f"{{b{number}}} AS b{number}, {{s{number}}} AS s{number}")
+        names[f"b{number}"] = Identifier(column)
+        names[f"s{number}"] = Identifier(f"{column}_shape")
+    where = "__dist_key__ = $1" if has_key else "$1::integer IS NOT NULL"
+    return statement(
+        f"SELECT {', '.join(items)} FROM {{packed}} WHERE {where} ORDER BY buffer_id", packed=relation, **names
+    )
+
+
+def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTable:
+    """Find a packed table and read its summary.
+
+    Parameters
+    ----------
+    session : CallerSession
+    name : str
+        As the caller wrote it.
+    what : str
+        The argument's name, for messages.
+
+    Raises
+    ------
+    UndefinedTable, UndefinedColumn, InvalidParameter
+        If it is not there, was not made by a preprocessor, or has no rows.
+    """
+    relation = session.relation(name, what)
+    summary = _read_summary(session, relation, name, what)
+    columns = {column.name for column in session.columns(relation)}
+    independent, dependent = _names(summary["independent_varname"]), _names(summary["dependent_varname"])
+    needed = [part for column in [*independent, *dependent] for part in (column, f"{column}_shape")]
+    for column in [*needed, "buffer_id"]:
+        if column not in columns:
+            raise UndefinedColumn(
+                f"{what}: table {relation} has no column {column!r}, which its summary tells of. Received: {name!r}",
+                hint="Pack the data again with training_preprocessor_dl or validation_preprocessor_dl.",
+            )
+    has_key = "__dist_key__" in columns
+    shards = _read_shards(session, relation, independent[0], has_key)
+    if not sum(shard.n_rows for shard in shards):
+        raise InvalidParameter(f"{what}: packed table {relation} has no rows. Received: {name!r}")
+    return PackedTable(
+        relation,
+        independent,
+        dependent,
+        _names(summary["dependent_vartype"]),
+        [_class_values(session, relation, column) for column in dependent],
+        list(summary["num_classes"] or []),
+        float(summary["normalizing_const"]),
+        shards,
+        _read_shapes(session, relation, [*independent, *dependent]),
+        has_key,
+    )
+
+
+def _read_summary(session, relation, name, what) -> dict:
+    summary = relation.with_suffix("_summary")
+    found = session.existing(summary.sql)
+    if found is None:
+        raise UndefinedTable(
+            f"{what}: table {relation} is not packed: {summary} does not exist. Received: {name!r}",
+            hint="Pack the data first: SELECT madlib.training_preprocessor_dl('usage');",
+        )
+    present = {column.name for column in session.columns(found)}
+    missing = [column for column in _SUMMARY_COLUMNS if column not in present]
+    if missing:
+        raise UndefinedColumn(f"{what}: {summary} has no column {missing[0]!r}; it is not a preprocessor's summary.")
+    rows = session.execute(
+        statement("SELECT {c} FROM {s}", c=[Identifier(column) for column in _SUMMARY_COLUMNS], s=found)
+    )
+    if len(rows) != 1:
+        raise InvalidParameter(f"{what}: {summary} must have one row; it has {len(rows)}.")
+    return rows[0]
+
+
+def _names(value) -> list[str]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _class_values(session, relation, column) -> tuple[str, str | None]:
+    summary = session.relation(relation.with_suffix("_summary").sql)
+    name = f"{column}_class_values"
+    types = {c.name: c.type_sql for c in session.columns(summary)}
+    if name not in types:
+        return "text[]", None
+    (row,) = session.execute(statement("SELECT {c}::text AS value FROM {s}", c=Identifier(name), s=summary))
+    return types[name], row["value"]
+
+
+def _read_shards(session, relation, column, has_key) -> list[Shard]:
+    key = "__dist_key__" if has_key else "0"
+    query = statement(
+        f"SELECT {key} AS segment_id, coalesce(sum({{shape}}[1]), 0)::bigint AS n_rows,"
+        " coalesce(sum(pg_catalog.octet_length({x})), 0)::bigint AS n_bytes FROM {packed} GROUP BY 1 ORDER BY 1",
+        shape=Identifier(f"{column}_shape"),
+        x=Identifier(column),
+        packed=relation,
+    )
+    shards = [Shard(**row) for row in session.execute(query)]
+    partitions = session.execute(
+        "SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound FROM pg_catalog.pg_inherits i"
+        " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::pg_catalog.oid",
+        [relation.oid],
+        ["bigint"],
+    )
+    present = {shard.segment_id for shard in shards}
+    for row in partitions:
+        digits = row["bound"].partition("(")[2].strip(") '")
+        if row["bound"].startswith("FOR VALUES IN") and digits.lstrip("-").isdigit() and int(digits) not in present:
+            shards.append(Shard(int(digits), 0, 0))
+    return sorted(shards, key=lambda shard: shard.segment_id)
+
+
+def _read_shapes(session, relation, columns) -> list[list[int]]:
+    (row,) = session.execute(
+        statement(
+            "SELECT " + ", ".join(f"{{s{n}}} AS s{n}" for n in range(len(columns))) + " FROM {packed} LIMIT 1",
+            packed=relation,
+            **{f"s{n}": Identifier(f"{column}_shape") for n, column in enumerate(columns)},
+        )
+    )
+    return [list(row[f"s{n}"])[1:] for n in range(len(columns))]

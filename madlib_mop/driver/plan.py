@@ -1,0 +1,262 @@
+"""The plan of a run: everything that a call of the hopper asks for, checked before any work starts."""
+
+import secrets
+from dataclasses import dataclass, field
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.packed import PackedTable, read_packed_table
+from madlib_mop.driver.selection import Configuration, read_selection
+from madlib_mop.driver.settings import read_settings
+from madlib_mop.driver.state_slots import SLOTS_PER_RUN, create_slot
+from madlib_mop.driver.warm_start import WarmStart, find_warm_start
+from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
+
+SCHEDULES = ("auto", "rotation", "longest_first")
+OUTPUT_SUFFIXES = ("", "_info", "_summary")
+_MAX_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run that can be recorded and begun.
+
+    Attributes
+    ----------
+    run : dict
+        Columns of `madlib_mop.run`.
+    models, segments : list of dict
+        Rows of `madlib_mop.model` and `madlib_mop.segment`.
+    weights : dict of str to bytes
+        Rows of `madlib_mop.start_weights` by origin.
+    warm : WarmStart or None
+        Where the states come from that a warm start goes on with.
+    """
+
+    run: dict
+    models: list[dict]
+    segments: list[dict]
+    weights: dict[str, bytes] = field(repr=False)
+    warm: WarmStart | None = None
+
+
+def plan_fit(call: Call, record: Record) -> RunPlan:
+    """Check the arguments of madlib_keras_fit_multiple_model and plan its run.
+
+    Raises
+    ------
+    MopError
+        One clear error for the first thing that is wrong; nothing was done.
+    """
+    a, session = call.arguments, call.session
+    num_iterations = _positive(a, "num_iterations")
+    frequency = _frequency(a, num_iterations)
+    schedule = _schedule(a)
+    _no_gpus(a)
+    source = read_packed_table(session, a.get("source_table"), "source_table")
+    validation = None
+    if (a.get("validation_table") or "").strip():
+        validation = read_packed_table(session, a["validation_table"], "validation_table")
+        _same_data(source, validation)
+    for what, packed in (("source_table", source), ("validation_table", validation)):
+        if packed is not None:
+            _seen_by_workers(record, packed, what)
+    selection = read_selection(session, a.get("model_selection_table"))
+    warm_start = bool(a.get("warm_start"))
+    warm, output = None, None
+    if warm_start:
+        output = session.relation(a.get("model_output_table"), "model_output_table")
+        warm = find_warm_start(session, record, output, call.info.role, selection.configurations)
+    else:
+        output = session.output(a.get("model_output_table"), OUTPUT_SUFFIXES, "model_output_table")
+    seed = _seed(a, warm)
+    settings = read_settings(record, session, len(source.shards), bool(a.get("use_caching")))
+    _enough_connections(record, len(source.shards))
+    models, weights = _models(selection.configurations, selection.weights, num_iterations, warm)
+    run = {
+        "kind": "fit_multiple_model",
+        "state": "running",
+        "owner": call.info.role,
+        "source_table": str(source.relation),
+        "validation_table": str(validation.relation) if validation else None,
+        "model_output_table": str(output),
+        "model_selection_table": str(selection.relation),
+        "model_arch_table": str(selection.arch_table),
+        "num_iterations": num_iterations,
+        "metrics_compute_frequency": frequency,
+        "warm_start": warm_start,
+        "use_caching": bool(a.get("use_caching")),
+        "seed": seed,
+        "schedule": schedule,
+        "n_models": len(models),
+        "n_segments": len(source.shards),
+        "n_threads": settings.trainer_threads,
+        "parent_run_id": warm.run_id if warm else None,
+        "plan": {
+            "training": source.as_plan(),
+            "validation": validation.as_plan() if validation else None,
+            "trainer": settings.trainer_start(),
+            "worker_host": settings.worker_host,
+            "output": {"schema": output.schema, "name": output.name, "is_temp": output.is_temp},
+            "summary": {
+                "source_table": a["source_table"],
+                "validation_table": a.get("validation_table"),
+                "model": a["model_output_table"],
+                "model_selection_table": a["model_selection_table"],
+                "model_arch_table": selection.arch_table_text,
+                "object_table": selection.object_table,
+                "metrics_compute_frequency": a.get("metrics_compute_frequency"),
+                "name": a.get("name"),
+                "description": a.get("description"),
+                "dependent_varname": source.dependent,
+                "independent_varname": source.independent,
+                "dependent_vartype": source.dependent_vartype,
+                "num_classes": source.num_classes,
+                "class_values": source.class_values,
+                "normalizing_const": source.normalizing_const,
+            },
+        },
+    }
+    return RunPlan(run, models, _segments(source, validation), weights, warm)
+
+
+def _models(configurations: list[Configuration], weights, num_iterations, warm):
+    rows, origins = [], {}
+    for ordinal, c in enumerate(configurations):
+        old = warm.models.get(c.mst_key) if warm else None
+        first_epoch = old.next_epoch if old else 1
+        origin = None
+        if old and old.weights is not None:
+            origin = f"mst_key {c.mst_key}"
+            origins[origin] = old.weights
+        elif old is None and weights.get(c.model_id) is not None:
+            origin = f"model_id {c.model_id}"
+            origins[origin] = weights[c.model_id]
+        rows.append(
+            {
+                "mst_key": c.mst_key,
+                "ordinal": ordinal,
+                "model_id": c.model_id,
+                "compile_params": c.compile_params,
+                "fit_params": c.fit_params,
+                "model_arch": c.arch,
+                "start_weights": origin,
+                "first_epoch": first_epoch,
+                "last_epoch": first_epoch + num_iterations - 1,
+                "epoch": first_epoch - 1,
+                "loss_type": c.loss_type,
+                "metrics_type": c.metrics_type,
+            }
+        )
+    return rows, origins
+
+
+def _segments(source: PackedTable, validation: PackedTable | None) -> list[dict]:
+    rows = []
+    for data_set, packed in (("training", source), ("validation", validation)):
+        for shard in packed.shards if packed else ():
+            place = f"{packed.relation} WHERE __dist_key__ = {shard.segment_id}"
+            rows.append({"data_set": data_set, "segment_id": shard.segment_id, "engine": "postgres", "place": place,
+                         "n_rows": shard.n_rows, "n_bytes": shard.n_bytes})  # fmt: skip
+    return rows
+
+
+def _positive(arguments: dict, name: str) -> int:
+    value = arguments.get(name)
+    if not isinstance(value, int) or value < 1:
+        raise InvalidParameter(f"{name} must be at least 1. Received: {value}")
+    return value
+
+
+def _frequency(arguments: dict, num_iterations: int) -> int:
+    value = arguments.get("metrics_compute_frequency")
+    if value is None:
+        return num_iterations
+    if not 1 <= value <= num_iterations:
+        raise InvalidParameter(
+            f"metrics_compute_frequency must be from 1 to num_iterations ({num_iterations}). Received: {value}",
+            hint="Leave it out to compute metrics after the last iteration only.",
+        )
+    return value
+
+
+def _schedule(arguments: dict) -> str:
+    value = (arguments.get("schedule") or "auto").strip().lower()
+    if value not in SCHEDULES:
+        raise InvalidParameter(f"schedule must be one of {', '.join(SCHEDULES)}. Received: {arguments['schedule']!r}")
+    return value
+
+
+def _seed(arguments: dict, warm: WarmStart | None) -> int:
+    value = arguments.get("seed")
+    if value is None:
+        return warm.seed if warm and warm.seed is not None else secrets.randbelow(_MAX_SEED)
+    if not 0 <= value <= _MAX_SEED:
+        raise InvalidParameter(f"seed must be from 0 to {_MAX_SEED}. Received: {value}")
+    return value
+
+
+def _no_gpus(arguments: dict) -> None:
+    if arguments.get("use_gpus"):
+        raise Unsupported(
+            "use_gpus: this version trains on CPUs only. Received: true", hint="Leave use_gpus out, or give false."
+        )
+
+
+def _same_data(source: PackedTable, validation: PackedTable) -> None:
+    checks = (
+        ("number of inputs", len(source.independent), len(validation.independent)),
+        ("number of outputs", len(source.dependent), len(validation.dependent)),
+        ("shape of a row", source.shapes, validation.shapes),
+        ("num_classes", source.num_classes, validation.num_classes),
+        ("class values", source.class_values, validation.class_values),
+        ("normalizing_const", source.normalizing_const, validation.normalizing_const),
+    )
+    for what, ours, theirs in checks:
+        if ours != theirs:
+            raise InvalidParameter(
+                f"validation_table: its {what} is not that of source_table. Received: {theirs}, expected: {ours}",
+                hint="Pack it by validation_preprocessor_dl with source_table as training_preprocessor_table.",
+            )
+
+
+def _seen_by_workers(record: Record, packed: PackedTable, what: str) -> None:
+    """Refuse what the workers, which are other sessions, would not see."""
+    relation: Relation = packed.relation
+    if relation.is_temp:
+        raise Unsupported(
+            f"{what}: {relation} is a temporary table, which no other session sees. Received: {relation.name!r}",
+            hint="Pack the data into an ordinary table: the segments' workers are sessions of their own.",
+        )
+    if not record.execute("SELECT 1 FROM pg_catalog.pg_class WHERE oid = %s", [relation.oid]):
+        raise NotReady(
+            f"{what}: {relation} was made in this transaction, which is not committed. Received: {relation.name!r}",
+            hint="COMMIT first: the segments' workers are sessions of their own and see committed tables only.",
+        )
+
+
+def _enough_connections(record: Record, n_segments: int) -> None:
+    ((free,),) = record.execute(
+        "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')"
+    )
+    if free < n_segments:
+        raise OutOfResources(
+            f"a run on {n_segments} segments needs {n_segments} connections, but only {max(0, free)} are free",
+            hint="Raise max_connections, close idle sessions, or pack the data into fewer segments.",
+        )
+
+
+
+def add_run(record: Record, plan: RunPlan) -> int:
+    """Record a planned run, its models' first states included, in one transaction; give its run_id."""
+    with record.transaction():
+        run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights)
+        taken_over = {key: m.state for key, m in (plan.warm.models if plan.warm else {}).items() if m.state}
+        if taken_over:
+            slot = run_id * SLOTS_PER_RUN
+            create_slot(record, slot)
+            for mst_key, state in taken_over.items():
+                record.copy_state(run_id, mst_key, slot, state)
+    return run_id

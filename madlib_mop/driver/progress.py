@@ -1,0 +1,100 @@
+"""What a person sees of a run while it goes on: a NOTICE at its start, one an iteration, one a failed model."""
+
+import time
+
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.schedule import Scheduler, Visit
+
+_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "similarity", "iou", "r2")
+
+
+class Progress:
+    """Tells the caller of a run by NOTICEs.
+
+    Parameters
+    ----------
+    session : CallerSession
+    run : dict
+        Row of `madlib_mop.run`.
+    models : list of dict
+        Rows of `madlib_mop.model`.
+    """
+
+    def __init__(self, session: CallerSession, run: dict, models: list[dict]):
+        self._session = session
+        self._run = run
+        self._begun = time.monotonic()
+        self._left = {m["mst_key"]: m for m in models if m["state"] != "failed"}
+        self._n_models = len(models)
+        self._n_failed = self._n_models - len(self._left)
+        self._iterations: dict[int, int] = {
+            key: m["epoch"] - m["first_epoch"] + (1 if m["position"] == run["n_segments"] else 0)
+            for key, m in self._left.items()
+        }
+        self._reported = min(self._iterations.values(), default=0)
+        self._best: dict[int, dict[int, tuple[str, str, float]]] = {}
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of training so far, those of earlier drivers of the run included."""
+        return self._run["training_s"] + time.monotonic() - self._begun
+
+    def started(self) -> None:
+        """Say what begins."""
+        run = self._run
+        self._session.notice(
+            f"run {run['run_id']}: {run['n_models']} configurations on {run['n_segments']} segments,"
+            f" {run['num_iterations']} iterations, schedule {run['schedule']}, seed {run['seed']}"
+        )
+
+    def visit_kept(self, visit: Visit, seconds: float, n_rows: int) -> None:
+        """Take note of a kept visit."""
+
+    def metrics_known(self, mst_key: int, epoch: int, rows: list[dict]) -> None:
+        """Take note of a model's metrics."""
+        data_sets = {row["data_set"] for row in rows}
+        data_set = "validation" if "validation" in data_sets else "training"
+        shown = [row for row in rows if row["data_set"] == data_set]
+        row = shown[1] if len(shown) > 1 else shown[0]
+        iteration = epoch - self._left[mst_key]["first_epoch"] + 1
+        self._best.setdefault(iteration, {})[mst_key] = (data_set, row["name"], row["value"])
+
+    def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
+        """Take note of a model's complete epoch; say so when it was the last model of an iteration."""
+        self._iterations[mst_key] = epoch - self._left[mst_key]["first_epoch"] + 1
+        self._report(scheduler)
+
+    def model_failed(self, mst_key: int, reason: str, scheduler: Scheduler) -> None:
+        """Say that a model is given up."""
+        self._session.warning(f"run {self._run['run_id']}: mst_key {mst_key} failed: {reason}")
+        self._left.pop(mst_key, None)
+        self._iterations.pop(mst_key, None)
+        self._n_failed += 1
+        self._report(scheduler)
+
+    def tick(self, scheduler: Scheduler) -> None:
+        """Called at least once a second."""
+
+    def _report(self, scheduler: Scheduler) -> None:
+        done = min(self._iterations.values(), default=0)
+        if done <= self._reported:
+            return
+        self._reported = done
+        failed = f", {self._n_failed} failed" if self._n_failed else ""
+        left = scheduler.seconds_left()
+        eta = f", about {left:.0f} s left" if left and done < self._run["num_iterations"] else ""
+        self._session.notice(
+            f"run {self._run['run_id']}: iteration {done} of {self._run['num_iterations']} done by"
+            f" {len(self._iterations)} of {self._n_models} models{failed}{self._best_of(done)},"
+            f" {self.elapsed_s:.1f} s{eta}"
+        )
+
+    def _best_of(self, iteration: int) -> str:
+        known = {key: value for key, value in self._best.get(iteration, {}).items() if value[2] == value[2]}
+        if not known:
+            return ""
+        name = next(iter(known.values()))[1]
+        pick = max if any(word in name.lower() for word in _HIGHER_IS_BETTER) else min
+        mst_key = pick(known, key=lambda key: known[key][2])
+        data_set, name, value = known[mst_key]
+        return f", best {data_set} {name} {value:.4f} (mst_key {mst_key})"

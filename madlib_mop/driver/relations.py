@@ -1,0 +1,148 @@
+"""Finding the caller's tables and columns by the names that the caller wrote; mixed into every kind of session."""
+
+from dataclasses import dataclass
+
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name
+from madlib_mop.errors import DuplicateTable, InvalidParameter, UndefinedTable
+
+_RELATION = """
+SELECT c.relname::text AS name, n.nspname::text AS schema, c.oid::bigint AS oid, c.relkind::text AS kind,
+       c.relpersistence = 't' AS is_temp
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = $1::pg_catalog.oid
+"""
+
+_COLUMNS = """
+SELECT a.attname::text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql,
+       t.typname::text AS type_name, t.typcategory = 'A' AS is_array, t.typcategory::text AS category,
+       coalesce(e.typname, '')::text AS element_type, coalesce(e.typcategory, '')::text AS element_category
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+WHERE a.attrelid = $1::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes
+    ----------
+    name : str
+    type_sql : str
+        As ``format_type`` writes it, e.g. ``real[]``.
+    type_name : str
+        Catalog name of the type, e.g. ``_float4``.
+    is_array : bool
+    category : str
+        ``pg_type.typcategory``: N numeric, S string, B boolean, A array, U user (bytea) ...
+    element_type, element_category : str
+        Those of an array's elements; empty otherwise.
+    """
+
+    name: str
+    type_sql: str
+    type_name: str
+    is_array: bool
+    category: str
+    element_type: str
+    element_category: str
+
+    @property
+    def sql_type(self) -> SqlType:
+        """The type as a slot of a statement."""
+        return SqlType(self.type_sql)
+
+
+class RelationLookup:
+    """What every session can tell of tables; needs ``execute`` and ``info.search_path``."""
+
+    def relation(self, name: str, what: str = "table") -> Relation:
+        """Find the table or view of that name.
+
+        Raises
+        ------
+        UndefinedTable
+            If there is none that the caller's search_path finds.
+        """
+        found = self.existing(name, what)
+        if found is None:
+            raise UndefinedTable(
+                f"{what} does not exist. Received: {name!r}",
+                hint="Write its schema too, or set search_path; names without quotes are folded to lower case.",
+            )
+        return found
+
+    def existing(self, name: str | None, what: str = "table") -> Relation | None:
+        """Find the table or view of that name, or give None."""
+        if name is None or not name.strip():
+            raise InvalidParameter(f"{what} is missing. Received: {name!r}")
+        schema, base = split_name(name, what)
+        text = f"{quote(schema)}.{quote(base)}" if schema else quote(base)
+        (row,) = self._in_callers_path("SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::bigint AS oid", [text])
+        if row["oid"] is None:
+            return None
+        rows = self.execute(_RELATION, [row["oid"]], ["bigint"])
+        return Relation(**rows[0]) if rows else None
+
+    def output(self, name: str, suffixes: tuple[str, ...] = ("", "_summary"), what: str = "output table") -> Relation:
+        """Check that a table of that name, and of it with each suffix, can be made; give its name.
+
+        Raises
+        ------
+        DuplicateTable
+            If one of them exists.
+        InvalidParameter
+            If a name would be longer than 63 bytes, or its schema is not there.
+        """
+        if name is None or not name.strip():
+            raise InvalidParameter(f"{what} is missing. Received: {name!r}")
+        schema, base = split_name(name, what)
+        if schema is None:
+            (row,) = self._in_callers_path("SELECT pg_catalog.current_schema()::text AS schema", [])
+            schema = row["schema"]
+            if schema is None:
+                raise InvalidParameter(
+                    f"{what} has no schema to be made in: search_path names none that exists. Received: {name!r}",
+                    hint="Write schema.name.",
+                )
+        elif schema != "pg_temp":
+            rows = self.execute("SELECT 1 AS found FROM pg_catalog.pg_namespace WHERE nspname = $1", [schema])
+            if not rows:
+                raise InvalidParameter(f"{what}: there is no schema {schema!r}. Received: {name!r}")
+        target = Relation(schema, base, 0, "r", schema == "pg_temp")
+        for suffix in suffixes:
+            candidate = target.with_suffix(suffix)
+            if len(candidate.name.encode()) > MAX_NAME_BYTES:
+                raise InvalidParameter(
+                    f"{what}: {candidate.name!r} would be longer than {MAX_NAME_BYTES} bytes. Received: {name!r}",
+                    hint="Choose a shorter name.",
+                )
+            if self.execute("SELECT pg_catalog.to_regclass($1)::text AS found", [candidate.sql])[0]["found"]:
+                raise DuplicateTable(
+                    f"{what}: table {candidate} exists already. Received: {name!r}",
+                    hint="Drop it, or choose another name.",
+                )
+        return target
+
+    def columns(self, relation: Relation) -> list[Column]:
+        """Give a table's columns, in order."""
+        return [Column(**row) for row in self.execute(_COLUMNS, [relation.oid], ["bigint"])]
+
+    def caller_setting(self, name: str) -> str | None:
+        """Give a setting of the caller's session, such as ``madlib_mop.segments``; None if it was never set."""
+        (row,) = self.execute("SELECT pg_catalog.current_setting($1, true) AS value", [name])
+        return row["value"] or None
+
+    def _in_callers_path(self, query, params):
+        """Run a query of fully qualified names while the caller's own search_path is in force."""
+        swap = "SELECT pg_catalog.current_setting('search_path') AS old, pg_catalog.set_config('search_path', $1, true)"
+        if self.info.search_path is None:
+            return self.execute(query, params)
+        (before,) = self.execute(swap, [self.info.search_path])
+        try:
+            return self.execute(query, params)
+        finally:
+            self.execute(swap, [before["old"]])

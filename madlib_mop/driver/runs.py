@@ -1,0 +1,129 @@
+"""Driving a run from where it is to its end: takes it, opens its workers, hops, and leaves nothing behind."""
+
+import hashlib
+import os
+import time
+
+from madlib_mop.catalog.connection import connect_catalog
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.caller import SessionInfo
+from madlib_mop.driver.hopper import Hopper
+from madlib_mop.driver.progress import Progress
+from madlib_mop.driver.workers import Workers
+from madlib_mop.engines.login import create_login, drop_login, sweep_logins
+from madlib_mop.engines.session import Address
+from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady
+from madlib_mop.schedule import Visit
+from madlib_mop.schedule.bounds import Efficiency
+
+_TAKE_WITHIN_S = 10.0
+STDIN_FD = 0
+
+
+def open_record(info: SessionInfo) -> Record:
+    """Open the catalog session for a call."""
+    return Record(*connect_catalog(info.sockets, info.port, info.database))
+
+
+def find_run(record: Record, call: Call) -> dict:
+    """Give the run that a call names, if the caller may see it.
+
+    Raises
+    ------
+    InvalidParameter
+        If there is no such run; the same if it is somebody else's.
+    """
+    run_id = call.arguments.get("run_id")
+    run = record.run(run_id) if run_id is not None else None
+    if run is None or not record.may_see(call.info.role, run["owner"]):
+        raise InvalidParameter(
+            f"there is no run of yours with that run_id. Received: {run_id}",
+            hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",
+        )
+    return run
+
+
+def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> None:
+    """Train a run's models until all are done.
+
+    Parameters
+    ----------
+    call : Call
+        Whose NOTICEs and cancel the run obeys.
+    record : Record
+    run_id : int
+    recorded : list of Visit or None
+        For a replay: the visits to repeat.
+
+    Raises
+    ------
+    Cancelled, MopError
+        The run is marked as cancelled, interrupted or failed; what was committed is kept.
+    """
+    _take(record, run_id)
+    sweep_logins(record.raw, record.is_live)
+    run = record.run(run_id)
+    login = create_login(record.raw, run_id, run["owner"])
+    begun = time.monotonic()
+    state, detail = "interrupted", "the driver was stopped"
+    workers = hopper = None
+    try:
+        record.set_run(
+            run_id,
+            state="running",
+            state_detail=None,
+            ended_at=None,
+            cancelled_by=None,
+            login_role=login.role,
+            token_digest=hashlib.sha256(login.token.encode()).digest(),
+            driver_pid=os.getpid(),
+            caller_pid=call.info.pid,
+        )
+        call.session.run_started(run_id)
+        progress = Progress(call.session, run, record.models(run_id))
+        progress.started()
+        segments = [s["segment_id"] for s in run["plan"]["training"]["segments"]]
+        address = Address(run["plan"]["worker_host"], call.info.port, call.info.database)
+        workers = Workers(record, address, login, run["owner"], run_id, segments)
+        hopper = Hopper(record, workers, run, progress, STDIN_FD, recorded)
+        hopper.run()
+        state, detail = "trained", None
+    except Cancelled as error:
+        by_caller = record.run(run_id)["cancelled_by"] is None
+        state, detail = ("interrupted" if by_caller else "cancelled"), error.message
+        raise
+    except MopError as error:
+        state, detail = "failed", error.message
+        raise
+    finally:
+        drop_login(record.raw, login.role)
+        if workers is not None:
+            workers.close_all()
+        record.end_run(run_id, state, detail, time.monotonic() - begun)
+        if hopper is not None:
+            _write_times(record, run, hopper.account.efficiency(run["n_segments"]))
+        record.give_up(run_id)
+
+
+def _take(record: Record, run_id: int) -> None:
+    """Become the run's driver, once a driver that is just ending has gone."""
+    deadline = time.monotonic() + _TAKE_WITHIN_S
+    while not record.take(run_id):
+        if time.monotonic() > deadline or record.run(run_id)["state"] != "running":
+            raise NotReady(
+                f"run {run_id} is being worked on by another session",
+                hint=f"SELECT * FROM madlib_mop.progress WHERE run_id = {run_id}; madlib_mop.cancel({run_id}) stops it.",
+            )
+        time.sleep(0.1)
+
+
+def _write_times(record: Record, run: dict, efficiency: Efficiency) -> None:
+    """Add this driver's makespan and lower bound to those of the run's earlier drivers."""
+    if efficiency.work_s:
+        record.set_run(
+            run["run_id"],
+            makespan_s=(run["makespan_s"] or 0.0) + efficiency.makespan_s,
+            lower_bound_s=(run["lower_bound_s"] or 0.0) + efficiency.lower_bound_s,
+            idle_share=efficiency.idle_share,
+        )

@@ -1,0 +1,125 @@
+"""A model selection table as a run needs it: its configurations, their architectures and start weights, all checked."""
+
+import json
+from dataclasses import dataclass, field
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.params import parse_compile_params, parse_fit_params
+
+_COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
+_ARCH_COLUMNS = ("model_id", "model_arch", "model_weights")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One row of the model selection table with its architecture.
+
+    Attributes
+    ----------
+    mst_key, model_id : int
+    compile_params, fit_params : str
+        As given.
+    arch : object
+        The architecture's JSON, as the user stored it.
+    loss_type : str
+    metrics_type : list of str or None
+    """
+
+    mst_key: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    arch: object
+    loss_type: str
+    metrics_type: list[str] | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A model selection table: configurations in the order of their keys, and the weights of its architectures."""
+
+    relation: Relation
+    arch_table: Relation
+    arch_table_text: str
+    object_table: str | None
+    configurations: list[Configuration]
+    weights: dict[int, bytes | None] = field(repr=False)
+
+
+def read_selection(session: CallerSession, name: str) -> Selection:
+    """Read a model selection table and what it refers to.
+
+    Raises
+    ------
+    MopError
+        If a table or column is missing, or a configuration cannot be read; the message names the mst_key.
+    """
+    what = "model_selection_table"
+    relation = session.relation(name, what)
+    _need_columns(session, relation, _COLUMNS, what, name)
+    summary = session.existing(relation.with_suffix("_summary").sql)
+    if summary is None:
+        raise UndefinedTable(
+            f"{what}: {relation} has no {relation.name}_summary. Received: {name!r}",
+            hint="Make it with load_model_selection_table or generate_model_configs.",
+        )
+    _need_columns(session, summary, ("model_arch_table", "object_table"), what, name)
+    rows = session.execute(statement("SELECT model_arch_table::text, object_table::text FROM {s}", s=summary))
+    if len(rows) != 1:
+        raise InvalidParameter(f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}")
+    arch_text = rows[0]["model_arch_table"]
+    arch_table = session.relation(arch_text, "model_arch_table")
+    _need_columns(session, arch_table, _ARCH_COLUMNS, "model_arch_table", arch_text)
+    msts = session.execute(
+        statement("SELECT {c} FROM {t} ORDER BY mst_key", c=[Identifier(column) for column in _COLUMNS], t=relation)
+    )
+    if not msts:
+        raise InvalidParameter(f"{what}: {relation} has no rows. Received: {name!r}")
+    archs, weights = {}, {}
+    for model_id in sorted({row["model_id"] for row in msts}):
+        archs[model_id], weights[model_id] = _architecture(session, arch_table, model_id)
+    return Selection(
+        relation, arch_table, arch_text, rows[0]["object_table"], [_configuration(row, archs) for row in msts], weights
+    )
+
+
+def _configuration(row: dict, archs: dict) -> Configuration:
+    mst_key = row["mst_key"]
+    if mst_key is None or mst_key < 0:
+        raise InvalidParameter(f"model_selection_table: mst_key must be 0 or more. Received: {mst_key}")
+    try:
+        compile_params = parse_compile_params(row["compile_params"])
+        parse_fit_params(row["fit_params"])
+    except MopError as error:
+        error.message = f"model_selection_table: mst_key {mst_key}: {error.message}"
+        raise
+    return Configuration(
+        mst_key, row["model_id"], row["compile_params"], row["fit_params"] or "", archs[row["model_id"]],
+        compile_params.loss_text, list(compile_params.metrics_texts) or None,
+    )  # fmt: skip
+
+
+def _architecture(session, table: Relation, model_id: int) -> tuple[object, bytes | None]:
+    rows = session.execute(
+        statement("SELECT model_arch::text AS arch, model_weights AS weights FROM {t} WHERE model_id = $1", t=table),
+        [model_id],
+        ["integer"],
+    )
+    if not rows:
+        raise InvalidParameter(f"model_arch_table: {table} has no model_id {model_id}, which a configuration names")
+    try:
+        check_architecture(rows[0]["arch"])
+    except MopError as error:
+        error.message = f"model_arch_table: model_id {model_id}: {error.message}"
+        raise
+    return json.loads(rows[0]["arch"]), rows[0]["weights"]
+
+
+def _need_columns(session, relation, columns, what, name) -> None:
+    present = {column.name for column in session.columns(relation)}
+    for column in columns:
+        if column not in present:
+            raise UndefinedColumn(f"{what}: table {relation} has no column {column!r}. Received: {name!r}")

@@ -1,0 +1,92 @@
+"""Settings: a superuser's in madlib_mop.setting, a caller's by SET madlib_mop.<name>; read once when a run is planned."""
+
+import os
+from dataclasses import dataclass
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.errors import InvalidParameter
+
+MIB = 1 << 20
+_MAX_PART_BYTES = 64 * MIB
+
+# name: (least, greatest value); a caller may SET these too, but never above what a superuser's row says
+CALLER_SETTINGS = {
+    "trainer_memory_mb": (256, 1 << 24),
+    "trainer_threads": (1, 1024),
+    "shard_cache_mb": (0, 1 << 24),
+    "state_part_bytes": (1024, _MAX_PART_BYTES),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run goes by.
+
+    Attributes
+    ----------
+    worker_host : str
+        Where workers log in by password.
+    trainer_memory_bytes : int
+        Limit of one trainer's memory.
+    trainer_threads : int
+    shard_cache_bytes : int
+        What of a trainer's memory may hold shards between visits.
+    state_part_bytes : int
+    sandbox : bool
+        Whether trainers give up files, sockets and new processes after their start.
+    """
+
+    worker_host: str
+    trainer_memory_bytes: int
+    trainer_threads: int
+    shard_cache_bytes: int
+    state_part_bytes: int
+    sandbox: bool
+
+    def trainer_start(self) -> dict:
+        """Give what a trainer is started with."""
+        return {
+            "threads": self.trainer_threads,
+            "memory_limit_bytes": self.trainer_memory_bytes,
+            "shard_cache_bytes": self.shard_cache_bytes,
+            "part_bytes": self.state_part_bytes,
+            "sandbox": self.sandbox,
+        }
+
+
+def read_settings(record: Record, session: CallerSession, n_trainers: int, use_caching: bool) -> Settings:
+    """Read the settings for a run of ``n_trainers`` trainers.
+
+    Raises
+    ------
+    InvalidParameter
+        If a setting is no number, or out of its range.
+    """
+    fixed = record.settings()
+    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    share = max(1024, int(host_bytes * 0.8 / n_trainers) // MIB)
+    memory_mb = _number("trainer_memory_mb", fixed, session, share)
+    cache_mb = _number("shard_cache_mb", fixed, session, memory_mb // 2 if use_caching else memory_mb // 4)
+    return Settings(
+        worker_host=fixed.get("worker_host", "127.0.0.1"),
+        trainer_memory_bytes=memory_mb * MIB,
+        trainer_threads=_number("trainer_threads", fixed, session, 1),
+        shard_cache_bytes=cache_mb * MIB,
+        state_part_bytes=_number("state_part_bytes", fixed, session, _MAX_PART_BYTES),
+        sandbox=fixed.get("sandbox", "on") != "off",
+    )
+
+
+def _number(name: str, fixed: dict[str, str], session: CallerSession, default: int) -> int:
+    least, greatest = CALLER_SETTINGS[name]
+    values = []
+    for where, text in (("madlib_mop.setting", fixed.get(name)), ("SET madlib_mop", session.caller_setting(f"madlib_mop.{name}"))):
+        if text is None:
+            continue
+        if not text.strip().isdigit() or not least <= int(text) <= greatest:
+            raise InvalidParameter(
+                f"setting madlib_mop.{name} must be a whole number from {least} to {greatest}. Received: {text!r} ({where})"
+            )
+        values.append(int(text))
+    return min(values, default=default)

@@ -1,0 +1,179 @@
+"""Where the states of a run are written: a few partitions that are emptied by TRUNCATE, so that a run stays small.
+
+VACUUM cannot free a state that is replaced while a run goes on: the caller's own statement holds a snapshot as old as
+the run. TRUNCATE can. So states go into one slot, a partition of `madlib_mop.model_state`, until it is full, then into
+the next; a slot whose last state has been replaced is emptied and used again. Called by the hopper.
+"""
+
+from dataclasses import dataclass
+
+import psycopg2
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.record import Record
+
+SLOTS_PER_RUN = 1000
+_QUOTA_SHARE = 4
+_MIN_QUOTA_BYTES = 1 << 20
+_MAX_SPREAD = 2.0
+_LOCK_TIMEOUT_MS = 200
+
+
+@dataclass
+class _Slot:
+    number: int
+    written_bytes: int = 0
+    writers: int = 0
+
+
+@dataclass(frozen=True)
+class _Place:
+    slot: int
+    n_bytes: int
+
+
+class StateSlots:
+    """The slots of one run.
+
+    Parameters
+    ----------
+    record : Record
+    run_id : int
+    models : list of dict
+        The run's models as recorded; those with a state tell which slots there are.
+    """
+
+    def __init__(self, record: Record, run_id: int, models: list[dict]):
+        self._record = record
+        self._run_id = run_id
+        self._n_models = max(1, len(models))
+        self._places = {
+            m["mst_key"]: _Place(m["state_slot"], m["state_bytes"] or 0) for m in models if m["state_slot"] is not None
+        }
+        self._slots = {number: _Slot(number) for number in existing_slots(record, run_id)}
+        for slot in self._slots.values():
+            slot.written_bytes = self._live_bytes(slot.number)
+        self._current: _Slot | None = None
+
+    def begin_write(self) -> int:
+        """Give the slot for a visit that begins now; `end_write` must follow."""
+        if self._current is None or self._current.written_bytes >= self._quota():
+            self._current = self._empty_slot()
+        self._current.writers += 1
+        return self._current.number
+
+    def end_write(self, slot: int, mst_key: int | None = None, n_bytes: int = 0) -> None:
+        """Tell that a visit has ended; with ``mst_key`` it kept a state of ``n_bytes`` in the slot."""
+        self._slots[slot].writers -= 1
+        if mst_key is not None:
+            self._slots[slot].written_bytes += n_bytes
+            self._places[mst_key] = _Place(slot, n_bytes)
+
+    def compact(self, idle: set[int]) -> None:
+        """Move states of idle models out of the emptiest slot when dead ones take more than their share of the disk."""
+        written = sum(slot.written_bytes for slot in self._slots.values())
+        live = sum(place.n_bytes for place in self._places.values())
+        if written <= _MAX_SPREAD * live + 2 * _MIN_QUOTA_BYTES:
+            return
+        candidates = [s for s in self._slots.values() if s is not self._current and self._keys_in(s.number)]
+        for slot in sorted(candidates, key=lambda s: self._live_bytes(s.number) / max(1, s.written_bytes)):
+            if self._keys_in(slot.number) <= idle:
+                target = self.begin_write()
+                for mst_key in sorted(self._keys_in(slot.number)):
+                    self._move(mst_key, target)
+                self.end_write(target)
+                self._truncate(slot)
+                return
+
+    def finish(self) -> None:
+        """Drop the slots that hold no state, when the run ends; where another run is in the way, only empty them."""
+        for slot in list(self._slots.values()):
+            if not self._keys_in(slot.number) and not slot.writers:
+                if _within_lock_timeout(self._record, "DROP TABLE {slot}", slot.number):
+                    del self._slots[slot.number]
+                else:
+                    self._truncate(slot)
+
+    def _quota(self) -> int:
+        known = [place.n_bytes for place in self._places.values()]
+        expected = sum(known) / len(known) * self._n_models if known else 0
+        return max(_MIN_QUOTA_BYTES, int(expected / _QUOTA_SHARE))
+
+    def _empty_slot(self) -> _Slot:
+        for slot in self._slots.values():
+            if slot is not self._current and not slot.writers and not self._keys_in(slot.number):
+                if slot.written_bytes == 0 or self._truncate(slot):
+                    return slot
+        number = self._run_id * SLOTS_PER_RUN + len(self._slots)
+        while number in self._slots:
+            number += 1
+        create_slot(self._record, number)
+        self._slots[number] = _Slot(number)
+        return self._slots[number]
+
+    def _truncate(self, slot: _Slot) -> bool:
+        """Empty a slot; False if somebody reads it now, such as a dump."""
+        done = _within_lock_timeout(self._record, "TRUNCATE {slot}", slot.number)
+        if done:
+            slot.written_bytes = 0
+        return done
+
+    def _move(self, mst_key: int, target: int) -> None:
+        place = self._places[mst_key]
+        self._record.execute(
+            "UPDATE madlib_mop.model_state SET slot = %(target)s"
+            " WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s;"
+            " UPDATE madlib_mop.model SET state_slot = %(target)s WHERE run_id = %(run)s AND mst_key = %(key)s",
+            {"target": target, "old": place.slot, "run": self._run_id, "key": mst_key},
+        )
+        self._slots[target].written_bytes += place.n_bytes
+        self._places[mst_key] = _Place(target, place.n_bytes)
+
+    def _keys_in(self, slot: int) -> set[int]:
+        return {mst_key for mst_key, place in self._places.items() if place.slot == slot}
+
+    def _live_bytes(self, slot: int) -> int:
+        return sum(place.n_bytes for place in self._places.values() if place.slot == slot)
+
+
+def slot_table(number: int) -> Relation:
+    """Give the name of a slot's partition."""
+    run_id, k = divmod(number, SLOTS_PER_RUN)
+    return Relation("madlib_mop", f"model_state_{run_id}_{k}")
+
+
+def existing_slots(record: Record, run_id: int) -> list[int]:
+    """Give the numbers of the slots that a run has."""
+    prefix = f"model_state_{run_id}_"
+    rows = record.execute(
+        "SELECT c.relname FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::regnamespace"
+        " AND c.relkind = 'r' AND starts_with(c.relname, %s)",
+        [prefix],
+    )
+    return sorted(run_id * SLOTS_PER_RUN + int(name[len(prefix) :]) for (name,) in rows)
+
+
+def create_slot(record: Record, number: int) -> None:
+    """Make a slot's partition; attaching it blocks no reader and no writer of the others."""
+    record.execute(
+        "CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE);"
+        " ALTER TABLE madlib_mop.model_state ATTACH PARTITION {slot} FOR VALUES IN (%s)",
+        [number],
+        slot=slot_table(number),
+    )
+
+
+def drop_slot(record: Record, number: int) -> None:
+    """Detach a slot's partition without blocking others, and drop it."""
+    table = slot_table(number)
+    record.execute("ALTER TABLE madlib_mop.model_state DETACH PARTITION {slot} CONCURRENTLY", slot=table)
+    record.execute("DROP TABLE {slot}", slot=table)
+
+
+def _within_lock_timeout(record: Record, template: str, number: int) -> bool:
+    """Run a statement on a slot unless its lock is not to be had at once; every statement of a string is one transaction."""
+    try:
+        record.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}; {template}", slot=slot_table(number))
+    except psycopg2.errors.LockNotAvailable:
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""Warm start: finds what a new run goes on with, the full states of an earlier run or at least its weights."""
+
+from dataclasses import dataclass, field
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, UndefinedTable
+
+_COLUMNS = {"mst_key", "model_weights", "model_arch"}
+
+
+@dataclass(frozen=True)
+class WarmModel:
+    """What one configuration goes on with.
+
+    Attributes
+    ----------
+    next_epoch : int
+        Epoch of its next visit, 1-based.
+    state : dict or None
+        The earlier run's row of `madlib_mop.model`, whose training state is taken over.
+    weights : bytes or None
+        The output table's weights, where the training state is not to be had.
+    """
+
+    next_epoch: int
+    state: dict | None = None
+    weights: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The earlier run, if there is a record of it, and its models by mst_key."""
+
+    run_id: int | None
+    seed: int | None
+    models: dict[int, WarmModel]
+
+
+def find_warm_start(
+    session: CallerSession, record: Record, output: Relation, owner: str, configurations: list
+) -> WarmStart:
+    """Find what the models in an output table go on with.
+
+    A model goes on with its full training state if the record of the run that wrote it is there, its weights are those
+    of the table, and its compile parameters and architecture are still the same; else with the table's weights.
+
+    Raises
+    ------
+    UndefinedTable
+        If the table is not one that the hopper wrote.
+    """
+    columns = {column.name for column in session.columns(output)}
+    if not columns >= _COLUMNS or session.existing(output.with_suffix("_info").sql) is None:
+        raise UndefinedTable(
+            f"model_output_table: warm_start needs a table that madlib_keras_fit_multiple_model wrote. Received: {output}",
+            hint="Give the name of an earlier output table, or leave warm_start out.",
+        )
+    found = session.execute(
+        statement(
+            "SELECT mst_key, pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
+            " model_arch::text AS arch FROM {t} WHERE model_weights IS NOT NULL",
+            t=output,
+        )
+    )
+    digests = {row["mst_key"]: row["digest"] for row in found}
+    parent = record.newest_run(str(output), owner)
+    old = {m["mst_key"]: m for m in record.models(parent["run_id"])} if parent else {}
+    models = {}
+    for c in configurations:
+        if c.mst_key not in digests:
+            continue
+        m = old.get(c.mst_key)
+        same_weights = m is not None and m["weights_digest"] == digests[c.mst_key]
+        if same_weights and m["compile_params"] == c.compile_params and m["model_arch"] == c.arch:
+            models[c.mst_key] = WarmModel(m["epoch"] + 1, state=m)
+        else:
+            models[c.mst_key] = WarmModel(
+                m["epoch"] + 1 if same_weights else 1, weights=_weights(session, output, c.mst_key)
+            )
+    weights_only = sorted(key for key, model in models.items() if model.state is None)
+    if weights_only:
+        session.notice(
+            f"warm start: mst_key {', '.join(map(str, weights_only))}: going on with the weights only, the optimizer"
+            " starts anew (no training state is recorded for these weights and parameters)"
+        )
+    return WarmStart(parent["run_id"] if parent else None, parent["seed"] if parent else None, models)
+
+
+def _weights(session: CallerSession, output: Relation, mst_key: int) -> bytes:
+    rows = session.execute(
+        statement("SELECT model_weights FROM {t} WHERE mst_key = $1", t=output), [mst_key], ["integer"]
+    )
+    if len(rows) != 1:
+        raise InvalidParameter(f"model_output_table: mst_key {mst_key} is there {len(rows)} times. Received: {output}")
+    return rows[0]["model_weights"]

@@ -1,0 +1,149 @@
+"""A worker session: one asynchronous connection whose work runs at one segment; the driver waits on its socket."""
+
+import json
+import select
+from dataclasses import dataclass
+from enum import Enum
+
+import psycopg2
+from psycopg2 import extensions
+
+from madlib_mop.engines.login import RunLogin
+
+_OPTIONS = (
+    "-c statement_timeout=0 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
+    " -c client_connection_check_interval=200 -c search_path=pg_catalog -c client_min_messages=error -c jit=off"
+    " -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off -c synchronous_commit=on"
+    " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5"
+)
+
+
+class SessionState(Enum):
+    """Where a worker session is."""
+
+    CONNECTING = "connecting"  # the login is under way
+    OPENING = "opening"  # taking the caller's role and starting the trainer
+    IDLE = "idle"  # waits for a task
+    BUSY = "busy"  # a task is under way
+    BROKEN = "broken"  # the connection is lost; open another
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a worker session logs in."""
+
+    host: str
+    port: str
+    database: str
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The session is ready for its first task."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A task has ended; ``fields`` is what the worker said of it."""
+
+    fields: dict
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The statement failed; ``lost`` tells that the session is gone too."""
+
+    sqlstate: str | None
+    message: str
+    lost: bool
+
+
+class WorkerSession:
+    """One worker session, moved on by `advance` whenever its socket is ready.
+
+    Parameters
+    ----------
+    address : Address
+    login : RunLogin
+        Who logs in.
+    caller : str
+        The role that the session takes on.
+    run_id : int
+    """
+
+    def __init__(self, address: Address, login: RunLogin, caller: str, run_id: int):
+        self.state = SessionState.CONNECTING
+        self.events = select.POLLOUT
+        self._steps = [
+            ("SELECT pg_catalog.set_config('role', %s, false)", [caller]),
+            ("SELECT madlib_mop.worker_open(%s, %s)", [run_id, login.token]),
+        ]
+        self._cursor = None
+        self._connection = psycopg2.connect(
+            host=address.host,
+            port=address.port,
+            dbname=address.database,
+            user=login.role,
+            password=login.password,
+            application_name=f"madlib_mop worker of run {run_id}",
+            connect_timeout=10,
+            options=_OPTIONS,
+            async_=1,
+        )
+        self.pid: int | None = None
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for ``select.poll``."""
+        return self._connection.fileno()
+
+    def begin(self, task: dict) -> None:
+        """Start a task; the session must be idle."""
+        if self.state is not SessionState.IDLE:
+            raise RuntimeError(f"a task was given to a session that is {self.state.value}")
+        self.state = SessionState.BUSY
+        self._execute("SELECT madlib_mop.worker_do(%s)", [json.dumps(task)])
+
+    def advance(self) -> Opened | Answer | Failure | None:
+        """Take what the socket brought; None while there is more to wait for."""
+        try:
+            status = self._connection.poll()
+        except psycopg2.Error as error:
+            return self._failed(error)
+        if status == extensions.POLL_READ:
+            self.events = select.POLLIN
+            return None
+        if status == extensions.POLL_WRITE:
+            self.events = select.POLLOUT
+            return None
+        if self.state is SessionState.BUSY:
+            answer = json.loads(self._cursor.fetchone()[0])
+            self.state = SessionState.IDLE
+            return Answer(answer)
+        if self.state is SessionState.CONNECTING:
+            self.state = SessionState.OPENING
+            self.pid = self._connection.info.backend_pid
+        if self._steps:
+            self._execute(*self._steps.pop(0))
+            return None
+        self.state = SessionState.IDLE
+        return Opened()
+
+    def close(self) -> None:
+        """Close the connection; a backend that still works notices within its connection check's interval."""
+        self._connection.close()
+        self.state = SessionState.BROKEN
+
+    def _execute(self, query, params):
+        self._cursor = self._connection.cursor()
+        self._cursor.execute(query, params)
+        self.events = select.POLLOUT
+
+    def _failed(self, error: psycopg2.Error) -> Failure:
+        lost = self._connection.closed != 0 or self.state in (SessionState.CONNECTING, SessionState.OPENING)
+        message = (error.diag.message_primary if error.diag else None) or str(error).strip()
+        sqlstate = error.pgcode
+        if lost:
+            self.close()
+        else:
+            self.state = SessionState.IDLE
+        return Failure(sqlstate, message, lost)

@@ -1,0 +1,299 @@
+"""Checks architecture JSON against the allow-list before Keras sees it, and says what goes in and comes out of it.
+
+What is handed on is a new document made of the checked parts alone, with Keras' own module path beside each class: text
+that nobody looked at never reaches Keras, which would import modules and unmarshal code for the asking.
+"""
+
+import json
+from typing import Any
+
+from madlib_mop.errors import MopError, UnreadableText, Unsupported
+from madlib_mop.models import keras2
+from madlib_mop.models.calls import is_int, is_number, suggestion
+from madlib_mop.models.keras_layers import (
+    ACTIVATIONS,
+    BY_KEY,
+    CONSTRAINTS,
+    DTYPE_POLICIES,
+    DTYPES,
+    INITIALIZERS,
+    LAYERS,
+    MODELS,
+    OPERATIONS,
+    OWN_MODULE,
+    REFUSED_LAYERS,
+    REGULARIZERS,
+)
+from madlib_mop.models.literals import shorten
+
+MAX_JSON_LENGTH = 64_000_000
+MAX_DEPTH = 100
+MAX_LAYERS = 20_000
+_HINT = "Load what Keras' model.to_json() gives for a Sequential or functional model of Keras' own layers."
+_NODE_FORMS = ("__keras_tensor__", "__slice__", "__ellipsis__")
+
+
+def check_architecture(arch: str | dict) -> dict:
+    """Check an architecture and give it as Keras 3 reads it.
+
+    Parameters
+    ----------
+    arch : str or dict
+        JSON of a Sequential or functional model as Keras 2 or Keras 3 writes it. A result of this function is
+        accepted too, and comes back equal.
+
+    Returns
+    -------
+    dict
+        For ``keras.saving.deserialize_keras_object``; holds nothing that was not checked, and no compile parameters.
+
+    Raises
+    ------
+    UnreadableText
+        If it is not JSON, or not a model.
+    Unsupported
+        If it holds anything but Keras' own layers, initializers, regularizers, constraints and activations, has no
+        input shape, or is too large.
+    """
+    document = _read(arch)
+    if not isinstance(document, dict) or not isinstance(document.get("class_name"), str):
+        raise UnreadableText(f"model_arch is not a Keras model. Received: {shorten(arch)}", hint=_HINT)
+    if keras2.is_keras_2(document):
+        document = keras2.translate(document)
+    checked = _Checker().model(document, "model_arch", 0)
+    if not _has_input(checked):
+        raise Unsupported(
+            "model_arch has no input shape, so its weights cannot be made before it sees data",
+            hint="Begin the model with keras.Input(shape), or give its first layer input_shape, and write it again.",
+        )
+    return checked
+
+
+def _read(arch: str | dict) -> Any:
+    try:
+        text = arch if isinstance(arch, str) else json.dumps(arch)
+        if len(text) > MAX_JSON_LENGTH:
+            raise Unsupported(f"model_arch is longer than {MAX_JSON_LENGTH:,} characters. Received: {len(text):,}")
+        return json.loads(text, parse_constant=_no_constant)
+    except MopError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise UnreadableText(f"model_arch is not JSON ({reason}). Received: {shorten(arch)}", hint=_HINT) from None
+
+
+def _no_constant(word: str):
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _has_input(model: dict) -> bool:
+    """Tell whether a checked model says what shape it takes."""
+    config = model["config"]
+    if model["class_name"] == "Functional" or config.get("build_input_shape"):
+        return True
+    first = config["layers"][0]
+    return first["class_name"] == "InputLayer" or (first["class_name"] in MODELS and _has_input(first))
+
+
+class _Checker:
+    """One walk over one document; gives the copy that Keras may see."""
+
+    def __init__(self):
+        self.n_layers = 0
+
+    def model(self, node: Any, where: str, depth: int) -> dict:
+        name = self._class_of(node, where)
+        if name in LAYERS and depth == 0:
+            raise UnreadableText(f"{where} is a single layer, not a model. Received: {name}", hint=_HINT)
+        if name not in MODELS:
+            raise self._unknown(name, where, MODELS)
+        config = node["config"]
+        layers = config.get("layers")
+        if not isinstance(layers, list) or not layers:
+            raise UnreadableText(f"{where} has no list of layers. Received: {shorten(config)}", hint=_HINT)
+        self._deeper(depth, where)
+        clean = {key: self.value(item, key, where, depth + 1) for key, item in config.items() if key != "layers"}
+        clean.setdefault("name", name.lower())
+        clean["layers"] = [self.entry(layer, f"{where}: layer {i + 1}", depth + 1) for i, layer in enumerate(layers)]
+        if name == "Functional":
+            for key in ("input_layers", "output_layers"):
+                if not config.get(key):
+                    raise UnreadableText(f"{where} has no {key}. Received: {shorten(config)}", hint=_HINT)
+        return self._object(node, name, MODELS[name], clean, where, depth)
+
+    def entry(self, node: Any, where: str, depth: int) -> dict:
+        """Check a layer of a model: a layer, an operation or a model, and the nodes that connect it."""
+        self.n_layers += 1
+        if self.n_layers > MAX_LAYERS:
+            raise Unsupported(f"model_arch has more than {MAX_LAYERS:,} layers")
+        name = self._class_of(node, where)
+        label = node["config"].get("name", node.get("name"))
+        where = f"{where} ({label})" if isinstance(label, str) else where
+        clean = self.layer(node, where, depth)
+        if "name" in node:
+            clean["name"] = self.value(node["name"], "", where, depth)
+        if "inbound_nodes" in node:
+            clean["inbound_nodes"] = self._nodes(node["inbound_nodes"], where, depth)
+        elif name in OPERATIONS and name not in LAYERS:
+            raise UnreadableText(f"{where}: an operation needs inbound_nodes. Received: {name}", hint=_HINT)
+        return clean
+
+    def layer(self, node: Any, where: str, depth: int) -> dict:
+        name = self._class_of(node, where)
+        if name in MODELS:
+            return self.model(node, where, max(depth, 1))
+        module = node.get("module")
+        is_operation = isinstance(module, str) and ".ops." in module
+        if is_operation and name in OPERATIONS:
+            target = OPERATIONS[name]
+        elif name in LAYERS and not is_operation:
+            target = "keras.layers"
+        else:
+            raise self._unknown(name, where, LAYERS)
+        self._deeper(depth, where)
+        config = {key: self.value(item, key, where, depth + 1) for key, item in node["config"].items()}
+        return self._object(node, name, target, config, where, depth)
+
+    def value(self, item: Any, key: str, where: str, depth: int) -> Any:
+        """Check one value of a configuration; ``key`` says what may stand there."""
+        self._deeper(depth, where)
+        kind = next((kind for kind in BY_KEY if key.endswith(kind)), None)
+        if isinstance(item, str):
+            self._text(item, key, kind, where)
+            return item
+        if isinstance(item, list):
+            return [self.value(element, key, where, depth + 1) for element in item]
+        if not isinstance(item, dict):
+            return item
+        if "class_name" not in item:
+            return {name: self.value(element, name, where, depth + 1) for name, element in item.items()}
+        return self._serialized(item, key, kind, where, depth)
+
+    def _text(self, item, key, kind, where):
+        if kind and item not in BY_KEY[kind][0]:
+            raise Unsupported(
+                f"{where}: {key} is not one of Keras'. Received: {shorten(item)}",
+                hint=suggestion(item, BY_KEY[kind][0]),
+            )
+        if key.endswith("dtype") and item not in DTYPES:
+            raise Unsupported(f"{where}: {key} is not known. Received: {shorten(item)}", hint=suggestion(item, DTYPES))
+
+    def _serialized(self, item, key, kind, where, depth) -> Any:
+        """Check an object inside a configuration: an initializer, an activation, a dtype policy, a wrapped layer."""
+        if item["class_name"] == "function":
+            return self._function(item, key, where)
+        if item["class_name"] == "__numpy__":
+            return self._numpy(item, where)
+        name = self._class_of(item, where)
+        if name in DTYPE_POLICIES and key.endswith("dtype"):
+            policy = item["config"].get("name")
+            self._text(policy if isinstance(policy, str) else str(policy), "dtype", None, where)
+            return self._object(item, "DTypePolicy", "keras", {"name": policy}, where, depth)
+        if kind and kind != "activation":
+            allowed, module = BY_KEY[kind]
+            if name not in allowed:
+                raise self._unknown(name, f"{where}: {key}", allowed)
+            config = {inner: self.value(value, inner, where, depth + 1) for inner, value in item["config"].items()}
+            return self._object(item, name, module, config, where, depth)
+        if not kind and name in INITIALIZERS | REGULARIZERS | CONSTRAINTS and name not in LAYERS:
+            raise Unsupported(f"{where}: {key} cannot be of class {name}", hint=_HINT)
+        return self.layer(item, f"{where}: {key}", depth)
+
+    def _function(self, item, key, where) -> str:
+        module, name = item.get("module"), item.get("config")
+        own = module in (None, "builtins") or (isinstance(module, str) and OWN_MODULE.match(module))
+        if not key.endswith("activation") or not own or name not in ACTIVATIONS:
+            raise Unsupported(
+                f"{where}: {key or 'a value'} is a function that is not one of Keras' activations. "
+                f"Received: {shorten(name)} of module {module!r}",
+                hint=suggestion(name, ACTIVATIONS),
+            )
+        return name
+
+    def _numpy(self, item, where) -> dict:
+        config = item.get("config")
+        dtype = config.get("dtype") if isinstance(config, dict) else None
+        if dtype not in DTYPES or not _is_numeric(config.get("value"), 0):
+            raise Unsupported(f"{where}: an array may hold numbers only. Received: {shorten(item)}")
+        return {"class_name": "__numpy__", "config": {"value": config["value"], "dtype": dtype}}
+
+    def _nodes(self, item, where, depth) -> Any:
+        """Check the calls that connect a layer: names of layers, numbers, slices, and arrays of numbers."""
+        self._deeper(depth, where)
+        if isinstance(item, list):
+            return [self._nodes(element, where, depth + 1) for element in item]
+        if not isinstance(item, dict):
+            return item
+        name = item.get("class_name")
+        if name is None:
+            return {key: self._nodes(element, where, depth + 1) for key, element in item.items()}
+        if name == "__numpy__":
+            return self._numpy(item, where)
+        if name not in _NODE_FORMS:
+            raise self._unknown(name, f"{where}: inbound_nodes", _NODE_FORMS)
+        config = item.get("config") or {}
+        if name == "__ellipsis__":
+            return {"class_name": name, "config": {}}
+        keys = ("start", "stop", "step") if name == "__slice__" else ("shape", "dtype", "keras_history")
+        if not isinstance(config, dict) or not all(_is_plain(config.get(key), 0) for key in keys):
+            raise Unsupported(f"{where}: inbound_nodes cannot be read. Received: {shorten(item)}")
+        if "dtype" in keys and config.get("dtype") not in DTYPES:
+            raise Unsupported(f"{where}: dtype is not known. Received: {shorten(config.get('dtype'))}")
+        return {"class_name": name, "config": {key: config.get(key) for key in keys}}
+
+    def _object(self, node, name, module, config, where, depth) -> dict:
+        """Make the checked copy of a serialised object, with Keras' module in place of the one it came with."""
+        given = node.get("module")
+        if given is not None and not (isinstance(given, str) and OWN_MODULE.match(given)):
+            raise Unsupported(f"{where}: module is not one of Keras'. Received: {shorten(given)}", hint=_HINT)
+        registered = node.get("registered_name")
+        if registered is not None and registered not in (name, node["class_name"]):
+            raise Unsupported(
+                f"{where}: registered classes cannot be used. Received: {shorten(registered)}", hint=_HINT
+            )
+        clean = {"module": module, "class_name": name, "config": config, "registered_name": None}
+        if is_int(node.get("shared_object_id")):
+            clean["shared_object_id"] = node["shared_object_id"]
+        build = node.get("build_config")
+        if isinstance(build, dict) and _is_plain(list(build.values()), 0):
+            clean["build_config"] = build
+        return clean
+
+    def _class_of(self, node, where) -> str:
+        """Give the class of a serialised object, whose form is checked: a dict with a class_name and a config."""
+        name = node.get("class_name") if isinstance(node, dict) else None
+        if isinstance(name, str) and name in REFUSED_LAYERS:
+            raise self._unknown(name, where, LAYERS)
+        if not isinstance(name, str) or not isinstance(node.get("config"), dict):
+            raise UnreadableText(
+                f"{where} is not a layer or object of Keras (class_name and config). Received: {shorten(node)}",
+                hint=_HINT,
+            )
+        return name
+
+    def _unknown(self, name, where, allowed) -> Unsupported:
+        if isinstance(name, str) and name in REFUSED_LAYERS:
+            return Unsupported(f"{where}: {name} is not taken: {REFUSED_LAYERS[name]}", hint=_HINT)
+        hint = (
+            suggestion(name, allowed) if len(allowed) < 60 else suggestion(name, allowed).split("Allowed:")[0] + _HINT
+        )
+        return Unsupported(f"{where}: class is not one of Keras' that are taken. Received: {shorten(name)}", hint=hint)
+
+    def _deeper(self, depth, where):
+        if depth > MAX_DEPTH:
+            raise Unsupported(f"{where} is nested more than {MAX_DEPTH} deep")
+
+
+def _is_numeric(value: Any, depth: int) -> bool:
+    if isinstance(value, list):
+        return depth < MAX_DEPTH and all(_is_numeric(item, depth + 1) for item in value)
+    return is_number(value) or isinstance(value, bool)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Tell whether a value is made of numbers, strings, None, lists and dicts without a class name."""
+    if isinstance(value, dict):
+        return "class_name" not in value and _is_plain(list(value.values()), depth)
+    if isinstance(value, list):
+        return depth < MAX_DEPTH and all(_is_plain(item, depth + 1) for item in value)
+    return True

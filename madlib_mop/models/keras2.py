@@ -1,0 +1,233 @@
+"""Translates architecture JSON of Keras 2 into the form of Keras 3; called by `architecture` before its check.
+
+Three dialects are met: Keras 2.1 (a Sequential's config is a list of layers, ``batch_input_shape`` on the first of
+them), tf.keras 2.2-2.9 (a dict with ``name`` and ``layers``, an InputLayer since 2.4) and tf.keras 2.10-2.15 (some
+``module`` paths, ``build_config``). Nothing here decides what is allowed: the result is checked as any other.
+"""
+
+from typing import Any
+
+from madlib_mop.errors import UnreadableText, Unsupported
+from madlib_mop.models.keras_layers import LAYERS, MODELS
+from madlib_mop.models.literals import shorten
+
+# Arguments that Keras 3 has dropped, and the values that said what Keras 3 does anyway.
+_DROPPED = {
+    "*": {"batch_input_shape": ..., "input_dtype": ..., "dynamic": False, "ragged": False, "autocast": ...},
+    "Attention": {"causal": False},
+    "AdditiveAttention": {"causal": False},
+    "BatchNormalization": {"fused": ..., "virtual_batch_size": None, "adjustment": None, "mode": 0},
+    "ConvLSTM2D": {"implementation": ...},
+    "DepthwiseConv1D": {"groups": 1, "filters": ...},
+    "DepthwiseConv2D": {"groups": 1, "filters": ...},
+    "Embedding": {"input_length": ...},
+    "Flatten": {"input_dim": ...},
+    "GRU": {"implementation": ..., "time_major": False},
+    "LSTM": {"implementation": ..., "time_major": False},
+    "MultiHeadAttention": {"query_shape": ..., "key_shape": ..., "value_shape": ...},
+    "RNN": {"time_major": False, "implementation": ...},
+    "SeparableConv1D": {
+        "groups": 1,
+        **dict.fromkeys(("kernel_initializer", "kernel_regularizer", "kernel_constraint"), ...),
+    },
+    "SeparableConv2D": {
+        "groups": 1,
+        **dict.fromkeys(("kernel_initializer", "kernel_regularizer", "kernel_constraint"), ...),
+    },
+    "SimpleRNN": {"implementation": ..., "time_major": False},
+    "SpatialDropout1D": {"noise_shape": ...},
+    "SpatialDropout2D": {"noise_shape": ...},
+    "SpatialDropout3D": {"noise_shape": ...},
+}
+_RENAMED = {"LeakyReLU": {"alpha": "negative_slope"}}
+_OLD_CLASSES = {
+    "AtrousConvolution2D": "Conv2D",
+    "BatchNormalizationV1": "BatchNormalization",
+    "BatchNormalizationV2": "BatchNormalization",
+    "GRUCellV2": "GRUCell",
+    "GRUV2": "GRU",
+    "LSTMCellV2": "LSTMCell",
+    "LSTMV2": "LSTM",
+    "Model": "Functional",
+    "SyncBatchNormalization": "BatchNormalization",
+}
+# Classes of TensorFlow 1 and 2 that initializers and the like were serialised as.
+_OLD_SUFFIXES = ("V1", "V2")
+_OLD_OBJECTS = {"uniform": "RandomUniform", "normal": "RandomNormal", "maxnorm": "MaxNorm", "nonneg": "NonNeg"}
+_OLD_STRINGS = {"maxnorm": "max_norm", "nonneg": "non_neg", "unitnorm": "unit_norm", "l1_l2": "l1l2"}
+_OBJECT_KEYS = ("initializer", "regularizer", "constraint")
+
+
+def is_keras_2(document: dict) -> bool:
+    """Tell whether a model's JSON was written by Keras 2: it says so, or classes come without their modules."""
+    version = str(document.get("keras_version", ""))
+    return version[:1] in ("1", "2") or "module" not in document
+
+
+def translate(document: dict) -> dict:
+    """Translate a model of Keras 2.
+
+    Parameters
+    ----------
+    document : dict
+        JSON of a Sequential, Model or Functional.
+
+    Returns
+    -------
+    dict
+        The model in Keras 3's form, unchecked.
+
+    Raises
+    ------
+    Unsupported
+        If it was written by Keras 1, or uses an argument that Keras 3 does not have.
+    UnreadableText
+        If a model has no layers.
+    """
+    if str(document.get("keras_version", "")).startswith("1"):
+        raise Unsupported(
+            f"model_arch was written by Keras 1, which cannot be read. Received: keras_version "
+            f"{document['keras_version']!r}",
+            hint="Write it again with Keras 2 or Keras 3.",
+        )
+    return _node(_without_containers(document))
+
+
+def _without_containers(value: Any) -> Any:
+    """Unwrap tuples and shapes, which tf.keras wrote as ``{"class_name": "__tuple__", "items": [...]}``."""
+    if isinstance(value, list):
+        return [_without_containers(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("class_name") in ("__tuple__", "TensorShape") and isinstance(value.get("items"), list):
+        return _without_containers(value["items"])
+    return {key: _without_containers(item) for key, item in value.items()}
+
+
+def _node(node: Any) -> Any:
+    """Translate a model or a layer; whatever is neither is left for the check to refuse."""
+    if not isinstance(node, dict) or not isinstance(node.get("class_name"), str):
+        return node
+    name = _OLD_CLASSES.get(node["class_name"], node["class_name"])
+    kept = {key: node[key] for key in ("name", "inbound_nodes", "shared_object_id") if key in node}
+    if name in MODELS:
+        return {**kept, "module": MODELS[name], "class_name": name, "config": _model(name, node.get("config"))}
+    config = node.get("config")
+    if name in LAYERS and isinstance(config, dict):
+        config = _layer(name, config)
+    return {**kept, "module": node.get("module", "keras.layers"), "class_name": name, "config": config}
+
+
+def _model(name: str, config: Any) -> dict:
+    if isinstance(config, list):
+        config = {"name": "sequential", "layers": config}
+    if not isinstance(config, dict) or not isinstance(config.get("layers"), list) or not config["layers"]:
+        raise UnreadableText(f"model_arch: a {name} has no list of layers. Received: {shorten(config)}")
+    kept = {key: value for key, value in config.items() if key != "batch_input_shape"}
+    layers = [_node(layer) for layer in config["layers"]]
+    if name == "Sequential":
+        layers = _input_of(config["layers"][0]) + layers
+    kept["layers"] = layers
+    if name == "Functional":
+        kept["layers"] = [_connected(layer) for layer in layers]
+    return kept
+
+
+def _input_of(first: Any) -> list[dict]:
+    """Make the InputLayer that Keras 2 left to the first layer's ``batch_input_shape``."""
+    config = first.get("config") if isinstance(first, dict) else None
+    if not isinstance(config, dict) or first.get("class_name") in ("InputLayer", *MODELS, "Model"):
+        return []
+    shape = config.get("batch_input_shape")
+    if shape is None and isinstance(config.get("layer"), dict):
+        inner = config["layer"].get("config")
+        shape = inner.get("batch_input_shape") if isinstance(inner, dict) else None
+    if shape is None:
+        return []
+    dtype = _dtype(config.get("dtype")) or "float32"
+    made = {"batch_shape": shape, "dtype": dtype if isinstance(dtype, str) else "float32", "sparse": False}
+    made["name"] = f"{config.get('name', 'sequential')}_input"
+    return [{"module": "keras.layers", "class_name": "InputLayer", "config": made}]
+
+
+def _connected(layer: dict) -> dict:
+    """Read a layer's inbound nodes as Keras 3 does: a list of calls, each a list of tensors with their kwargs."""
+    nodes = layer.get("inbound_nodes")
+    if not isinstance(nodes, list):
+        return {**layer, "inbound_nodes": []}
+    calls = []
+    for call in nodes:
+        # a call of one tensor was written flat by some versions: ["dense", 0, 0, {}]
+        calls.append([call] if isinstance(call, list) and call and isinstance(call[0], str) else call)
+    return {**layer, "inbound_nodes": calls}
+
+
+def _layer(name: str, config: dict) -> dict:
+    if config.get("ragged"):
+        raise Unsupported(f"model_arch: ragged inputs cannot be used. Received: {shorten(config.get('name'))}")
+    renamed = _RENAMED.get(name, {})
+    values = {renamed.get(key, key): _value(key, value) for key, value in config.items()}
+    if name == "InputLayer" and "batch_input_shape" in values:
+        values["batch_shape"] = values["batch_input_shape"]
+    for key, harmless in {**_DROPPED["*"], **_DROPPED.get(name, {})}.items():
+        if key in values and (harmless is ... or values[key] == harmless):
+            del values[key]
+    if name == "BatchNormalization":
+        values["axis"] = _single(values.get("axis", -1))
+        for key in ("renorm", "renorm_clipping"):
+            if not values.get(key):
+                values.pop(key, None)
+        if "renorm" not in values:
+            values.pop("renorm_momentum", None)
+    if name == "Concatenate" or name == "Softmax":
+        values["axis"] = _single(values.get("axis", -1))
+    if name in ("GRU", "GRUCell"):
+        # Keras before 2.2 knew only the reset gate applied before the product
+        values.setdefault("reset_after", False)
+    for key in ("layer", "backward_layer", "cell"):
+        if isinstance(values.get(key), dict):
+            values[key] = _node(values[key])
+    if isinstance(values.get("cells"), list):
+        values["cells"] = [_node(cell) for cell in values["cells"]]
+    return values
+
+
+def _single(axis: Any) -> Any:
+    """Give ``3`` for ``[3]``: tf.keras wrote a list where Keras 3 takes a number."""
+    return axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
+
+
+def _dtype(value: Any) -> Any:
+    """Give a policy's name: tf.keras wrote ``{"class_name": "Policy", "config": {"name": ...}}``."""
+    if isinstance(value, dict) and value.get("class_name") in ("Policy", "PolicyV1"):
+        config = value.get("config")
+        return config.get("name") if isinstance(config, dict) else value
+    return value
+
+
+def _value(key: str, value: Any) -> Any:
+    if key == "dtype":
+        return _dtype(value)
+    if key.endswith(_OBJECT_KEYS) and isinstance(value, str):
+        return _OLD_STRINGS.get(value.lower(), value)
+    if key.endswith(_OBJECT_KEYS) and isinstance(value, dict) and isinstance(value.get("class_name"), str):
+        return _small_object(value)
+    if key.endswith("activation") and isinstance(value, dict) and value.get("class_name") in LAYERS:
+        return _node(value)
+    return value
+
+
+def _small_object(value: dict) -> dict:
+    """Translate an initializer, regularizer or constraint."""
+    name = value["class_name"]
+    for suffix in _OLD_SUFFIXES:
+        name = name.removesuffix(suffix)
+    name = _OLD_OBJECTS.get(name.lower(), name)
+    config = value.get("config")
+    config = dict(config) if isinstance(config, dict) else {}
+    config.pop("dtype", None)
+    if name == "VarianceScaling" and config.get("distribution") == "normal":
+        config["distribution"] = "truncated_normal"
+    if name == "Constant" and isinstance(config.get("value"), list) and len(config["value"]) == 1:
+        config["value"] = config["value"][0]
+    return {"class_name": name, "config": config}

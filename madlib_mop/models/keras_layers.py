@@ -1,0 +1,121 @@
+"""The allow-list: what an architecture may be made of. Tables only; a test compares them with the Keras installed."""
+
+import re
+
+MODELS = {
+    "Functional": "keras.src.models.functional",
+    "Sequential": "keras",
+}
+
+LAYERS = frozenset(
+    """
+    Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D
+    AdaptiveMaxPooling1D AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add AdditiveAttention AlphaDropout Attention
+    AugMix AutoContrast Average AveragePooling1D AveragePooling2D AveragePooling3D AvgPool1D AvgPool2D AvgPool3D
+    BatchNormalization Bidirectional CategoryEncoding CenterCrop Concatenate
+    ContrastLimitedAdaptiveHistogramEqualization Conv1D Conv1DTranspose Conv2D Conv2DTranspose Conv3D
+    Conv3DTranspose ConvLSTM1D ConvLSTM2D ConvLSTM3D Convolution1D Convolution1DTranspose Convolution2D
+    Convolution2DTranspose Convolution3D Convolution3DTranspose Cropping1D Cropping2D Cropping3D CutMix Dense
+    DepthwiseConv1D DepthwiseConv2D Discretization Dot Dropout ELU EinsumDense Embedding Equalization Flatten GRU
+    GRUCell GaussianDropout GaussianNoise GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D
+    GlobalAvgPool1D GlobalAvgPool2D GlobalAvgPool3D GlobalMaxPool1D GlobalMaxPool2D GlobalMaxPool3D
+    GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D GroupNormalization GroupQueryAttention HashedCrossing
+    Hashing Identity InputLayer LSTM LSTMCell LayerNormalization LeakyReLU Masking MaxNumBoundingBoxes MaxPool1D
+    MaxPool2D MaxPool3D MaxPooling1D MaxPooling2D MaxPooling3D Maximum MelSpectrogram Minimum MixUp
+    MultiHeadAttention Multiply Normalization PReLU Permute Pipeline RMSNormalization RNN RandAugment
+    RandomBrightness RandomColorDegeneration RandomColorJitter RandomContrast RandomCrop RandomElasticTransform
+    RandomErasing RandomFlip RandomGaussianBlur RandomGrayscale RandomHue RandomInvert RandomPerspective
+    RandomPosterization RandomRotation RandomSaturation RandomSharpness RandomShear RandomTranslation RandomZoom
+    ReLU RepeatVector Rescaling Reshape Resizing ReversibleEmbedding STFTSpectrogram SeparableConv1D SeparableConv2D
+    SeparableConvolution1D SeparableConvolution2D SimpleRNN SimpleRNNCell Softmax Solarization SpatialDropout1D
+    SpatialDropout2D SpatialDropout3D SpectralNormalization StackedRNNCells Subtract TimeDistributed
+    UnitNormalization UpSampling1D UpSampling2D UpSampling3D ZeroPadding1D ZeroPadding2D ZeroPadding3D
+    """.split()
+)
+
+# Keras' own layers that are not taken, with the reason that a user reads.
+REFUSED_LAYERS = {
+    "FlaxLayer": "it runs code that is not Keras'",
+    "IntegerLookup": "it can read files of the server as its vocabulary",
+    "InputSpec": "it is not a layer",
+    "JaxLayer": "it runs code that is not Keras'",
+    "Lambda": "it carries Python code",
+    "Layer": "it is the base of all layers and does nothing",
+    "StringLookup": "it can read files of the server as its vocabulary",
+    "TFSMLayer": "it loads a program from a file of the server",
+    "TextVectorization": "it can read files of the server as its vocabulary",
+    "TorchModuleWrapper": "it unpickles data, which can run any code",
+    "Wrapper": "it is the base of other layers and does nothing",
+    # Keras 2 only
+    "CuDNNGRU": "Keras 3 has no such layer; GRU does the same",
+    "CuDNNLSTM": "Keras 3 has no such layer; LSTM does the same",
+    "FeatureSpace": "it can read files of the server as its vocabulary",
+    "LocallyConnected1D": "Keras 3 has no such layer",
+    "LocallyConnected2D": "Keras 3 has no such layer",
+    "Merge": "Keras 1 layers cannot be translated",
+    "RandomHeight": "Keras 3 has no such layer",
+    "RandomWidth": "Keras 3 has no such layer",
+    "SlicingOpLambda": "operations of Keras 2 outside layers cannot be translated",
+    "TFOpLambda": "operations of Keras 2 outside layers cannot be translated",
+    "TensorFlowOpLayer": "operations of Keras 2 outside layers cannot be translated",
+    "ThresholdedReLU": "Keras 3 has no such layer; ReLU has a threshold",
+    # forms of serialised code and data
+    "__lambda__": "it carries Python code",
+    "__typespec__": "objects of TensorFlow cannot be part of an architecture",
+    "__bytes__": "bytes cannot be part of an architecture",
+    "__tensor__": "tensors cannot be part of an architecture; write a list of numbers",
+}
+
+# Operations between layers of a functional model (`x + y`, `keras.ops.relu(x)`, `x[:, 0]`): by module.
+OPERATIONS = {
+    **dict.fromkeys(
+        """
+        Abs Absolute Add Average BroadcastTo Clip Concatenate Cos Divide Dot Einsum Exp ExpandDims Expm1 Flip Floor
+        GetItem Log Log10 Log1p Log2 Matmul Max Maximum Mean Min Minimum Moveaxis Multiply Negative Outer Pad Power
+        Prod Ravel Reciprocal Repeat Reshape Roll Round Sign Sin Sqrt Square Squeeze Stack Std Subtract Sum Swapaxes
+        Tanh Tensordot Tile Transpose TrueDivide Var
+        """.split(),
+        "keras.src.ops.numpy",
+    ),
+    **dict.fromkeys(
+        """
+        AveragePool Celu Elu Gelu Glu HardSigmoid HardSilu HardTanh LeakyRelu LogSigmoid LogSoftmax MaxPool Normalize
+        Relu Relu6 Selu Sigmoid Silu Softmax Softplus Softsign Squareplus
+        """.split(),
+        "keras.src.ops.nn",
+    ),
+}
+
+INITIALIZERS = frozenset(
+    """
+    Constant GlorotNormal GlorotUniform HeNormal HeUniform Identity IdentityInitializer LecunNormal LecunUniform Ones
+    Orthogonal OrthogonalInitializer RandomNormal RandomUniform STFT STFTInitializer TruncatedNormal VarianceScaling
+    Zeros constant glorot_normal glorot_uniform he_normal he_uniform identity lecun_normal lecun_uniform normal one
+    ones orthogonal random_normal random_uniform stft truncated_normal uniform variance_scaling zero zeros
+    """.split()
+)
+REGULARIZERS = frozenset("L1 L1L2 L2 OrthogonalRegularizer l1 l1l2 l2 orthogonal_regularizer".split())
+CONSTRAINTS = frozenset("MaxNorm MinMaxNorm NonNeg UnitNorm max_norm min_max_norm non_neg unit_norm".split())
+ACTIVATIONS = frozenset(
+    """
+    celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear
+    log_sigmoid log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus
+    sparse_sigmoid sparsemax squareplus swish tanh tanh_shrink threshold
+    """.split()
+)
+DTYPE_POLICIES = frozenset(("DTypePolicy", "FloatDTypePolicy"))
+DTYPES = frozenset(
+    """
+    bfloat16 bool float16 float32 float64 int8 int16 int32 int64 mixed_bfloat16 mixed_float16 uint8 uint16 uint32 uint64
+    """.split()
+)
+
+# Which names may stand where, by the end of a configuration's key, and Keras' module for the classes among them.
+BY_KEY = {
+    "activation": (ACTIVATIONS, "keras.activations"),
+    "initializer": (INITIALIZERS, "keras.initializers"),
+    "regularizer": (REGULARIZERS, "keras.regularizers"),
+    "constraint": (CONSTRAINTS, "keras.constraints"),
+}
+
+OWN_MODULE = re.compile(r"(keras|tf_keras|tensorflow\.keras|tensorflow\.python\.keras)(\.[A-Za-z0-9_]+)*\Z")

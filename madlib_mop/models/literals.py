@@ -1,0 +1,216 @@
+"""Reads Python-like texts of literal values and calls by name, without running any of it; and writes them again.
+
+The one parser behind compile parameters, fit parameters and grids. A text goes through ``ast.parse`` and a walk over
+the few kinds of node that stand for values; everything else is refused by name.
+"""
+
+import ast
+import json
+import math
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from madlib_mop.errors import UnreadableText
+
+MAX_TEXT_LENGTH = 100_000
+_MAX_DEPTH = 50
+_WORDS = {"true": True, "false": False, "null": None}
+_PACKAGES = frozenset(
+    "tf tensorflow keras losses metrics optimizers schedules callbacks learning_rate_schedule api v2".split()
+)
+
+
+@dataclass(frozen=True)
+class CallSpec:
+    """A class of Keras and the literal arguments that it is to be made with, e.g. ``Adam(learning_rate=0.01)``.
+
+    Attributes
+    ----------
+    name : str
+        The class's name as Keras spells it.
+    args : tuple
+        Positional arguments; empty once the call has been checked, since they are given their names then.
+    kwargs : dict
+        Arguments by name: numbers, strings, booleans, None, lists and dicts of these, and CallSpec.
+    """
+
+    name: str
+    args: tuple = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(write_value(self))
+
+
+def shorten(text: Any, limit: int = 160) -> str:
+    """Give a value as an error message shows it: ``repr``, cut in the middle when it is long."""
+    shown = repr(text)
+    return shown if len(shown) <= limit else f"{shown[: limit * 2 // 3]} ... {shown[-limit // 4 :]}"
+
+
+def read_keywords(text: str, what: str, hint: str | None = None) -> dict[str, Any]:
+    """Read ``name=value, name=value`` or a JSON object (or Python dict) of the same.
+
+    Parameters
+    ----------
+    text : str
+        Values are literals, bare names (taken as strings) and calls by name with literal arguments.
+    what : str
+        What the text is, to begin messages with.
+
+    Returns
+    -------
+    dict
+        Name -> value; calls are CallSpec, bare names str.
+
+    Raises
+    ------
+    UnreadableText
+        If the text does not parse, or holds anything but values.
+    """
+    if text.lstrip().startswith("{"):
+        values = read_dict(text, what, hint)
+        if wrong := [name for name in values if not isinstance(name, str)]:
+            raise UnreadableText(f"{what}: names must be strings. Received: {wrong[0]!r}", hint=hint)
+        return values
+    call = _parse(f"f({text}\n)", text, what, hint)
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "f"):
+        raise _unreadable(what, text, hint)
+    if call.args:
+        raise UnreadableText(
+            f"{what}: every value needs its name, as in name=value. Received: {shorten(ast.unparse(call.args[0]))}",
+            hint=hint,
+        )
+    return _keywords(call, what, hint, 0)
+
+
+def read_dict(text: str, what: str, hint: str | None = None) -> dict:
+    """Read a dict: a JSON object or a Python literal, whose values may be calls by name.
+
+    Raises
+    ------
+    UnreadableText
+        If the text is not a dict.
+    """
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        value = read_value(text, what, hint)
+    if not isinstance(value, dict):
+        raise UnreadableText(f"{what} is not a dict. Received: {shorten(text)}", hint=hint)
+    return value
+
+
+def read_value(text: str, what: str, hint: str | None = None) -> Any:
+    """Read one value: a literal, a bare name (as str), or a call by name (as CallSpec)."""
+    return _value(_parse(f"({text}\n)", text, what, hint), what, hint, 0)
+
+
+def _no_constant(word: str):
+    raise ValueError(f"{word} is not a number")
+
+
+def write_value(value: Any) -> str:
+    """Write a value so that `read_value` reads an equal one."""
+    if isinstance(value, CallSpec):
+        parts = [write_value(item) for item in value.args]
+        parts += [f"{name}={write_value(item)}" for name, item in value.kwargs.items()]
+        return f"{value.name}({','.join(parts)})"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(write_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {write_value(item)}" for key, item in value.items()) + "}"
+    return repr(value)
+
+
+def _parse(source: str, text: str, what: str, hint: str | None) -> ast.expr:
+    if len(text) > MAX_TEXT_LENGTH:
+        raise UnreadableText(
+            f"{what} is longer than {MAX_TEXT_LENGTH:,} characters. Received: {len(text):,} characters"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) and "limit" not in error.msg else None
+        raise _unreadable(what, text, hint, reason) from None
+
+
+def _unreadable(what, text, hint, reason=None):
+    because = f" ({reason})" if reason else ""
+    return UnreadableText(f"{what} cannot be read{because}. Received: {shorten(text)}", hint=hint)
+
+
+def _keywords(call: ast.Call, what, hint, depth) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            raise _refused(keyword.value, what, hint, "**")
+        if keyword.arg in values:
+            raise UnreadableText(f"{what}: {keyword.arg} is given twice", hint=hint)
+        values[keyword.arg] = _value(keyword.value, what, hint, depth + 1)
+    return values
+
+
+def _value(node: ast.expr, what: str, hint: str | None, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise UnreadableText(f"{what} is nested more than {_MAX_DEPTH} deep", hint=hint)
+    match node:
+        case ast.Constant(value=value) if value is None or isinstance(value, bool | str | int):
+            return value
+        case ast.Constant(value=float() as value):
+            if not math.isfinite(value):
+                raise UnreadableText(f"{what}: a number is too large to be held: {value}", hint=hint)
+            return value
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+            value = _value(operand, what, hint, depth + 1)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise _refused(node, what, hint)
+            return -value if isinstance(sign, ast.USub) else value
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item, what, hint, depth + 1) for item in items]
+        case ast.Dict(keys=keys, values=values):
+            return {
+                _key(key, what, hint, depth + 1): _value(value, what, hint, depth + 1)
+                for key, value in zip(keys, values, strict=True)
+            }
+        case ast.Name(id=name):
+            return _WORDS.get(name, name)
+        case ast.Attribute():
+            return _name(node, what, hint)
+        case ast.Call(func=function, args=args):
+            positional = tuple(_value(item, what, hint, depth + 1) for item in args)
+            return CallSpec(_name(function, what, hint), positional, _keywords(node, what, hint, depth))
+    raise _refused(node, what, hint)
+
+
+def _key(node, what, hint, depth) -> Any:
+    key = _value(node, what, hint, depth) if node is not None else []
+    if isinstance(key, list | dict | CallSpec):
+        raise UnreadableText(f"{what}: a dict's keys must be strings or numbers", hint=hint)
+    return key
+
+
+def _name(node: ast.expr, what, hint) -> str:
+    """Give ``Adam`` for ``Adam`` and for ``tf.keras.optimizers.Adam``; nothing else that has a dot is a name."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=base, attr=name):
+            while isinstance(base, ast.Attribute) and base.attr in _PACKAGES:
+                base = base.value
+            if isinstance(base, ast.Name) and base.id in _PACKAGES:
+                return name
+    raise _refused(node, what, hint)
+
+
+def _refused(node, what, hint, prefix=""):
+    try:
+        source = prefix + ast.unparse(node)
+    except RecursionError:
+        source = "a very deep expression"
+    return UnreadableText(
+        f"{what}: only literal values and Keras' classes by name can be used. Received: {shorten(source)}", hint=hint
+    )

@@ -1,0 +1,326 @@
+"""The parser of compile and fit parameters: texts in, frozen dataclasses out; used by the driver and by trainers."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.calls import as_spec, check_call, check_kind, is_int, is_number, suggestion
+from madlib_mop.models.keras_names import (
+    CALLBACKS,
+    LOSS_STRINGS,
+    LOSSES,
+    METRIC_STRINGS,
+    METRICS,
+    OLD_LOSSES,
+    OLD_METRICS,
+    REQUIRED,
+)
+from madlib_mop.models.literals import CallSpec, read_keywords, read_value, shorten
+from madlib_mop.models.optimizers import check_optimizer, check_rate
+
+COMPILE_KEYS = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
+FIT_KEYS = (
+    "batch_size",
+    "epochs",
+    "verbose",
+    "shuffle",
+    "class_weight",
+    "initial_epoch",
+    "steps_per_epoch",
+    "callbacks",
+)
+_COMPILE_HINT = "Write e.g. loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']."
+_FIT_HINT = "Write e.g. batch_size=32, epochs=1."
+_ONE_HOT = "sparse losses and metrics take class indices, but labels are packed one-hot"
+_TENSORBOARD_OLD = ("batch_size", "write_grad", "write_grads")
+
+
+@dataclass(frozen=True)
+class CompileParams:
+    """What ``model.compile`` gets.
+
+    Attributes
+    ----------
+    optimizer : CallSpec
+        ``kwargs["learning_rate"]``, where given, is a float or the CallSpec of a schedule.
+    loss, metrics, weighted_metrics
+        A name that Keras or the custom functions know (str), a CallSpec, None, a list of these for several outputs
+        (for metrics: several metrics, or a list of them an output), or a dict by output name.
+    loss_weights : float, list, dict or None
+    custom_names : tuple of str
+        Those custom functions that are used here.
+    text : str
+        The parameters as they were given.
+    """
+
+    optimizer: CallSpec
+    loss: Any
+    metrics: Any = None
+    loss_weights: Any = None
+    weighted_metrics: Any = None
+    custom_names: tuple[str, ...] = ()
+    text: str = field(default="", compare=False)
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The plain constant learning rate; None where there is a schedule or Keras' default is used."""
+        rate = self.optimizer.kwargs.get("learning_rate")
+        return rate if isinstance(rate, float) else None
+
+
+@dataclass(frozen=True)
+class FitParams:
+    """What ``model.fit`` gets for one visit; a visit makes ``epochs - initial_epoch`` passes over its shard.
+
+    Attributes
+    ----------
+    batch_size, epochs, initial_epoch : int
+    shuffle : bool
+    class_weight : dict of int to float, or None
+    verbose : int
+        Kept for the record only.
+    steps_per_epoch : int or None
+        At most so many mini-batches a pass.
+    callbacks : tuple of CallSpec
+        Classes of `keras_names.CALLBACKS`.
+    text : str
+        The parameters as they were given.
+    """
+
+    batch_size: int = 32
+    epochs: int = 1
+    initial_epoch: int = 0
+    shuffle: bool = True
+    class_weight: dict[int, float] | None = None
+    verbose: int = 0
+    steps_per_epoch: int | None = None
+    callbacks: tuple[CallSpec, ...] = ()
+    text: str = field(default="", compare=False)
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether a callback writes files on the server, which only a superuser may ask for."""
+        return any(callback.name == "TensorBoard" for callback in self.callbacks)
+
+
+def parse_compile_params(text: str | None, custom_names: Iterable[str] = frozenset()) -> CompileParams:
+    """Parse compile parameters: ``name=value, ...`` or a JSON object.
+
+    Parameters
+    ----------
+    text : str
+        E.g. ``loss='categorical_crossentropy', optimizer='Adam(lr=0.01, decay=1e-6)', metrics=['accuracy']``.
+    custom_names : iterable of str
+        Names of registered functions that may stand for a loss or a metric.
+
+    Raises
+    ------
+    UnreadableText
+        If the text does not parse, or holds anything but literals and calls by name.
+    InvalidParameter
+        If optimizer or loss is missing, or a name, an argument or a value is not one that Keras takes.
+    """
+    values = _read(text, "compile_params", COMPILE_KEYS, _COMPILE_HINT)
+    for name in ("optimizer", "loss"):
+        if values.get(name) is None:
+            raise InvalidParameter(f"compile_params: {name} is required. Received: {shorten(text)}", hint=_COMPILE_HINT)
+    reader = _Functions(frozenset(custom_names))
+    return CompileParams(
+        optimizer=check_optimizer(values["optimizer"], "compile_params: optimizer"),
+        loss=reader.losses(values["loss"]),
+        metrics=reader.metrics(values.get("metrics"), "metrics"),
+        loss_weights=_loss_weights(values.get("loss_weights")),
+        weighted_metrics=reader.metrics(values.get("weighted_metrics"), "weighted_metrics"),
+        custom_names=tuple(sorted(reader.used)),
+        text=text,
+    )
+
+
+def parse_fit_params(text: str | None) -> FitParams:
+    """Parse fit parameters: ``batch_size=32, epochs=1, ...`` or a JSON object; NULL and '' give the defaults.
+
+    Raises
+    ------
+    UnreadableText, InvalidParameter
+        As for `parse_compile_params`; also for a batch size of 0 and the like.
+    """
+    if text is None or not text.strip():
+        return FitParams(text=text or "")
+    values = _read(text, "fit_params", FIT_KEYS, _FIT_HINT)
+    given = {name: value for name, value in values.items() if value is not None}
+    for name, lowest in (("batch_size", 1), ("epochs", 1), ("initial_epoch", 0), ("steps_per_epoch", 1)):
+        if name in given and (not is_int(given[name]) or given[name] < lowest):
+            raise InvalidParameter(
+                f"fit_params: {name} must be a whole number of {lowest} or more. Received: {shorten(given[name])}"
+            )
+    if "shuffle" in given:
+        check_kind(given["shuffle"], "bool", "fit_params: shuffle")
+    verbose = given.pop("verbose", 0)
+    if verbose != "auto" and verbose not in (0, 1, 2):
+        raise InvalidParameter(f"fit_params: verbose must be 0, 1, 2 or 'auto'. Received: {shorten(verbose)}")
+    if "class_weight" in given:
+        given["class_weight"] = _class_weight(given["class_weight"])
+    callbacks = tuple(_callbacks(given.pop("callbacks", [])))
+    params = FitParams(**given, verbose=0 if verbose == "auto" else int(verbose), callbacks=callbacks, text=text)
+    if params.initial_epoch >= params.epochs:
+        raise InvalidParameter(
+            f"fit_params: initial_epoch must be below epochs, or nothing is trained. "
+            f"Received: initial_epoch={params.initial_epoch}, epochs={params.epochs}"
+        )
+    return params
+
+
+def _read(text, what, keys, hint):
+    if text is None or not text.strip():
+        raise InvalidParameter(f"{what} is missing. Received: {text!r}", hint=hint)
+    values = read_keywords(text, what, hint)
+    if values.get("sample_weight_mode", 0) is None:
+        del values["sample_weight_mode"]
+    for name in values:
+        if name not in keys:
+            raise InvalidParameter(
+                f"{what}: there is no parameter of that name. Received: {name!r}", hint=suggestion(name, keys)
+            )
+    return values
+
+
+class _Functions:
+    """Checks losses and metrics, and remembers which custom functions were met."""
+
+    def __init__(self, custom_names: frozenset[str]):
+        self.custom_names = custom_names
+        self.used: set[str] = set()
+
+    def losses(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.losses(item) for item in value]
+        if isinstance(value, dict) and "class_name" not in value:
+            return {str(name): self.losses(item) for name, item in value.items()}
+        return self._function(value, "loss", LOSSES, LOSS_STRINGS, OLD_LOSSES)
+
+    def metrics(self, value: Any, key: str) -> Any:
+        found = self._metrics(value, key)
+        return [found] if isinstance(found, str | CallSpec) else found
+
+    def _metrics(self, value, key):
+        if isinstance(value, list):
+            return [self._metrics(item, key) for item in value]
+        if isinstance(value, dict) and "class_name" not in value:
+            return {str(name): self._metrics(item, key) for name, item in value.items()}
+        return self._function(value, key, METRICS, METRIC_STRINGS, OLD_METRICS)
+
+    def _function(self, value, key, classes, strings, old) -> str | CallSpec | None:
+        what = f"compile_params: {key}"
+        if value is None:
+            return None
+        if isinstance(value, str) and value in self.custom_names:
+            self.used.add(value)
+            return value
+        spec = as_spec(value, what)
+        if not isinstance(spec, str | CallSpec):
+            raise InvalidParameter(
+                f"{what} must be a name or a call of one of Keras' classes. Received: {shorten(value)}"
+            )
+        name = spec if isinstance(spec, str) else spec.name
+        if "sparse" in name.lower():
+            raise InvalidParameter(
+                f"{what}: {_ONE_HOT}. Received: {name!r}",
+                hint="Use the categorical one, e.g. 'categorical_crossentropy'.",
+            )
+        if isinstance(spec, str):
+            name = old.get(name, name)
+            if needed := _NEEDED.get(name.replace("_", "").lower()):
+                raise InvalidParameter(
+                    f"{what}: {name} needs {' and '.join(needed)}; write it as a call. Received: {name!r}"
+                )
+            if name in strings:
+                return name
+            spec = CallSpec(name)
+        if spec.name not in classes:
+            raise InvalidParameter(
+                f"{what}: there is no function of that name in Keras or among the custom functions. Received: {name!r}",
+                hint=suggestion(name, {*classes, *strings, *self.custom_names} - _sparse(classes, strings)),
+            )
+        call = check_call(spec, classes, what)
+        if name in ("IoU", "MeanIoU") and call.kwargs.get("sparse_y_true", True):
+            raise InvalidParameter(f"{what}: {_ONE_HOT}. Received: {name!r}", hint=f"Use OneHot{name}(...).")
+        return call
+
+
+_NEEDED = {name.lower(): needed for name, needed in REQUIRED.items() if name in METRICS}
+
+
+def _sparse(classes, strings) -> set[str]:
+    return {name for name in (*classes, *strings) if "sparse" in name.lower()}
+
+
+def _loss_weights(value):
+    what = "compile_params: loss_weights"
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_weight(item, what) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _weight(item, what) for name, item in value.items()}
+    return _weight(value, what)
+
+
+def _weight(value, what) -> float:
+    if not is_number(value):
+        raise InvalidParameter(f"{what} must be numbers. Received: {shorten(value)}")
+    return float(value)
+
+
+def _class_weight(value) -> dict[int, float]:
+    what = "fit_params: class_weight"
+    if not isinstance(value, dict) or not value:
+        raise InvalidParameter(
+            f"{what} must be a dict of class index to weight, e.g. {{0: 1.0, 1: 3.0}}. Received: {shorten(value)}"
+        )
+    weights = {}
+    for key, weight in value.items():
+        index = int(key) if isinstance(key, str) and key.isdecimal() else key
+        if not is_int(index) or index < 0:
+            raise InvalidParameter(f"{what}: a key must be a class index of 0 or more. Received: {key!r}")
+        weights[index] = _weight(weight, what)
+        if weights[index] < 0:
+            raise InvalidParameter(f"{what}: a weight must not be negative. Received: {weight!r}")
+    return weights
+
+
+def _callbacks(value):
+    what = "fit_params: callbacks"
+    value = read_value(value, what) if isinstance(value, str) else value
+    for item in value if isinstance(value, list) else [value]:
+        spec = as_spec(item, what)
+        spec = CallSpec(spec) if isinstance(spec, str) else spec
+        if not isinstance(spec, CallSpec) or spec.name not in CALLBACKS:
+            name = spec.name if isinstance(spec, CallSpec) else spec
+            raise InvalidParameter(
+                f"{what}: only some of Keras' callbacks can be used. Received: {shorten(name)}",
+                hint=suggestion(name, CALLBACKS),
+            )
+        yield _callback(spec, what)
+
+
+def _callback(spec: CallSpec, what: str) -> CallSpec:
+    if spec.name == "TensorBoard":
+        kept = {name: value for name, value in spec.kwargs.items() if name not in _TENSORBOARD_OLD}
+        spec = CallSpec(spec.name, spec.args, kept)
+    kwargs = dict(check_call(spec, CALLBACKS, what).kwargs)
+    if spec.name == "TensorBoard" and "log_dir" not in kwargs:
+        raise InvalidParameter(f"{what}: TensorBoard needs log_dir. Received: {shorten(kwargs)}")
+    if spec.name == "LearningRateScheduler":
+        schedule = check_rate(kwargs["schedule"], f"{what}: schedule of LearningRateScheduler")
+        if isinstance(schedule, float):
+            raise InvalidParameter(f"{what}: LearningRateScheduler needs a schedule by name. Received: {schedule!r}")
+        kwargs["schedule"] = schedule
+    if "monitor" in CALLBACKS[spec.name]:
+        monitor = kwargs.setdefault("monitor", "loss")
+        if monitor.startswith("val_"):
+            raise InvalidParameter(
+                f"{what}: {spec.name} cannot watch validation data, a visit has none. Received: monitor={monitor!r}",
+                hint="Watch 'loss' or a metric of the training data.",
+            )
+    return CallSpec(spec.name, (), kwargs)

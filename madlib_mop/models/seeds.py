@@ -1,0 +1,49 @@
+"""The two documented orders of chance, a model's start weights and the row order of a pass; used by trainers.
+
+Both are functions of numbers that the record keeps, so a run is repeatable from its record alone
+(``numpy.random.SeedSequence``, O'Neill's seed_seq design, spreads neighbouring seeds apart).
+"""
+
+import numpy as np
+
+
+def model_seed(seed: int, mst_key: int) -> int:
+    """Give the seed for ``keras.utils.set_random_seed`` right before a configuration's model is built.
+
+    Parameters
+    ----------
+    seed : int
+        The run's seed, 0 or more.
+    mst_key : int
+        The configuration's key in the model selection table, 0 or more.
+
+    Returns
+    -------
+    int
+        32 bits, ``0 <= result < 2**32``.
+    """
+    return int(np.random.SeedSequence([seed, mst_key]).generate_state(1)[0])
+
+
+def pass_permutation(seed: int, mst_key: int, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:
+    """Give the order in which one pass over a shard takes its rows when ``shuffle`` is true.
+
+    Parameters
+    ----------
+    seed, mst_key : int
+        As for ``model_seed``.
+    epoch : int
+        The model's epoch (iteration), counted from 1.
+    segment_id : int
+        The shard's ``__dist_key__``.
+    pass_ : int
+        Which pass of the visit, counted from 0 (a visit makes ``epochs - initial_epoch`` of them).
+    n_rows : int
+        Rows of the shard.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(n_rows,)``, int64: row ``result[i]`` of the shard is the i-th to be trained on.
+    """
+    return np.random.default_rng([seed, mst_key, epoch, segment_id, pass_]).permutation(n_rows)

@@ -1,0 +1,142 @@
+"""PostgreSQL arrays in their own memory layout into NumPy arrays, many rows at once.
+
+The layout (``src/include/utils/array.h``), after the varlena header, native byte order: ``int32`` number of
+dimensions, ``int32`` offset of the data (0 when there is no null bitmap), ``oid`` of the elements, one ``int32`` a
+dimension, one ``int32`` lower bound a dimension, the null bitmap if any, the elements from a multiple of 8 on
+(counted with the varlena header's 4 bytes). ``madlib_mop.array_bytes`` gives it. Against ``array_send`` it is half the
+bytes and has no function call an element (`benchmarks/packing.py` measures both).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+ELEMENT_TYPES = {
+    21: np.dtype(np.int16),
+    23: np.dtype(np.int32),
+    20: np.dtype(np.int64),
+    700: np.dtype(np.float32),
+    701: np.dtype(np.float64),
+}
+_VARLENA_HEADER = 4
+_FIXED_BYTES = 12
+
+
+class BadRow(Exception):
+    """One row of a batch cannot be packed.
+
+    Attributes
+    ----------
+    row : int
+        0-based, within the batch.
+    problem : str
+        What is wrong, to follow the column's name.
+    hint : str or None
+        What to do.
+    column : str or None
+        Which column; filled in by the packer.
+    """
+
+    column: str | None = None
+
+    def __init__(self, row: int, problem: str, hint: str | None = None):
+        super().__init__(f"row {row} {problem}")
+        self.row = row
+        self.problem = problem
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What comes before an array's elements."""
+
+    shape: tuple[int, ...]
+    element_type: int
+    data_offset: int
+    has_bitmap: bool
+
+    @property
+    def n_elements(self) -> int:
+        """Number of elements, NULLs counted."""
+        return int(np.prod(self.shape, dtype=np.int64)) if self.shape else 0
+
+
+def read_header(value) -> ArrayHeader:
+    """Read the header of one array.
+
+    Parameters
+    ----------
+    value : bytes-like
+        What ``madlib_mop.array_bytes`` gave.
+    """
+    n_dims, offset, element_type = (int(part) for part in np.frombuffer(value, np.int32, 3))
+    shape = tuple(int(part) for part in np.frombuffer(value, np.int32, n_dims, _FIXED_BYTES))
+    plain = _FIXED_BYTES + 8 * n_dims
+    return ArrayHeader(shape, element_type, offset - _VARLENA_HEADER if offset else plain, offset != 0)
+
+
+def read_arrays(data, lengths: np.ndarray, shape: tuple[int, ...], element_type: int) -> np.ndarray:
+    """Read a batch of arrays that must all have one shape.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The rows' arrays (``madlib_mop.array_bytes``), one after the other.
+    lengths : numpy.ndarray
+        int64, bytes of each row; -1 for NULL.
+    shape : tuple of int
+        The shape that every row must have.
+    element_type : int
+        Oid of the elements' type, a key of `ELEMENT_TYPES`.
+
+    Returns
+    -------
+    numpy.ndarray
+        (n_rows, \\*shape) of the elements' type; a view of ``data`` where no row has a null bitmap.
+
+    Raises
+    ------
+    BadRow
+        For the first row that is NULL, holds a NULL, or has another shape.
+    """
+    n_rows = len(lengths)
+    dtype = ELEMENT_TYPES[element_type]
+    if not n_rows:
+        return np.empty((0, *shape), dtype)
+    n_header = _FIXED_BYTES + 8 * len(shape)
+    n_bytes = n_header + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    if (lengths == n_bytes).all():
+        rows = np.frombuffer(data, np.uint8, n_rows * n_bytes).reshape(n_rows, n_bytes)
+        expected = np.array([len(shape), 0, element_type, *shape], np.int32).view(np.uint8)
+        if (rows[:, : len(expected)] == expected).all():
+            strides = (n_bytes, *np.empty(shape, dtype).strides)
+            return np.ndarray((n_rows, *shape), dtype, data, n_header, strides)
+    return _read_one_by_one(data, lengths, shape, dtype)
+
+
+def _read_one_by_one(data, lengths, shape, dtype):
+    """Find the row that is not like the others; rows that only carry an idle null bitmap are read."""
+    arrays = np.empty((len(lengths), *shape), dtype)
+    view = memoryview(data)
+    start = 0
+    for row, length in enumerate(map(int, lengths)):
+        if length < 0:
+            raise BadRow(row, "is NULL", "Leave such rows out, by a view or a WHERE clause.")
+        value = view[start : start + length]
+        start += length
+        header = read_header(value)
+        if header.shape != shape:
+            raise BadRow(
+                row,
+                f"has the shape {list(header.shape)}, where {list(shape)} is expected",
+                "All rows of a column must have one shape.",
+            )
+        if header.has_bitmap and _has_null(value, header):
+            raise BadRow(row, "holds a NULL element", "Replace it, or leave the row out.")
+        arrays[row] = np.frombuffer(value, dtype, header.n_elements, header.data_offset).reshape(shape)
+    return arrays
+
+
+def _has_null(value, header):
+    bitmap = np.frombuffer(value, np.uint8, -(-header.n_elements // 8), _FIXED_BYTES + 8 * len(header.shape))
+    return not np.unpackbits(bitmap, count=header.n_elements, bitorder="little").all()

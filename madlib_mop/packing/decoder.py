@@ -1,0 +1,116 @@
+"""The process that decodes images: the bytes are strangers', so it has little memory, no files and no peers.
+
+Started by `madlib_mop.packing.images`, which sends frames ``{"wanted": [h, w, c] or null, "expected": [h, w, c] or
+null}`` with one encoded image a blob, and gets ``{"shape": [n, h, w, c]}`` with one uint8 blob, or
+``{"bad": i, "problem": text, "hint": text or null}``.
+"""
+
+import contextlib
+import ctypes
+import io
+import os
+import resource
+import signal
+import sys
+
+import numpy as np
+from mop_backend.frames import Channel, PeerGone
+from PIL import Image, UnidentifiedImageError
+
+FORMATS = ("JPEG", "PNG")
+MAX_PIXELS = 1 << 26
+MEMORY_LIMIT_BYTES = 2 << 30
+_SHAPE_HINT = "image_shape => '{height,width,channels}' makes all images alike."
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_NATURAL_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "CMYK": "RGB"} | dict.fromkeys(("LA", "PA", "RGBA"), "RGBA")
+
+
+class BadImage(Exception):
+    """One image cannot be decoded; the message says why."""
+
+
+def decode_image(encoded: bytes, shape: tuple[int, ...] | None) -> np.ndarray:
+    """Decode one JPEG or PNG.
+
+    Parameters
+    ----------
+    encoded : bytes
+        The file's content.
+    shape : tuple of int or None
+        (h, w) to resize to, (h, w, c) to convert to gray (1), RGB (3) or RGBA (4) too, or None to leave it as it is:
+        gray stays one channel, palettes and CMYK become RGB, gray with alpha becomes RGBA.
+
+    Returns
+    -------
+    numpy.ndarray
+        (h, w, c) uint8.
+
+    Raises
+    ------
+    BadImage
+        If it is no such image, is damaged, too large, or of 16 bits a channel.
+    """
+    try:
+        image = Image.open(io.BytesIO(encoded), formats=FORMATS)
+        if image.width * image.height > MAX_PIXELS:
+            raise BadImage(f"is an image of {image.width} x {image.height} pixels, more than {MAX_PIXELS}")
+        mode = _NATURAL_MODES.get(image.mode)
+        if mode is None:
+            raise BadImage(f"is an image of the kind {image.mode!r}, which is not supported: 8 bits a channel are")
+        image = image.convert(_MODES[shape[2]] if shape and len(shape) == 3 else mode)
+    except UnidentifiedImageError:
+        raise BadImage(f"is not a {' or '.join(FORMATS)} image") from None
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        raise BadImage(f"is an image that cannot be decoded: {error}") from None
+    if shape and (image.height, image.width) != tuple(shape[:2]):
+        image = image.resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
+
+
+def decode_batch(images: list, wanted: tuple[int, ...] | None, expected: tuple[int, ...] | None) -> tuple[dict, list]:
+    """Decode a request's images, which must have the expected shape or that of the first; give header and blobs."""
+    decoded: list[np.ndarray] = []
+    for i, encoded in enumerate(images):
+        try:
+            pixels = decode_image(encoded, wanted)
+        except BadImage as error:
+            return {"bad": i, "problem": str(error), "hint": None}, []
+        except MemoryError:
+            return {"bad": i, "problem": "is an image that takes too much memory to decode", "hint": None}, []
+        expected = expected or pixels.shape
+        if pixels.shape != expected:
+            problem = f"is an image of the shape {list(pixels.shape)}, where {list(expected)} is expected"
+            return {"bad": i, "problem": problem, "hint": _SHAPE_HINT}, []
+        decoded.append(pixels)
+    tensor = np.stack(decoded)
+    return {"shape": list(tensor.shape)}, [tensor.data]
+
+
+def give_up_rights() -> None:
+    """Limit this process: memory, no files to write, none to open beyond a few, no core, gone with its parent."""
+    for limit, value in (
+        (resource.RLIMIT_AS, MEMORY_LIMIT_BYTES),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 16),
+    ):
+        with contextlib.suppress(ValueError, OSError):  # a lower hard limit is good as well
+            resource.setrlimit(limit, (value, value))
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def main() -> None:
+    """Answer requests on standard input until it is closed."""
+    give_up_rights()
+    Image.preinit()
+    channel = Channel(sys.stdin.fileno(), os.dup(sys.stdout.fileno()))
+    with contextlib.suppress(PeerGone):
+        while True:
+            header, images = channel.receive()
+            shapes = (tuple(header[name]) if header[name] else None for name in ("wanted", "expected"))
+            channel.send(*decode_batch(images, *shapes))

@@ -1,0 +1,128 @@
+"""One packed column: how a batch of its raw values becomes a tensor; called by the packer, one encoder a column."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from madlib_mop.packing.arrays import BadRow, read_arrays
+
+
+class Encoder(Protocol):
+    """What the packer needs to know of a column.
+
+    Attributes
+    ----------
+    name : str
+        The column, for messages.
+    shape : tuple of int
+        Of one row.
+    dtype : numpy.dtype
+        uint8, int16 or float32.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+        """Give the tensor (n_rows, *shape) of a batch.
+
+        Raises
+        ------
+        BadRow
+            For a row that cannot be packed.
+        """
+
+
+def row_bytes(encoders: Sequence[Encoder]) -> int:
+    """Give the packed bytes of one row over all columns."""
+    return sum(value_bytes(encoder) for encoder in encoders)
+
+
+def value_bytes(encoder: Encoder) -> int:
+    """Give the packed bytes of one row of one column."""
+    return encoder.dtype.itemsize * int(np.prod(encoder.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class ArrayEncoder:
+    """Numeric arrays, as float32 divided by a constant, or as int16.
+
+    Attributes
+    ----------
+    element_type : int
+        Oid of the elements' type.
+    dtype : numpy.dtype
+        float32, or int16 for one-hot rows; values of integer types must fit.
+    constant : float
+        Each element is divided by it, in float32; only with float32.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    element_type: int
+    dtype: np.dtype
+    constant: float = 1.0
+
+    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+        """Give the tensor (n_rows, *shape) of a batch of ``madlib_mop.array_bytes`` values."""
+        raw = read_arrays(data, lengths, self.shape, self.element_type)
+        if self.dtype == np.int16:
+            return self._as_int16(raw)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            tensor = raw.astype(np.float32, order="C")
+            if self.constant != 1.0:
+                np.divide(tensor, np.float32(self.constant), out=tensor)
+        self._check_finite(raw, tensor)
+        return tensor
+
+    def _as_int16(self, raw):
+        tensor = raw.astype(np.int16, order="C")
+        if raw.dtype.itemsize > 2 and (row := _first_row(tensor != raw)) is not None:
+            raise BadRow(row, "holds an integer that does not fit smallint; the table was changed meanwhile")
+        return tensor
+
+    def _check_finite(self, raw, tensor):
+        if np.isfinite(tensor).all():
+            return
+        row = _first_row(~np.isfinite(tensor))
+        if raw.dtype.kind == "f" and not np.isfinite(raw[row]).all():
+            what = "NaN" if np.isnan(raw[row]).any() else "an infinite value"
+            raise BadRow(row, f"holds {what}", "Replace it, or leave the row out.")
+        raise BadRow(
+            row,
+            "holds a number that is too large for float32 once divided by the normalizing constant",
+            "Scale the column, or choose another normalizing_const.",
+        )
+
+
+@dataclass(frozen=True)
+class ClassEncoder:
+    """Positions among the class values, as one-hot int16 rows.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(width,)``: number of classes, padding included.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype = np.dtype(np.int16)
+
+    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+        """Give the one-hot rows of a batch of 1-based positions, as ``int4send`` writes them."""
+        missing = lengths < 0
+        if missing.any():
+            raise BadRow(int(np.argmax(missing)), "has a value that is not among the class values")
+        positions = np.frombuffer(data, ">i4", len(lengths))
+        tensor = np.zeros((len(lengths), *self.shape), np.int16)
+        tensor[np.arange(len(lengths)), positions - 1] = 1
+        return tensor
+
+
+def _first_row(bad):
+    rows = bad.reshape(len(bad), -1).any(axis=1)
+    return int(np.argmax(rows)) if rows.any() else None

@@ -1,0 +1,151 @@
+"""Encoded images into uint8 tensors, by a few decoder processes beside this one; used by the preprocessors."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from mop_backend.frames import Channel, PeerGone
+
+from madlib_mop.packing.arrays import BadRow
+
+_BOOT = "import sys; sys.path[:] = sys.argv[1:]; from madlib_mop.packing.decoder import main; main()"
+_MAX_DECODERS = 8
+
+
+class _Decoder:
+    """One decoder process, with this interpreter and its module path (nothing from the environment)."""
+
+    def __init__(self):
+        path = [os.path.abspath(entry) for entry in sys.path if entry]
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _BOOT, *path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+            bufsize=0,
+        )
+        self.channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
+
+    def stop(self):
+        """End the process at once."""
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+class DecoderPool:
+    """Decoder processes, started when first needed; close it, or use it as a context manager.
+
+    Parameters
+    ----------
+    n_decoders : int or None
+        Default: as many as this process has cores, at most 8.
+    """
+
+    def __init__(self, n_decoders: int | None = None):
+        self._n_decoders = n_decoders or min(_MAX_DECODERS, len(os.sched_getaffinity(0)))
+        self._decoders: list[_Decoder] = []
+
+    def decode(
+        self, images: list, wanted: tuple[int, ...] | None, expected: tuple[int, ...] | None = None
+    ) -> np.ndarray:
+        """Decode images that must become one shape.
+
+        Parameters
+        ----------
+        images : list of bytes-like
+            Encoded images, at least one.
+        wanted : tuple of int or None
+            What to make of them: see `madlib_mop.packing.decoder.decode_image`.
+        expected : tuple of int or None
+            (h, w, c) that they must have then; needed for more than one image.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n, h, w, c) uint8.
+
+        Raises
+        ------
+        BadRow
+            For the first image that cannot be decoded, or has not the expected shape.
+        """
+        n_parts = min(self._n_decoders, len(images))
+        while len(self._decoders) < n_parts:
+            self._decoders.append(_Decoder())
+        bounds = [len(images) * part // n_parts for part in range(n_parts + 1)]
+        decoders = self._decoders[:n_parts]
+        try:
+            for decoder, start, end in zip(decoders, bounds, bounds[1:], strict=False):
+                decoder.channel.send({"wanted": wanted, "expected": expected}, images[start:end])
+            answers = [decoder.channel.receive() for decoder in decoders]
+        except PeerGone:
+            self.close()
+            if len(images) == 1:
+                raise BadRow(0, "is an image that ended its decoder") from None
+            return self._decode_one_by_one(images, wanted, expected)
+        return _join(answers, bounds)
+
+    def close(self) -> None:
+        """End all decoders."""
+        for decoder in self._decoders:
+            decoder.stop()
+        self._decoders = []
+
+    def __enter__(self) -> "DecoderPool":
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _decode_one_by_one(self, images, wanted, expected):
+        tensors = []
+        for row, image in enumerate(images):
+            try:
+                tensors.append(self.decode([image], wanted, expected))
+            except BadRow as problem:
+                problem.row = row
+                raise
+        return np.concatenate(tensors)
+
+
+@dataclass(frozen=True)
+class ImageEncoder:
+    """Encoded images as uint8; normalising is left to the trainer, so that they stay a quarter of the bytes.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (h, w, c) that each row must have.
+    wanted : tuple of int or None
+        What was asked for: (h, w) or (h, w, c) resize and convert; None takes images as they are.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    wanted: tuple[int, ...] | None
+    pool: DecoderPool
+    dtype: np.dtype = np.dtype(np.uint8)
+
+    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+        """Give the tensor (n_rows, h, w, c) of a batch of encoded images."""
+        if (lengths < 0).any():
+            raise BadRow(int(np.argmax(lengths < 0)), "is NULL", "Leave such rows out, by a view or a WHERE clause.")
+        view, ends = memoryview(data), np.cumsum(lengths)
+        images = [view[end - length : end] for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
+        return self.pool.decode(images, self.wanted, self.shape)
+
+
+def _join(answers, starts):
+    tensors = []
+    for (header, blobs), start in zip(answers, starts, strict=False):
+        if "bad" in header:
+            raise BadRow(start + header["bad"], header["problem"], header["hint"])
+        tensors.append(np.frombuffer(blobs[0], np.uint8).reshape(header["shape"]))
+    return tensors[0] if len(tensors) == 1 else np.concatenate(tensors)

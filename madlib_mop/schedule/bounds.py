@@ -1,0 +1,99 @@
+"""How good a schedule was: makespan against its lower bound, and idle time, from finished tasks; for reports and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One finished visit or evaluation: ``started_s`` and ``ended_s`` are seconds from any common origin."""
+
+    model: int
+    segment: int
+    epoch: int
+    started_s: float
+    ended_s: float
+    evaluation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """What a run's spans add up to; durations in seconds.
+
+    Attributes
+    ----------
+    makespan_s : float
+        From the first start to the last end.
+    work_s : float
+        All spans together.
+    busiest_segment_s, longest_model_s : float
+        The work of the segment, and the chain of the model, that have most.
+    """
+
+    n_segments: int
+    makespan_s: float
+    work_s: float
+    busiest_segment_s: float
+    longest_model_s: float
+
+    @property
+    def lower_bound_s(self) -> float:
+        """Give the time below which no schedule of the same tasks can come."""
+        return max(self.busiest_segment_s, self.longest_model_s)
+
+    @property
+    def ratio(self) -> float:
+        """Give makespan / lower bound, 1.0 at best; 1.0 also for no work at all."""
+        return self.makespan_s / self.lower_bound_s if self.lower_bound_s > 0 else 1.0
+
+    @property
+    def idle_share(self) -> float:
+        """Give the share of the segments' time in which nothing ran, 0 to 1."""
+        available = self.n_segments * self.makespan_s
+        return max(0.0, 1.0 - self.work_s / available) if available > 0 else 0.0
+
+
+class Account:
+    """Adds up spans one at a time, in any order, and keeps sums only.
+
+    A model's chain is its visits one after the other and, after each epoch, the longest of its evaluations, which run side by side.
+    """
+
+    def __init__(self):
+        self._segments: dict[int, float] = {}
+        self._models: dict[int, float] = {}
+        self._evaluations: dict[tuple[int, int], float] = {}
+        self._start, self._end = float("inf"), float("-inf")
+
+    def add(self, span: Span) -> None:
+        """Add one span."""
+        seconds = span.ended_s - span.started_s
+        self._segments[span.segment] = self._segments.get(span.segment, 0.0) + seconds
+        chain = seconds
+        if span.evaluation:
+            longest = self._evaluations.get((span.model, span.epoch), 0.0)
+            chain = max(0.0, seconds - longest)
+            self._evaluations[span.model, span.epoch] = max(longest, seconds)
+        self._models[span.model] = self._models.get(span.model, 0.0) + chain
+        self._start = min(self._start, span.started_s)
+        self._end = max(self._end, span.ended_s)
+
+    def efficiency(self, n_segments: int | None = None) -> Efficiency:
+        """Give the sums; ``n_segments`` counts the run's segments where some may have had no span."""
+        return Efficiency(
+            n_segments=n_segments or len(self._segments),
+            makespan_s=max(0.0, self._end - self._start),
+            work_s=sum(self._segments.values()),
+            busiest_segment_s=max(self._segments.values(), default=0.0),
+            longest_model_s=max(self._models.values(), default=0.0),
+        )
+
+
+def efficiency(spans: Iterable[Span], n_segments: int | None = None) -> Efficiency:
+    """Add up the spans of a run, finished ones only, in any order."""
+    account = Account()
+    for span in spans:
+        account.add(span)
+    return account.efficiency(n_segments)

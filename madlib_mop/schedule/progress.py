@@ -1,0 +1,77 @@
+"""The scheduler's private record of one model: where it stands in its epoch, and what keeps it from starting a visit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .work import ModelWork
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Give the numbers of the bits set in ``mask``, ascending."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def first_from(mask: int, start: int) -> int:
+    """Give the first bit set in ``mask`` (not 0) at ``start`` or, cyclically, after it."""
+    above = mask >> start
+    if above:
+        return start + (above & -above).bit_length() - 1
+    return (mask & -mask).bit_length() - 1
+
+
+class Progress:
+    """One model's state. Segments are bits: segment number j of the run is ``1 << j``; a set of them is an int.
+
+    Attributes
+    ----------
+    left : int
+        Segments still to visit in ``epoch``.
+    units_left : int
+        Rows still to train on, this epoch's and the later ones'.
+    n_visits : int
+        Visits finished since epoch 1, those before a resume included.
+    in_flight, held, dropped : bool
+        A visit of it is under way; the driver holds it back; it failed or was given up.
+    n_evaluations : int
+        Its evaluations queued and in flight; it does not train before there are none.
+    roams : bool
+        It may visit the segments left in its epoch in any order.
+    bound_to : int or None
+        While it waits and does not roam: the number of the segment that it waits for.
+    entry : tuple or None
+        Its entry in the ready lists while it waits there.
+    """
+
+    __slots__ = ("key", "index", "epoch", "last_epoch", "position", "left", "units_left", "n_visits", "in_flight", "held",
+                 "dropped", "n_evaluations", "roams", "bound_to", "entry", "rate", "measured_s", "measured_units")  # fmt: skip
+
+    def __init__(self, work: ModelWork):
+        self.key = work.key
+        self.index = work.index
+        self.epoch = work.epoch
+        self.last_epoch = work.last_epoch
+        self.position = len(work.visited)
+        self.left = 0
+        self.units_left = 0
+        self.n_visits = 0
+        self.in_flight = self.held = self.dropped = self.roams = False
+        self.n_evaluations = 0
+        self.bound_to: int | None = None
+        self.entry: tuple | None = None
+        self.rate: float | None = None
+        self.measured_s = 0.0
+        self.measured_units = 0
+
+    @property
+    def over(self) -> bool:
+        """Say whether no visit of it is left to start or to finish."""
+        return self.dropped or self.epoch > self.last_epoch
+
+    @property
+    def ready(self) -> bool:
+        """Say whether a visit of it may start as soon as a segment is free."""
+        return not (self.in_flight or self.held or self.n_evaluations or self.over)

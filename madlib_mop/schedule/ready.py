@@ -1,0 +1,118 @@
+"""The models that wait for a segment, indexed so that an event costs far less than a look at all of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush, merge
+
+from .progress import Progress, bits
+
+Choice = Callable[[Progress, int], int]  # (model, set of segments that it may start on) -> segment number
+
+
+class ReadyModels:
+    """Models whose next visit may start, in two kinds; used by the scheduler.
+
+    A *bound* model waits for one segment, in that segment's heap: fewest visits first, then index. A *roaming* model
+    waits for any segment left in its epoch, in one list sorted by :func:`rank`.
+
+    With n models and p segments, a bound model costs O(log n) a visit. A roaming one costs O(log n) comparisons and a
+    memory move of at most 8n bytes to enter and to leave, and a scan from the top until a model fits: O(log p) models on
+    average over an epoch of alike segments, O(n) at worst, when nobody fits; a segment scanned for in vain is
+    afterwards matched against newcomers only.
+    """
+
+    def __init__(self, n_segments: int, choose: Choice):
+        self._choose = choose
+        self._bound: list[list[tuple]] = [[] for _ in range(n_segments)]
+        self._roaming: list[tuple] = []
+        self._new: dict[int, Progress] = {}  # by index: the roaming models that came since the last match
+        self.n_bound = 0
+
+    def add(self, model: Progress) -> None:
+        """Add a ready model; ``bound_to`` says where it waits, None that it roams."""
+        if model.bound_to is not None:
+            model.entry = (model.n_visits, model.index, model)
+            heappush(self._bound[model.bound_to], model.entry)
+            self.n_bound += 1
+        else:
+            model.entry = (*rank(model), model)
+            insort(self._roaming, model.entry)
+            self._new[model.index] = model
+
+    def remove(self, model: Progress) -> None:
+        """Remove a waiting model: it starts, or something holds it back."""
+        if model.bound_to is not None:
+            self.n_bound -= 1  # its entry in the heap is left behind, and passed over later
+        else:
+            del self._roaming[bisect_left(self._roaming, model.entry)]
+            self._new.pop(model.index, None)
+        model.entry = None
+
+    def bound(self) -> list[Progress]:
+        """Give the bound models, by index."""
+        waiting = (entry[-1] for heap in self._bound for entry in heap if entry[-1].entry is entry)
+        return sorted(waiting, key=lambda model: model.index)
+
+    def match(self, free: int, fresh: int) -> list[tuple[Progress, int]]:
+        """Give the visits that start now, as (model, segment number), and take their models out.
+
+        Of all pairs that could start, one of the model that ranks first comes first, then the next of those still
+        possible, and so on, until nothing is left that could start.
+
+        Parameters
+        ----------
+        free : int
+            The set of free segments.
+        fresh : int
+            Those of them that became free, or got a bound model, since the last match.
+        """
+        pairs: list[tuple[Progress, int]] = []
+
+        def try_to_start(model: Progress, fits: int) -> int:
+            number = self._choose(model, fits)
+            pairs.append((model, number))
+            return ~(1 << number)
+
+        if fresh:
+            for model in self._by_rank(fresh):
+                if model.bound_to is not None:
+                    fits = fresh & (1 << model.bound_to)
+                else:
+                    fits = model.left & (free if model.index in self._new else fresh)
+                if fits:
+                    free &= try_to_start(model, fits)
+                    fresh &= free
+                    if not fresh:
+                        break
+        if free and self._new:  # free segments that nobody wanted before
+            started = {model.index for model, _ in pairs}
+            for model in sorted(self._new.values(), key=rank):
+                fits = model.left & free
+                if fits and model.index not in started:
+                    free &= try_to_start(model, fits)
+        for model, _ in pairs:
+            self.remove(model)
+        self._new.clear()
+        return pairs
+
+    def _by_rank(self, fresh: int) -> Iterator[Progress]:
+        """Give every roaming model, and the first bound model of each fresh segment, in the order of their ranks."""
+        bound = [first for number in bits(fresh) if (first := self._first_bound(number))]
+        if not self._roaming:
+            return iter(bound)
+        return (entry[-1] for entry in merge(sorted((*rank(model), model) for model in bound), self._roaming))
+
+    def _first_bound(self, number: int) -> Progress | None:
+        heap = self._bound[number]
+        while heap and heap[0][-1].entry is not heap[0]:
+            heappop(heap)
+        return heap[0][-1] if heap else None
+
+
+def rank(model: Progress) -> tuple[bool, float, int, int]:
+    """Rank a model, first to start first: not measured yet (it may be the longest), then by work left, most first."""
+    measured = model.rate is not None
+    work = model.units_left * model.rate if measured else model.units_left
+    return (measured, -work, model.n_visits, model.index)

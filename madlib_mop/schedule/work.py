@@ -1,0 +1,68 @@
+"""What a scheduler is told and what it tells: models' work, visits, evaluations, completed epochs; used by driver and simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWork:
+    """One configuration of a run and how far it has come.
+
+    A run that starts has ``epoch=1`` and ``visited=()``. A run that goes on after a crash gives the epoch that the model is in
+    and the segments already visited in it. A model with nothing left has ``epoch = last_epoch + 1``.
+
+    Attributes
+    ----------
+    key : int
+        ``mst_key``.
+    index : int
+        The model's number c in the rotation, 0-based, unique. It stays the same for the whole run, also after a resume
+        from which failed models are left out: the order of its visits is computed from it.
+    last_epoch : int
+        The last epoch to train; models of one run may differ in it.
+    epoch : int
+        The epoch that the model is in, 1-based.
+    visited : tuple of int
+        Segments already visited in that epoch, in the order of the visits.
+    s_per_row : float or None
+        Seconds a row cost in this model's earlier visits, where a record of them exists.
+    """
+
+    key: int
+    index: int
+    last_epoch: int
+    epoch: int = 1
+    visited: tuple[int, ...] = ()
+    s_per_row: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One model trains on one segment's shard once: ``position`` (1-based) is its place within the model's ``epoch`` (1-based)."""
+
+    model: int
+    segment: int
+    epoch: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One model is evaluated on one segment; ``payload`` is the caller's, is compared by equality and never looked into."""
+
+    model: int
+    segment: int
+    payload: object = None
+
+
+Task = Visit | Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDone:
+    """A model has visited every segment in ``epoch``; ``last`` says that it was the model's last epoch."""
+
+    model: int
+    epoch: int
+    last: bool

@@ -1,0 +1,125 @@
+"""Compiled models and their cache: a configuration's state is put into a model that is traced already, instead of tracing anew.
+
+Called by ``visits.py``. Models with one compile signature differ in variables only (learning rate included), so they take turns in
+one Keras model.
+"""
+
+import collections
+
+import keras
+
+from madlib_mop.trainer import loop
+from madlib_mop.trainer.failures import model_failed
+from madlib_mop.trainer.loop import DataSpec
+from madlib_mop.trainer.variables import ModelVariables
+
+#: Traces kept in one compiled model for training; each batch size that divides a shard may need its own.
+_MAX_TRACES = 6
+
+
+class CompiledModel(ModelVariables):
+    """One built and compiled Keras model with its traced loops for data of one kind.
+
+    Raises Failure (model) when the data does not fit the model.
+
+    Attributes
+    ----------
+    drawn_for : tuple or None
+        ``Recipe.chance`` of the configuration whose first state the variables have right now, if they do.
+    """
+
+    def __init__(self, model: keras.Model, spec: DataSpec):
+        super().__init__(model)
+        check_columns(model, spec)
+        self.spec = spec
+        self.drawn_for: tuple[int, int] | None = None
+        self._train_passes: collections.OrderedDict = collections.OrderedDict()
+        self._evaluate_pass = None
+
+    def train_pass(self, weighted: bool, static_batch: int):
+        """Give the training loop, traced."""
+        key = (weighted, static_batch)
+        if key not in self._train_passes:
+            while len(self._train_passes) >= _MAX_TRACES:
+                self._train_passes.popitem(last=False)
+            self._make_metrics()
+            self._train_passes[key] = loop.make_train_pass(self.model, self.spec, *key).get_concrete_function()
+        self._train_passes.move_to_end(key)
+        return self._train_passes[key]
+
+    def evaluate_pass(self):
+        """Give the evaluation loop, traced."""
+        if self._evaluate_pass is None:
+            self._make_metrics()
+            self._evaluate_pass = loop.make_evaluate_pass(self.model, self.spec).get_concrete_function()
+        return self._evaluate_pass
+
+    def _make_metrics(self) -> None:
+        """Let Keras make the metrics' variables, as its ``fit`` does; inside of a loop it could not."""
+        self.model._symbolic_build(data_batch=self.spec.batch())
+
+
+class CompiledCache:
+    """Compiled models by signature; the least recently used ones are dropped beyond a number and a sum of bytes."""
+
+    def __init__(self, max_models: int = 32, max_bytes: int = 1 << 30):
+        self._max_models = max_models
+        self._max_bytes = max_bytes
+        self._models: collections.OrderedDict[tuple, CompiledModel] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the variables of all models held."""
+        return sum(compiled.state_bytes for compiled in self._models.values())
+
+    def get(self, key: tuple) -> CompiledModel | None:
+        """Give the model of a signature, if it is here."""
+        if key in self._models:
+            self._models.move_to_end(key)
+        return self._models.get(key)
+
+    def add(self, key: tuple, compiled: CompiledModel) -> None:
+        """Keep a model; it is never dropped to make room for itself."""
+        self._models[key] = compiled
+        while len(self._models) > 1 and (len(self._models) > self._max_models or self.n_bytes > self._max_bytes):
+            self._models.popitem(last=False)
+
+    def drop(self, key: tuple) -> None:
+        """Let go of a model, if it is here."""
+        self._models.pop(key, None)
+
+
+def check_columns(model: keras.Model, spec: DataSpec) -> None:
+    """Compare the packed columns with the model's inputs and outputs, which Keras does late or, broadcasting, never."""
+    sides = (("input", "x", model.inputs, spec.xs), ("output", "y", model.outputs, spec.ys))
+    for side, letter, tensors, columns in sides[: 2 if spec.ys else 1]:
+        if len(tensors) != len(columns):
+            raise model_failed(
+                f"the model has {len(tensors)} {side}(s), the packed table has {len(columns)} {letter} column(s)",
+                hint="Name one column for each of them when packing.",
+            )
+        for number, (tensor, (_, row)) in enumerate(zip(tensors, columns, strict=True)):
+            wanted = tuple(tensor.shape[1:])
+            if not _fits(wanted, row):
+                raise model_failed(
+                    f"{side} {tensor.name if side == 'input' else number + 1} of the model has shape {_text(wanted)} a row, "
+                    f"the packed column has {_text(row)}",
+                    hint="Change the architecture, or pack the table with arrays of the shape that the model takes."
+                    if side == "input"
+                    else "The last layer must have as many units as the packed y has values (num_classes).",
+                )
+
+
+def _fits(wanted: tuple, row: tuple) -> bool:
+    """Tell whether rows of a shape can go into a tensor; a last dimension of 1 may be missing or too many, as in Keras."""
+    if abs(len(wanted) - len(row)) == 1:
+        longer, shorter = (wanted, row) if len(wanted) > len(row) else (row, wanted)
+        return longer[-1] in (1, None) and _fits(longer[:-1], shorter)
+    return len(wanted) == len(row) and all(a is None or b is None or a == b for a, b in zip(wanted, row, strict=True))
+
+
+def _text(shape: tuple) -> str:
+    return "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"

@@ -1,0 +1,91 @@
+"""What went wrong, as it is answered: a kind for the driver to act on, and one sentence for the user."""
+
+import contextlib
+import re
+import traceback
+
+from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, OutOfResources
+
+#: The configuration is at fault: its model ends ``failed``, the others go on.
+MODEL = "model"
+#: The data or the request is at fault.
+INPUT = "input"
+#: Memory did not suffice.
+MEMORY = "memory"
+#: The trainer is at fault.
+INTERNAL = "internal"
+
+_MEMORY_HINT = (
+    "Use a smaller batch_size or a smaller model, or raise the setting madlib_mop.trainer_memory_mb, "
+    "the memory that one trainer process may use."
+)
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_NOISE = re.compile(
+    r"^\s*(File \".*|Detected at node.*|Node: .*|\[\[.*|Graph execution error:.*|Stack trace for op.*|"
+    r"Exception encountered when calling.*|Hint: If you want to see a list of allocated tensors.*)$"
+)
+_LONGEST = 400
+
+
+class Failure(Exception):
+    """A request that cannot be done: ``kind`` and the error that is answered."""
+
+    def __init__(self, kind: str, error: MopError):
+        super().__init__(error.message)
+        self.kind = kind
+        self.error = error
+
+    def as_answer(self) -> dict:
+        """Give the header of the answering frame."""
+        return {"error": self.error.as_dict(), "kind": self.kind}
+
+
+def invalid_input(message: str, hint: str | None = None) -> Failure:
+    """Make the failure for data that cannot be trained on."""
+    return Failure(INPUT, InvalidParameter(message, hint=hint))
+
+
+def model_failed(message: str, hint: str | None = None) -> Failure:
+    """Make the failure of one configuration."""
+    return Failure(MODEL, ModelFailed(message, hint=hint))
+
+
+def failure_of(error: BaseException, kind: str = INTERNAL) -> Failure:
+    """Say what an exception means to the user; ``kind`` is what it is when it tells nothing itself."""
+    if isinstance(error, Failure):
+        return error
+    if isinstance(error, MemoryError) or _is_exhausted(error):
+        return Failure(MEMORY, OutOfResources(f"not enough memory: {sentence_of(error)}", hint=_MEMORY_HINT))
+    if isinstance(error, MopError):
+        return Failure(kind, error)
+    if kind == MODEL:
+        return Failure(MODEL, ModelFailed(sentence_of(error)))
+    if kind == INPUT:
+        return Failure(INPUT, InvalidParameter(sentence_of(error)))
+    return Failure(kind, MopError(f"trainer: {sentence_of(error)}", hint="The trainer's stderr has the details."))
+
+
+@contextlib.contextmanager
+def blaming(kind: str):
+    """Turn every exception of the block into a Failure, of ``kind`` unless it says otherwise."""
+    try:
+        yield
+    except Failure:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise failure_of(error, kind) from error
+
+
+def sentence_of(error: BaseException) -> str:
+    """Reduce what Keras and TensorFlow say to one line: no colours, stack frames or dumps of arguments."""
+    text = _ESCAPES.sub("", str(getattr(error, "message", None) or error))
+    text = text.split("Arguments received by")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
+    line = " ".join(lines) or type(error).__name__
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def _is_exhausted(error: BaseException) -> bool:
+    """Tell whether TensorFlow ran out of memory, without importing it."""
+    return any(cls.__name__ == "ResourceExhaustedError" for cls in type(error).__mro__)

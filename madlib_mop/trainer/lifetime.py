@@ -1,0 +1,92 @@
+"""How the trainer process lives and dies: with its parent, without its parent's files, first in line for the OOM killer.
+
+Called by ``__main__`` before any heavy import, so the standard library only.
+"""
+
+import ctypes
+import faulthandler
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import threading
+
+_PR_SET_PDEATHSIG = 1
+_ENVIRONMENT = {
+    "KERAS_BACKEND": "tensorflow",
+    "KERAS_HOME": "/dev/null/keras",  # no such directory can be made: a keras.json in a home directory would change results
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "OPENBLAS_NUM_THREADS": "1",  # NumPy's BLAS is not used, and its threads would exist before the sandbox does
+    "CUDA_VISIBLE_DEVICES": "-1",
+}
+
+
+def settle() -> tuple[int, int]:
+    """Tie the process to its parent and take the frames' descriptors away from stdin and stdout.
+
+    ``--parent <pid>`` among the arguments names the process that must be the parent; when it is gone already,
+    the process ends here (the signal below is not sent for a parent that died before it was asked for).
+
+    Returns
+    -------
+    tuple of int
+        Descriptors to read frames from and to write frames to. Afterwards fd 0 is /dev/null and fd 1 is
+        stderr, so nothing that a library prints can get between two frames.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _leave_unless_child_of(sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _write_oom_score()
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    read_fd, write_fd = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    faulthandler.enable()
+    os.environ.update(_ENVIRONMENT)
+    tempfile.tempdir = "/dev/null"  # a library that TensorFlow imports asks for it, and would try out /tmp
+    return read_fd, write_fd
+
+
+def end_with_peer(read_fd: int) -> None:
+    """Start a thread that ends the process, in the middle of whatever it computes, when the peer closes its end."""
+    threading.Thread(target=_watch, args=(read_fd,), name="watch-peer", daemon=True).start()
+
+
+def data_bytes() -> int:
+    """Tell how much private writable memory the process has mapped: what ``RLIMIT_DATA`` counts, in bytes."""
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def limit_data(n_bytes: int) -> None:
+    """Refuse memory beyond ``n_bytes``: private writable mappings, so heap and tensors, but not code."""
+    resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))
+
+
+def _leave_unless_child_of(arguments: list[str]) -> None:
+    if len(arguments) == 2 and arguments[0] == "--parent" and arguments[1] != str(os.getppid()):
+        os._exit(0)
+
+
+def _write_oom_score() -> None:
+    try:
+        with open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")
+    except OSError:
+        pass  # best effort: without it the process is killed by its size, as any other
+
+
+def _watch(read_fd: int) -> None:
+    poller = select.poll()
+    poller.register(read_fd, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
+    while not poller.poll():
+        pass
+    os._exit(0)

@@ -1,0 +1,216 @@
+"""The compiled loops over mini-batches: one pass of training, one of evaluation, one batch of prediction.
+
+Called by ``compiled.py``. Each maker gives a ``tf.function`` around Keras' own ``train_step`` or ``test_step``; rows, order and
+batch size are arguments, so one trace serves every shard, permutation and batch size.
+
+Why there are two traces for training. ``model.fit`` gives the same bits as this loop only when both compile the step
+for the same kind of batch. If a shard's rows are a multiple of the batch size, tf.data knows the size of every batch, Keras'
+step is compiled for exactly that size, and Grappler folds what depends on it: the gradient of a mean multiplies by 1/n
+where the general step divides by n, and the last bit differs (batches of 10 into MSE do it, so do batches of 16 into
+batch normalisation). A Keras model keeps its compiled steps: the special one is made only if the model's very first fit
+was such a one (``reduce_retracing``: once a general step is there, it serves all sizes), and is used later
+for batches of that size whenever the rows are again a multiple of it. ``static_batch_of`` follows the same rule, and
+``State.static_batch`` carries it from visit to visit (tests/unit/trainer/test_exact.py).
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.trainer.shards import Shard
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSpec:
+    """What a trace depends on in the data: dtype and row shape of each column."""
+
+    xs: tuple[tuple[str, tuple[int, ...]], ...]
+    ys: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, xs: tuple[np.ndarray, ...], ys: tuple[np.ndarray, ...] = ()) -> "DataSpec":
+        """Describe columns; rows are their first dimension."""
+        return cls(*(tuple((str(a.dtype), a.shape[1:]) for a in columns) for columns in (xs, ys)))
+
+    def signature(self, which: str) -> list[tf.TensorSpec]:
+        """Give TensorFlow's description of the columns ``xs`` or ``ys``, for any number of rows."""
+        return [tf.TensorSpec((None, *shape), dtype) for dtype, shape in getattr(self, which)]
+
+    def batch(self) -> tuple:
+        """Give two rows of zeros, in the structure in which Keras gets a batch."""
+        rows = [[np.zeros((2, *shape), np.float32) for _, shape in columns] for columns in (self.xs, self.ys)]
+        return tuple(_structure(columns) for columns in rows)
+
+
+_INT = tf.TensorSpec((), tf.int64)
+_FLOAT = tf.TensorSpec((), tf.float32)
+_FLOATS = tf.TensorSpec((None,), tf.float32)
+
+
+def static_batch_of(n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
+    """Say whether a visit's training step is compiled for one batch size.
+
+    Parameters
+    ----------
+    n_rows, batch_size : int
+        Of the visit.
+    inherited : int or None
+        ``State.static_batch`` of the state that the visit starts from; None at a model's first visit.
+
+    Returns
+    -------
+    tuple of int
+        The static batch size of this visit (0: the general step), and what its state is to carry.
+    """
+    fits = batch_size if n_rows % batch_size == 0 else 0
+    carried = fits if inherited is None else inherited
+    return (fits if fits == carried else 0), carried
+
+
+def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> tf.types.experimental.PolymorphicFunction:
+    """Give ``f(xs, ys, row_weights, order, batch_size, n_batches, constant) -> {metric: float32}``.
+
+    ``row_weights`` is a list, of one ``(n_rows,)`` tensor if ``weighted``; ``order`` int64 ``(n_rows,)``; ``constant`` divides uint8
+    x. The last batch has the rows that are left. The metrics are those that Keras' ``fit`` logs.
+    """
+
+    def run(xs, ys, row_weights, order, batch_size, n_batches, constant):
+        n_rows = tf.size(order, out_type=tf.int64)
+
+        def body(i):
+            rows = order[i * batch_size : tf.minimum((i + 1) * batch_size, n_rows)]
+            if static_batch:
+                rows = tf.ensure_shape(rows, (static_batch,))
+            x = _structure([_normalized(tf.gather(x, rows), constant) for x in xs])
+            y = _structure([_as_float(tf.gather(y, rows)) for y in ys])
+            model.train_step((x, y, *(tf.gather(w, rows) for w in row_weights)))
+            return i + 1
+
+        tf.while_loop(lambda i: i < n_batches, body, [tf.constant(0, tf.int64)], parallel_iterations=1)
+        return model.get_metrics_result()
+
+    return tf.function(
+        run,
+        autograph=False,
+        input_signature=[
+            spec.signature("xs"),
+            spec.signature("ys"),
+            [_FLOATS] if weighted else [],
+            tf.TensorSpec((None,), tf.int64),
+            _INT,
+            _INT,
+            _FLOAT,
+        ],
+    )
+
+
+def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> tf.types.experimental.PolymorphicFunction:
+    """Give ``f(xs, ys, batch_size, constant) -> (sums, counts)`` over all rows.
+
+    ``sums`` and ``counts`` are float64, one element for each of ``mean_metrics(model)``: their quotients are the metrics. Each
+    batch's float32 sum is taken out of Keras' accumulator and added in float64, where Keras adds in float32 and loses
+    digits as a shard grows. Other metrics (AUC, precision, ...) accumulate in their own variables as always.
+    """
+    means = mean_metrics(model)
+
+    def run(xs, ys, batch_size, constant):
+        n_rows = tf.shape(xs[0], tf.int64)[0]
+
+        def body(start, sums, counts):
+            stop = tf.minimum(start + batch_size, n_rows)
+            x = _structure([_normalized(x[start:stop], constant) for x in xs])
+            y = _structure([_as_float(y[start:stop]) for y in ys])
+            model.test_step((x, y))
+            sums += tf.stack([tf.cast(m.total.value, tf.float64) for m in means])
+            counts += tf.stack([tf.cast(m.count.value, tf.float64) for m in means])
+            for metric in means:
+                metric.reset_state()
+            return stop, sums, counts
+
+        zeros = tf.zeros(len(means), tf.float64)
+        _, sums, counts = tf.while_loop(
+            lambda start, *_: start < n_rows, body, [tf.constant(0, tf.int64), zeros, zeros], parallel_iterations=1
+        )
+        return sums, counts
+
+    signature = [spec.signature("xs"), spec.signature("ys"), _INT, _FLOAT]
+    return tf.function(run, autograph=False, input_signature=signature)
+
+
+def make_predict_batch(model: keras.Model, spec: DataSpec) -> tf.types.experimental.PolymorphicFunction:
+    """Give ``f(xs, start, stop, constant) -> [float32 outputs]`` for the rows ``start`` to ``stop``."""
+
+    def run(xs, start, stop, constant):
+        x = _structure([_normalized(x[start:stop], constant) for x in xs])
+        return [tf.cast(output, tf.float32) for output in keras.tree.flatten(model(x, training=False))]
+
+    return tf.function(run, autograph=False, input_signature=[spec.signature("xs"), _INT, _INT, _FLOAT])
+
+
+def mean_metrics(model: keras.Model) -> list[keras.metrics.Mean]:
+    """Give the model's metrics that are a sum divided by a count: its losses, accuracies and the like."""
+    mean = keras.metrics.Mean
+    flat = [m for metric in model.metrics for m in getattr(metric, "metrics", [metric])]
+    return [m for m in flat if isinstance(m, mean) and type(m).result is mean.result]
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What an evaluation gives; ``metrics`` in the order of compile's, ``output_losses`` for models with several outputs."""
+
+    loss: float
+    metrics: dict[str, float]
+    output_losses: dict[str, float]
+
+
+def results_of(model: keras.Model, sums: np.ndarray, counts: np.ndarray) -> Results:
+    """Put names to what the evaluation loop gave, and add the metrics that are no means."""
+    values = {id(m): float(s / c) for m, s, c in zip(mean_metrics(model), sums, counts, strict=True)}
+    named: dict[str, float] = {}
+    if model._compile_metrics is not None:
+        results = model._compile_metrics.result()
+        for (name, result), metric in zip(results.items(), model._compile_metrics.metrics, strict=True):
+            named[name] = values.get(id(metric), _scalar(result))
+    losses = {m.name: values[id(m)] for m in model._compile_loss.metrics}
+    return Results(values[id(model._loss_tracker)], named, losses)
+
+
+def flat_logs(logs: dict) -> dict[str, float]:
+    """Turn what the training loop gives into numbers."""
+    return {name: _scalar(value) for name, value in logs.items()}
+
+
+def tensors_of(arrays: tuple[np.ndarray, ...]) -> list[tf.Tensor]:
+    """Hand arrays to TensorFlow, without a copy where they are aligned."""
+    return [tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for array in arrays]
+
+
+def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> tf.Tensor:
+    """Give each row the weight of its class, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
+    y = shard.ys[0]
+    if y.ndim > 1:
+        y = np.argmax(y, axis=-1) if y.shape[-1] != 1 else np.squeeze(y, axis=-1)
+    classes, positions = np.unique(np.round(y).astype(np.int32), return_inverse=True)
+    weights = np.array([class_weight.get(int(c), 1.0) for c in classes], np.float32)
+    return tf.constant(weights[positions])
+
+
+def _scalar(value: object) -> float:
+    """Give a metric's value; of one that has several (a precision for each class, say), their mean."""
+    return float(np.mean(np.asarray(value, np.float64)))
+
+
+def _structure(columns: list) -> object:
+    """Give one column as it is and several as a tuple, as Keras' data adapters do."""
+    return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+def _normalized(x: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
+    """Divide uint8 x; the constant is no part of the graph, or Grappler would multiply by its reciprocal."""
+    return x if x.dtype == tf.float32 else tf.cast(x, tf.float32) / constant
+
+
+def _as_float(y: tf.Tensor) -> tf.Tensor:
+    return y if y.dtype == tf.float32 else tf.cast(y, tf.float32)

@@ -1,0 +1,265 @@
+"""The trainer's conversation: takes one request after the other from a channel and answers each; never ends by an exception.
+
+Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``Session``. A request that cannot be
+done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" | "memory" | "internal"}``.
+"""
+
+import os
+import platform
+import traceback
+
+from mop_backend.frames import Channel, PeerGone
+
+from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.trainer import lifetime
+from madlib_mop.trainer.failures import INPUT, INTERNAL, Failure, failure_of, invalid_input
+
+#: What TensorFlow needs to do anything at all beyond what it has taken when it is loaded.
+_LEAST_FREE_BYTES = 64 << 20
+
+
+def serve(read_fd: int, write_fd: int) -> None:
+    """Answer requests until ``stop`` or the end of the input."""
+    channel = Channel(read_fd, write_fd)
+    session = Session(read_fd)
+    try:
+        while not session.stopped:
+            header, blobs = channel.receive()
+            answer, out = _handle(session, header, blobs)
+            del blobs
+            if answer is not None:
+                channel.send(answer, out)
+            del out
+    except PeerGone:
+        pass
+
+
+def _handle(session: "Session", header: object, blobs: list[bytearray]) -> tuple[dict | None, list]:
+    """Do one request; give the answer's header and blobs, or None where the protocol has no answer."""
+    op = header.get("op") if isinstance(header, dict) else None
+    silent = op in Session.SILENT
+    try:
+        if not isinstance(op, str) or op not in Session.OPS:
+            raise _malformed(f"no operation {op!r}")
+        if op != "start" and not session.started:
+            raise _malformed(f"operation {op} came before start")
+        answer, out = getattr(session, op)(Request(header), blobs)
+        return (None if silent else {"ok": True, **answer}), out
+    except Exception as error:
+        traceback.print_exc()
+        failure = failure_of(error)
+        if silent:
+            session.spoil(failure)
+            return None, []
+        return failure.as_answer(), []
+
+
+class Request(dict):
+    """A request's header; a key that is missing is answered with its name."""
+
+    def __missing__(self, key: str) -> object:
+        raise _malformed(f"{self['op']} lacks {key!r}")
+
+
+class Session:
+    """What the trainer holds between requests. Each operation takes the header and blobs, and gives those of the answer."""
+
+    OPS = frozenset(
+        "start shard_begin shard_rows shard_end train evaluate predict_load predict drop_shard stats stop".split()
+    )
+    SILENT = frozenset({"shard_begin", "shard_rows"})
+
+    def __init__(self, read_fd: int):
+        self.started = False
+        self.stopped = False
+        self._read_fd = read_fd
+        self._key: str | None = None
+        self._builder = None
+        self._spoiled: Failure | None = None
+        self._memory_limit: int | None = None
+
+    def start(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Load TensorFlow, then give up what is not needed any more; tells versions and what is in force."""
+        if self.started:
+            raise _malformed("the trainer has been started already")
+        threads = _positive(header, "threads")
+        cache_bytes = _positive(header, "shard_cache_bytes", least=0)
+        in_force = {"landlock": False, "seccomp": False}
+        if header.get("sandbox", True):
+            from madlib_mop.trainer import sandbox
+
+            in_force["landlock"] = sandbox.restrict_files()
+        import keras
+        import numpy
+        import tensorflow as tf
+
+        from madlib_mop.trainer import shards, state, visits
+
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+        tf.config.set_soft_device_placement(True)
+        tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()  # makes TensorFlow's threads
+        lifetime.end_with_peer(self._read_fd)
+        if header.get("sandbox", True):
+            in_force["seccomp"] = sandbox.restrict_calls()
+        self._limit_memory(header.get("memory_limit_bytes"))
+        self._shards = shards.ShardCache(cache_bytes)
+        self._visitor = visits.Visitor(header.get("part_bytes") or state.DEFAULT_PART_BYTES)
+        self.started = True
+        return {
+            "pid": os.getpid(),
+            "python": platform.python_version(),
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+            "numpy": numpy.__version__,
+            "memory_limit_bytes": self._memory_limit,
+            "memory_bytes": lifetime.data_bytes(),
+            **in_force,
+        }, []
+
+    def shard_begin(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Begin to take a shard; errors wait for ``shard_end``."""
+        from madlib_mop.trainer.shards import ShardBuilder
+
+        self._key = self._builder = self._spoiled = None
+        self._shards.drop(str(header["shard"]))
+        self._key = str(header["shard"])
+        self._builder = ShardBuilder(
+            _positive(header, "n_x"),
+            _positive(header, "n_y", least=0),
+            float(header["normalizing_const"]),
+            header.get("n_rows"),
+            header.get("names"),
+        )
+        return {}, []
+
+    def shard_rows(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Take one buffer of the shard."""
+        if self._spoiled is None:
+            if self._builder is None:
+                raise _malformed("shard_rows came without shard_begin")
+            self._builder.add(header["shapes"], blobs)
+        return {}, []
+
+    def spoil(self, failure: Failure) -> None:
+        """Remember why the shard that is being taken cannot be; what follows of it is ignored."""
+        self._spoiled = self._spoiled or failure
+        self._builder = None
+
+    def shard_end(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Finish the shard and keep it, if the cap allows."""
+        builder, spoiled = self._builder, self._spoiled
+        self._builder = self._spoiled = None
+        if spoiled is not None:
+            raise spoiled
+        if builder is None or self._key != str(header["shard"]):
+            raise _malformed(f"shard_end for {header['shard']!r} came without its shard_begin")
+        shard = builder.finish()
+        cached = self._shards.add(self._key, shard)
+        return {
+            "n_rows": shard.n_rows,
+            "n_bytes": shard.n_bytes,
+            "fingerprint": shard.fingerprint,
+            "cached": cached,
+            "cached_shards": self._shards.keys(),
+        }, []
+
+    def train(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Make a training visit."""
+        from madlib_mop.trainer.recipe import Recipe
+
+        shard = self._shards.take(str(header["shard"]))
+        epoch, segment_id = _positive(header, "epoch", least=0), _positive(header, "segment_id", least=0)
+        trained = self._visitor.train(Recipe.read(header["model"]), _start(header, blobs), shard, epoch, segment_id)
+        return trained.answer, trained.parts
+
+    def evaluate(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Make an evaluation visit."""
+        from madlib_mop.trainer.recipe import Recipe
+
+        shard = self._shards.take(str(header["shard"]))
+        return self._visitor.evaluate(Recipe.read(header["model"]), _start(header, blobs), shard), []
+
+    def predict_load(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Load the model to predict with."""
+        from madlib_mop.trainer.recipe import Recipe
+
+        self._visitor.load_predictor(
+            Recipe.read(header["model"]), _start(header, blobs), float(header["normalizing_const"])
+        )
+        return {}, []
+
+    def predict(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Predict rows; answers shapes, and a float32 blob an output."""
+        from madlib_mop.trainer.shards import buffer_array, check_finite
+
+        if len(header["shapes"]) != len(blobs) or not blobs:
+            raise invalid_input(f"a request to predict has {len(blobs)} columns and {len(header['shapes'])} shapes")
+        xs = []
+        for number, (shape, blob) in enumerate(zip(header["shapes"], blobs, strict=True)):
+            xs.append(buffer_array(f"x{number + 1}", shape, blob, is_x=True))
+            check_finite(f"x{number + 1}", xs[-1], 0)
+        if len({len(x) for x in xs}) != 1:
+            raise invalid_input(f"the columns to predict from have {[len(x) for x in xs]} rows")
+        outputs = self._visitor.predict(xs)
+        return {"shapes": [list(output.shape) for output in outputs]}, outputs
+
+    def drop_shard(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Let go of a shard."""
+        self._shards.drop(str(header["shard"]))
+        return {"cached_shards": self._shards.keys()}, []
+
+    def stats(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Tell what is held."""
+        return {
+            "cached_shards": self._shards.keys(),
+            "shard_bytes": self._shards.n_bytes,
+            "compiled_models": len(self._visitor.models),
+            "compiled_model_bytes": self._visitor.models.n_bytes,
+            "memory_bytes": lifetime.data_bytes(),
+            "memory_limit_bytes": self._memory_limit,
+        }, []
+
+    def stop(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """End the process after this answer."""
+        self.stopped = True
+        return {}, []
+
+    def _limit_memory(self, limit: int | None) -> None:
+        if limit is None:
+            return
+        used = lifetime.data_bytes()
+        if limit < used + _LEAST_FREE_BYTES:
+            raise Failure(
+                "memory",
+                InvalidParameter(
+                    f"a trainer's memory limit of {limit >> 20} MB is too small, TensorFlow alone takes {used >> 20} MB",
+                    hint="Raise the setting madlib_mop.trainer_memory_mb.",
+                ),
+            )
+        lifetime.limit_data(limit)
+        self._memory_limit = limit
+
+
+def _start(header: Request, blobs: list[bytearray]):
+    """Read what a visit starts from."""
+    from madlib_mop.trainer.visits import Start
+
+    if header.get("has_state"):
+        return Start(parts=blobs)
+    if header.get("has_weights"):
+        if len(blobs) != 1:
+            raise _malformed(f"a request with weights has {len(blobs)} blobs, expected 1")
+        return Start(weights=blobs[0])
+    return Start()
+
+
+def _positive(header: Request, key: str, least: int = 1) -> int:
+    value = header[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Failure(INPUT, InvalidParameter(f"{key} of a request to the trainer must be at least {least}, received {value!r}"))
+    return value
+
+
+def _malformed(message: str) -> Failure:
+    return Failure(INTERNAL, MopError(f"malformed request to the trainer: {message}"))

@@ -1,0 +1,119 @@
+"""A Keras model's variables in the groups and the order of a training state: read, replaced, compared. Called by ``compiled.py``."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.trainer.failures import model_failed
+from madlib_mop.trainer.state import GROUPS, State, TensorSpec, encode_state
+
+
+class ModelVariables:
+    """The training state of a built and compiled model, where it lives.
+
+    Attributes
+    ----------
+    model : keras.Model
+    holds : str or None
+        Digest of the training state that the variables have right now, when that is known.
+    """
+
+    def __init__(self, model: keras.Model, *, with_optimizer: bool = True):
+        self.model = model
+        self.holds: str | None = None
+        if with_optimizer and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        self._groups = _groups_of(model, with_optimizer)
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of all variables that make the training state."""
+        return sum(spec.n_bytes for specs in self.specs().values() for spec in specs)
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the weights as float32, the form in which they are stored."""
+        return 4 * sum(spec.n_elements for spec in self.specs()["weights"])
+
+    def specs(self) -> dict[str, list[TensorSpec]]:
+        """Give shape and dtype of each variable, by group."""
+        return {
+            group: [TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in variables]
+            for group, variables in self._groups.items()
+        }
+
+    def read(self, group: str, index: int) -> np.ndarray:
+        """Give the value of one variable."""
+        return self._groups[group][index].numpy()
+
+    def load(self, state: State, groups: Sequence[str] = GROUPS) -> None:
+        """Take over a training state, or some groups of it. Raises Failure (model) when they do not fit."""
+        expected = self.specs()
+        for group in groups:
+            if state.specs(group) != expected[group]:
+                raise model_failed(
+                    f"the stored training state does not fit the model: its {group} have {len(state.specs(group))} tensors "
+                    f"of {_n_elements(state.specs(group))} elements, the model's {len(expected[group])} of "
+                    f"{_n_elements(expected[group])}",
+                    hint="The architecture or the optimizer was changed after the state was stored; start without warm_start.",
+                )
+        self.holds = None
+        for group in groups:
+            for index, variable in enumerate(self._groups[group]):
+                variable.assign(state.read(group, index))
+
+    def load_weights(self, weights: bytes) -> None:
+        """Take over weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model) on a wrong size."""
+        if len(weights) != self.weights_bytes:
+            raise model_failed(
+                f"the stored model_weights have {len(weights)} bytes, the architecture needs {self.weights_bytes}",
+                hint="model_weights are float32 values, flattened, in the order of Keras' get_weights().",
+            )
+        self.holds = None
+        flat, start = np.frombuffer(weights, np.float32), 0
+        for variable in self._groups["weights"]:
+            stop = start + math.prod(variable.shape)
+            values = tf.constant(flat[start:stop].reshape(variable.shape))
+            variable.assign(tf.cast(values, variable.dtype))
+            start = stop
+
+    def copy_from(self, other: "ModelVariables") -> None:
+        """Take over the variables of a model with the same compile signature."""
+        self.holds = None
+        for group, variables in self._groups.items():
+            for mine, theirs in zip(variables, other._groups[group], strict=True):
+                mine.assign(theirs.value)
+
+    def encode(self, static_batch: int, part_bytes: int) -> list[bytearray]:
+        """Give the training state in parts."""
+        return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
+
+
+    def weights_are_finite(self) -> bool:
+        """Tell whether no float weight is NaN or infinite."""
+        floats = [v for v in self._groups["weights"] if "float" in keras.backend.standardize_dtype(v.dtype)]
+        return all(bool(tf.reduce_all(tf.math.is_finite(v.value))) for v in floats)
+
+    def weights_digest(self) -> str:
+        """Give the sha256 of the weights as float32, flattened, in order, in hexadecimal."""
+        digest = hashlib.sha256()
+        for variable in self._groups["weights"]:
+            digest.update(np.ascontiguousarray(variable.numpy(), np.float32))
+        return digest.hexdigest()
+
+
+def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
+    weights = list(model.weights)
+    known = {id(variable) for variable in weights}
+    others = [variable for variable in model.variables if id(variable) not in known]
+    return {"weights": weights, "variables": others, "optimizer": list(model.optimizer.variables) if with_optimizer else []}
+
+
+def _n_elements(specs: list[TensorSpec]) -> int:
+    return sum(spec.n_elements for spec in specs)
+
+

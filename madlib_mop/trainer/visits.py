@@ -1,0 +1,250 @@
+"""Visits: one configuration on one shard, to train or to evaluate it, and predictions; called by ``server.py``."""
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.errors import MopError
+from madlib_mop.trainer import loop
+from madlib_mop.trainer.compiled import CompiledCache, CompiledModel
+from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
+from madlib_mop.trainer.loop import DataSpec
+from madlib_mop.trainer.predict import Predictor, batch_rows
+from madlib_mop.trainer.recipe import Recipe
+from madlib_mop.trainer.shards import Shard
+from madlib_mop.trainer.state import DEFAULT_PART_BYTES, GROUPS, State, StateError, decode_state, digest_of
+from madlib_mop.trainer.variables import ModelVariables
+
+_USED_UNTRAINED = ("weights", "variables")  # groups that a forward pass needs
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model."""
+
+    parts: Sequence[bytes] | None = None
+    weights: bytes | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What a training visit gives: numbers for the record (``answer``) and the new state's parts."""
+
+    answer: dict
+    parts: list[bytearray]
+
+
+class Visitor:
+    """Makes visits; owns the compiled models.
+
+    Parameters
+    ----------
+    part_bytes : int
+        Largest size of a part of a training state, in bytes.
+    max_model_bytes : int
+        How much the variables of all cached models may take, in bytes.
+    """
+
+    def __init__(self, part_bytes: int = DEFAULT_PART_BYTES, max_model_bytes: int = 1 << 30):
+        self._part_bytes = part_bytes
+        self.models = CompiledCache(max_bytes=max_model_bytes)
+        self._predictor: Predictor | None = None
+
+    def train(self, recipe: Recipe, start: Start, shard: Shard, epoch: int, segment_id: int) -> Trained:
+        """Train one configuration on one shard: ``epochs - initial_epoch`` passes.
+
+        Raises
+        ------
+        Failure
+            model: it does not build, does not fit the data or the state, or its loss is not finite.
+            memory: TensorFlow ran out of it.
+        """
+        clock = _Clock()
+        fit = recipe.fit_params
+        n_batches, n_passes = _extent(recipe, shard)
+        digest_in = digest_of(start.parts) if start.parts else None
+        with self._compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
+            inherited = _begin(compiled, recipe, start, digest_in, GROUPS)
+            static_batch, carried = loop.static_batch_of(shard.n_rows, fit.batch_size, inherited)
+            clock.lap("state_in_s")
+            run = compiled.train_pass(fit.class_weight is not None, static_batch)
+            clock.lap("trace_s")
+            logs = _run_passes(run, compiled.model, recipe, shard, epoch, segment_id, n_batches, n_passes)
+            loss = logs.pop("loss")
+            clock.lap("compute_s")
+            _check_finite(compiled, loss, recipe)
+            parts = compiled.encode(carried, self._part_bytes)
+            compiled.holds = digest_out = digest_of(parts)
+            weights_digest = compiled.weights_digest()
+            clock.lap("state_out_s")
+        answer = {
+            "digest_in": digest_in,
+            "digest_out": digest_out,
+            "weights_digest": weights_digest,
+            "n_rows": shard.n_rows,
+            "n_batches": n_batches * n_passes,
+            "loss": loss,
+            "metrics": logs,
+            "model_bytes": compiled.weights_bytes,
+            "state_bytes": sum(map(len, parts)),
+            "timing": clock.laps,
+        }
+        return Trained(answer, parts)
+
+    def evaluate(self, recipe: Recipe, start: Start, shard: Shard) -> dict:
+        """Give loss and metrics over all rows of a shard: what Keras' ``evaluate`` gives, added in float64.
+
+        The metrics are in the order of compile's. Raises Failure as ``train`` does, but a loss may be NaN.
+        """
+        clock = _Clock()
+        digest_in = digest_of(start.parts) if start.parts else None
+        with self._compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
+            _begin(compiled, recipe, start, digest_in, _USED_UNTRAINED)
+            clock.lap("state_in_s")
+            run = compiled.evaluate_pass()
+            clock.lap("trace_s")
+            compiled.model.reset_metrics()
+            batch_size = batch_rows(shard.xs, recipe.fit_params.batch_size)
+            sums, counts = run(
+                loop.tensors_of(shard.xs),
+                loop.tensors_of(shard.ys),
+                tf.constant(batch_size, tf.int64),
+                tf.constant(shard.normalizing_const, tf.float32),
+            )
+            results = loop.results_of(compiled.model, sums.numpy(), counts.numpy())
+            clock.lap("compute_s")
+        return {
+            "n_rows": shard.n_rows,
+            "loss": results.loss,
+            "metrics": results.metrics,
+            "output_losses": results.output_losses,
+            "timing": clock.laps,
+        }
+
+    def load_predictor(self, recipe: Recipe, start: Start, normalizing_const: float) -> None:
+        """Make the model ready that ``predict`` uses. Raises Failure (model)."""
+        self._predictor = None
+        variables = ModelVariables(recipe.build(), with_optimizer=False)
+        with blaming(MODEL):
+            if start.parts:
+                variables.load(_decoded(start.parts), _USED_UNTRAINED)
+            elif start.weights is not None:
+                variables.load_weights(start.weights)
+        self._predictor = Predictor(variables.model, normalizing_const)
+
+    def predict(self, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Give the outputs, float32 ``(n_rows, ...)`` each, for rows of x columns. Raises Failure."""
+        if self._predictor is None:
+            raise invalid_input("no model is loaded to predict with", hint="Load one first.")
+        with blaming(MODEL):
+            return self._predictor.predict(tuple(xs))
+
+    @contextlib.contextmanager
+    def _compiled(self, recipe: Recipe, spec: DataSpec, clock: "_Clock") -> Iterator[CompiledModel]:
+        """Lend the compiled model of a configuration; it is let go of when its use fails."""
+        with blaming(MODEL):
+            key = (recipe.signature, spec)
+            compiled = self.models.get(key)
+            if compiled is None:
+                compiled = CompiledModel(recipe.build(), spec)
+                compiled.drawn_for = recipe.chance
+                self.models.add(key, compiled)
+            clock.lap("build_s")
+            try:
+                yield compiled
+            except BaseException:
+                self.models.drop(key)
+                raise
+
+
+class _Clock:
+    """Takes the time of each stage of a visit, in seconds; stages that are entered twice add up."""
+
+    def __init__(self):
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
+        self._last = now
+
+
+def _begin(
+    compiled: CompiledModel, recipe: Recipe, start: Start, digest_in: str | None, groups: Sequence[str]
+) -> int | None:
+    """Put the visit's start into the model's variables; give ``State.static_batch`` if it was a state."""
+    held, compiled.holds = compiled.holds, None
+    drawn_for, compiled.drawn_for = compiled.drawn_for, None
+    if start.parts:
+        state = _decoded(start.parts)
+        if held != digest_in:
+            compiled.load(state, groups)
+        return state.static_batch
+    if drawn_for != recipe.chance:
+        compiled.copy_from(ModelVariables(recipe.build()))
+    if start.weights is not None:
+        compiled.load_weights(start.weights)
+    return None
+
+
+def _decoded(parts: Sequence[bytes]) -> State:
+    try:
+        return decode_state(parts)
+    except StateError as error:
+        raise Failure(INTERNAL, MopError(str(error), hint="The stored state is damaged; restore it or start anew.")) from error
+
+
+def _extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
+    """Give the numbers of batches and of passes of a visit. Raises Failure (model) for parameters that do not go together."""
+    fit = recipe.fit_params
+    n_passes = fit.epochs - fit.initial_epoch
+    if n_passes < 1:
+        raise model_failed(
+            f"fit_params has epochs={fit.epochs} and initial_epoch={fit.initial_epoch}, so nothing would be trained",
+            hint="epochs must be larger than initial_epoch.",
+        )
+    if fit.class_weight is not None and len(shard.ys) > 1:
+        raise model_failed(
+            f"class_weight is given for a model with {len(shard.ys)} outputs",
+            hint="Keras weights classes in models with a single output only; leave class_weight out.",
+        )
+    n_batches = math.ceil(shard.n_rows / fit.batch_size)
+    if fit.steps_per_epoch is not None:
+        n_batches = min(n_batches, fit.steps_per_epoch)
+    return n_batches, n_passes
+
+
+def _run_passes(
+    run, model: keras.Model, recipe: Recipe, shard: Shard, epoch: int, segment_id: int, n_batches: int, n_passes: int
+) -> dict[str, float]:
+    """Train all passes of a visit; give what Keras' ``fit`` would log for the last one."""
+    fit = recipe.fit_params
+    weights = [loop.row_weights_of(shard, fit.class_weight)] if fit.class_weight is not None else []
+    xs, ys = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
+    batch_size, n_batches = tf.constant(fit.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
+    constant = tf.constant(shard.normalizing_const, tf.float32)
+    order = np.arange(shard.n_rows)
+    for pass_ in range(n_passes):
+        if fit.shuffle:
+            order = recipe.order(epoch, segment_id, pass_, shard.n_rows)
+        model.reset_metrics()
+        logs = run(xs, ys, weights, tf.constant(order, tf.int64), batch_size, n_batches, constant)
+        model.optimizer.finalize_variable_values(model.trainable_weights)
+    return loop.flat_logs(logs)
+
+
+def _check_finite(compiled: CompiledModel, loss: float, recipe: Recipe) -> None:
+    """Raise Failure (model) when training went out of the range of numbers."""
+    if math.isfinite(loss) and compiled.weights_are_finite():
+        return
+    what = f"loss became {loss}" if not math.isfinite(loss) else "a weight became NaN or infinite"
+    raise model_failed(
+        f"{what} while training with {recipe.compile_params.text}",
+        hint="Use a smaller learning rate, gradient clipping (clipnorm=1.0), or normalized x.",
+    )

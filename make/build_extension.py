@@ -1,0 +1,102 @@
+"""Build the extension's control file and versioned SQL from ``sql/`` and ``plpython/``; called by the install scripts.
+
+``build_extension.py --library DIR --output DIR``: DIR of the library holds ``venv/`` and ``backend/``, and is written
+into the functions' bodies. Files of ``sql/`` are concatenated in the order of their names. Placeholders:
+``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins).
+"""
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GUARD = '\\echo Use "CREATE EXTENSION madlib_mop CASCADE" to load this file. \\quit\n'
+PLACEHOLDER = re.compile(r"@[A-Z][A-Z_]*@")
+
+
+class BuildError(Exception):
+    """The sources, or the place where the library will be, do not make an extension."""
+
+
+def read_version(root: Path) -> str:
+    """Give the version of the library and of the backend's modules, which must be one, without importing them."""
+    files = [root / "madlib_mop" / "__init__.py", root / "plpython" / "mop_backend" / "__init__.py"]
+    versions = [
+        ast.literal_eval(node.value)
+        for file in files
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__version__"
+    ]
+    if len(versions) != len(files) or len(set(versions)) != 1:
+        raise BuildError(f"__version__ must be the same in {files[0]} and {files[1]}. Received: {versions}")
+    return versions[0]
+
+
+def build_sql(root: Path, library: str) -> str:
+    """Give the text of ``madlib_mop--<version>.sql``.
+
+    Raises
+    ------
+    BuildError
+        If there is no SQL, a placeholder is left, or the library's path cannot stand in a string of SQL and Python.
+    """
+    if not library.startswith("/") or re.search(r"['\"\\$\n]", library):
+        raise BuildError(
+            f"the library's directory must be an absolute path without quotes, backslashes and dollar signs. "
+            f"Received: {library}"
+        )
+    files = sorted((root / "sql").glob("*.sql"))
+    if not files:
+        raise BuildError(f"there is no SQL in {root / 'sql'}")
+    prelude = (root / "plpython" / "prelude.py").read_text().strip()
+    text = GUARD + "".join(f"\n-- {file.name}\n{file.read_text().rstrip()}\n" for file in files)
+    text = text.replace("@PRELUDE@", prelude).replace("@VERSION@", read_version(root)).replace("@LIBRARY@", library)
+    if left := PLACEHOLDER.search(text):
+        raise BuildError(f"unknown placeholder {left.group()} in {root / 'sql'}")
+    return text
+
+
+def build(root: Path, library: str, output: Path) -> list[Path]:
+    """Write the control file and the SQL into ``output`` and give their paths; older versions' files go."""
+    version = read_version(root)
+    control = (root / "madlib_mop.control").read_text().replace("@VERSION@", version)
+    contents = {f"madlib_mop--{version}.sql": build_sql(root, library), "madlib_mop.control": control}
+    output.mkdir(parents=True, exist_ok=True)
+    for old in output.glob("madlib_mop--*.sql"):
+        if old.name not in contents:
+            old.unlink()
+    for name, text in contents.items():
+        file = output / name
+        if not file.exists() or file.read_text() != text:
+            draft = output / f".{name}.new"
+            draft.write_text(text)
+            draft.replace(file)
+    return [output / name for name in contents]
+
+
+def main() -> int:
+    """Build as the command line says, and print the paths of the files made."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", help="directory that holds venv/ and backend/")
+    parser.add_argument("--output", type=Path, help="directory for the two files")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the sources (default: this clone)")
+    parser.add_argument("--print-version", action="store_true", help="build nothing, print the version")
+    arguments = parser.parse_args()
+    if not arguments.print_version and not (arguments.library and arguments.output):
+        parser.error("--library and --output are needed")
+    try:
+        if arguments.print_version:
+            print(read_version(arguments.root))
+            return 0
+        for file in build(arguments.root, arguments.library, arguments.output):
+            print(file)
+    except BuildError as error:
+        print(f"madlib_mop: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+#!/bin/bash
+# One private PostgreSQL cluster: cluster.sh [--name NAME] [--set parameter=value]... COMMAND
+#
+#   start      make the cluster if there is none, start it, wait until it answers (--set counts when it is made)
+#   stop       stop it, ending its sessions        kill      stop it as a power cut would
+#   restart    stop and start                      destroy   stop it and remove all of it
+#   status     exit status 0 when it runs          dsn [DB]  print the URI by which its owner (or root) logs in
+#   datadir, bindir, logfile, port, owner          print just that
+# Several may live beside each other: `server` is the one of `make server`; the tests make and remove their own.
+
+. "$(dirname "$0")/common.sh"
+
+name=server
+settings=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --name) name=$2 && shift 2 ;;
+        --set) settings+=("$2") && shift 2 ;;
+        *) break ;;
+    esac
+done
+command=${1:-help}
+CLUSTER=$STATE/clusters/$name
+DATA=$CLUSTER/data
+LOG=$CLUSTER/server.log
+
+main() {
+    case $command in
+        start) start ;;
+        stop) stop fast ;;
+        kill) stop immediate ;;
+        restart) stop fast && start ;;
+        destroy) destroy ;;
+        status) runs ;;
+        dsn) made && dsn "${2:-madlib_mop}" ;;
+        datadir) made && echo "$DATA" ;;
+        logfile) made && echo "$LOG" ;;
+        port) made && cat "$CLUSTER/port" ;;
+        owner) echo "$OWNER" ;;
+        bindir) bindir ;;
+        *) sed -n '2,9s/^# \{0,1\}//p' "$0" && exit 2 ;;
+    esac
+}
+
+start() {
+    is_root && ! id "$OWNER" >/dev/null 2>&1 &&
+        die "there is no operating system user '$OWNER', and PostgreSQL does not run as root. Run: adduser --system $OWNER"
+    mkdir -p "$CLUSTER"
+    is_root && chown "$OWNER:" "$CLUSTER"
+    exec 9>"$CLUSTER/lock"
+    flock 9
+    [ -e "$DATA/PG_VERSION" ] || make_cluster
+    check_version
+    runs && [ -S "$(cat "$CLUSTER/socket")/.s.PGSQL.$(cat "$CLUSTER/port")" ] && return
+    runs && stop fast # its socket was swept out of /tmp under it
+    choose_address
+    if ! as_owner "$BINDIR/pg_ctl" -D "$DATA" -l "$LOG" -w -t 60 -s start 9>&- >/dev/null 2>&1; then
+        say "PostgreSQL did not start. The end of its log, $LOG:"
+        tail -n 20 "$LOG" >&2
+        exit 1
+    fi
+}
+
+# Makes the data directory under another name first, so that an interrupted try is not taken for a cluster.
+make_cluster() {
+    rm -rf "$DATA" "$DATA.new"
+    if ! as_owner "$BINDIR/initdb" -D "$DATA.new" -U "$OWNER" --encoding=UTF8 --locale=C.UTF-8 --no-instructions \
+        --auth-local=peer --auth-host=scram-sha-256 >"$CLUSTER/initdb.log" 2>&1; then
+        say "initdb failed:"
+        tail -n 20 "$CLUSTER/initdb.log" >&2
+        exit 1
+    fi
+    {
+        printf '\n# madlib_mop\n'
+        printf '%s\n' "listen_addresses = '127.0.0.1'" "password_encryption = scram-sha-256" \
+            "shared_buffers = 256MB" "max_connections = 100" "client_connection_check_interval = 500ms" \
+            "log_line_prefix = '%m [%p] %u@%d '"
+        [ ${#settings[@]} = 0 ] || printf '%s\n' "${settings[@]}"
+        printf "include 'address.conf'\n"
+    } >>"$DATA.new/postgresql.conf"
+    cat >"$DATA.new/pg_hba.conf" <<END
+# TYPE  DATABASE  USER  ADDRESS       METHOD
+local   all       all                 peer map=owner
+host    all       all   127.0.0.1/32  scram-sha-256
+END
+    cat >"$DATA.new/pg_ident.conf" <<END
+# MAP  OS USER    ROLE
+owner  "$OWNER"  "$OWNER"
+owner  root      "$OWNER"
+END
+    mv "$DATA.new" "$DATA"
+}
+
+# Writes the port and the socket's directory (a Unix socket's path ends at 107 bytes, so it lies under /tmp).
+choose_address() {
+    local port socket
+    port=$(free_port "$(cat "$CLUSTER/port" 2>/dev/null || true)")
+    socket=$(cat "$CLUSTER/socket" 2>/dev/null || true)
+    if [ -z "$socket" ] || [ "$(stat -c '%F %U %a' "$socket" 2>/dev/null)" != "directory $OWNER 700" ]; then
+        socket=$(as_owner mktemp -d /tmp/madlib_mop.XXXXXX)
+    fi
+    as_owner tee "$DATA/address.conf" >/dev/null <<END
+# Written at each start by make/cluster.sh
+port = $port
+unix_socket_directories = '$socket'
+END
+    echo "$port" >"$CLUSTER/port"
+    echo "$socket" >"$CLUSTER/socket"
+}
+
+# Prints the port asked for if it is free, else a free one below those that the kernel gives out.
+free_port() {
+    "$PYTHON" -I - "$@" <<'END'
+import random, socket, sys
+
+for port in [int(arg) for arg in sys.argv[1:] if arg] + random.sample(range(20000, 32000), 200):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+    print(port)
+    break
+END
+}
+
+stop() {
+    runs || return 0
+    as_owner "$BINDIR/pg_ctl" -D "$DATA" -m "$1" -w -t 60 -s stop
+}
+
+destroy() {
+    [ -d "$CLUSTER" ] || return 0
+    stop immediate
+    [ -e "$CLUSTER/socket" ] && rm -rf "$(cat "$CLUSTER/socket")"
+    rm -rf "$CLUSTER"
+}
+
+runs() { [ -e "$DATA/postmaster.pid" ] && as_owner "$BINDIR/pg_ctl" -D "$DATA" status >/dev/null 2>&1; }
+
+made() {
+    [ -e "$DATA/PG_VERSION" ] && [ -e "$CLUSTER/port" ] || die "there is no server yet. Run: make server"
+}
+
+check_version() {
+    local made_by is
+    made_by=$(cat "$DATA/PG_VERSION")
+    is=$("$BINDIR/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+    [ "$made_by" = "$is" ] ||
+        die "the cluster in $DATA was made by PostgreSQL $made_by, and this is $is. Set PG_CONFIG, or start anew: make clean"
+}
+
+dsn() {
+    "$PYTHON" -I - "$OWNER" "$1" "$(cat "$CLUSTER/socket")" "$(cat "$CLUSTER/port")" <<'END'
+import sys
+from urllib.parse import quote
+
+user, database, socket, port = sys.argv[1:]
+print(f"postgresql://{quote(user, safe='')}@/{quote(database, safe='')}?host={quote(socket)}&port={port}")
+END
+}
+
+bindir() { cat "$STATE/bindir" 2>/dev/null || die "nothing is set up yet. Run: make setup"; }
+
+BINDIR=$(cat "$STATE/bindir" 2>/dev/null || true)
+case $command in
+    start | stop | kill | restart | destroy) bindir >/dev/null ;;
+esac
+main "$@"

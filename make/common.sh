@@ -1,0 +1,82 @@
+# Sourced by every script here: where things are, who the server runs as, and how we speak to people.
+#
+#   ROOT    the clone           STATE     everything that is built or run from it
+#   OWNER   OS user of the server: `postgres` when we are root, else the caller
+# MOP_STATE moves STATE elsewhere; PG_CONFIG chooses the PostgreSQL (15 or newer).
+
+set -euo pipefail
+umask 022
+unset CDPATH GREP_OPTIONS PYTHONPATH PYTHONHOME PYTHONSTARTUP
+for variable in "${!PG@}"; do
+    [ "$variable" = PG_CONFIG ] || unset "$variable" # PGHOST and its like would send our psql to another server
+done
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+PYTHON=/usr/bin/python3 # never the first python3 on the PATH: that may be a version manager's, out of the server's reach
+
+is_root() { [ "$(id -u)" = 0 ]; }
+
+if is_root; then
+    OWNER=postgres
+    clone=$(basename "$ROOT" | tr -c 'A-Za-z0-9._\n-' _)
+    STATE=${MOP_STATE:-/var/lib/madlib_mop/$clone-$(printf %s "$ROOT" | sha256sum | cut -c1-8)}
+else
+    OWNER=$(id -un)
+    STATE=${MOP_STATE:-$ROOT/.build}
+fi
+LIBRARY=$STATE/library # holds venv/ and backend/: what @LIBRARY@ stands for
+TREE=$STATE/pgsql      # the private PostgreSQL tree
+
+say() { printf 'madlib_mop: %s\n' "$*" >&2; }
+
+die() {
+    say "$@"
+    exit 1
+}
+
+# Runs a command as the server's user, with an environment that says nothing about ours: an embedded Python
+# finds its library by the PATH, and the trainers inherit what the server has.
+as_owner() {
+    local home
+    home=$(getent passwd "$OWNER" | cut -d: -f6)
+    set -- env -i "PATH=/usr/bin:/bin" "HOME=${home:-/}" "LC_ALL=C.UTF-8" "$@"
+    if is_root; then
+        (cd / && runuser -u "$OWNER" -- "$@")
+    else
+        (cd / && "$@")
+    fi
+}
+
+# Makes the state directory, marked as ours so that `make clean` knows what it may remove.
+make_state() {
+    mkdir -p "$STATE" || die "cannot make the directory $STATE. Set MOP_STATE to a directory that you may write to."
+    [ -e "$STATE/.madlib_mop" ] || printf 'State of the madlib_mop clone in %s\n' "$ROOT" >"$STATE/.madlib_mop"
+}
+
+# Prints the pg_config to use: the one asked for, else the one used last, else the newest with PL/Python.
+find_pg_config() {
+    local candidate
+    if [ -n "${PG_CONFIG:-}" ]; then
+        command -v "$PG_CONFIG" || die "PG_CONFIG=$PG_CONFIG is not a program."
+        return
+    fi
+    if [ -x "$(cat "$STATE/pg_config" 2>/dev/null)" ]; then
+        cat "$STATE/pg_config"
+        return
+    fi
+    for candidate in $(compgen -G "${MOP_PG_GLOB:-/usr/lib/postgresql/*/bin/pg_config}" | sort -rV); do
+        if has_plpython "$candidate"; then
+            echo "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# True when the PostgreSQL of a pg_config is new enough and has a server and PL/Python.
+has_plpython() {
+    local version
+    version=$("$1" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+    [ "$version" -ge 15 ] && [ -x "$("$1" --bindir)/postgres" ] &&
+        [ -e "$("$1" --sharedir)/extension/plpython3u.control" ]
+}

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Installs into an existing server, or removes: install.sh install|uninstall, with PG_CONFIG saying which server's.
+#
+# The extension's two files go to $(pg_config --sharedir)/extension; the library, with a virtual environment of its
+# own, to $(pg_config --pkglibdir)/madlib_mop, where every user of the machine may read it and none but root write.
+
+. "$(dirname "$0")/common.sh"
+
+[ -n "${PG_CONFIG:-}" ] || die "which server? For example:" \
+    "make $1 PG_CONFIG=$(compgen -G '/usr/lib/postgresql/*/bin/pg_config' | tail -n 1 || true)"
+"$ROOT/make/packages.sh"
+
+extension=$("$PG_CONFIG" --sharedir)/extension
+library=$("$PG_CONFIG" --pkglibdir)/madlib_mop
+for directory in "$extension" "$(dirname "$library")"; do
+    [ -w "$directory" ] || die "$(id -un) may not write to $directory. Run: sudo make $1 PG_CONFIG=$PG_CONFIG"
+done
+
+case $1 in
+    install)
+        "$ROOT/make/library.sh" "$library"
+        "$PYTHON" -I "$ROOT/make/build_extension.py" --library "$library" --output "$extension" >&2
+        say "installed. As a superuser, in the database of your choice: CREATE EXTENSION madlib_mop CASCADE"
+        say "then check it: $library/venv/bin/madlib-mop doctor --dsn dbname=..."
+        ;;
+    uninstall)
+        rm -rf "$library" "$extension"/madlib_mop.control "$extension"/madlib_mop--*.sql
+        say "removed. Databases that still have the extension cannot use it: DROP EXTENSION madlib_mop there."
+        ;;
+esac

@@ -1,0 +1,66 @@
+#!/bin/bash
+# Puts the library where a server can run it: library.sh DIR [EXTRA...] makes DIR/venv and DIR/backend/mop_backend.
+#
+# EXTRAs are the extras of pyproject.toml. Nothing is done twice: the interpreter, each list of requirements and the
+# sources are stamped in DIR, and a second run with the same ones writes nothing and takes a moment.
+
+. "$(dirname "$0")/common.sh"
+
+mkdir -p "$1"
+DIR=$(cd "$1" && pwd -P)
+VENV=$DIR/venv
+shift
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+pip() { "$VENV/bin/python" -I -m pip --disable-pip-version-check --no-input --quiet "$@" >&2; }
+
+make_venv() {
+    "$PYTHON" -c 'import sys; print("Python %d.%d" % sys.version_info[:2])' >"$work/python"
+    cmp -s "$work/python" "$DIR/python.stamp" && return
+    say "making a virtual environment with $(cat "$work/python") in $VENV"
+    rm -rf "$VENV" "$DIR"/*.stamp
+    "$PYTHON" -m venv "$VENV"
+    cp "$work/python" "$DIR/python.stamp"
+}
+
+install_requirements() {
+    local group wanted=() requirements=()
+    for group in library "$@"; do
+        "$PYTHON" -I "$ROOT/make/requirements.py" "$ROOT/pyproject.toml" "$group" >"$work/$group"
+        cmp -s "$work/$group" "$DIR/$group.stamp" || wanted+=("$group")
+    done
+    [ ${#wanted[@]} -gt 0 ] || return 0
+    [ "${wanted[0]}" = library ] && say "installing TensorFlow, Keras and the rest (once; some minutes, 2 GB of disk)"
+    for group in "${wanted[@]}"; do requirements+=(--requirement "$work/$group"); done
+    pip install "${requirements[@]}" || die "pip could not install the requirements; what it said is above."
+    for group in "${wanted[@]}"; do cp "$work/$group" "$DIR/$group.stamp"; done
+}
+
+sources() ( # what is installed, as one list of checksums
+    cd "$ROOT"
+    find pyproject.toml madlib_mop plpython -name __pycache__ -prune -o -type f -print0 |
+        sort -z | xargs -0 sha256sum
+)
+
+install_library() {
+    sources >"$work/sources"
+    cmp -s "$work/sources" "$DIR/sources.stamp" && return
+    rm -f "$DIR/sources.stamp"
+    # Built from a copy: setuptools would leave its build directory in the clone, and find stale files there.
+    mkdir "$work/clone"
+    (cd "$ROOT" && tar -c --exclude=__pycache__ pyproject.toml madlib_mop plpython) | tar -x --no-same-owner -C "$work/clone"
+    pip install --no-deps --no-build-isolation --no-index --force-reinstall "$work/clone" ||
+        die "pip could not install the library; what it said is above."
+    rm -rf "$DIR/backend.new"
+    mkdir "$DIR/backend.new"
+    cp -R "$work/clone/plpython/mop_backend" "$DIR/backend.new/"
+    "$PYTHON" -m compileall -q "$DIR/backend.new" # the server's user may not write here
+    rm -rf "$DIR/backend"
+    mv "$DIR/backend.new" "$DIR/backend"
+    cp "$work/sources" "$DIR/sources.stamp"
+}
+
+make_venv
+install_requirements "$@"
+install_library

@@ -1,0 +1,10 @@
+#!/bin/bash
+# Runs Python in the library's virtual environment: python.sh ARGUMENTS...; MADLIB_MOP_DSN is the private server's.
+
+. "$(dirname "$0")/common.sh"
+
+[ -x "$LIBRARY/venv/bin/python" ] || die "nothing is set up yet. Run: make setup"
+if [ -z "${MADLIB_MOP_DSN:-}" ] && dsn=$("$ROOT/make/cluster.sh" dsn 2>/dev/null); then
+    export MADLIB_MOP_DSN=$dsn
+fi
+exec "$LIBRARY/venv/bin/python" "$@"

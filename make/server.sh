@@ -1,0 +1,54 @@
+#!/bin/bash
+# `make server`: set up, start the private cluster, and have the extension in its database madlib_mop.
+
+. "$(dirname "$0")/common.sh"
+
+"$ROOT/make/setup.sh" "$@"
+exec 8>"$STATE/server.lock"
+flock 8
+cluster=$ROOT/make/cluster.sh
+"$cluster" start 8>&-
+
+bindir=$("$cluster" bindir)
+dsn=$("$cluster" dsn)
+installed=$STATE/clusters/server/extension.sql # the SQL that the database's extension was made from
+built=$(echo "$("$bindir/pg_config" --sharedir)"/extension/madlib_mop--*.sql)
+
+# Runs SQL in a database of the cluster; only what it prints comes out.
+sql() { "$bindir/psql" -XAtq -v ON_ERROR_STOP=1 -d "$("$cluster" dsn "$1")" -c "$2"; }
+
+create_extension() {
+    sql madlib_mop "SET client_min_messages = warning; CREATE EXTENSION madlib_mop CASCADE"
+    cp "$built" "$installed"
+}
+
+# Prints the tables of the extension that hold something to keep, as pg_dump would see it.
+kept_tables() {
+    "$bindir/psql" -XAtq -v ON_ERROR_STOP=1 -d "$dsn" <<'END' | paste -sd ' '
+SELECT format('SELECT %L WHERE EXISTS (SELECT FROM %s %s)', class.oid::regclass, class.oid::regclass, condition)
+FROM pg_extension, unnest(extconfig, extcondition) AS config (oid, condition) JOIN pg_class AS class USING (oid)
+WHERE extname = 'madlib_mop' AND relkind = 'r' \gexec
+END
+}
+
+if [ -z "$(sql postgres "SELECT 1 FROM pg_database WHERE datname = 'madlib_mop'")" ]; then
+    sql postgres "CREATE DATABASE madlib_mop"
+fi
+
+if [ -z "$(sql madlib_mop "SELECT 1 FROM pg_extension WHERE extname = 'madlib_mop'")" ]; then
+    create_extension
+elif ! cmp -s "$built" "$installed"; then
+    kept=$(kept_tables)
+    if [ -n "$kept" ]; then
+        say "the extension's SQL has changed, but the database keeps what it has, for there are rows in: $kept." \
+            "The Python behind it is new. To start anew without them: make clean server"
+    elif sql madlib_mop "DROP EXTENSION madlib_mop" >/dev/null; then
+        create_extension
+        say "the extension's SQL has changed: it was made anew"
+    else
+        say "the extension's SQL has changed, but the database keeps what it has, because of the above." \
+            "To start anew: make clean server"
+    fi
+fi
+say "PostgreSQL runs, with the extension in database madlib_mop: make psql, or"
+say "  psql '$dsn'"

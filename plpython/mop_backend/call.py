@@ -1,0 +1,190 @@
+"""The caller's backend: starts the driver, runs the SQL it asks for in the caller's session, forwards its messages.
+
+Every user-facing SQL function ends in `run`, with the function's name and arguments. Nothing is validated here: the
+driver does that, and whatever it does to the user's tables is a statement that this session runs in its own
+transaction with its own rights.
+"""
+
+import json
+import signal
+
+import plpy
+
+from mop_backend import __version__
+from mop_backend.interrupts import ClientGone, Interrupts
+from mop_backend.process import Child, ChildDied
+from mop_backend.values import decode_arguments, encode_columns, encode_value
+
+_DRIVER = "madlib_mop.driver"
+_STOP_GRACE_S = 0.8
+_MAX_RESTARTS = 50
+_CANCEL_STATES = ("57014", "57P01", "57P02", "57P03")
+
+
+class CallError(Exception):
+    """An error for the user, as the fields that PostgreSQL's RAISE takes."""
+
+    def __init__(self, message, sqlstate, detail=None, hint=None):
+        super().__init__(message)
+        self.fields = {"message": message, "sqlstate": sqlstate, "detail": detail, "hint": hint}
+
+
+def run(function, arguments, caller_path, payload_name, payload, version):
+    """Run one of the driver's commands for the caller.
+
+    Errors are returned, not raised: PL/Python would put a traceback into their context, so the SQL function around
+    this one raises them.
+
+    Parameters
+    ----------
+    function : str
+        SQL name of the function.
+    arguments : str
+        JSON object of its arguments.
+    caller_path : str or None
+        The caller's search_path, for names without a schema.
+    payload_name, payload : str or None, bytes or None
+        Name and value of the one argument that is a bytea.
+    version : str
+        The extension's version, which must be the library's.
+
+    Returns
+    -------
+    str
+        JSON: ``{"result": ...}`` or ``{"error": {"message", "sqlstate", "detail", "hint"}}``.
+    """
+    try:
+        _check_version(version)
+        values = json.loads(arguments)
+        if payload_name is not None:
+            values[payload_name] = payload
+        return json.dumps({"result": _run(function, values, caller_path)})
+    except CallError as error:
+        return json.dumps({"error": error.fields})
+    except plpy.SPIError as error:
+        return json.dumps({"error": _fields(error)})
+    except ClientGone as error:
+        return json.dumps({"error": {"message": str(error), "sqlstate": "08006"}})
+
+
+def _run(function, values, caller_path):
+    blobs = []
+    request = {"function": function, "session": _session(caller_path), "arguments": encode_value(values, blobs)}
+    for _ in range(_MAX_RESTARTS):
+        conversation = _Conversation(function)
+        try:
+            return conversation.hold(request, blobs)
+        except ChildDied as death:
+            if conversation.run_id is None or death.returncode != -signal.SIGKILL:
+                plpy.log(f"madlib_mop: the driver of {function} ended with status {death.returncode}: {death.stderr}")
+                raise CallError(
+                    f"{function}: the driver process ended with status {death.returncode}",
+                    "58000",
+                    detail=death.stderr[-600:] or None,
+                    hint="`madlib-mop doctor` checks the installation; the server's log may say more.",
+                ) from None
+            plpy.notice(f"{function}: the driver process was killed; run {conversation.run_id} goes on with a new one")
+            request = {**request, "continue_run": conversation.run_id}
+    raise CallError(f"{function}: the driver process was killed {_MAX_RESTARTS} times", "58000")
+
+
+class _Conversation:
+    """One driver process, from its start to its last frame."""
+
+    def __init__(self, function):
+        self.function = function
+        self.run_id = None
+        self._cursors = {}
+
+    def hold(self, request, blobs):
+        """Send the request, then do what the driver asks until it gives a result or an error."""
+        try:
+            driver = Child(_DRIVER, check=Interrupts())
+        except OSError as error:
+            raise CallError(
+                f"{self.function}: the library's interpreter cannot be started: {error.strerror}",
+                "58P01",
+                detail=f"File: {error.filename}",
+                hint="`madlib-mop doctor` checks the installation.",
+            ) from None
+        try:
+            driver.send(request, blobs)
+            while True:
+                header, blobs = driver.receive()
+                if header["do"] == "result":
+                    return header["value"]
+                if header["do"] == "error":
+                    raise CallError(header["message"], header["sqlstate"], header.get("detail"), header.get("hint"))
+                self._serve(driver, header, blobs)
+        finally:
+            driver.stop(_STOP_GRACE_S)
+
+    def _serve(self, driver, header, blobs):
+        action = header["do"]
+        if action == "notice":
+            plpy.notice(header["text"])
+        elif action == "warning":
+            plpy.warning(header["text"])
+        elif action == "log":
+            plpy.log(header["text"])
+        elif action == "run":
+            self.run_id = header["run_id"]
+        elif action == "execute":
+            driver.send(*_answer(lambda: _execute(header, blobs)))
+        elif action == "open":
+            driver.send(*_answer(lambda: self._open(header, blobs)))
+        elif action == "fetch":
+            driver.send(*_answer(lambda: encode_columns(self._cursors[header["cursor"]].fetch(header["n_rows"]))))
+        elif action == "close":
+            self._cursors.pop(header["cursor"]).close()
+        else:
+            raise CallError(f"the driver asked for {action!r}, which this backend does not know", "XX000")
+
+    def _open(self, header, blobs):
+        plan = plpy.prepare(header["sql"], header["types"])
+        self._cursors[header["cursor"]] = plpy.cursor(plan, decode_arguments(header["params"], blobs))
+        return {}, []
+
+
+def _execute(header, blobs):
+    result = plpy.execute(plpy.prepare(header["sql"], header["types"]), decode_arguments(header["params"], blobs))
+    rows, out = list(result) if result.status() in _WITH_ROWS else [], []
+    columns = list(rows[0]) if rows else []
+    return {"columns": columns, "rows": [[encode_value(row[name], out) for name in columns] for row in rows]}, out
+
+
+_WITH_ROWS = (5, 11, 12, 13)  # SPI_OK_SELECT and the RETURNING forms of INSERT, DELETE, UPDATE
+
+
+def _answer(work):
+    """Do one thing for the driver; an SQL error is its answer, except one that tells this session to stop."""
+    try:
+        return work()
+    except plpy.SPIError as error:
+        if error.sqlstate in _CANCEL_STATES:
+            raise
+        return {"error": _fields(error)}, []
+
+
+def _fields(error):
+    data = getattr(error, "spidata", None) or (None, None, None)
+    return {"message": str(error), "sqlstate": error.sqlstate, "detail": data[1], "hint": data[2]}
+
+
+def _check_version(version):
+    if __version__ != version:
+        raise CallError(
+            f"extension madlib_mop is of version {version}, but its library is of version {__version__}",
+            "55000",
+            hint="Run ALTER EXTENSION madlib_mop UPDATE, or install the library of the extension's version.",
+        )
+
+
+def _session(caller_path):
+    """Say whose call this is; every value comes from the server itself but the search path."""
+    row = plpy.execute(
+        "SELECT current_user::text AS role, session_user::text AS login, current_database()::text AS database,"
+        " pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('port') AS port,"
+        " pg_catalog.current_setting('unix_socket_directories') AS sockets"
+    )[0]
+    return {**dict(row), "search_path": caller_path}

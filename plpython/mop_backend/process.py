@@ -1,0 +1,116 @@
+"""A child process of a backend: the driver or a trainer, spoken to in frames and gone when its parent is."""
+
+import contextlib
+import os
+import subprocess
+import time
+
+from mop_backend.frames import Channel, PeerGone
+
+LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+class ChildDied(Exception):
+    """The child ended before it answered.
+
+    Attributes
+    ----------
+    returncode : int
+        Exit status; ``-n`` when signal n ended it.
+    stderr : str
+        The last lines that it wrote to its standard error.
+    """
+
+    def __init__(self, returncode, stderr):
+        super().__init__(f"process ended with status {returncode}")
+        self.returncode = returncode
+        self.stderr = stderr
+
+
+class Child:
+    """``python -I -m <module>`` in a session of its own, so that no signal meant for the backend reaches it.
+
+    Its standard error goes to an anonymous memory file: nothing has to drain it, and its end can be shown when the
+    child dies. No descriptor of the parent's but the pipes is inherited (``close_fds``), so no client socket is.
+
+    Parameters
+    ----------
+    module : str
+        Module to run.
+    check : callable or None
+        Called while waiting for the child (see `Channel`).
+    python : str or None
+        Interpreter; the library's own by default. Never taken from anything that a user can set.
+    environment : dict or None
+        Environment variables besides the fixed ones.
+    """
+
+    def __init__(self, module, check=None, python=None, environment=None):
+        self._stderr_fd = os.memfd_create(module)
+        try:
+            self._process = subprocess.Popen(
+                [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr_fd,
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **(environment or {})},
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError:
+            os.close(self._stderr_fd)
+            raise
+        self.pid = self._process.pid
+        self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno(), check)
+
+    @property
+    def alive(self):
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def send(self, header, blobs=()):
+        """Write one frame to the child. Raises ChildDied."""
+        with self._death():
+            self._channel.send(header, blobs)
+
+    def receive(self):
+        """Read one frame from the child. Raises ChildDied."""
+        with self._death():
+            return self._channel.receive()
+
+    def ask(self, header, blobs=()):
+        """Send one frame and wait for its answer. Raises ChildDied."""
+        self.send(header, blobs)
+        return self.receive()
+
+    def stop(self, grace_s=0.0):
+        """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it."""
+        if self._process.stdin.closed:
+            return
+        self._process.stdin.close()
+        deadline = time.monotonic() + grace_s
+        while self.alive and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if self.alive:
+            self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+        os.close(self._stderr_fd)
+
+    def stderr_tail(self, n_bytes=2000):
+        """Give the end of what the child wrote to its standard error."""
+        size = os.fstat(self._stderr_fd).st_size
+        return os.pread(self._stderr_fd, n_bytes, max(0, size - n_bytes)).decode("utf-8", "replace").strip()
+
+    @contextlib.contextmanager
+    def _death(self):
+        try:
+            yield
+        except PeerGone:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+            if self.alive:
+                self._process.kill()
+                self._process.wait()
+            raise ChildDied(self._process.returncode, self.stderr_tail()) from None

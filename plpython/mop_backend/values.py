@@ -1,0 +1,55 @@
+"""SQL values in frames: JSON where JSON can hold them, blobs for bytes."""
+
+import decimal
+
+_BLOB = "$blob"
+
+
+def encode_value(value, blobs):
+    """Give a value as JSON; bytes are appended to ``blobs`` and leave their index behind."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        blobs.append(value)
+        return {_BLOB: len(blobs) - 1}
+    if isinstance(value, list | tuple):
+        return [encode_value(item, blobs) for item in value]
+    if isinstance(value, dict):
+        return {name: encode_value(item, blobs) for name, item in value.items()}
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    return value
+
+
+def decode_arguments(value, blobs):
+    """Undo `encode_value`, through lists and dicts."""
+    if isinstance(value, dict):
+        if set(value) == {_BLOB}:
+            return bytes(blobs[value[_BLOB]])
+        return {name: decode_arguments(item, blobs) for name, item in value.items()}
+    if isinstance(value, list):
+        return [decode_arguments(item, blobs) for item in value]
+    return value
+
+
+def encode_columns(result):
+    """Give rows column by column: a list of values, or for bytes one blob with all of them and their lengths.
+
+    Returns
+    -------
+    tuple of (dict, list of bytes)
+        ``n_rows``, and ``columns``: name -> ``{"values": [...]}`` or ``{"lengths": [...], "blob": i}`` (-1 for NULL).
+    """
+    n_rows = result.nrows()
+    if not n_rows:
+        return {"n_rows": 0, "columns": {}}, []
+    columns, blobs = {}, []
+    for name in result.colnames():
+        values = [row[name] for row in result]
+        if any(isinstance(value, bytes) for value in values):
+            columns[name] = {
+                "lengths": [-1 if value is None else len(value) for value in values],
+                "blob": len(blobs),
+            }
+            blobs.append(b"".join(value for value in values if value is not None))
+        else:
+            columns[name] = {"values": [encode_value(value, blobs) for value in values]}
+    return {"n_rows": n_rows, "columns": columns}, blobs

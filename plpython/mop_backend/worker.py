@@ -1,0 +1,250 @@
+"""A worker session: hands its segment's rows and a model's state to its trainer, and keeps what comes back.
+
+The driver calls `open_worker` once and then `do` for every visit. The session is logged in as the run's own role and
+has done SET ROLE to the caller, so the rows are read with the caller's rights; the record is read and written through
+the narrow functions of sql/24-worker.sql, which ask for the run's token.
+"""
+
+import json
+
+import plpy
+
+from mop_backend.interrupts import Interrupts
+from mop_backend.process import Child, ChildDied
+
+_TRAINER = "madlib_mop.trainer"
+_NARROW = {
+    "plan": ("select madlib_mop.worker_plan($1, $2) as value", []),
+    "model": ("select madlib_mop.worker_model($1, $2, $3) as value", ["int4"]),
+    "start_weights": ("select madlib_mop.worker_start_weights($1, $2, $3) as value", ["int4"]),
+    "state_part": (
+        "select madlib_mop.worker_state_part($1, $2, $3, $4, $5, $6) as value",
+        ["int4", "int8", "int8", "int4"],
+    ),
+    "put_state_part": (
+        "select madlib_mop.worker_put_state_part($1, $2, $3, $4, $5, $6, $7)::text as value",
+        ["int4", "int8", "int8", "int4", "bytea"],
+    ),
+    "keep_visit": ("select madlib_mop.worker_keep_visit($1, $2, $3, $4) as value", ["int4", "json"]),
+}
+
+_worker = None
+
+
+def open_worker(run_id, token):
+    """Make this session a worker of a run and start its trainer, without waiting for TensorFlow to be there.
+
+    Raises
+    ------
+    plpy.SPIError
+        42501, if this session is not logged in as the run's role or the token is not the run's.
+    """
+    global _worker
+    if _worker is not None:
+        _worker.close()
+    _worker = _Worker(run_id, token)
+    return "open"
+
+
+def do(task):
+    """Do one visit, evaluation or shard load; see `_Worker.do`."""
+    if _worker is None:
+        plpy.error("this session is no worker; the driver alone uses this function", sqlstate="42501")
+    return json.dumps(_worker.do(json.loads(task)))
+
+
+class _Worker:
+    def __init__(self, run_id, token):
+        self._run_id = run_id
+        self._token = token
+        self._plans = {}
+        self._busy = False
+        self._child = None
+        self._shards = set()
+        answer = json.loads(self._narrow("plan"))
+        self._plan = answer["plan"]
+        self._seed = answer["seed"]
+        self._start()
+
+    def close(self):
+        """End the trainer."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def do(self, task):
+        """Do one task of the driver's.
+
+        Parameters
+        ----------
+        task : dict
+            ``do``: "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for a model its ``mst_key``; for
+            training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of the state to write.
+
+        Returns
+        -------
+        dict
+            ``outcome``: "done" with the figures, "failed" with the trainer's ``error``, or "died" with the trainer's
+            exit status. Whatever is not "done" left nothing behind in the tables.
+        """
+        if self._busy:
+            plpy.error("this worker is busy; user code may not call it", sqlstate="42501")
+        self._busy = True
+        try:
+            return self._attempt(task)
+        except ChildDied as death:
+            self._forget_trainer()
+            return {"outcome": "died", "status": death.returncode, "stderr": death.stderr}
+        except _Refused as refusal:
+            return {"outcome": "failed", "error": refusal.error, "kind": refusal.kind}
+        except BaseException:
+            self._forget_trainer()
+            raise
+        finally:
+            self._busy = False
+
+    def _attempt(self, task):
+        if self._child is None or not self._child.alive:
+            self._forget_trainer()
+            self._start()
+        if not self._ready:
+            self._versions, _ = _checked(self._child.receive())
+            self._ready = True
+        shard = self._load_shard(task["data_set"], task["segment_id"])
+        if task["do"] == "load":
+            return {"outcome": "done", "versions": self._versions, "shard": shard}
+        started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
+        model = json.loads(self._narrow("model", task["mst_key"]))
+        answer, parts = self._ask_trainer(task, model)
+        if task["do"] == "train":
+            self._keep(task, model, answer, parts, started_at)
+        return {"outcome": "done", "shard": shard, **answer}
+
+    def _ask_trainer(self, task, model):
+        parts = self._state(model)
+        weights = [] if parts or not model["has_weights"] else [self._narrow("start_weights", task["mst_key"])]
+        request = {
+            "op": task["do"],
+            "model": {
+                "arch": model["arch"],
+                "compile_params": model["compile_params"],
+                "fit_params": model["fit_params"],
+                "mst_key": model["mst_key"],
+                "seed": self._seed,
+                "custom": None,
+            },
+            "shard": _shard_key(task["data_set"], task["segment_id"]),
+            "epoch": task.get("epoch"),
+            "segment_id": task["segment_id"],
+            "has_state": bool(parts),
+            "has_weights": bool(weights),
+        }
+        answer, new_parts = _checked(self._child.ask(request, parts or weights))
+        if task["do"] == "train" and model["digest"] is not None and answer["digest_in"] != model["digest"]:
+            raise _Refused(
+                {
+                    "sqlstate": "XX001",
+                    "message": f"mst_key {model['mst_key']}: the stored state does not have the digest recorded for it",
+                },
+                "internal",
+            )
+        return answer, new_parts
+
+    def _keep(self, task, model, answer, parts, started_at):
+        for number, part in enumerate(parts):
+            self._narrow("put_state_part", task["mst_key"], task["slot"], task["version"], number, bytes(part))
+        visit = {
+            "epoch": task["epoch"],
+            "position": task["position"],
+            "segment_id": task["segment_id"],
+            "attempt": task["attempt"],
+            "slot": task["slot"],
+            "version": task["version"],
+            "old_version": model["state_version"],
+            "started_at": started_at,
+            "n_rows": answer["n_rows"],
+            "state_bytes": sum(map(len, parts)),
+            "model_bytes": answer["model_bytes"],
+            "digest_in": answer["digest_in"],
+            "digest_out": answer["digest_out"],
+            "weights_digest": answer["weights_digest"],
+            "loss": answer["loss"],
+            "timing": answer.get("timing", {}),
+        }
+        answer["visit_id"] = self._narrow("keep_visit", task["mst_key"], json.dumps(visit))
+        answer["state_bytes"] = visit["state_bytes"]
+
+    def _state(self, model):
+        parts = []
+        if model["digest"] is None:
+            return parts
+        while True:
+            place = model["state_slot"], model["state_version"], len(parts)
+            part = self._narrow("state_part", model["mst_key"], *place)
+            if part is None:
+                return parts
+            parts.append(part)
+
+    def _load_shard(self, data_set, segment_id):
+        """Send the segment's rows to the trainer unless it has them; give what it said of them."""
+        shard = _shard_key(data_set, segment_id)
+        if shard in self._shards:
+            return None
+        source = self._plan[data_set]
+        n_x, n_y = source["n_x"], source["n_y"]
+        self._child.send(
+            {"op": "shard_begin", "shard": shard, "n_x": n_x, "n_y": n_y, "normalizing_const": source["normalizing_const"]}
+        )
+        n_columns = n_x + n_y
+        query = plpy.prepare(source["query"], ["int4"])
+        cursor = plpy.cursor(query, [segment_id])
+        try:
+            while True:
+                rows = cursor.fetch(1)
+                if not rows.nrows():
+                    break
+                blobs = [rows[0][f"b{i}"] for i in range(n_columns)]
+                shapes = [rows[0][f"s{i}"] for i in range(n_columns)]
+                self._child.send({"op": "shard_rows", "shapes": shapes}, blobs)
+        finally:
+            cursor.close()
+        answer, _ = _checked(self._child.ask({"op": "shard_end", "shard": shard}))
+        self._shards = set(answer.pop("cached_shards"))
+        return answer
+
+    def _start(self):
+        """Start a trainer; its answer to "start" is read when it is needed."""
+        self._child = Child(_TRAINER, check=Interrupts())
+        self._ready = False
+        self._shards = set()
+        self._child.send({"op": "start", **self._plan["trainer"]})
+
+    def _forget_trainer(self):
+        self.close()
+        self._shards = set()
+
+    def _narrow(self, name, *values):
+        query, types = _NARROW[name]
+        if name not in self._plans:
+            self._plans[name] = plpy.prepare(query, ["int8", "text", *types])
+        return plpy.execute(self._plans[name], [self._run_id, self._token, *values])[0]["value"]
+
+
+class _Refused(Exception):
+    """The trainer answered with an error: this task cannot be done, the trainer is well."""
+
+    def __init__(self, error, kind):
+        super().__init__(error["message"])
+        self.error = error
+        self.kind = kind
+
+
+def _checked(answer):
+    header, blobs = answer
+    if "error" in header:
+        raise _Refused(header["error"], header.get("kind", "internal"))
+    return header, blobs
+
+
+def _shard_key(data_set, segment_id):
+    return f"{data_set}:{segment_id}"

@@ -1,0 +1,7 @@
+-- The two schemas: madlib has the names that MADlib's users know, madlib_mop what is this project's alone.
+
+CREATE SCHEMA madlib;
+COMMENT ON SCHEMA madlib IS 'Deep learning in the database, call-compatible with Apache MADlib';
+
+CREATE SCHEMA madlib_mop;
+COMMENT ON SCHEMA madlib_mop IS 'Model hopper parallelism: the record of runs, and their control';

@@ -1,0 +1,22 @@
+-- Who sees which run: its owner and the roles that are members of the owner; a superuser sees all.
+
+CREATE FUNCTION madlib_mop.may_see(owner name) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = owner AND pg_catalog.pg_has_role(r.oid, 'MEMBER'))
+$body$;
+COMMENT ON FUNCTION madlib_mop.may_see(name) IS 'Whether the current user is, or is a member of, the role that owns a run';
+
+ALTER TABLE madlib_mop.run ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop.may_see(owner));
+ALTER TABLE madlib_mop.segment ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.segment FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+ALTER TABLE madlib_mop.model ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.model FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+ALTER TABLE madlib_mop.start_weights ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.start_weights FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+ALTER TABLE madlib_mop.visit ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.visit FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+ALTER TABLE madlib_mop.metric ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.metric FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));

@@ -1,0 +1,57 @@
+-- What people look at while a run goes on: \watch and BI tools read these.
+
+CREATE VIEW madlib_mop.progress WITH (security_invoker = true) AS
+SELECT r.run_id, r.kind, r.state, r.owner, r.model_output_table, r.schedule,
+       m.n_models, m.n_trained, m.n_failed,
+       m.visits_done, m.visits_total,
+       pg_catalog.round(100.0 * m.visits_done / greatest(m.visits_total, 1), 1) AS percent_done,
+       r.n_segments,
+       pg_catalog.date_trunc('second', coalesce(r.ended_at, pg_catalog.clock_timestamp()) - r.created_at) AS elapsed,
+       CASE WHEN r.state = 'running' AND v.mean_visit_s IS NOT NULL THEN pg_catalog.make_interval(
+           secs => pg_catalog.round((v.mean_visit_s * (m.visits_total - m.visits_done) / r.n_segments)::numeric)::double precision)
+       END AS time_left,
+       v.last_visit_at, r.state_detail
+FROM madlib_mop.run r
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.count(*) AS n_models,
+           pg_catalog.count(*) FILTER (WHERE state = 'trained') AS n_trained,
+           pg_catalog.count(*) FILTER (WHERE state = 'failed') AS n_failed,
+           coalesce(pg_catalog.sum(CASE WHEN epoch >= first_epoch THEN (epoch - first_epoch) * r.n_segments + position ELSE 0 END), 0)::bigint AS visits_done,
+           coalesce(pg_catalog.sum((last_epoch - first_epoch + 1) * r.n_segments) FILTER (WHERE state <> 'failed'), 0)::bigint AS visits_total
+    FROM madlib_mop.model WHERE run_id = r.run_id) m
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.max(ended_at) AS last_visit_at,
+           pg_catalog.avg(EXTRACT(epoch FROM ended_at - started_at))::double precision AS mean_visit_s
+    FROM madlib_mop.visit WHERE run_id = r.run_id) v;
+COMMENT ON VIEW madlib_mop.progress IS 'One row a run: how far it is and how long it will take';
+
+CREATE VIEW madlib_mop.leaderboard WITH (security_invoker = true) AS
+SELECT run_id,
+       pg_catalog.rank() OVER (PARTITION BY run_id ORDER BY state = 'failed', order_by NULLS LAST, mst_key) AS rank,
+       mst_key, model_id, state, epoch, validation_metric, validation_loss, training_metric, training_loss,
+       metric_name, compile_params, fit_params, state_detail
+FROM (
+    SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.compile_params, m.fit_params, m.state_detail,
+           vm.value AS validation_metric, vl.value AS validation_loss,
+           tm.value AS training_metric, tl.value AS training_loss,
+           coalesce(vm.name, tm.name) AS metric_name,
+           CASE WHEN coalesce(vl.value, tl.value) = 'NaN' THEN NULL ELSE coalesce(vl.value, tl.value) END AS order_by
+    FROM madlib_mop.model m
+    LEFT JOIN LATERAL (SELECT value FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
+        AND data_set = 'validation' AND ordinal = 0 ORDER BY x.epoch DESC LIMIT 1) vl ON true
+    LEFT JOIN LATERAL (SELECT value, name FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
+        AND data_set = 'validation' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) vm ON true
+    LEFT JOIN LATERAL (SELECT value FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
+        AND data_set = 'training' AND ordinal = 0 ORDER BY x.epoch DESC LIMIT 1) tl ON true
+    LEFT JOIN LATERAL (SELECT value, name FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
+        AND data_set = 'training' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) tm ON true) ranked;
+COMMENT ON VIEW madlib_mop.leaderboard IS 'The models of each run by their newest loss: on validation data where there are some, else on training data';
+
+CREATE VIEW madlib_mop.timeline WITH (security_invoker = true) AS
+SELECT v.run_id, v.segment_id, v.visit_id, v.mst_key, v.epoch, v.position, v.attempt,
+       EXTRACT(epoch FROM v.started_at - r.created_at)::double precision AS start_s,
+       EXTRACT(epoch FROM v.ended_at - r.created_at)::double precision AS end_s,
+       EXTRACT(epoch FROM v.ended_at - v.started_at)::double precision AS seconds,
+       v.n_rows, v.state_bytes, v.loss
+FROM madlib_mop.visit v JOIN madlib_mop.run r USING (run_id);
+COMMENT ON VIEW madlib_mop.timeline IS 'One row a kept visit, in seconds since the run was called: what a Gantt chart needs';

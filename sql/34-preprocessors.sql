@@ -1,0 +1,131 @@
+-- Source tables into packed ones, and the helpers that turn arrays into bytes and back.
+
+CREATE FUNCTION madlib_mop.array_bytes(numbers anyarray)
+RETURNS bytea LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
+COMMENT ON FUNCTION madlib_mop.array_bytes(anyarray) IS
+    'An array''s own memory, header and elements, as it is: read by the preprocessors and by predict. The server''s '
+    'byteasend copies any variable-length value; the way back does not exist, since forged headers would be unsafe';
+
+CREATE FUNCTION madlib.training_preprocessor_dl(
+    source_table varchar,
+    output_table varchar,
+    dependent_varname varchar,
+    independent_varname varchar,
+    buffer_size integer DEFAULT NULL,
+    normalizing_const real DEFAULT 1.0,
+    num_classes integer[] DEFAULT NULL,
+    distribution_rules text DEFAULT NULL,
+    seed integer DEFAULT NULL,
+    image_shape integer[] DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+    SELECT madlib_mop.call('training_preprocessor_dl', json_build_object(
+        'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
+        'independent_varname', independent_varname, 'buffer_size', buffer_size,
+        'normalizing_const', normalizing_const, 'num_classes', num_classes,
+        'distribution_rules', distribution_rules, 'seed', seed, 'image_shape', image_shape), caller_path)
+$body$;
+COMMENT ON FUNCTION madlib.training_preprocessor_dl(
+    varchar, varchar, varchar, varchar, integer, real, integer[], text, integer, integer[], text) IS
+    'Packs a table for training: shuffled by a seed, labels one-hot, one partition a segment';
+
+CREATE FUNCTION madlib.validation_preprocessor_dl(
+    source_table varchar,
+    output_table varchar,
+    dependent_varname varchar,
+    independent_varname varchar,
+    training_preprocessor_table varchar,
+    buffer_size integer DEFAULT NULL,
+    distribution_rules text DEFAULT NULL,
+    image_shape integer[] DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp SET synchronize_seqscans = off AS $body$
+    SELECT madlib_mop.call('validation_preprocessor_dl', json_build_object(
+        'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
+        'independent_varname', independent_varname, 'training_preprocessor_table', training_preprocessor_table,
+        'buffer_size', buffer_size, 'distribution_rules', distribution_rules, 'image_shape', image_shape), caller_path)
+$body$;
+COMMENT ON FUNCTION madlib.validation_preprocessor_dl(
+    varchar, varchar, varchar, varchar, varchar, integer, text, integer[], text) IS
+    'Packs a table for validation as a training table was: same constant, same classes, rows in their order';
+
+CREATE FUNCTION madlib.training_preprocessor_dl(message text DEFAULT NULL)
+RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop.call('help', json_build_object('topic', 'training_preprocessor_dl', 'option', message), NULL) #>> '{}'
+$body$;
+COMMENT ON FUNCTION madlib.training_preprocessor_dl(text) IS 'Help';
+
+CREATE FUNCTION madlib.validation_preprocessor_dl(message text DEFAULT NULL)
+RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop.call('help', json_build_object('topic', 'validation_preprocessor_dl', 'option', message), NULL) #>> '{}'
+$body$;
+COMMENT ON FUNCTION madlib.validation_preprocessor_dl(text) IS 'Help';
+
+CREATE FUNCTION madlib_mop._array_elements(numbers anyarray)
+RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    bytes bytea := madlib_mop.array_bytes(numbers);
+BEGIN
+    IF substr(bytes, 5, 4) <> '\x00000000' THEN -- it has a bitmap of NULLs, which may be idle
+        IF EXISTS (SELECT FROM unnest(numbers) n WHERE n IS NULL) THEN
+            RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'convert_array_to_bytea: the array holds a NULL element',
+                HINT = 'Bytes cannot say NULL: replace it first.';
+        END IF;
+        RETURN substr(madlib_mop.array_bytes(array_agg(n ORDER BY i)), 21) FROM unnest(numbers) WITH ORDINALITY u(n, i);
+    END IF;
+    RETURN substr(bytes, 13 + 8 * coalesce(array_ndims(numbers), 0));
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop._array_elements(anyarray) IS 'The elements of an array, without its header';
+
+CREATE FUNCTION madlib.convert_array_to_bytea(var real[])
+RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop._array_elements(var)
+$body$;
+COMMENT ON FUNCTION madlib.convert_array_to_bytea(real[]) IS 'The numbers of an array as bytes: float32, native byte order';
+
+CREATE FUNCTION madlib.convert_array_to_bytea(var smallint[])
+RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop._array_elements(var)
+$body$;
+COMMENT ON FUNCTION madlib.convert_array_to_bytea(smallint[]) IS 'The numbers of an array as bytes: int16, native byte order';
+
+CREATE FUNCTION madlib_mop._reals(bytes bytea)
+RETURNS real[] LANGUAGE plpython3u IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+from array import array
+return array("f", bytes)
+$body$;
+COMMENT ON FUNCTION madlib_mop._reals(bytea) IS 'Float32 bytes as an array; their number must be a multiple of 4';
+
+CREATE FUNCTION madlib_mop._smallints(bytes bytea)
+RETURNS smallint[] LANGUAGE plpython3u IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+from array import array
+return array("h", bytes)
+$body$;
+COMMENT ON FUNCTION madlib_mop._smallints(bytea) IS 'Int16 bytes as an array; their number must be a multiple of 2';
+
+CREATE FUNCTION madlib.convert_bytea_to_real_array(var bytea)
+RETURNS real[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF length(var) % 4 <> 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Give bytes that convert_array_to_bytea(real[]) made.',
+            MESSAGE = format('convert_bytea_to_real_array: the length must be a multiple of 4. Received: %s bytes', length(var));
+    END IF;
+    RETURN madlib_mop._reals(var);
+END
+$body$;
+COMMENT ON FUNCTION madlib.convert_bytea_to_real_array(bytea) IS 'Float32 bytes, native byte order, as a one-dimensional array';
+
+CREATE FUNCTION madlib.convert_bytea_to_smallint_array(var bytea)
+RETURNS smallint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF length(var) % 2 <> 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Give bytes that convert_array_to_bytea(smallint[]) made.',
+            MESSAGE = format('convert_bytea_to_smallint_array: the length must be even. Received: %s bytes', length(var));
+    END IF;
+    RETURN madlib_mop._smallints(var);
+END
+$body$;
+COMMENT ON FUNCTION madlib.convert_bytea_to_smallint_array(bytea) IS 'Int16 bytes, native byte order, as a one-dimensional array';

@@ -1,0 +1,67 @@
+-- Many models: the hopper, and the control of its runs.
+
+CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(
+    source_table varchar, model_output_table varchar, model_selection_table varchar, num_iterations integer,
+    use_gpus boolean DEFAULT false, validation_table varchar DEFAULT NULL, metrics_compute_frequency integer DEFAULT NULL,
+    warm_start boolean DEFAULT false, name varchar DEFAULT NULL, description varchar DEFAULT NULL,
+    use_caching boolean DEFAULT false, seed integer DEFAULT NULL, schedule text DEFAULT 'auto',
+    caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('madlib_keras_fit_multiple_model', json_build_object(
+        'source_table', source_table, 'model_output_table', model_output_table,
+        'model_selection_table', model_selection_table, 'num_iterations', num_iterations, 'use_gpus', use_gpus,
+        'validation_table', validation_table, 'metrics_compute_frequency', metrics_compute_frequency,
+        'warm_start', warm_start, 'name', name, 'description', description, 'use_caching', use_caching,
+        'seed', seed, 'schedule', schedule), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model IS 'Trains every configuration of a model selection table by model hopping';
+
+CREATE FUNCTION madlib.madlib_keras_fit_multiple_model() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_fit_multiple_model'), NULL) #>> '{}';
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model() IS 'Help';
+
+CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(usage text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_fit_multiple_model', 'option', usage), NULL) #>> '{}';
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model(text) IS 'Help: SELECT madlib.madlib_keras_fit_multiple_model(''usage'')';
+
+CREATE FUNCTION madlib_mop.resume(run_id bigint, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('resume', json_build_object('run_id', run_id), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.resume(bigint, text) IS 'Goes on with a run after a fault or a cancel, and writes its output tables';
+
+CREATE FUNCTION madlib_mop.cancel(run_id bigint)
+RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN (madlib_mop.call('cancel', json_build_object('run_id', run_id), NULL) #>> '{}')::boolean;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.cancel(bigint) IS 'Stops a run from another session; true if one was going on. What was committed is kept for resume()';
+
+CREATE FUNCTION madlib_mop.replay(run_id bigint, output_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('replay', json_build_object('run_id', run_id, 'output_table', output_table), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.replay(bigint, text, text) IS 'Makes the visits of a run again, in their order, as a run of its own';
+
+CREATE FUNCTION madlib_mop.drop_run(run_id bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('drop_run', json_build_object('run_id', run_id), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.drop_run(bigint) IS 'Forgets a run: its record and its states; the output tables stay';

@@ -1,0 +1,194 @@
+"""Fixtures that every test may use: a private cluster of the test session, and a fresh database for each module.
+
+Unit tests ask for neither and need no server. The cluster is made by ``make/cluster.sh`` under the name
+``test-<pid>`` and removed at the end; what a killed session left behind is removed by the next one.
+"""
+
+import os
+import re
+import subprocess
+import uuid
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATE = "madlib_mop_template"
+PASSWORD = "a password for tests"
+
+
+class Cluster:
+    """A running PostgreSQL cluster, and the ways to stop it, start it and log in to it."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self._roles: set[str] = set()
+
+    def control(self, *arguments: str) -> str:
+        """Run ``make/cluster.sh`` on this cluster and give what it prints."""
+        command = [ROOT / "make" / "cluster.sh", "--name", self.name, "--set", "fsync = off", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, f"cluster.sh {' '.join(arguments)}: {done.stderr}"
+        return done.stdout.strip()
+
+    def start(self) -> None:
+        """Start the cluster and wait until it answers."""
+        self.control("start")
+
+    def stop(self) -> None:
+        """Stop it and end its sessions."""
+        self.control("stop")
+
+    def stop_immediate(self) -> None:
+        """Stop it as a power cut would; ``start()`` then recovers it."""
+        self.control("kill")
+
+    def restart(self) -> None:
+        """Stop and start it."""
+        self.control("restart")
+
+    def destroy(self) -> None:
+        """Stop it and remove it."""
+        self.control("destroy")
+
+    def log_tail(self, n_lines: int = 50) -> str:
+        """Give the end of the server's log."""
+        return "\n".join(Path(self.control("logfile")).read_text(errors="replace").splitlines()[-n_lines:])
+
+    @property
+    def datadir(self) -> Path:
+        """The data directory."""
+        return Path(self.control("datadir"))
+
+    @property
+    def bindir(self) -> Path:
+        """Where psql, pg_dump and the like of this server are."""
+        return Path(self.control("bindir"))
+
+    @property
+    def superuser(self) -> str:
+        """The superuser, and the operating system user that the server runs as."""
+        return self.control("owner")
+
+    @property
+    def port(self) -> int:
+        """The port, also of 127.0.0.1."""
+        return int(self.control("port"))
+
+    @property
+    def dsn(self) -> str:
+        """The superuser's URI for database ``postgres``."""
+        return self.control("dsn", "postgres")
+
+    def dsn_for(self, dbname: str, role: str | None = None) -> str:
+        """Give the URI for a database: the superuser's by the socket, or a role's by password over 127.0.0.1."""
+        if role is None:
+            return self.control("dsn", dbname)
+        return f"postgresql://{quote(role)}:{quote(PASSWORD)}@127.0.0.1:{self.port}/{quote(dbname)}"
+
+    def connect(self, dbname: str = "postgres", role: str | None = None, autocommit: bool = True):
+        """Open a psycopg2 connection, as the superuser or as a login role that is made when there is none."""
+        import psycopg2
+
+        if role is not None:
+            self.create_role(role)
+        connection = psycopg2.connect(self.dsn_for(dbname, role), connect_timeout=10)
+        connection.autocommit = autocommit
+        return connection
+
+    def create_role(self, role: str) -> str:
+        """Make a login role with the tests' password, unless this session made it before, and give its name."""
+        from psycopg2 import sql
+
+        if role not in self._roles:
+            with self.connect() as connection, connection.cursor() as cursor:
+                cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
+                if cursor.fetchone() is None:
+                    statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
+                    cursor.execute(statement.format(sql.Identifier(role), sql.Literal(PASSWORD)))
+            connection.close()
+            self._roles.add(role)
+        return role
+
+
+class Database:
+    """One database of the cluster, with the extension in it."""
+
+    def __init__(self, cluster: Cluster, name: str):
+        self.cluster = cluster
+        self.name = name
+
+    @property
+    def dsn(self) -> str:
+        """The superuser's URI."""
+        return self.cluster.dsn_for(self.name)
+
+    def dsn_of(self, role: str) -> str:
+        """Give a role's URI, by password over 127.0.0.1."""
+        return self.cluster.dsn_for(self.name, role)
+
+    def connect(self, role: str | None = None, autocommit: bool = True):
+        """Open a psycopg2 connection; see ``Cluster.connect``."""
+        return self.cluster.connect(self.name, role, autocommit)
+
+    def rows(self, query: str, parameters=None, role: str | None = None) -> list[tuple]:
+        """Run one statement in a session of its own and give its rows ([] when it has none)."""
+        connection = self.connect(role)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query, parameters)
+                return cursor.fetchall() if cursor.description else []
+        finally:
+            connection.close()
+
+    def value(self, query: str, parameters=None, role: str | None = None):
+        """Run one statement and give the one value that it returns."""
+        ((value,),) = self.rows(query, parameters, role)
+        return value
+
+
+@pytest.fixture(scope="session")
+def state() -> Path:
+    """The state directory, with everything set up: ``library/``, the PostgreSQL tree and the extension's files."""
+    setup = subprocess.run([ROOT / "make" / "setup.sh", "test"], stderr=subprocess.PIPE, text=True)
+    if setup.returncode:
+        pytest.fail(f"make setup: {setup.stderr}", pytrace=False)
+    ask = ["bash", "-c", '. "$0" && echo "$STATE"', ROOT / "make" / "common.sh"]
+    return Path(subprocess.run(ask, stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def cluster(state):
+    """A cluster of this test session's own, started, with the extension in a template database."""
+    for directory in state.glob("clusters/test-*"):  # of sessions that are no more
+        if not Path("/proc", directory.name.removeprefix("test-")).exists():
+            Cluster(directory.name).destroy()
+    cluster = Cluster(f"test-{os.getpid()}")
+    try:
+        cluster.start()
+        run(cluster.connect(), f"CREATE DATABASE {TEMPLATE}")
+        run(cluster.connect(TEMPLATE), "CREATE EXTENSION madlib_mop CASCADE")
+        yield cluster
+    finally:
+        cluster.destroy()
+
+
+def run(connection, statement: str) -> None:
+    """Run one statement and close the connection."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def db(cluster, request):
+    """A fresh database with the extension, for one module of tests; dropped after it."""
+    module = re.sub(r"\W", "_", request.module.__name__.rpartition(".")[2])[:40]
+    name = f"{module}_{uuid.uuid4().hex[:8]}"
+    run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE}')
+    yield Database(cluster, name)
+    cluster.start()
+    run(cluster.connect(), f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')

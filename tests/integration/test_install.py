@@ -1,0 +1,364 @@
+"""Promises of the installation: `make server` and its kin, wherever the clone is and whoever runs them."""
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.integration.clones import Clone
+
+AS_ROOT = os.geteuid() == 0
+LONG_NAME = "a clone with spaces in its name, and a name that is longer than the path of a Unix socket may ever be"
+
+
+@pytest.fixture(scope="module")
+def scratch():
+    """A directory that every user may enter; removed at the end."""
+    directory = Path(tempfile.mkdtemp(prefix="mop_install_", dir="/tmp"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def clone(scratch, state):
+    """A clone with a running server, under a directory that only its user may enter; the library is the session's."""
+    (scratch / "private").mkdir(mode=0o700)
+    own_state = scratch / "state"
+    own_state.mkdir()
+    (own_state / "library").symlink_to(state / "library")
+    clone = Clone(scratch / "private" / LONG_NAME, own_state)
+    clone.make("server")
+    yield clone
+    clone.make("clean")
+
+
+def listening(port: int) -> bool:
+    """Whether something listens at 127.0.0.1 on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_dsn_prints_a_uri_and_nothing_else(clone):
+    done = clone.make("-s", "dsn")
+    assert re.fullmatch(r"postgresql://\w+@/madlib_mop\?host=/tmp/[\w.]+&port=\d+\n", done.stdout)
+    assert done.stderr == ""
+    assert clone.sql("SELECT current_database(), rolsuper FROM pg_roles WHERE rolname = current_user") == "madlib_mop|t"
+
+
+def test_dsn_of_a_clone_without_a_server_is_an_error_that_says_what_to_run(clone, scratch):
+    done = clone.run("make/cluster.sh", "--name", "never_made", "dsn", check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "madlib_mop: there is no server yet. Run: make server\n"
+
+
+def test_server_is_idempotent(clone):
+    def identity():
+        return clone.dsn, clone.sql("SELECT pg_postmaster_start_time()")
+
+    before = identity()
+    clone.sql("CREATE TABLE kept AS SELECT 1 AS a")
+    clone.make("server")
+    assert identity() == before
+    clone.make("stop")
+    clone.make("stop")
+    clone.make("server")
+    assert clone.dsn == before[0]
+    assert clone.sql("SELECT a FROM kept") == "1"
+    clone.sql("DROP TABLE kept")
+
+
+def test_server_has_the_extension_and_listens_on_the_loopback_address_only(clone):
+    assert clone.sql("SELECT count(*) FROM pg_extension WHERE extname IN ('madlib_mop', 'plpython3u')") == "2"
+    assert clone.sql("SHOW listen_addresses") == "127.0.0.1"
+    assert clone.sql("SHOW client_connection_check_interval") == "500ms"
+    rules = clone.sql("SELECT type, database, user_name, address, auth_method FROM pg_hba_file_rules ORDER BY type DESC")
+    assert rules.splitlines() == ["local|{all}|{all}||peer", "host|{all}|{all}|127.0.0.1|scram-sha-256"]
+
+
+def test_the_systems_postgresql_is_not_touched(clone):
+    share = clone.sql("SELECT setting FROM pg_config WHERE name = 'SHAREDIR'")
+    assert share.startswith(str(clone.state))
+    system = Path((clone.state / "pg_config").read_text().strip())
+    extensions = subprocess.run([system, "--sharedir"], stdout=subprocess.PIPE, text=True).stdout.strip()
+    ours = clone.state / "pgsql"
+    assert not [file for file in Path(extensions, "extension").glob("madlib_mop*") if ours in file.resolve().parents]
+
+
+def test_the_extensions_files_have_no_placeholder_left(clone):
+    share = Path(clone.sql("SELECT setting FROM pg_config WHERE name = 'SHAREDIR'"))
+    files = list((share / "extension").glob("madlib_mop*"))
+    assert len(files) == 2
+    for file in files:
+        assert not re.search(r"@[A-Z_]+@", file.read_text())
+
+
+def test_the_server_knows_nothing_of_its_users_environment(clone):
+    pid = clone.cluster("datadir") + "/postmaster.pid"
+    environment = Path("/proc", Path(pid).read_text().split()[0], "environ").read_bytes().split(b"\0")
+    names = {entry.split(b"=")[0].decode() for entry in environment if entry}
+    shells = {"PWD", "SHLVL", "_", "OLDPWD"}
+    assert {name for name in names if not name.startswith(("PG", "LC_"))} <= {"PATH", "HOME"} | shells
+
+
+def test_a_swept_socket_directory_is_made_again(clone):
+    old = re.search("host=([^&]*)", clone.dsn)[1]
+    shutil.rmtree(old)
+    clone.make("server")
+    assert clone.sql("SELECT 1") == "1"
+
+
+def test_a_port_that_another_took_is_given_up(clone):
+    port = int(clone.cluster("port"))
+    clone.make("stop")
+    with socket.create_server(("127.0.0.1", port)):
+        clone.make("server")
+        assert int(clone.cluster("port")) != port
+    assert clone.sql("SHOW port") == clone.cluster("port")
+
+
+def test_a_server_that_does_not_start_shows_the_end_of_its_log(clone):
+    clone.make("stop")
+    settings = Path(clone.cluster("datadir")) / "postgresql.conf"
+    good = settings.read_text()
+    settings.write_text(good + "shared_buffers = lots\n")
+    try:
+        done = clone.make("server", check=False)
+    finally:
+        settings.write_text(good)
+    assert done.returncode != 0
+    assert "PostgreSQL did not start" in done.stderr and 'invalid value for parameter "shared_buffers"' in done.stderr
+    clone.make("server")
+
+
+def test_changed_sql_replaces_an_extension_without_runs_and_keeps_one_with_rows(clone):
+    addition = clone.root / "sql" / "99-test.sql"
+    addition.write_text("COMMENT ON SCHEMA madlib_mop IS 'first change';\n")
+    comment = "SELECT obj_description('madlib_mop'::regnamespace)"
+    try:
+        assert "was made anew" in clone.make("server").stderr
+        assert clone.sql(comment) == "first change"
+        clone.sql("INSERT INTO madlib_mop.setting (name, value) VALUES ('test', '1')")
+        addition.write_text("COMMENT ON SCHEMA madlib_mop IS 'second change';\n")
+        done = clone.make("server")
+        assert "the database keeps what it has, for there are rows in: madlib_mop.setting" in done.stderr
+        assert clone.sql(comment) == "first change"
+        assert clone.sql("DELETE FROM madlib_mop.setting RETURNING value") == "1"
+    finally:
+        addition.unlink()
+        clone.make("server")
+
+
+def test_clean_leaves_nothing_and_spares_what_is_not_ours(scratch, state):
+    own_state = scratch / "to_be_cleaned"
+    own_state.mkdir()
+    (own_state / "library").symlink_to(state / "library")
+    clone = Clone(scratch / "cleaned", own_state)
+    clone.make("server")
+    port, directory = int(clone.cluster("port")), re.search("host=([^&]*)", clone.dsn)[1]
+    assert listening(port)
+    clone.make("clean")
+    assert not listening(port) and not own_state.exists() and not Path(directory).exists()
+    assert (state / "library" / "venv").exists()
+
+    foreign = scratch / "foreign"
+    foreign.mkdir()
+    clone.state = foreign
+    assert "nothing was removed" in clone.make("clean", check=False).stderr
+    assert foreign.exists()
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="becomes another user")
+def test_an_ordinary_user_runs_the_server_as_himself_with_his_own_state(scratch, state):
+    home = scratch / "home of nobody"
+    home.mkdir()
+    clone = Clone(home / "clone", user="nobody")
+    build = clone.root / ".build"
+    build.mkdir()
+    (build / "library").symlink_to(state / "library")
+    subprocess.run(["chown", "-R", "nobody", home], check=True)
+    home.chmod(0o700)
+    clone.make("server")
+    try:
+        assert clone.dsn.startswith("postgresql://nobody@/madlib_mop?")
+        assert clone.sql("SELECT current_user, rolsuper FROM pg_roles WHERE rolname = current_user") == "nobody|t"
+        assert Path(clone.cluster("datadir")).owner() == "nobody"
+        assert "Everything that a run needs is there." in clone.make("doctor").stdout
+    finally:
+        clone.make("clean")
+    assert not build.exists()
+
+
+class TestPackages:
+    """`make/packages.sh` on a machine without PostgreSQL, with programs of our own first on the PATH."""
+
+    AS = "[ $1 = -u ] && echo {} || echo someone"
+
+    @pytest.fixture
+    def packages(self, clone, scratch, monkeypatch):
+        """Run the script with fake programs, given by name; gives what it said and the calls that they noted."""
+        monkeypatch.setattr(clone, "state", Path("/nonexistent"))
+        programs = Path(tempfile.mkdtemp(dir=scratch))
+
+        def run(**scripts):
+            for name, script in scripts.items():
+                file = programs / name.replace("_", "-")
+                file.write_text(f'#!/bin/sh\nCALLS="{programs}/calls"\n{script}\n')
+                file.chmod(0o755)
+            (programs / "calls").touch()
+            path = f"{programs}:/usr/bin:/bin"
+            done = clone.run("make/packages.sh", check=False, PATH=path, MOP_PG_GLOB="/nonexistent/*")
+            return done, (programs / "calls").read_text().splitlines()
+
+        return run
+
+    def test_without_rights_one_message_names_the_command(self, packages):
+        done, calls = packages(id=self.AS.format(1000), sudo="exit 1", apt_get='echo "$*" >>"$CALLS"')
+        (message,) = done.stderr.splitlines()
+        assert (done.returncode, done.stdout, calls) == (1, "", [])
+        assert "sudo apt-get update && sudo apt-get install" in message
+        assert re.search(r" postgresql-\d+ postgresql-plpython3-\d+$", message)
+
+    @pytest.mark.parametrize("user, by_sudo", [(0, False), (1000, True)])
+    def test_with_rights_they_are_installed(self, packages, user, by_sudo):
+        sudo = 'shift; [ "$1" = true ] || echo sudo >>"$CALLS"; exec "$@"'
+        done, calls = packages(id=self.AS.format(user), sudo=sudo, apt_get='echo "$*" >>"$CALLS"')
+        assert ("sudo" in calls) == by_sudo
+        update, install = (call for call in calls if call != "sudo")
+        assert update.startswith("update")
+        assert re.search(r"^install --yes .*postgresql-(\d+) postgresql-plpython3-\1\b", install)
+        assert "still missing after the installation: postgresql-" in done.stderr
+
+    def test_nothing_is_asked_of_apt_when_nothing_is_missing(self, clone, packages, state):
+        note = 'echo "$*" >>"$CALLS"'
+        clone.state = state
+        done, calls = packages(sudo=note, apt_get=note)
+        assert (done.returncode, done.stderr, calls) == (0, "", [])
+
+    def test_a_pg_config_that_is_none_is_an_error(self, clone):
+        done = clone.run("make/packages.sh", check=False, PG_CONFIG="/nonexistent/pg_config")
+        assert done.stderr == "madlib_mop: PG_CONFIG=/nonexistent/pg_config is not a program.\n"
+
+
+class TestDoctor:
+    """`madlib-mop doctor` finds what is wrong."""
+
+    @pytest.fixture
+    def hba(self, clone):
+        """The server's pg_hba.conf, put back at the end."""
+        file = Path(clone.cluster("datadir")) / "pg_hba.conf"
+        good = file.read_text()
+        yield file
+        file.write_text(good)
+        clone.sql("SELECT pg_reload_conf()")
+
+    def doctor(self, clone):
+        done = clone.make("doctor", check=False)
+        found = {line[6:28].strip(): line for line in done.stdout.splitlines() if not line.startswith("  ")}
+        return done, found
+
+    def test_a_sound_installation_passes(self, clone):
+        done, found = self.doctor(clone)
+        assert done.returncode == 0, done.stdout
+        assert {line[:4].strip() for line in found.values()} <= {"ok", "Ever"}
+        assert "TensorFlow 2." in found["tensorflow"] and "PostgreSQL" in found["server"]
+
+    def test_no_way_in_by_password(self, clone, hba):
+        hba.write_text("".join(line for line in hba.read_text().splitlines(True) if "127.0.0.1" not in line))
+        clone.sql("SELECT pg_reload_conf()")
+        done, found = self.doctor(clone)
+        assert done.returncode != 0
+        assert found["worker login"].startswith("FAIL") and "no pg_hba.conf entry" in found["worker login"]
+        assert f"Add this line to {hba}: host all all 127.0.0.1/32 scram-sha-256" in done.stdout
+        assert clone.sql("SELECT count(*) FROM pg_roles WHERE rolname LIKE 'madlib_mop_doctor%'") == "0"
+
+    def test_a_loopback_address_that_is_trusted(self, clone, hba):
+        hba.write_text(hba.read_text().replace("scram-sha-256", "trust"))
+        clone.sql("SELECT pg_reload_conf()")
+        done, found = self.doctor(clone)
+        assert found["worker login"].startswith("warn") and "trusts 127.0.0.1" in found["worker login"]
+
+    @pytest.mark.skipif(not AS_ROOT, reason="the doctor and the server's user must be different users")
+    def test_no_way_in_for_the_driver(self, clone, hba):
+        ident = hba.with_name("pg_ident.conf")
+        good = ident.read_text()
+        ident.write_text("".join(line for line in good.splitlines(True) if '"postgres"  "postgres"' not in line))
+        clone.sql("SELECT pg_reload_conf()")
+        try:
+            done, found = self.doctor(clone)
+        finally:
+            ident.write_text(good)
+        assert done.returncode != 0
+        assert found["catalog login"].startswith("FAIL") and "eer authentication failed" in found["catalog login"]
+
+    def test_a_server_that_is_down(self, clone):
+        clone.make("stop")
+        try:
+            done, found = self.doctor(clone)
+        finally:
+            clone.make("server")
+        assert done.returncode != 0 and found["connection"].startswith("FAIL")
+
+    def test_a_database_without_the_extension(self, clone):
+        dsn = clone.dsn.replace("/madlib_mop?", "/postgres?")
+        done = clone.make("doctor", check=False, MADLIB_MOP_DSN=dsn)
+        assert done.returncode != 0
+        assert "CREATE EXTENSION madlib_mop CASCADE" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_install_into_an_existing_server_and_uninstall(scratch, state, clone):
+    """An existing server is a second PostgreSQL tree, so that the system's own stays as it is."""
+    system = (state / "pg_config").read_text().strip()
+    tree = ["/usr/bin/python3", "make/pgtree.py", system, str(scratch / "existing server")]
+    pg_config = Path(clone.run(*tree).stdout.strip()) / "pg_config"
+    existing = Clone(scratch / "another clone", scratch / "another state")
+
+    done = existing.make("install", check=False)
+    assert "which server?" in done.stderr and "PG_CONFIG=" in done.stderr
+
+    existing.make("install", f"PG_CONFIG={pg_config}")
+    (existing.state / "bindir").parent.mkdir(exist_ok=True)
+    (existing.state / "bindir").write_text(str(pg_config.parent))
+    existing.cluster("start")
+    try:
+        database = existing.cluster("dsn", "postgres")
+        psql = [str(pg_config.parent / "psql"), "-XAtq", "-d", database, "-c"]
+        existing.run(*psql, "CREATE EXTENSION madlib_mop CASCADE")
+        library = subprocess.run([pg_config, "--pkglibdir"], stdout=subprocess.PIPE, text=True).stdout.strip()
+        doctor = existing.run(f"{library}/madlib_mop/venv/bin/madlib-mop", "doctor", "--dsn", database)
+        assert f"{library}/madlib_mop/venv/bin/python" in doctor.stdout
+        existing.run(*psql, "DROP EXTENSION madlib_mop")
+        existing.make("uninstall", f"PG_CONFIG={pg_config}")
+        assert not Path(library, "madlib_mop").exists()
+        offered = "SELECT count(*) FROM pg_available_extensions WHERE name = 'madlib_mop'"
+        assert existing.run(*psql, offered).stdout.strip() == "0"
+    finally:
+        existing.cluster("destroy")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not AS_ROOT, reason="makes a user")
+def test_everything_from_nothing_as_a_new_user_whose_home_is_closed():
+    user = f"mop_test_{secrets.token_hex(3)}"
+    subprocess.run(["useradd", "--create-home", "--shell", "/bin/sh", user], check=True)
+    try:
+        home = Path(f"~{user}").expanduser()
+        home.chmod(0o700)
+        clone = Clone(home / "clone", user=user)
+        clone.make("server")
+        try:
+            assert clone.dsn.startswith(f"postgresql://{user}@/madlib_mop?")
+            assert "Everything that a run needs is there." in clone.make("doctor").stdout
+        finally:
+            clone.make("clean")
+    finally:
+        subprocess.run(["userdel", "--remove", user], check=True, stderr=subprocess.DEVNULL)

@@ -1,0 +1,107 @@
+"""The extension's files are built from the sources, whole and without a placeholder left."""
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+spec = importlib.util.spec_from_file_location("build_extension", ROOT / "make" / "build_extension.py")
+build_extension = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build_extension)
+
+BODY = "CREATE FUNCTION f() RETURNS text LANGUAGE plpython3u AS $body$\n@PRELUDE@\nreturn '@VERSION@'\n$body$;\n"
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """A clone with two SQL files and our own prelude and control file."""
+    root = tmp_path / "clone"
+    for name in ("sql", "madlib_mop", "plpython/mop_backend"):
+        (root / name).mkdir(parents=True)
+    (root / "madlib_mop" / "__init__.py").write_text('"""Doc."""\n__version__ = "1.2.3"\n')
+    (root / "plpython" / "mop_backend" / "__init__.py").write_text('__version__ = "1.2.3"\n')
+    (root / "plpython" / "prelude.py").write_text((ROOT / "plpython" / "prelude.py").read_text())
+    (root / "madlib_mop.control").write_text((ROOT / "madlib_mop.control").read_text())
+    (root / "sql" / "20-second.sql").write_text(BODY)
+    (root / "sql" / "10-first.sql").write_text("CREATE SCHEMA s;\n")
+    return root
+
+
+def test_files_are_concatenated_in_the_order_of_their_names(sources):
+    text = build_extension.build_sql(sources, "/lib")
+    assert text.index("CREATE SCHEMA s") < text.index("CREATE FUNCTION f")
+
+
+def test_psql_refuses_the_file_by_its_first_line(sources):
+    first = build_extension.build_sql(sources, "/lib").splitlines()[0]
+    assert first.startswith('\\echo Use "CREATE EXTENSION madlib_mop') and first.endswith("\\quit")
+
+
+def test_a_body_puts_the_backend_of_its_library_on_the_path_and_is_python(sources):
+    text = build_extension.build_sql(sources, "/srv/a library")
+    body = re.search(r"\$body\$\n(.*?)\$body\$", text, re.S)[1]
+    ast.parse("def f():\n" + "\n".join("    " + line for line in body.splitlines()))
+    assert 'sys.path.insert(0, "/srv/a library/backend")' in body
+    assert "return '1.2.3'" in body
+
+
+def test_version_and_file_names_come_from_the_library(sources, tmp_path):
+    files = build_extension.build(sources, "/lib", tmp_path / "out")
+    assert [file.name for file in files] == ["madlib_mop--1.2.3.sql", "madlib_mop.control"]
+    assert "default_version = '1.2.3'" in files[1].read_text()
+
+
+def test_files_of_an_older_version_go_and_others_stay(sources, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "madlib_mop--1.0.sql").touch()
+    (out / "plpgsql--1.0.sql").touch()
+    build_extension.build(sources, "/lib", out)
+    names = ["madlib_mop--1.2.3.sql", "madlib_mop.control", "plpgsql--1.0.sql"]
+    assert sorted(file.name for file in out.iterdir()) == names
+
+
+def test_a_second_build_of_the_same_sources_writes_nothing(sources, tmp_path):
+    files = build_extension.build(sources, "/lib", tmp_path / "out")
+    before = [file.stat().st_mtime_ns for file in files]
+    build_extension.build(sources, "/lib", tmp_path / "out")
+    assert [file.stat().st_mtime_ns for file in files] == before
+
+
+def test_an_unknown_placeholder_is_an_error_that_names_it(sources):
+    (sources / "sql" / "30-third.sql").write_text("SELECT '@LIBARY@';\n")
+    with pytest.raises(build_extension.BuildError, match="@LIBARY@"):
+        build_extension.build_sql(sources, "/lib")
+
+
+@pytest.mark.parametrize("library", ["relative", "/o'brien", '/a"b', "/a\\b", "/a$b", "/a\nb"])
+def test_a_path_that_cannot_stand_in_a_string_is_refused(sources, library):
+    with pytest.raises(build_extension.BuildError, match="absolute path without quotes"):
+        build_extension.build_sql(sources, library)
+
+
+def test_different_versions_of_library_and_backend_are_refused(sources):
+    (sources / "plpython" / "mop_backend" / "__init__.py").write_text('__version__ = "1.2.4"\n')
+    with pytest.raises(build_extension.BuildError, match="1.2.3.*1.2.4"):
+        build_extension.read_version(sources)
+
+
+def test_the_projects_own_sql_builds():
+    text = build_extension.build_sql(ROOT, "/lib")
+    assert "CREATE SCHEMA madlib_mop" in text
+    assert not re.search(r"@[A-Z]+@", text)
+
+
+def test_install_scripts_create_and_never_replace():
+    for file in sorted((ROOT / "sql").glob("*.sql")):
+        assert not re.search(r"(?i)\bcreate\s+or\s+replace\b", file.read_text()), file.name
+
+
+def test_the_control_file_asks_for_a_superuser_and_no_schema_of_the_users():
+    settings = dict(line.split(" = ", 1) for line in (ROOT / "madlib_mop.control").read_text().splitlines())
+    assert settings["requires"] == "'plpython3u'"
+    assert settings["superuser"] == "true" and settings["trusted"] == "false"
+    assert settings["schema"] == "pg_catalog" and settings["relocatable"] == "false"
