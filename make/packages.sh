@@ -35,9 +35,14 @@ if [ ${#packages[@]} -gt 0 ]; then
     fi
     command -v apt-get >/dev/null || die "missing: ${packages[*]}. This is no Debian: install what they are called here."
     say "installing ${packages[*]}"
-    "${as_root[@]}" apt-get update -q=2 >&2
+    apt_log=$(mktemp)
     # shellcheck disable=SC2086 # the words of the command
-    "${as_root[@]}" DEBIAN_FRONTEND=noninteractive $install -q=2 >&2
+    if ! { "${as_root[@]}" apt-get update &&
+        "${as_root[@]}" DEBIAN_FRONTEND=noninteractive $install; } </dev/null >"$apt_log" 2>&1; then
+        tail -n 20 "$apt_log" >&2
+        die "apt-get failed; its last words are above, all of them in $apt_log"
+    fi
+    rm "$apt_log"
     mapfile -t packages < <(missing)
     [ ${#packages[@]} = 0 ] || die "still missing after the installation: ${packages[*]}"
 fi

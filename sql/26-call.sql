@@ -13,12 +13,23 @@ RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     answer json := madlib_mop._call(function, arguments::text, caller_path, payload_name, payload)::json;
     error json := answer -> 'error';
+    detail text;
+    hint text;
 BEGIN
-    IF error IS NOT NULL THEN
-        RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate',
-            DETAIL = coalesce(error ->> 'detail', ''), HINT = coalesce(error ->> 'hint', '');
+    IF error IS NULL THEN
+        RETURN answer -> 'result';
     END IF;
-    RETURN answer -> 'result';
+    detail := error ->> 'detail';
+    hint := error ->> 'hint';
+    -- RAISE takes no NULL, and an empty DETAIL would be shown
+    IF detail IS NOT NULL AND hint IS NOT NULL THEN
+        RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate', DETAIL = detail, HINT = hint;
+    ELSIF detail IS NOT NULL THEN
+        RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate', DETAIL = detail;
+    ELSIF hint IS NOT NULL THEN
+        RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate', HINT = hint;
+    END IF;
+    RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate';
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.call(text, json, text, text, bytea) IS 'Runs one of the driver''s commands with the caller''s rights and raises its error';

@@ -98,8 +98,19 @@ def _configuration(row: dict, archs: dict) -> Configuration:
         raise
     return Configuration(
         mst_key, row["model_id"], row["compile_params"], row["fit_params"] or "", archs[row["model_id"]],
-        compile_params.loss_text, list(compile_params.metrics_texts) or None,
+        ", ".join(_names_of(compile_params.loss)), _names_of(compile_params.metrics) or None,
     )  # fmt: skip
+
+
+def _names_of(value) -> list[str]:
+    """List the names of losses or metrics, however they were given: one, a list, or by output."""
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return [name for item in value.values() for name in _names_of(item)]
+    if isinstance(value, list | tuple):
+        return [name for item in value for name in _names_of(item)]
+    return [value if isinstance(value, str) else value.name]
 
 
 def _architecture(session, table: Relation, model_id: int) -> tuple[object, bytes | None]:

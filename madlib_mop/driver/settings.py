@@ -15,7 +15,7 @@ CALLER_SETTINGS = {
     "trainer_memory_mb": (256, 1 << 24),
     "trainer_threads": (1, 1024),
     "shard_cache_mb": (0, 1 << 24),
-    "state_part_bytes": (1024, _MAX_PART_BYTES),
+    "state_part_bytes": (2048, _MAX_PART_BYTES),
 }
 
 

@@ -1,6 +1,7 @@
 """A worker session: one asynchronous connection whose work runs at one segment; the driver waits on its socket."""
 
 import json
+import re
 import select
 from dataclasses import dataclass
 from enum import Enum
@@ -16,6 +17,7 @@ _OPTIONS = (
     " -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off -c synchronous_commit=on"
     " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5"
 )
+_PYTHON_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
 
 class SessionState(Enum):
@@ -140,7 +142,7 @@ class WorkerSession:
 
     def _failed(self, error: psycopg2.Error) -> Failure:
         lost = self._connection.closed != 0 or self.state in (SessionState.CONNECTING, SessionState.OPENING)
-        message = (error.diag.message_primary if error.diag else None) or str(error).strip()
+        message = _PYTHON_PREFIX.sub("", (error.diag.message_primary if error.diag else None) or str(error).strip())
         sqlstate = error.pgcode
         if lost:
             self.close()

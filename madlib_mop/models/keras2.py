@@ -21,7 +21,6 @@ _DROPPED = {
     "DepthwiseConv1D": {"groups": 1, "filters": ...},
     "DepthwiseConv2D": {"groups": 1, "filters": ...},
     "Embedding": {"input_length": ...},
-    "Flatten": {"input_dim": ...},
     "GRU": {"implementation": ..., "time_major": False},
     "LSTM": {"implementation": ..., "time_major": False},
     "MultiHeadAttention": {"query_shape": ..., "key_shape": ..., "value_shape": ...},
@@ -41,7 +40,6 @@ _DROPPED = {
 }
 _RENAMED = {"LeakyReLU": {"alpha": "negative_slope"}}
 _OLD_CLASSES = {
-    "AtrousConvolution2D": "Conv2D",
     "BatchNormalizationV1": "BatchNormalization",
     "BatchNormalizationV2": "BatchNormalization",
     "GRUCellV2": "GRUCell",

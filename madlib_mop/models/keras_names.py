@@ -4,6 +4,8 @@ Each class is listed with the arguments of its constructor in their order. A tes
 that is installed.
 """
 
+import re
+
 _COMMON = (
     "weight_decay clipnorm clipvalue global_clipnorm use_ema ema_momentum ema_overwrite_frequency"
     " loss_scale_factor gradient_accumulation_steps name"
@@ -125,6 +127,9 @@ METRICS = _table(
     TruePositives="thresholds name dtype",
 )
 
+# What a metric is called when it is given no name, where that is not its class in snake case.
+METRIC_NAMES = {"FBetaScore": "fbeta_score", "LogCoshError": "logcosh"}
+
 METRIC_STRINGS = frozenset(
     "BCE MAE MAPE MSE MSLE bce mae mape mse msle acc accuracy auc binary_accuracy binary_crossentropy binary_io_u"
     " categorical_accuracy categorical_crossentropy categorical_hinge concordance_correlation cosine_similarity"
@@ -203,3 +208,10 @@ _KINDS = {
     "text?": "average class_aggregation dtype embeddings_metadata reduction",
 }
 ARGUMENT_KINDS = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+
+
+def snake_case(name: str) -> str:
+    """Write a class's name as Keras names its objects, e.g. ``top_k_categorical_accuracy``."""
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

@@ -6,16 +6,8 @@ from typing import Any
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.calls import as_spec, check_call, check_kind, is_int, is_number, suggestion
-from madlib_mop.models.keras_names import (
-    CALLBACKS,
-    LOSS_STRINGS,
-    LOSSES,
-    METRIC_STRINGS,
-    METRICS,
-    OLD_LOSSES,
-    OLD_METRICS,
-    REQUIRED,
-)
+from madlib_mop.models.functions import FunctionReader, flat_names
+from madlib_mop.models.keras_names import CALLBACKS
 from madlib_mop.models.literals import CallSpec, read_keywords, read_value, shorten
 from madlib_mop.models.optimizers import check_optimizer, check_rate
 
@@ -32,7 +24,6 @@ FIT_KEYS = (
 )
 _COMPILE_HINT = "Write e.g. loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']."
 _FIT_HINT = "Write e.g. batch_size=32, epochs=1."
-_ONE_HOT = "sparse losses and metrics take class indices, but labels are packed one-hot"
 _TENSORBOARD_OLD = ("batch_size", "write_grad", "write_grads")
 
 
@@ -46,7 +37,8 @@ class CompileParams:
         ``kwargs["learning_rate"]``, where given, is a float or the CallSpec of a schedule.
     loss, metrics, weighted_metrics
         A name that Keras or the custom functions know (str), a CallSpec, None, a list of these for several outputs
-        (for metrics: several metrics, or a list of them an output), or a dict by output name.
+        (for metrics: several metrics, or a list of them an output), or a dict by output name. A metric's CallSpec
+        always has a name, and no two of one list have the same.
     loss_weights : float, list, dict or None
     custom_names : tuple of str
         Those custom functions that are used here.
@@ -67,6 +59,11 @@ class CompileParams:
         """The plain constant learning rate; None where there is a schedule or Keras' default is used."""
         rate = self.optimizer.kwargs.get("learning_rate")
         return rate if isinstance(rate, float) else None
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Names of the metrics in the order in which they were given, as Keras reports them for a single output."""
+        return flat_names(self.metrics)
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ def parse_compile_params(text: str | None, custom_names: Iterable[str] = frozens
     for name in ("optimizer", "loss"):
         if values.get(name) is None:
             raise InvalidParameter(f"compile_params: {name} is required. Received: {shorten(text)}", hint=_COMPILE_HINT)
-    reader = _Functions(frozenset(custom_names))
+    reader = FunctionReader(frozenset(custom_names))
     return CompileParams(
         optimizer=check_optimizer(values["optimizer"], "compile_params: optimizer"),
         loss=reader.losses(values["loss"]),
@@ -183,76 +180,6 @@ def _read(text, what, keys, hint):
                 f"{what}: there is no parameter of that name. Received: {name!r}", hint=suggestion(name, keys)
             )
     return values
-
-
-class _Functions:
-    """Checks losses and metrics, and remembers which custom functions were met."""
-
-    def __init__(self, custom_names: frozenset[str]):
-        self.custom_names = custom_names
-        self.used: set[str] = set()
-
-    def losses(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self.losses(item) for item in value]
-        if isinstance(value, dict) and "class_name" not in value:
-            return {str(name): self.losses(item) for name, item in value.items()}
-        return self._function(value, "loss", LOSSES, LOSS_STRINGS, OLD_LOSSES)
-
-    def metrics(self, value: Any, key: str) -> Any:
-        found = self._metrics(value, key)
-        return [found] if isinstance(found, str | CallSpec) else found
-
-    def _metrics(self, value, key):
-        if isinstance(value, list):
-            return [self._metrics(item, key) for item in value]
-        if isinstance(value, dict) and "class_name" not in value:
-            return {str(name): self._metrics(item, key) for name, item in value.items()}
-        return self._function(value, key, METRICS, METRIC_STRINGS, OLD_METRICS)
-
-    def _function(self, value, key, classes, strings, old) -> str | CallSpec | None:
-        what = f"compile_params: {key}"
-        if value is None:
-            return None
-        if isinstance(value, str) and value in self.custom_names:
-            self.used.add(value)
-            return value
-        spec = as_spec(value, what)
-        if not isinstance(spec, str | CallSpec):
-            raise InvalidParameter(
-                f"{what} must be a name or a call of one of Keras' classes. Received: {shorten(value)}"
-            )
-        name = spec if isinstance(spec, str) else spec.name
-        if "sparse" in name.lower():
-            raise InvalidParameter(
-                f"{what}: {_ONE_HOT}. Received: {name!r}",
-                hint="Use the categorical one, e.g. 'categorical_crossentropy'.",
-            )
-        if isinstance(spec, str):
-            name = old.get(name, name)
-            if needed := _NEEDED.get(name.replace("_", "").lower()):
-                raise InvalidParameter(
-                    f"{what}: {name} needs {' and '.join(needed)}; write it as a call. Received: {name!r}"
-                )
-            if name in strings:
-                return name
-            spec = CallSpec(name)
-        if spec.name not in classes:
-            raise InvalidParameter(
-                f"{what}: there is no function of that name in Keras or among the custom functions. Received: {name!r}",
-                hint=suggestion(name, {*classes, *strings, *self.custom_names} - _sparse(classes, strings)),
-            )
-        call = check_call(spec, classes, what)
-        if name in ("IoU", "MeanIoU") and call.kwargs.get("sparse_y_true", True):
-            raise InvalidParameter(f"{what}: {_ONE_HOT}. Received: {name!r}", hint=f"Use OneHot{name}(...).")
-        return call
-
-
-_NEEDED = {name.lower(): needed for name, needed in REQUIRED.items() if name in METRICS}
-
-
-def _sparse(classes, strings) -> set[str]:
-    return {name for name in (*classes, *strings) if "sparse" in name.lower()}
 
 
 def _loss_weights(value):

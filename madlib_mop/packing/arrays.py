@@ -40,10 +40,14 @@ class BadRow(Exception):
     column: str | None = None
 
     def __init__(self, row: int, problem: str, hint: str | None = None):
-        super().__init__(f"row {row} {problem}")
+        super().__init__(row, problem)
         self.row = row
         self.problem = problem
         self.hint = hint
+
+    def __str__(self) -> str:
+        """Row and problem, for whoever meets it outside the commands."""
+        return f"row {self.row} {self.problem}"
 
 
 @dataclass(frozen=True)

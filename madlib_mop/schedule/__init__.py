@@ -1,6 +1,18 @@
-"""Which configuration visits which segment next: pure, without clock or threads; the driver and the simulator use it."""
+"""Which configuration visits which segment next: pure, without clock or threads; for the driver and the simulator."""
 
+from .bounds import Efficiency, Span, efficiency
 from .scheduler import Scheduler, make_scheduler
 from .work import EpochDone, Evaluation, ModelWork, Task, Visit
 
-__all__ = ["EpochDone", "Evaluation", "ModelWork", "Scheduler", "Task", "Visit", "make_scheduler"]
+__all__ = [
+    "Efficiency",
+    "EpochDone",
+    "Evaluation",
+    "ModelWork",
+    "Scheduler",
+    "Span",
+    "Task",
+    "Visit",
+    "efficiency",
+    "make_scheduler",
+]

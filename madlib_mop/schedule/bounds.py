@@ -1,4 +1,4 @@
-"""How good a schedule was: makespan against its lower bound, and idle time, from finished tasks; for reports and tests."""
+"""How good a schedule was: makespan against its lower bound, and idle time; for reports and tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Efficiency:
 class Account:
     """Adds up spans one at a time, in any order, and keeps sums only.
 
-    A model's chain is its visits one after the other and, after each epoch, the longest of its evaluations, which run side by side.
+    A model's chain is its visits one after the other and, after each epoch, the longest of its evaluations, which run
+    side by side.
     """
 
     def __init__(self):

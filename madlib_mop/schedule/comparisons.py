@@ -10,9 +10,9 @@ from .simulator import Cost
 
 
 def barrier_rounds(models: list[int], segments: list[int], n_epochs: int, cost: Cost) -> list[Span]:
-    """Rotate with a barrier after each hop, as Apache MADlib's fit_multiple does: a round takes as long as its longest visit.
+    """Rotate with a barrier after each hop, as Apache MADlib's fit_multiple does.
 
-    An epoch has max(n, p) rounds: with n > p models, n - p of them sit out each round.
+    A round takes as long as its longest visit. An epoch has max(n, p) rounds; with n > p, n - p models sit out each.
     """
     spans, now = [], 0.0
     n_slots = max(len(models), len(segments))
@@ -27,9 +27,9 @@ def barrier_rounds(models: list[int], segments: list[int], n_epochs: int, cost: 
 
 
 def shuffled(models: list[int], segments: list[int], n_epochs: int, cost: Cost, seed: int) -> list[Span]:
-    """Give each free segment the first idle model of a shuffled list, epoch by epoch, as Cerebro does (Nakandala et al., VLDB 2020).
+    """Give each free segment the first idle model of a shuffled list, as Cerebro does (Nakandala et al., VLDB 2020).
 
-    The models that a segment has still to see are shuffled anew each epoch, and an epoch ends for all before the next begins.
+    The models that a segment has still to see are shuffled anew each epoch; an epoch ends for all before the next.
     """
     rng = random.Random(seed)
     spans, now = [], 0.0

@@ -1,4 +1,4 @@
-"""The scheduler's private record of one model: where it stands in its epoch, and what keeps it from starting a visit."""
+"""The scheduler's private record of one model: where it stands, and what keeps it from starting a visit."""
 
 from __future__ import annotations
 
@@ -44,10 +44,15 @@ class Progress:
         While it waits and does not roam: the number of the segment that it waits for.
     entry : tuple or None
         Its entry in the ready lists while it waits there.
+    rate : float or None
+        Seconds a row in its visits so far; ``measured_s`` and ``measured_units`` are the sums that it comes from.
     """
 
-    __slots__ = ("key", "index", "epoch", "last_epoch", "position", "left", "units_left", "n_visits", "in_flight", "held",
-                 "dropped", "n_evaluations", "roams", "bound_to", "entry", "rate", "measured_s", "measured_units")  # fmt: skip
+    __slots__ = (
+        *("key", "index", "epoch", "last_epoch", "position", "left", "units_left", "n_visits"),
+        *("in_flight", "held", "dropped", "n_evaluations", "roams", "bound_to", "entry"),
+        *("rate", "measured_s", "measured_units"),
+    )
 
     def __init__(self, work: ModelWork):
         self.key = work.key

@@ -18,8 +18,8 @@ class ReadyModels:
     waits for any segment left in its epoch, in one list sorted by :func:`rank`.
 
     With n models and p segments, a bound model costs O(log n) a visit. A roaming one costs O(log n) comparisons and a
-    memory move of at most 8n bytes to enter and to leave, and a scan from the top until a model fits: O(log p) models on
-    average over an epoch of alike segments, O(n) at worst, when nobody fits; a segment scanned for in vain is
+    memory move of at most 8n bytes to enter and to leave, and a scan from the top until a model fits: O(log p) models
+    on average over an epoch of alike segments, O(n) at worst, when nobody fits; a segment scanned for in vain is
     afterwards matched against newcomers only.
     """
 

@@ -1,8 +1,8 @@
-"""The four schedules: for a model that is ready, which segment it must visit next, or that it may choose; called by the scheduler."""
+"""The four schedules: which segment a model must visit next, or that it may choose; called by the scheduler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from madlib_mop.errors import InvalidParameter
 
@@ -10,11 +10,9 @@ from .costs import MeasuredCosts
 from .progress import Progress, first_from
 from .work import Visit
 
-SCHEDULES = ("auto", "rotation", "longest_first", "recorded")
-
 
 class Rotation:
-    """Configuration c visits segment (c + k) mod p at its k-th visit, whatever the timing."""
+    """Configuration c visits segment (c + k) mod p at its k-th visit, k from 0, whatever the timing."""
 
     name = "rotation"
 
@@ -30,14 +28,32 @@ class Rotation:
         """Give the set of segments that the model visits in an epoch."""
         return self._all
 
-    def roams(self, model: Progress, costs: MeasuredCosts) -> bool:
-        """Say whether the model may choose freely among the segments left in its epoch."""
+    def left_after(self, model: Progress, visited: Sequence[int]) -> int:
+        """Give the set of segments left in the model's epoch after those visited.
+
+        Raises
+        ------
+        InvalidParameter
+            The model cannot have visited these.
+        """
+        left = 0 if model.over else self.segments_of(model, model.epoch)
+        for number in visited:
+            if not left & (1 << number):
+                raise InvalidParameter(
+                    f"model {model.key} has a segment twice, or one too many, among its visits in epoch {model.epoch}",
+                    hint="The run's record is damaged: drop the run and start it anew.",
+                )
+            left &= ~(1 << number)
+        return left
+
+    def roams(self, costs: MeasuredCosts) -> bool:
+        """Say whether a model may now choose freely among the segments left in its epoch."""
         return False
 
     def next_segment(self, model: Progress) -> int:
         """Give the number of the one segment that a model that does not roam visits next.
 
-        Segments visited out of order before a resume, under another schedule, are passed over.
+        Segments that it visited out of order before, under another schedule, are passed over.
         """
         return first_from(model.left, model.index % self.n_segments)
 
@@ -47,24 +63,25 @@ class LongestFirst(Rotation):
 
     name = "longest_first"
 
-    def roams(self, model: Progress, costs: MeasuredCosts) -> bool:
+    def roams(self, costs: MeasuredCosts) -> bool:
         return True
 
 
 class Auto(Rotation):
-    """Rotation while measured costs are alike or n = p, else longest first; decided for each model anew.
+    """Rotation while measured costs are alike or n <= p, else longest first; asked anew for every epoch of every model.
 
-    An order is a matter of one epoch of one model, so a change needs no agreement between models.
+    With n <= p, rotation stays within 1.01 of the lower bound whatever the costs, and longest first does not
+    (tests/unit/schedule/test_quality.py). An order concerns one epoch of one model, so models may differ in it.
     """
 
     name = "auto"
 
     def __init__(self, n_segments: int, n_models: int):
         super().__init__(n_segments)
-        self._square = n_models == n_segments
+        self._few = n_models <= n_segments
 
-    def roams(self, model: Progress, costs: MeasuredCosts) -> bool:
-        return not self._square and not costs.alike
+    def roams(self, costs: MeasuredCosts) -> bool:
+        return not self._few and not costs.alike
 
 
 class Recorded(Rotation):
@@ -75,30 +92,42 @@ class Recorded(Rotation):
     def __init__(self, numbers: Mapping[int, int], recorded: Iterable[Visit]):
         super().__init__(len(numbers))
         self._orders: dict[tuple[int, int], list[int]] = {}  # (model, epoch) -> segment numbers by position
+        self._sets: dict[tuple[int, int], int] = {}
         self._last: dict[int, int] = {}
         for visit in sorted(recorded, key=lambda v: (v.model, v.epoch, v.position)):
-            order = self._orders.setdefault((visit.model, visit.epoch), [])
-            number = numbers.get(visit.segment)
-            if number is None or number in order or visit.position != len(order) + 1:
-                raise InvalidParameter(
-                    f"the recorded visits of model {visit.model} cannot be repeated: epoch {visit.epoch}, position"
-                    f" {visit.position}, segment {visit.segment} is missing its predecessor, is there twice, or names an unknown segment",
-                    hint="Replay needs the complete record of a run and its packed table with the same segments.",
-                )
-            order.append(number)
-            self._last[visit.model] = visit.epoch
-        for model, epoch in self._orders:
-            if epoch < self._last[model] and len(self._orders[model, epoch]) < self.n_segments:
-                raise InvalidParameter(
-                    f"the recorded visits of model {model} cannot be repeated: its epoch {epoch} is not complete",
-                    hint="Replay needs the complete record of a run.",
-                )
+            self._append(visit, numbers.get(visit.segment))
+
+    def _append(self, visit: Visit, number: int | None) -> None:
+        """Append a visit that must follow its model's last one: its epoch's next position, or a next epoch's first."""
+        key = (visit.model, visit.epoch)
+        order, seen = self._orders.setdefault(key, []), self._sets.get(key, 0)
+        last = self._last.get(visit.model, visit.epoch)
+        complete = last == visit.epoch or self._sets[visit.model, last] == self._all
+        follows = last in (visit.epoch, visit.epoch - 1) and visit.position == len(order) + 1
+        if number is None or seen & (1 << number) or not follows or not complete:
+            raise InvalidParameter(
+                f"the record cannot be repeated: model {visit.model}, epoch {visit.epoch}, position {visit.position},"
+                f" segment {visit.segment} does not follow the visits before it, or its segment is unknown",
+                hint="Replay needs the complete record of a run, and its packed table with the same segments.",
+            )
+        order.append(number)
+        self._sets[key] = seen | (1 << number)
+        self._last[visit.model] = visit.epoch
 
     def last_epoch(self, model: Progress) -> int:
         return min(model.last_epoch, self._last.get(model.key, 0))
 
     def segments_of(self, model: Progress, epoch: int) -> int:
-        return sum(1 << number for number in self._orders.get((model.key, epoch), ()))
+        return self._sets.get((model.key, epoch), 0)
+
+    def left_after(self, model: Progress, visited: Sequence[int]) -> int:
+        left = super().left_after(model, visited)
+        if list(visited) != self._orders.get((model.key, model.epoch), [])[: len(visited)]:
+            raise InvalidParameter(
+                f"model {model.key} has made other visits in epoch {model.epoch} than those recorded",
+                hint="Drop the replay and start it anew.",
+            )
+        return left
 
     def next_segment(self, model: Progress) -> int:
         return self._orders[model.key, model.epoch][model.position]
@@ -121,5 +150,5 @@ def make_rule(schedule: str, n_models: int, numbers: Mapping[int, int], recorded
     if schedule == "recorded":
         return Recorded(numbers, recorded or ())
     raise InvalidParameter(
-        f"unknown schedule, received {schedule!r}", hint="The schedules are 'auto', 'rotation' and 'longest_first'."
+        f"unknown schedule, received {schedule!r}", hint="Choose 'auto', 'rotation' or 'longest_first'."
     )

@@ -1,4 +1,4 @@
-"""What a scheduler is told and what it tells: models' work, visits, evaluations, completed epochs; used by driver and simulator."""
+"""What a scheduler is told and what it tells: a model's work, visits, evaluations, completed epochs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class ModelWork:
     """One configuration of a run and how far it has come.
 
-    A run that starts has ``epoch=1`` and ``visited=()``. A run that goes on after a crash gives the epoch that the model is in
-    and the segments already visited in it. A model with nothing left has ``epoch = last_epoch + 1``.
+    A run that starts has ``epoch=1`` and ``visited=()``. A run that goes on after a crash gives the epoch that the
+    model is in and the segments already visited in it. A model with nothing left has ``epoch = last_epoch + 1``.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class ModelWork:
     visited : tuple of int
         Segments already visited in that epoch, in the order of the visits.
     s_per_row : float or None
-        Seconds a row cost in this model's earlier visits, where a record of them exists.
+        Seconds that a row cost in this model's earlier visits, where a record of them exists.
     """
 
     key: int
@@ -39,7 +39,10 @@ class ModelWork:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One model trains on one segment's shard once: ``position`` (1-based) is its place within the model's ``epoch`` (1-based)."""
+    """One model trains on one segment's shard once.
+
+    ``position`` (1-based) is the visit's place within the model's ``epoch`` (1-based).
+    """
 
     model: int
     segment: int
@@ -49,7 +52,10 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One model is evaluated on one segment; ``payload`` is the caller's, is compared by equality and never looked into."""
+    """One model is evaluated on one segment.
+
+    ``payload`` is the caller's own: it is compared by equality and never looked into.
+    """
 
     model: int
     segment: int

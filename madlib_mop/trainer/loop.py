@@ -69,7 +69,9 @@ def static_batch_of(n_rows: int, batch_size: int, inherited: int | None) -> tupl
     return (fits if fits == carried else 0), carried
 
 
-def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> tf.types.experimental.PolymorphicFunction:
+def make_train_pass(
+    model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int
+) -> tf.types.experimental.PolymorphicFunction:
     """Give ``f(xs, ys, row_weights, order, batch_size, n_batches, constant) -> {metric: float32}``.
 
     ``row_weights`` is a list, of one ``(n_rows,)`` tensor if ``weighted``; ``order`` int64 ``(n_rows,)``; ``constant`` divides uint8

@@ -6,17 +6,22 @@ The only place in the trainer that calls ``madlib_mop.models``.
 import dataclasses
 
 import keras
+import numpy as np
 
+from madlib_mop.errors import Unsupported
 from madlib_mop.models import architecture, build, params, seeds
-from madlib_mop.trainer.failures import MODEL, blaming, model_failed
+from madlib_mop.trainer.failures import MODEL, blaming
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """One configuration: what its model is built from, and the numbers that its chance is drawn from."""
+    """One configuration: what its model is built from, and the numbers that its chance is drawn from.
+
+    ``compile_params`` is None for a model that is only to predict.
+    """
 
     config: dict
-    compile_params: params.CompileParams
+    compile_params: params.CompileParams | None
     fit_params: params.FitParams
     seed: int
     mst_key: int
@@ -25,12 +30,13 @@ class Recipe:
     def read(cls, model: dict) -> "Recipe":
         """Check and parse ``model`` of a request. Raises Failure (model)."""
         with blaming(MODEL):
+            compile_text = model.get("compile_params")
             return cls(
                 architecture.check_architecture(model["arch"]),
-                params.parse_compile_params(model["compile_params"]),
-                params.parse_fit_params(model["fit_params"]),
-                int(model["seed"]),
-                int(model["mst_key"]),
+                None if compile_text is None else params.parse_compile_params(compile_text),
+                params.parse_fit_params(model.get("fit_params")),
+                int(model.get("seed") or 0),
+                int(model.get("mst_key") or 0),
             )
 
     @property
@@ -39,22 +45,34 @@ class Recipe:
         return build.compile_signature(self.config, self.compile_params)
 
     @property
-    def chance(self) -> tuple[int, int]:
-        """What the start weights are drawn from."""
-        return self.seed, self.mst_key
+    def chance(self) -> tuple[int, int, float | None]:
+        """What tells a first state from others of the same signature: its draws, and the learning rate."""
+        return self.seed, self.mst_key, self.compile_params.learning_rate
 
     def build(self) -> keras.Model:
         """Build the model as it is before its first visit: weights drawn after seeding from (seed, mst_key)."""
+        seed = seeds.model_seed(self.seed, self.mst_key)
         with blaming(MODEL):
-            keras.utils.set_random_seed(seeds.model_seed(self.seed, self.mst_key))
-            model = build.build_model(self.config, self.compile_params)
-            if not model.built:
-                raise model_failed(
-                    "the architecture does not say what shape its input has",
-                    hint="Give the first layer an input shape (keras.Input, or input_shape in Keras 2) and load it again.",
-                )
-            return model
+            if self.compile_params is None:
+                return build.build_architecture(self.config, seed)
+            return build.build_model(self.config, self.compile_params, seed)
 
-    def order(self, epoch: int, segment_id: int, pass_: int, n_rows: int):
+    def callbacks(self, model: keras.Model, n_passes: int, n_batches: int) -> keras.callbacks.CallbackList | None:
+        """Make the callbacks of a visit. They see its passes as Keras' epochs; None when there are none."""
+        if not self.fit_params.callbacks:
+            return None
+        if self.fit_params.writes_files:
+            raise Unsupported(
+                "callback TensorBoard writes files, which a trainer may not",
+                hint="Leave it out; the views madlib_mop.progress and madlib_mop.timeline have what was measured.",
+            )
+        made = [build.make(spec) for spec in self.fit_params.callbacks]
+        return keras.callbacks.CallbackList(
+            made, add_history=False, add_progbar=False, model=model, epochs=n_passes, steps=n_batches, verbose=0
+        )
+
+    def order(self, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:
         """Give the order of rows of one pass; int64 ``(n_rows,)``."""
+        if not self.fit_params.shuffle:
+            return np.arange(n_rows)
         return seeds.pass_permutation(self.seed, self.mst_key, epoch, segment_id, pass_, n_rows)

@@ -23,7 +23,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 _ASK_VERSION = 1
 _PATH_BENEATH = 1
-_WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # version -> number of rights that it knows; later ones as 5
 _ALL_NET = 0b11
 _ALL_SCOPES = 0b11  # abstract sockets, and signals to processes outside
@@ -51,14 +51,17 @@ _READABLE = (
     "/etc/passwd",
     "/etc/group",
     "/etc/os-release",
-    "/proc",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/self",  # and no other process, whose environment may hold a password
+    "/proc/stat",
+    "/proc/sys",
     "/sys",
     "/dev/null",
     "/dev/zero",
     "/dev/random",
     "/dev/urandom",
 )
-_WRITABLE = ("/dev/null",)
 
 
 def restrict_files() -> bool:
@@ -77,8 +80,7 @@ def restrict_files() -> bool:
         return False
     try:
         for path in readable_paths():
-            allowed = _READ_FILE | (_WRITE_FILE if path in _WRITABLE else 0)
-            _allow(ruleset, path, allowed)
+            _allow_reading(ruleset, path)
         return _no_new_privileges() and _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
     finally:
         os.close(ruleset)
@@ -109,14 +111,13 @@ def restrict_calls() -> bool:
     return _libc.syscall(architecture.seccomp, _SECCOMP_SET_MODE_FILTER, _TSYNC, ctypes.byref(filled)) == 0
 
 
-def _allow(ruleset: int, path: str, allowed: int) -> None:
+def _allow_reading(ruleset: int, path: str) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        if os.path.isdir(path):
-            allowed |= _READ_DIR
+        allowed = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
         _libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, fd), 0)
     finally:
         os.close(fd)

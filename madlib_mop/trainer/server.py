@@ -257,7 +257,9 @@ def _start(header: Request, blobs: list[bytearray]):
 def _positive(header: Request, key: str, least: int = 1) -> int:
     value = header[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise Failure(INPUT, InvalidParameter(f"{key} of a request to the trainer must be at least {least}, received {value!r}"))
+        raise Failure(
+            INPUT, InvalidParameter(f"{key} of a request to the trainer must be at least {least}, received {value!r}")
+        )
     return value
 
 

@@ -92,7 +92,6 @@ class ModelVariables:
         """Give the training state in parts."""
         return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
 
-
     def weights_are_finite(self) -> bool:
         """Tell whether no float weight is NaN or infinite."""
         floats = [v for v in self._groups["weights"] if "float" in keras.backend.standardize_dtype(v.dtype)]
@@ -110,10 +109,12 @@ def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
     weights = list(model.weights)
     known = {id(variable) for variable in weights}
     others = [variable for variable in model.variables if id(variable) not in known]
-    return {"weights": weights, "variables": others, "optimizer": list(model.optimizer.variables) if with_optimizer else []}
+    return {
+        "weights": weights,
+        "variables": others,
+        "optimizer": list(model.optimizer.variables) if with_optimizer else [],
+    }
 
 
 def _n_elements(specs: list[TensorSpec]) -> int:
     return sum(spec.n_elements for spec in specs)
-
-

@@ -23,6 +23,7 @@ from madlib_mop.trainer.variables import ModelVariables
 
 _USED_UNTRAINED = ("weights", "variables")  # groups that a forward pass needs
 
+
 @dataclasses.dataclass(frozen=True)
 class Start:
     """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model."""
@@ -71,10 +72,12 @@ class Visitor:
         with self._compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             inherited = _begin(compiled, recipe, start, digest_in, GROUPS)
             static_batch, carried = loop.static_batch_of(shard.n_rows, fit.batch_size, inherited)
+            if digest_in is None:  # the state that was drawn, so that a replay can be held against it
+                digest_in = digest_of(compiled.encode(carried, self._part_bytes))
             clock.lap("state_in_s")
             run = compiled.train_pass(fit.class_weight is not None, static_batch)
             clock.lap("trace_s")
-            logs = _run_passes(run, compiled.model, recipe, shard, epoch, segment_id, n_batches, n_passes)
+            logs, n_made = _run_passes(run, compiled.model, recipe, shard, epoch, segment_id, n_batches, n_passes)
             loss = logs.pop("loss")
             clock.lap("compute_s")
             _check_finite(compiled, loss, recipe)
@@ -87,7 +90,7 @@ class Visitor:
             "digest_out": digest_out,
             "weights_digest": weights_digest,
             "n_rows": shard.n_rows,
-            "n_batches": n_batches * n_passes,
+            "n_batches": n_batches * n_made,
             "loss": loss,
             "metrics": logs,
             "model_bytes": compiled.weights_bytes,
@@ -197,7 +200,9 @@ def _decoded(parts: Sequence[bytes]) -> State:
     try:
         return decode_state(parts)
     except StateError as error:
-        raise Failure(INTERNAL, MopError(str(error), hint="The stored state is damaged; restore it or start anew.")) from error
+        raise Failure(
+            INTERNAL, MopError(str(error), hint="The stored state is damaged; restore it or start anew.")
+        ) from error
 
 
 def _extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
@@ -222,21 +227,35 @@ def _extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
 
 def _run_passes(
     run, model: keras.Model, recipe: Recipe, shard: Shard, epoch: int, segment_id: int, n_batches: int, n_passes: int
-) -> dict[str, float]:
-    """Train all passes of a visit; give what Keras' ``fit`` would log for the last one."""
+) -> tuple[dict[str, float], int]:
+    """Train the passes of a visit; give what Keras' ``fit`` would log for the last one, and how many were made.
+
+    Callbacks see the passes numbered through the model's life, so that a schedule of learning rates goes on from visit to visit.
+    """
     fit = recipe.fit_params
+    callbacks = recipe.callbacks(model, n_passes, n_batches)
     weights = [loop.row_weights_of(shard, fit.class_weight)] if fit.class_weight is not None else []
     xs, ys = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
-    batch_size, n_batches = tf.constant(fit.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
+    sizes = tf.constant(fit.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
     constant = tf.constant(shard.normalizing_const, tf.float32)
-    order = np.arange(shard.n_rows)
+    model.stop_training = False
+    if callbacks:
+        callbacks.on_train_begin()
     for pass_ in range(n_passes):
-        if fit.shuffle:
-            order = recipe.order(epoch, segment_id, pass_, shard.n_rows)
+        number = (epoch - 1) * n_passes + pass_
         model.reset_metrics()
-        logs = run(xs, ys, weights, tf.constant(order, tf.int64), batch_size, n_batches, constant)
+        if callbacks:
+            callbacks.on_epoch_begin(number)
+        order = tf.constant(recipe.order(epoch, segment_id, pass_, shard.n_rows), tf.int64)
+        logs = loop.flat_logs(run(xs, ys, weights, order, *sizes, constant))
+        if callbacks:
+            callbacks.on_epoch_end(number, dict(logs))
         model.optimizer.finalize_variable_values(model.trainable_weights)
-    return loop.flat_logs(logs)
+        if model.stop_training:
+            break
+    if callbacks:
+        callbacks.on_train_end(dict(logs))
+    return logs, pass_ + 1
 
 
 def _check_finite(compiled: CompiledModel, loss: float, recipe: Recipe) -> None:

@@ -78,7 +78,8 @@ def test_server_has_the_extension_and_listens_on_the_loopback_address_only(clone
     assert clone.sql("SELECT count(*) FROM pg_extension WHERE extname IN ('madlib_mop', 'plpython3u')") == "2"
     assert clone.sql("SHOW listen_addresses") == "127.0.0.1"
     assert clone.sql("SHOW client_connection_check_interval") == "500ms"
-    rules = clone.sql("SELECT type, database, user_name, address, auth_method FROM pg_hba_file_rules ORDER BY type DESC")
+    columns = "type, database, user_name, address, auth_method"
+    rules = clone.sql(f"SELECT {columns} FROM pg_hba_file_rules ORDER BY type DESC")
     assert rules.splitlines() == ["local|{all}|{all}||peer", "host|{all}|{all}|127.0.0.1|scram-sha-256"]
 
 

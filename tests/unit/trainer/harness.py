@@ -13,9 +13,8 @@ from mop_backend.frames import Channel
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 _RUN = (
     "import sys, runpy; sys.path[:0] = {paths!r}; "
-    "{extra}runpy.run_module('madlib_mop.trainer', run_name='__main__', alter_sys=True)"
+    "runpy.run_module('madlib_mop.trainer', run_name='__main__', alter_sys=True)"
 )
-SHIM = not (REPOSITORY / "madlib_mop/models/build.py").exists()
 
 
 class TrainerError(Exception):
@@ -30,15 +29,17 @@ class TrainerError(Exception):
 
 
 class Trainer:
-    """A trainer process; a context manager that leaves none behind."""
+    """A trainer process, as ``python -I -m madlib_mop.trainer`` starts it; a context manager that leaves none behind.
 
-    def __init__(self, *, threads=1, memory_limit_bytes=None, shard_cache_bytes=1 << 28, sandbox=False, start=True, part_bytes=None):
-        to_child, from_child = os.pipe(), os.pipe()
+    With ``started`` it gets its ``start``, whose settings are the other arguments.
+    """
+
+    def __init__(self, *, started=True, **settings):
         self.stderr = tempfile.TemporaryFile()
-        extra = "import shim; shim.install(); " if SHIM else ""
-        paths = [str(REPOSITORY), str(REPOSITORY / "plpython")] + ([os.path.dirname(__file__)] if SHIM else [])
+        to_child, from_child = os.pipe(), os.pipe()
+        paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _RUN.format(paths=paths, extra=extra)],
+            [sys.executable, "-I", "-c", _RUN.format(paths=paths)],
             stdin=to_child[0],
             stdout=from_child[1],
             stderr=self.stderr,
@@ -47,17 +48,9 @@ class Trainer:
         os.close(to_child[0])
         os.close(from_child[1])
         self.channel = Channel(from_child[0], to_child[1])
-        if start:
-            self.versions = self.ask(
-                {
-                    "op": "start",
-                    "threads": threads,
-                    "memory_limit_bytes": memory_limit_bytes,
-                    "shard_cache_bytes": shard_cache_bytes,
-                    "sandbox": sandbox,
-                    "part_bytes": part_bytes,
-                }
-            )[0]
+        if started:
+            defaults = {"threads": 1, "memory_limit_bytes": None, "shard_cache_bytes": 1 << 28, "sandbox": False}
+            self.versions = self.ask({"op": "start", **defaults, **settings})[0]
 
     def __enter__(self):
         return self
@@ -70,7 +63,10 @@ class Trainer:
         for fd in (self.channel.write_fd, self.channel.read_fd):
             with contextlib.suppress(OSError):
                 os.close(fd)
-        self.process.wait(20)
+        try:
+            self.process.wait(20)
+        finally:
+            self.process.kill()
 
     def errors(self):
         """What the trainer has written to stderr."""
@@ -103,6 +99,17 @@ class Trainer:
     def evaluate(self, model, shard, *, state=None, weights=None):
         """Make an evaluation visit; give the answer."""
         return self._visit({"op": "evaluate", "model": model, "shard": shard}, state, weights)[0]
+
+    def load_predictor(self, model, *, normalizing_const=1.0, state=None, weights=None):
+        """Load a model to predict with."""
+        head = {"op": "predict_load", "model": model, "normalizing_const": normalizing_const}
+        return self._visit(head, state, weights)[0]
+
+    def predict(self, *xs):
+        """Predict rows; give an array an output."""
+        answer, blobs = self.ask({"op": "predict", "shapes": [x.shape for x in xs]}, xs)
+        shapes = answer["shapes"]
+        return [np.frombuffer(blob, np.float32).reshape(shape) for blob, shape in zip(blobs, shapes, strict=True)]
 
     def _visit(self, head, state, weights):
         has = {"has_state": state is not None, "has_weights": weights is not None}

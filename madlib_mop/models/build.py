@@ -1,0 +1,216 @@
+"""Makes compiled Keras models of checked architectures and parsed parameters; imported by trainers only.
+
+Importing this module imports TensorFlow.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import keras
+
+from madlib_mop.errors import ModelFailed, MopError
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
+from madlib_mop.models.literals import CallSpec, write_value
+from madlib_mop.models.params import CompileParams
+
+_KINDS = {
+    "optimizer": (OPTIMIZERS, keras.optimizers),
+    "schedule": (SCHEDULES, keras.optimizers.schedules),
+    "loss": (LOSSES, keras.losses),
+    "metric": (METRICS, keras.metrics),
+    "callback": (CALLBACKS, keras.callbacks),
+}
+_MAX_REASON = 300
+
+
+def build_architecture(config: str | dict, seed: int | None = None) -> keras.Model:
+    """Make the uncompiled model of an architecture.
+
+    Parameters
+    ----------
+    config : str or dict
+        Architecture JSON; it is checked here again, whoever checked it before.
+    seed : int or None
+        ``seeds.model_seed(...)``; set by ``keras.utils.set_random_seed`` right before the model is made. None leaves
+        the state of the random generators alone.
+
+    Raises
+    ------
+    UnreadableText, Unsupported
+        If the architecture does not pass its check.
+    ModelFailed
+        If Keras cannot make it.
+    """
+    document = check_architecture(config)
+    if seed is not None:
+        keras.utils.set_random_seed(seed)
+    try:
+        model = keras.saving.deserialize_keras_object(document, safe_mode=True)
+    except Exception as error:  # noqa: BLE001 -- Keras raises errors of any class on bad layers
+        raise failure("the architecture does not build", error) from None
+    if not isinstance(model, keras.Model) or not model.built:
+        raise ModelFailed(
+            "the architecture does not build: its layers have no weights before they see data",
+            hint="Begin the model with keras.Input(shape), and write its JSON again.",
+        )
+    return model
+
+
+def build_model(
+    config: str | dict,
+    compile_params: CompileParams,
+    seed: int | None = None,
+    custom: Mapping[str, Callable] | None = None,
+) -> keras.Model:
+    """Make the compiled model of one configuration; the same arguments give the same weights, bit for bit.
+
+    Parameters
+    ----------
+    config, seed
+        As for `build_architecture`.
+    compile_params : CompileParams
+    custom : mapping of str to callable, or None
+        The custom functions that ``compile_params.custom_names`` names.
+
+    Raises
+    ------
+    UnreadableText, Unsupported, ModelFailed
+        As for `build_architecture`; ModelFailed also if the model does not compile.
+    """
+    model = build_architecture(config, seed)
+    compile_model(model, compile_params, custom)
+    return model
+
+
+def compile_model(
+    model: keras.Model, compile_params: CompileParams, custom: Mapping[str, Callable] | None = None
+) -> None:
+    """Compile a model in place.
+
+    The optimizer's variables are not made yet: some optimizers copy the weights then, so start weights come first, and
+    then ``model.optimizer.build(model.trainable_variables)``.
+    """
+    functions = custom or {}
+    if missing := [name for name in compile_params.custom_names if name not in functions]:
+        raise ModelFailed(
+            f"the custom function {missing[0]!r} is not registered any more",
+            hint="Register it again by load_custom_function, or drop it from compile_params.",
+        )
+    try:
+        model.compile(
+            optimizer=make_optimizer(compile_params.optimizer),
+            loss=_functions(compile_params.loss, "loss", functions),
+            metrics=_functions(compile_params.metrics, "metric", functions),
+            loss_weights=compile_params.loss_weights,
+            weighted_metrics=_functions(compile_params.weighted_metrics, "metric", functions),
+        )
+    except Exception as error:  # noqa: BLE001 -- as above
+        raise failure("the model does not compile", error) from None
+
+
+def make_optimizer(spec: CallSpec) -> keras.Optimizer:
+    """Make an optimizer; one without a name is called by its class, not by how many this process has made before."""
+    return make(replace(spec, kwargs={"name": spec.name.lower(), **spec.kwargs}), "optimizer")
+
+
+def make(spec: CallSpec, kind: str = "callback") -> Any:
+    """Make the object of Keras that a checked call stands for.
+
+    Parameters
+    ----------
+    spec : CallSpec
+        Its name must be in the table of `keras_names` for that kind; this is where a name becomes a class.
+    kind : str
+        optimizer, schedule, loss, metric or callback. A LearningRateScheduler's schedule takes the epoch as its step.
+
+    Raises
+    ------
+    ModelFailed
+        If the name is not in the table.
+    """
+    table, module = _KINDS[kind]
+    if spec.name not in table:
+        raise ModelFailed(f"{spec.name} is not a {kind} of Keras that can be used here")
+    kwargs = {
+        name: make(value, "schedule") if isinstance(value, CallSpec) else value for name, value in spec.kwargs.items()
+    }
+    if spec.name == "LearningRateScheduler":
+        schedule = kwargs["schedule"]
+        kwargs["schedule"] = lambda epoch: float(schedule(epoch))
+    return getattr(module, spec.name)(**kwargs)
+
+
+def _functions(value: Any, kind: str, custom: Mapping[str, Callable]) -> Any:
+    if isinstance(value, CallSpec):
+        return make(value, kind)
+    if isinstance(value, list):
+        return [_functions(item, kind, custom) for item in value]
+    if isinstance(value, dict):
+        return {name: _functions(item, kind, custom) for name, item in value.items()}
+    return custom.get(value, value)
+
+
+def compile_signature(config: dict, compile_params: CompileParams, extra: str = "") -> str:
+    """Give a digest that is equal for configurations whose compiled graphs are the same.
+
+    A plain constant learning rate is a variable of the optimizer, so it does not count; neither does the batch size.
+
+    Parameters
+    ----------
+    config : dict
+        What `architecture.check_architecture` gave.
+    compile_params : CompileParams
+    extra : str
+        Anything else that the graph depends on, such as a digest of custom functions.
+
+    Returns
+    -------
+    str
+        Hexadecimal SHA-256.
+    """
+    kwargs = dict(compile_params.optimizer.kwargs)
+    if not isinstance(kwargs.get("learning_rate"), CallSpec):
+        kwargs["learning_rate"] = "variable"
+    parts = [
+        json.dumps(config, sort_keys=True),
+        compile_params.optimizer.name,
+        write_value(dict(sorted(kwargs.items()))),
+        write_value(compile_params.loss),
+        write_value(compile_params.metrics),
+        write_value(compile_params.loss_weights),
+        write_value(compile_params.weighted_metrics),
+        extra,
+    ]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def failure(what: str, error: Exception) -> MopError:
+    """Turn what Keras or TensorFlow raised into the one sentence that the model's row will show.
+
+    Running out of memory is raised as it is: it says nothing about the model.
+    """
+    if isinstance(error, MopError):
+        return error
+    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
+        raise error
+    return ModelFailed(f"{what}: {first_reason(error)}", detail=str(error)[:4000])
+
+
+def first_reason(error: Exception) -> str:
+    """Give the first meaningful line of an error of Keras: the innermost exception, without configurations.
+
+    Examples
+    --------
+    >>> first_reason(ValueError("<class 'Dense'> could not be deserialized.\\n\\nException encountered: units < 1"))
+    'units < 1'
+    """
+    text = str(error).split("Exception encountered:")[-1]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    line = re.split(r"\s*(?:Full object config|config=\{|Arguments received by)", lines[0])[0] if lines else ""
+    line = re.sub(r"\x1b\[[0-9;]*m", "", line).strip() or type(error).__name__
+    return line if len(line) <= _MAX_REASON else line[: _MAX_REASON - 4] + " ..."

@@ -1,0 +1,287 @@
+"""Grids and random search over compile and fit parameters: dicts of choices in, texts of parameters out.
+
+Used by ``generate_model_configs`` and by the searches. The texts that come out are read by `params`, which is where
+they are checked.
+"""
+
+import itertools
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.calls import is_int, is_number, suggestion
+from madlib_mop.models.keras_names import ARGUMENT_KINDS
+from madlib_mop.models.literals import CallSpec, read_dict, shorten, write_value
+from madlib_mop.models.params import COMPILE_KEYS, FIT_KEYS
+
+MAX_CONFIGURATIONS = 100_000
+DISTRIBUTIONS = ("linear", "log", "log_near_one")
+_OPTIMIZERS = "optimizer_params_list"
+_DEFAULT_OPTIMIZER = "RMSprop"
+_WHOLE = frozenset(("batch_size", "epochs", "initial_epoch", "steps_per_epoch"))
+_HINT = "Write a dict of lists, e.g. {'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.1, 0.01]}]}."
+_FIT_HINT = "Write a dict of lists, e.g. {'batch_size': [8, 32], 'epochs': [1]}."
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid that was read.
+
+    Attributes
+    ----------
+    choices : dict
+        Parameter -> list of values, or in random search ``[low, high, distribution]``.
+    optimizers : list of dict
+        The dicts of ``optimizer_params_list``: argument (and ``optimizer``) -> list as in ``choices``.
+    """
+
+    choices: dict[str, list] = field(default_factory=dict)
+    optimizers: list[dict[str, list]] = field(default_factory=list)
+
+
+def search_type(text: str | None) -> str:
+    """Give 'grid' or 'random' for any prefix of it, in any case.
+
+    Raises
+    ------
+    InvalidParameter
+        If it is a prefix of neither.
+    """
+    word = (text or "").strip().lower()
+    for known in ("grid", "random"):
+        if word and known.startswith(word):
+            return known
+    raise InvalidParameter(f"search_type must be 'grid' or 'random', or how one begins. Received: {text!r}")
+
+
+def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> list[tuple[str, str]]:
+    """Give every combination of a grid.
+
+    Parameters
+    ----------
+    compile_grid_text : str
+        E.g. ``{'loss': ['mse'], 'metrics': [['mae']], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.1]}]}``.
+    fit_grid_text : str
+        E.g. ``{'batch_size': [8, 32], 'epochs': [1]}``.
+
+    Returns
+    -------
+    list of (str, str)
+        Compile and fit parameters; in the order in which the choices are written, the last varying fastest.
+
+    Raises
+    ------
+    UnreadableText, InvalidParameter
+        If a grid is not a dict of lists, has an unknown parameter or a range, or has more than
+        ``MAX_CONFIGURATIONS`` combinations.
+    """
+    compile_grid, fit_grid = _read_grids(compile_grid_text, fit_grid_text)
+    for what, grid in (("compile_params_grid", compile_grid), ("fit_params_grid", fit_grid)):
+        for choices in (grid.choices, *grid.optimizers):
+            for name, values in choices.items():
+                if _is_range(values):
+                    raise InvalidParameter(
+                        f"{what}: {name}: a range can only be searched at random. Received: {shorten(values)}",
+                        hint="Use search_type 'random', or write the values to try.",
+                    )
+    n_optimizers = sum(_n_combinations(choices) for choices in compile_grid.optimizers) or 1
+    n = _n_combinations(compile_grid.choices) * n_optimizers * _n_combinations(fit_grid.choices)
+    if n > MAX_CONFIGURATIONS:
+        raise InvalidParameter(
+            f"the grid has more than {MAX_CONFIGURATIONS:,} combinations. Received: {n:,}",
+            hint="Use search_type 'random' with num_configs.",
+        )
+    optimizers = [chosen for choices in compile_grid.optimizers for chosen in _combinations(choices)] or [None]
+    fits = [_text(chosen) for chosen in _combinations(fit_grid.choices)]
+    return [
+        (_text(chosen, optimizer), fit)
+        for optimizer in optimizers
+        for chosen in _combinations(compile_grid.choices)
+        for fit in fits
+    ]
+
+
+def draw_random(
+    compile_grid_text: str | None, fit_grid_text: str | None, num_configs: int, random_state: int | None
+) -> list[tuple[str, str]]:
+    """Draw ``num_configs`` configurations at random; the first so many of `iterate_random`."""
+    if not is_int(num_configs) or num_configs < 1:
+        raise InvalidParameter(f"num_configs must be a whole number of 1 or more. Received: {num_configs!r}")
+    return list(itertools.islice(iterate_random(compile_grid_text, fit_grid_text, random_state), num_configs))
+
+
+def iterate_random(
+    compile_grid_text: str | None, fit_grid_text: str | None, random_state: int | None
+) -> Iterator[tuple[str, str]]:
+    """Draw configurations at random, without end.
+
+    A list is a choice of its values; ``[low, high, distribution]`` a range: 'linear' draws U(low, high), 'log'
+    10^U(log10 low, log10 high), 'log_near_one' 1 - 10^U(log10(1 - high), log10(1 - low)). Ranges of whole-numbered
+    parameters give whole numbers. Every dimension has its own stream, ``stream(random_state, its name)``, so one added
+    or dropped leaves the draws of the others as they were.
+
+    Returns
+    -------
+    iterator of (str, str)
+        Compile and fit parameters. Errors are raised here, before the first is drawn.
+    """
+    grids = _read_grids(compile_grid_text, fit_grid_text)
+    for grid in grids:
+        for choices in (grid.choices, *grid.optimizers):
+            for name, values in choices.items():
+                _check_range(name, values)
+    check_random_state(random_state)
+    return _draws(*grids, random_state)
+
+
+def stream(random_state: int | None, dimension: str) -> np.random.Generator:
+    """Give the stream of one dimension of a search: ``default_rng([random_state, crc32(name)])``."""
+    if random_state is None:
+        return np.random.default_rng()
+    return np.random.default_rng([random_state, zlib.crc32(dimension.encode())])
+
+
+def check_random_state(random_state: int | None) -> None:
+    """Raise InvalidParameter unless it is None or a whole number of 0 or more."""
+    if random_state is not None and (not is_int(random_state) or random_state < 0):
+        raise InvalidParameter(f"random_state must be a whole number of 0 or more. Received: {random_state!r}")
+
+
+def _draws(compile_grid: Grid, fit_grid: Grid, random_state) -> Iterator[tuple[str, str]]:
+    streams: dict[str, np.random.Generator] = {}
+
+    def chosen(choices: dict[str, list], prefix: str) -> dict[str, Any]:
+        drawn = {}
+        for name, values in choices.items():
+            dimension = f"{prefix}/{name}"
+            rng = streams.setdefault(dimension, stream(random_state, dimension))
+            drawn[name] = _draw(rng, name, values)
+        return drawn
+
+    which = stream(random_state, f"compile/{_OPTIMIZERS}")
+    while True:
+        optimizer = None
+        if compile_grid.optimizers:
+            index = int(which.integers(len(compile_grid.optimizers)))
+            optimizer = chosen(compile_grid.optimizers[index], f"compile/{_OPTIMIZERS}/{index}")
+        yield _text(chosen(compile_grid.choices, "compile"), optimizer), _text(chosen(fit_grid.choices, "fit"))
+
+
+def _draw(rng: np.random.Generator, name: str, values: list) -> Any:
+    if not _is_range(values):
+        return values[int(rng.integers(len(values)))]
+    low, high, distribution = values
+    if distribution == "linear":
+        value = rng.uniform(low, high)
+    elif distribution == "log":
+        value = 10 ** rng.uniform(np.log10(low), np.log10(high))
+    else:
+        value = 1 - 10 ** rng.uniform(np.log10(1 - high), np.log10(1 - low))
+    value = min(max(float(value), low), high)
+    return round(value) if _is_whole(name) else value
+
+
+def _check_range(name: str, values: list) -> None:
+    if not _is_range(values):
+        return
+    low, high, distribution = values
+    if distribution not in DISTRIBUTIONS:
+        raise InvalidParameter(
+            f"{name}: the distribution is not known. Received: {shorten(distribution)}",
+            hint=suggestion(distribution, DISTRIBUTIONS),
+        )
+    if low >= high:
+        raise InvalidParameter(f"{name}: a range must be [low, high, distribution]. Received: {shorten(values)}")
+    if distribution == "log" and low <= 0:
+        raise InvalidParameter(f"{name}: a 'log' range must be above 0. Received: {shorten(values)}")
+    if distribution == "log_near_one" and high >= 1:
+        raise InvalidParameter(f"{name}: a 'log_near_one' range must be below 1. Received: {shorten(values)}")
+    if _is_whole(name) and not (is_int(low) and is_int(high)):
+        raise InvalidParameter(f"{name}: a range of whole numbers is needed. Received: {shorten(values)}")
+
+
+def _is_range(values: list) -> bool:
+    """Tell a range from a list of choices: two numbers, then a string."""
+    return len(values) == 3 and is_number(values[0]) and is_number(values[1]) and isinstance(values[2], str)
+
+
+def _is_whole(name: str) -> bool:
+    return name in _WHOLE or ARGUMENT_KINDS.get(name, "").startswith("int")
+
+
+def _read_grids(compile_grid_text, fit_grid_text) -> tuple[Grid, Grid]:
+    compile_grid = _read_grid(compile_grid_text, "compile_params_grid", (*COMPILE_KEYS, _OPTIMIZERS), _HINT)
+    fit_grid = _read_grid(fit_grid_text, "fit_params_grid", FIT_KEYS, _FIT_HINT)
+    return compile_grid, fit_grid
+
+
+def _read_grid(text: str | None, what: str, keys: tuple[str, ...], hint: str) -> Grid:
+    if text is None or not text.strip():
+        if what == "fit_params_grid":
+            return Grid()
+        raise InvalidParameter(f"{what} is missing. Received: {text!r}", hint=hint)
+    choices = read_dict(text, what, hint)
+    for name, values in choices.items():
+        if name not in keys:
+            raise InvalidParameter(
+                f"{what}: there is no parameter of that name. Received: {shorten(name)}", hint=suggestion(name, keys)
+            )
+        _check_list(name, values, what, hint)
+    optimizers = choices.pop(_OPTIMIZERS, [])
+    for item in optimizers:
+        if not isinstance(item, dict) or not item or not all(isinstance(name, str) for name in item):
+            raise InvalidParameter(
+                f"{what}: {_OPTIMIZERS} holds dicts of an optimizer's arguments. Received: {shorten(item)}", hint=hint
+            )
+        if shared := set(item) & set(choices):
+            raise InvalidParameter(
+                f"{what}: {sorted(shared)[0]} stands both inside and outside of {_OPTIMIZERS}. Received: {shorten(item)}"
+            )
+        for name, values in item.items():
+            _check_list(name, values, what, hint)
+    if optimizers and "optimizer" in choices:
+        raise InvalidParameter(f"{what}: optimizer and {_OPTIMIZERS} cannot both be given", hint=hint)
+    return Grid(choices, optimizers)
+
+
+def _check_list(name, values, what, hint) -> None:
+    if not isinstance(values, list) or not values:
+        raise InvalidParameter(
+            f"{what}: the values of {name} must be a list of one or more. Received: {shorten(values)}", hint=hint
+        )
+
+
+def _n_combinations(choices: dict[str, list]) -> int:
+    n = 1
+    for values in choices.values():
+        n *= len(values)
+    return n
+
+
+def _combinations(choices: dict[str, list]) -> Iterator[dict[str, Any]]:
+    for values in itertools.product(*choices.values()):
+        yield dict(zip(choices, values, strict=True))
+
+
+def _text(chosen: dict[str, Any], optimizer: dict[str, Any] | None = None) -> str:
+    """Write parameters as users do: ``optimizer='Adam(lr=0.01)',loss='mse',metrics=['mae']``."""
+    parts = []
+    if optimizer is not None:
+        arguments = {name: value for name, value in optimizer.items() if name != "optimizer"}
+        name = optimizer.get("optimizer", _DEFAULT_OPTIMIZER)
+        if not isinstance(name, str):
+            raise InvalidParameter(f"compile_params_grid: an optimizer must be a name. Received: {shorten(name)}")
+        parts.append(
+            f"optimizer={write_value(CallSpec(name, (), arguments))!r}"
+            if name.isidentifier()
+            else f"optimizer={name!r}"
+        )
+    for name, value in chosen.items():
+        if name in ("metrics", "weighted_metrics") and isinstance(value, str | CallSpec):
+            value = [value]
+        parts.append(f"{name}={write_value(value)}")
+    return ",".join(parts)

@@ -1,0 +1,138 @@
+"""Says what goes in and comes out of a checked architecture, as far as its JSON tells; used to compare it with data."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from madlib_mop.models.keras_layers import MODELS
+
+_KEEPS_LAST_DIMENSION = frozenset(
+    """
+    Activation ActivityRegularization AlphaDropout BatchNormalization Dropout ELU GaussianDropout GaussianNoise Identity
+    LayerNormalization LeakyReLU PReLU ReLU Softmax UnitNormalization
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Inputs and outputs of a model.
+
+    Attributes
+    ----------
+    input_names : tuple of str
+        Names of the input layers, in the model's order.
+    input_shapes : tuple of (tuple of (int or None), or None)
+        Shape of one row of each input, without the batch dimension; None where the JSON does not tell.
+    output_names : tuple of str
+        Names of the layers that give the outputs, in the model's order.
+    output_units : tuple of (int or None)
+        Last dimension of each output, e.g. the number of classes; None where the JSON does not tell.
+    """
+
+    input_names: tuple[str, ...]
+    input_shapes: tuple[tuple[int | None, ...] | None, ...]
+    output_names: tuple[str, ...]
+    output_units: tuple[int | None, ...]
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of inputs."""
+        return len(self.input_names)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs."""
+        return len(self.output_names)
+
+
+def describe(checked: dict) -> ModelShape:
+    """Describe a model.
+
+    Parameters
+    ----------
+    checked : dict
+        What `architecture.check_architecture` gave.
+    """
+    config = checked["config"]
+    layers = config["layers"]
+    if checked["class_name"] == "Sequential":
+        name, shape = _sequential_input(config)
+        return ModelShape((name,), (shape,), (_name(layers[-1]),), (_units_of(layers, len(layers) - 1),))
+    by_name = {_name(layer): layer for layer in layers}
+    inputs, outputs = _references(config["input_layers"]), _references(config["output_layers"])
+    return ModelShape(
+        inputs,
+        tuple(_row_shape(by_name.get(name, {}).get("config", {}).get("batch_shape")) for name in inputs),
+        outputs,
+        tuple(_units_named(by_name, name, 0) for name in outputs),
+    )
+
+
+def _sequential_input(config: dict) -> tuple[str, tuple | None]:
+    first = config["layers"][0]
+    if first["class_name"] == "InputLayer":
+        return _name(first), _row_shape(first["config"].get("batch_shape"))
+    if first["class_name"] == "Sequential":
+        return _sequential_input(first["config"])
+    return _name(first), _row_shape(config.get("build_input_shape"))
+
+
+def _row_shape(batch_shape: Any) -> tuple[int | None, ...] | None:
+    return tuple(batch_shape[1:]) if isinstance(batch_shape, list) and batch_shape else None
+
+
+def _name(layer: dict) -> str:
+    return str(layer["config"].get("name", layer.get("name", layer["class_name"].lower())))
+
+
+def _references(value: Any) -> tuple[str, ...]:
+    """Give the layers' names in ``["dense", 0, 0]``, in a list of such, or in a dict of such."""
+    if isinstance(value, dict):
+        return tuple(name for item in value.values() for name in _references(item))
+    if isinstance(value, list) and len(value) == 3 and isinstance(value[0], str):
+        return (value[0],)
+    return tuple(name for item in value for name in _references(item)) if isinstance(value, list) else ()
+
+
+def _units_of(layers: list[dict], index: int) -> int | None:
+    """Follow a Sequential back from one of its layers to the one that set the last dimension."""
+    while index >= 0:
+        layer = layers[index]
+        if layer["class_name"] not in _KEEPS_LAST_DIMENSION:
+            return _units(layer)
+        index -= 1
+    return None
+
+
+def _units_named(by_name: dict[str, dict], name: str, depth: int) -> int | None:
+    layer = by_name.get(name)
+    if layer is None or depth > len(by_name):
+        return None
+    if layer["class_name"] not in _KEEPS_LAST_DIMENSION:
+        return _units(layer)
+    sources = _tensors(layer.get("inbound_nodes"))
+    return _units_named(by_name, sources[0], depth + 1) if len(sources) == 1 else None
+
+
+def _units(layer: dict) -> int | None:
+    config = layer["config"]
+    if layer["class_name"] in MODELS:
+        units = describe(layer).output_units
+        return units[0] if len(units) == 1 else None
+    units = config.get("units") if layer["class_name"] == "Dense" else None
+    if layer["class_name"] == "InputLayer":
+        shape = config.get("batch_shape")
+        units = shape[-1] if isinstance(shape, list) and shape else None
+    return units if isinstance(units, int) else None
+
+
+def _tensors(nodes: Any) -> list[str]:
+    """Give the names of the layers whose outputs a layer takes, in the forms of Keras 3 and of Keras 2."""
+    if isinstance(nodes, dict):
+        if nodes.get("class_name") == "__keras_tensor__":
+            history = nodes["config"].get("keras_history")
+            return [history[0]] if history else []
+        return [name for item in nodes.values() for name in _tensors(item)]
+    if isinstance(nodes, list) and len(nodes) >= 3 and isinstance(nodes[0], str):
+        return [nodes[0]]
+    return [name for item in nodes for name in _tensors(item)] if isinstance(nodes, list) else []

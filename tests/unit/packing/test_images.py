@@ -1,0 +1,132 @@
+"""Encoded images into uint8 tensors, by processes that a hostile image can at most end."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from madlib_mop.packing import images
+from madlib_mop.packing.arrays import BadRow
+from madlib_mop.packing.decoder import MAX_PIXELS, BadImage, decode_image
+from madlib_mop.packing.images import DecoderPool, ImageEncoder
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with DecoderPool(2) as pool:
+        yield pool
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(3).integers(0, 256, (9, 12, 10, 3), dtype=np.uint8)
+
+
+def png_header(width, height):
+    """A PNG that says how large it is, and ends where its pixels should begin."""
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    begin = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return begin + struct.pack(">I", 1000) + b"IDAT"
+
+
+def test_png_pixels_come_back_in_order(pool, pixels, image, batch):
+    column = batch([image(one) for one in pixels])
+    encoder = ImageEncoder("x", (12, 10, 3), None, pool)
+    assert np.array_equal(encoder.encode(column.data, np.array(column.lengths)), pixels)
+
+
+@pytest.mark.parametrize(("mode", "n_channels"), [("L", 1), ("1", 1), ("RGB", 3), ("P", 3), ("RGBA", 4), ("LA", 4)])
+def test_channels_are_those_of_the_image(pixels, image, mode, n_channels):
+    assert decode_image(image(pixels[0], mode=mode), None).shape == (12, 10, n_channels)
+
+
+def test_jpeg_is_close_to_its_pixels(image):
+    flat = np.full((16, 16, 3), (200, 30, 90), np.uint8)
+    decoded = decode_image(image(flat, "JPEG"), None)
+    assert np.abs(decoded.astype(int) - flat).max() <= 4
+
+
+@pytest.mark.parametrize("wanted", [(6, 5), (24, 20, 1), (12, 10, 4), (3, 7, 3)])
+def test_images_are_resized_and_converted_as_asked(pool, pixels, image, wanted):
+    channels = wanted[2] if len(wanted) == 3 else 3
+    decoded = pool.decode([image(one) for one in pixels], wanted, (*wanted[:2], channels))
+    assert decoded.shape == (9, *wanted[:2], channels)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "problem"),
+    [
+        (b"", "is not a JPEG or PNG image"),
+        (b"GIF89a" + bytes(50), "is not a JPEG or PNG image"),
+        (png_header(100, 100), "cannot be decoded"),
+        (png_header(1 << 14, MAX_PIXELS >> 13), f"more than {MAX_PIXELS}"),
+    ],
+)
+def test_what_is_no_good_image_is_refused_with_the_reason(encoded, problem):
+    with pytest.raises(BadImage, match=problem):
+        decode_image(encoded, None)
+
+
+def test_sixteen_bits_a_channel_are_refused(image):
+    with pytest.raises(BadImage, match="8 bits a channel"):
+        decode_image(image(np.full((4, 4), 40_000, np.uint16)), None)
+
+
+@pytest.mark.parametrize("where", [0, 4, 8])
+def test_the_image_that_is_not_like_the_others_is_named(pool, pixels, image, where):
+    encoded = [image(one) for one in pixels]
+    encoded[where] = image(pixels[where][:5])
+    with pytest.raises(BadRow) as caught:
+        pool.decode(encoded, None, (12, 10, 3))
+    assert caught.value.row == where
+    assert caught.value.problem == "is an image of the shape [5, 10, 3], where [12, 10, 3] is expected"
+    assert "image_shape" in caught.value.hint
+
+
+def test_a_null_is_named(pool, pixels, image, batch):
+    column = batch([image(pixels[0]), None])
+    with pytest.raises(BadRow, match="row 1 is NULL"):
+        ImageEncoder("x", (12, 10, 3), None, pool).encode(column.data, np.array(column.lengths))
+
+
+def test_an_image_that_ends_its_decoder_is_named_and_the_pool_lives_on(pixels, image, monkeypatch):
+    encoded = [image(one) for one in pixels]
+    fatal = encoded[5]
+
+    class Fragile(images._Decoder):
+        def __init__(self):
+            super().__init__()
+            send = self.channel.send
+            self.channel.send = lambda header, blobs: self._end_by(blobs) or send(header, blobs)
+
+        def _end_by(self, blobs):
+            if fatal in blobs:
+                self._process.kill()
+                self._process.wait()
+
+    monkeypatch.setattr(images, "_Decoder", Fragile)
+    with images.DecoderPool(2) as pool:
+        with pytest.raises(BadRow, match="row 5 is an image that ended its decoder"):
+            pool.decode(encoded, None, (12, 10, 3))
+        assert np.array_equal(pool.decode(encoded[:5], None, (12, 10, 3)), pixels[:5])
+
+
+def test_decoders_cannot_write_files_and_have_little_memory(pool, pixels, image):
+    pool.decode([image(pixels[0])], None)
+    limits = {}
+    with open(f"/proc/{pool._decoders[0]._process.pid}/limits") as file:
+        for line in file:
+            limits[line[:26].strip()] = line[26:].split()[0]
+    assert limits["Max file size"] == "0"
+    assert limits["Max core file size"] == "0"
+    assert int(limits["Max address space"]) <= 2 << 30
+    assert int(limits["Max open files"]) <= 16
+
+
+def test_closing_the_pool_ends_its_processes(pixels, image):
+    with DecoderPool(2) as pool:
+        pool.decode([image(one) for one in pixels], None, (12, 10, 3))
+        processes = [decoder._process for decoder in pool._decoders]
+        assert len(processes) == 2
+    assert [process.poll() is not None for process in processes] == [True, True]

@@ -1,0 +1,182 @@
+"""Drives a scheduler through random events and objects to everything that the contract forbids; for the tests here."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from madlib_mop.schedule import EpochDone, Evaluation, ModelWork, Scheduler, Task, Visit
+
+
+@dataclass
+class Chances:
+    """Probability of each kind of event at each step; what is left over is a task that ends well."""
+
+    requeue: float = 0.0
+    fail: float = 0.0
+    segment: float = 0.0  # a segment goes down, with the task on it, or comes up again
+    hold: float = 0.0
+    evaluate: bool = False
+
+
+@dataclass
+class Referee:
+    """Owns the tasks in flight, as the driver does, and keeps its own books of what may run.
+
+    ``kept`` are the finished visits in the order of their ends, those before a resume included.
+    """
+
+    scheduler: Scheduler
+    models: list[ModelWork]
+    segments: list[int]
+    rng: random.Random
+    chances: Chances = field(default_factory=Chances)
+    seconds: float | None = None
+    kept: list[Visit] = field(default_factory=list)
+    started: list[Task] = field(default_factory=list)
+    running: dict[int, Task] = field(default_factory=dict)
+    waiting: list[tuple[int, int]] = field(default_factory=list)  # evaluations asked for and not ended
+    evaluated: list[tuple[int, int, object]] = field(default_factory=list)
+    epochs_done: list[EpochDone] = field(default_factory=list)
+    dropped: set[int] = field(default_factory=set)
+    held: set[int] = field(default_factory=set)
+    down: set[int] = field(default_factory=set)
+
+    def run(self, max_steps: int = 100_000) -> Referee:
+        """Go on until the scheduler says that it is done, or for so many steps."""
+        for _ in range(max_steps):
+            if self.scheduler.done:
+                assert not self.running, "done with tasks in flight"
+                return self
+            for task in self.scheduler.next_tasks():
+                self._check_start(task)
+            self._check_nothing_more_could_start()
+            self._event()
+        return self
+
+    def visits_in_order(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Give (epoch, position, segment) by model, in the order of the visits' ends."""
+        return {m.key: [(v.epoch, v.position, v.segment) for v in self.kept if v.model == m.key] for m in self.models}
+
+    def check_whole(self) -> None:
+        """Object unless every model that was not dropped made each visit of each epoch exactly once, in order."""
+        for model in self.models:
+            made = [visit for visit in self.kept if visit.model == model.key]
+            assert [(v.epoch, v.position) for v in made] == [
+                (epoch, position)
+                for epoch in range(1, model.last_epoch + 1)
+                for position in range(1, len(self.segments) + 1)
+            ][: len(made) if model.key in self.dropped else None]
+            for epoch in {visit.epoch for visit in made}:
+                visited = [visit.segment for visit in made if visit.epoch == epoch]
+                assert len(set(visited)) == len(visited)
+
+    def _check_start(self, task: Task) -> None:
+        assert task.segment not in self.running and task.segment not in self.down
+        assert task.model not in self.dropped
+        at_work = [other for other in self.running.values() if other.model == task.model]
+        if isinstance(task, Visit):
+            assert not at_work and task.model not in self.held
+            assert all(model != task.model for model, _ in self.waiting), "trains before its evaluations have ended"
+            assert task.segment not in self._visited(task.model, task.epoch)
+        else:
+            assert all(isinstance(other, Evaluation) for other in at_work)
+        self.running[task.segment] = task
+        self.started.append(task)
+
+    def _check_nothing_more_could_start(self) -> None:
+        """Object to an idle segment that a queued evaluation or, where models may choose, a ready model could use."""
+        free = [segment for segment in self.segments if segment not in self.running and segment not in self.down]
+        in_flight = {(task.model, task.segment) for task in self.running.values() if isinstance(task, Evaluation)}
+        assert not any(segment in free and (model, segment) not in in_flight for model, segment in self.waiting)
+        if self.scheduler.schedule != "longest_first":
+            return
+        busy = {task.model for task in self.running.values()} | {model for model, _ in self.waiting}
+        for model in self.models:
+            if model.key in busy | self.held | self.dropped:
+                continue
+            n_epochs_done = sum(visit.model == model.key for visit in self.kept) // len(self.segments)
+            if n_epochs_done < model.last_epoch:
+                unused = set(free) - self._visited(model.key, n_epochs_done + 1)
+                assert not unused, f"model {model.key} could start on {unused}"
+
+    def _visited(self, model: int, epoch: int) -> set[int]:
+        return {visit.segment for visit in self.kept if (visit.model, visit.epoch) == (model, epoch)}
+
+    def _event(self) -> None:
+        if not self.running:
+            assert self.scheduler.done or self.down or self.held, "nothing runs and something is left: a deadlock"
+            for segment in sorted(self.down):
+                self._toggle_segment(segment)
+            for model in sorted(self.held):
+                self._toggle_hold(model)
+            return
+        chance = self.rng.random
+        if chance() < self.chances.segment:
+            self._toggle_segment(self.rng.choice(self.segments))
+        if chance() < self.chances.hold:
+            self._toggle_hold(self.rng.choice(self.models).key)
+        if not self.running:
+            return
+        task = self.running.pop(self.rng.choice(sorted(self.running)))
+        if chance() < self.chances.requeue:
+            self._requeue(task)
+        elif chance() < self.chances.fail:
+            self.scheduler.failed(task)
+            self._forget(task.model)
+        else:
+            self._finish(task)
+
+    def _requeue(self, task: Task) -> None:
+        self.scheduler.requeue(task)
+        if task.model in self.dropped and isinstance(task, Evaluation):
+            self.waiting.remove((task.model, task.segment))
+
+    def _finish(self, task: Task) -> None:
+        done = self.scheduler.finished(task, self.rng.random() if self.seconds is None else self.seconds)
+        if isinstance(task, Evaluation):
+            self.waiting.remove((task.model, task.segment))
+            self.evaluated.append((task.model, task.segment, task.payload))
+            assert done is None
+            return
+        if task.model in self.dropped:
+            assert done is None
+            return
+        self.kept.append(task)
+        complete = len(self._visited(task.model, task.epoch)) == len(self.segments)
+        assert (done is not None) == complete
+        if done is None:
+            return
+        last = next(model.last_epoch for model in self.models if model.key == task.model)
+        assert done == EpochDone(task.model, task.epoch, task.epoch == last)
+        self.epochs_done.append(done)
+        if self.chances.evaluate:
+            for segment in self.segments:
+                self.scheduler.add_evaluation(done.model, segment, done.epoch)
+                self.waiting.append((done.model, segment))
+            assert self.scheduler.evaluations_left(done.model) == len(self.segments)
+
+    def _forget(self, model: int) -> None:
+        self.dropped.add(model)
+        in_flight = {task.segment for task in self.running.values() if task.model == model}
+        self.waiting = [(m, s) for m, s in self.waiting if m != model or s in in_flight]
+
+    def _toggle_segment(self, segment: int) -> None:
+        if segment in self.down:
+            self.down.remove(segment)
+            self.scheduler.segment_up(segment)
+            return
+        self.down.add(segment)
+        self.scheduler.segment_down(segment)
+        task = self.running.pop(segment, None)
+        assert self.scheduler.in_flight(segment) == task
+        if task is not None:
+            self._requeue(task)
+
+    def _toggle_hold(self, model: int) -> None:
+        if model in self.held:
+            self.held.remove(model)
+            self.scheduler.release(model)
+        else:
+            self.held.add(model)
+            self.scheduler.hold(model)

@@ -1,0 +1,138 @@
+"""The promise: a trainer's visits give the same bits as plain Keras' ``fit`` on the same shards in the same order."""
+
+import os
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from madlib_mop.trainer import state  # noqa: E402
+from tests.unit.trainer.cases import CASES, weights_of  # noqa: E402
+from tests.unit.trainer.harness import Trainer  # noqa: E402
+
+# Rows of the shards: with a short last batch, multiples of the batch sizes, fewer than a batch, and such orders that
+# Keras compiles its step for one batch size first, for any first, or for both.
+SHARDS = {"53": 53, "80": 80, "160": 160, "7": 7, "54": 54}
+ORDERS = [("53", "80", "7", "160"), ("80", "53", "160"), ("7", "160", "80", "54"), ("80", "160")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+@pytest.fixture(scope="module")
+def trainer(one_thread):
+    with Trainer() as started:
+        yield started
+
+
+def send_shards(trainer, case, keys):
+    for key in keys:
+        trainer.send_shard(key, *case.data(SHARDS[key]), buffer_size=9)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_visits_equal_keras(trainer, case, order):
+    send_shards(trainer, case, order)
+    request, model, parts = case.request(), case.model(), None
+    digests = []
+    for epoch in (1, 2):
+        for segment_id, key in enumerate(order):
+            answer, parts = trainer.train(request, key, epoch=epoch, segment_id=segment_id, state=parts)
+            digests.append((answer["digest_in"], answer["digest_out"]))
+            case.fit(model, epoch, segment_id, *case.data(SHARDS[key]))
+    assert state.weights_of(parts) == weights_of(model)
+    decoded = state.decode_state(parts)
+    for index, variable in enumerate(model.optimizer.variables):
+        assert np.array_equal(decoded.read("optimizer", index), variable.numpy())
+    assert digests[0][0] not in (None, digests[0][1])
+    assert all(before[1] == after[0] for before, after in zip(digests, digests[1:], strict=False))
+    assert digests[-1][1] == state.digest_of(parts)
+
+
+def test_models_taking_turns_equal_models_alone(trainer):
+    """Six configurations, two of them sharing a compiled model with each, with dropout; one after the other in each shard."""
+    keys = ("53", "80")
+    turns = [(case, mst_key) for case in (CASES[0], CASES[1]) for mst_key in (1, 2, 3)]
+    states = dict.fromkeys(turns)
+    for epoch in (1, 2):
+        for segment_id, key in enumerate(keys):
+            for case, mst_key in turns:
+                trainer.send_shard(key, *case.data(SHARDS[key]))
+                request = case.request(mst_key=mst_key)
+                states[case, mst_key] = trainer.train(
+                    request, key, epoch=epoch, segment_id=segment_id, state=states[case, mst_key]
+                )[1]
+    for case, mst_key in turns:
+        model = case.model(mst_key=mst_key)
+        for epoch in (1, 2):
+            for segment_id, key in enumerate(keys):
+                case.fit(model, epoch, segment_id, *case.data(SHARDS[key]), mst_key=mst_key)
+        assert state.weights_of(states[case, mst_key]) == weights_of(model), (case.name, mst_key)
+
+
+def test_learning_rates_share_a_compiled_model_and_not_their_values(trainer):
+    case = CASES[0]
+    send_shards(trainer, case, ["53"])
+    before = trainer.ask({"op": "stats"})[0]["compiled_models"]
+    for rate in (0.01, 0.2, 0.01):
+        request = {**case.request(), "compile_params": case.compile_params.replace("0.01", str(rate))}
+        _, parts = trainer.train(request, "53")
+        model = case.model()
+        model.compile(**{**case.compiled(), "optimizer": keras.optimizers.Adam(rate)})
+        case.fit(model, 1, 0, *case.data(53))
+        assert state.weights_of(parts) == weights_of(model)
+    assert trainer.ask({"op": "stats"})[0]["compiled_models"] <= before + 1
+
+
+def test_start_weights_replace_the_drawn_ones(trainer):
+    case = CASES[0]
+    send_shards(trainer, case, ["53"])
+    other = case.model(seed=99)
+    _, parts = trainer.train(case.request(), "53", weights=weights_of(other))
+    model = case.model()
+    model.set_weights(other.get_weights())
+    case.fit(model, 1, 0, *case.data(53))
+    assert state.weights_of(parts) == weights_of(model)
+
+
+def test_a_frozen_layer_stays(trainer):
+    model = CASES[0].model()
+    model.layers[0].trainable = False
+    case = CASES[0]
+    send_shards(trainer, case, ["53"])
+    request = {**case.request(), "arch": model.to_json()}
+    _, parts = trainer.train(request, "53", weights=weights_of(model))
+    decoded = state.decode_state(parts)
+    kernel, last = model.get_weights()[0], model.get_weights()[-1]
+    assert np.array_equal(decoded.read("weights", 0), kernel)
+    assert not np.array_equal(decoded.read("weights", len(decoded.specs("weights")) - 1), last)
+
+
+def test_images_are_normalized_as_before_packing(trainer):
+    """uint8 x divided in the graph is float32 x divided by NumPy; 3 is no power of 2, so 1/3 times x would differ."""
+    case, rng = CASES[1], np.random.default_rng(1)
+    x = rng.integers(0, 256, (53, 8, 8, 1)).astype(np.uint8)
+    y = case.data(53)[1]
+    trainer.send_shard("uint8", [x], y, normalizing_const=3.0)
+    trainer.send_shard("float", [x.astype(np.float32) / np.float32(3)], y)
+    weights = [state.weights_of(trainer.train(case.request(), key)[1]) for key in ("uint8", "float")]
+    assert weights[0] == weights[1]
+    evaluated = [trainer.evaluate(case.request(), key, weights=weights[0])["loss"] for key in ("uint8", "float")]
+    assert evaluated[0] == evaluated[1]
+
+
+@pytest.mark.parametrize("settings", [{"buffer_size": 1}, {"buffer_size": 1000}, {"n_rows": 53}], ids=str)
+def test_buffers_do_not_matter(trainer, settings):
+    case = CASES[0]
+    reference = trainer.send_shard("53", *case.data(53), buffer_size=10)
+    expected = trainer.train(case.request(), "53")[0]["digest_out"]
+    answer = trainer.send_shard("53", *case.data(53), **settings)
+    assert answer["fingerprint"] == reference["fingerprint"]
+    assert trainer.train(case.request(), "53")[0]["digest_out"] == expected
