@@ -22,7 +22,7 @@ done
 command=${1:-help}
 CLUSTER=$STATE/clusters/$name
 DATA=$CLUSTER/data
-LOG=$CLUSTER/server.log
+LOG=$CLUSTER/log/server.log
 
 main() {
     case $command in
@@ -46,7 +46,7 @@ start() {
     is_root && ! id "$OWNER" >/dev/null 2>&1 &&
         die "there is no operating system user '$OWNER', and PostgreSQL does not run as root. Run: adduser --system $OWNER"
     mkdir -p "$CLUSTER"
-    is_root && chown "$OWNER:" "$CLUSTER"
+    owners_directory "$CLUSTER/log"
     exec 9>"$CLUSTER/lock"
     flock 9
     [ -e "$DATA/PG_VERSION" ] || make_cluster
@@ -61,9 +61,18 @@ start() {
     fi
 }
 
+# Makes a directory of the server's user. The one above stays ours: what the server's user can write there, root would
+# write through links of his making.
+owners_directory() {
+    mkdir -p "$1"
+    chmod 700 "$1"
+    ! is_root || chown "$OWNER:" "$1"
+}
+
 # Makes the data directory under another name first, so that an interrupted try is not taken for a cluster.
 make_cluster() {
     rm -rf "$DATA" "$DATA.new"
+    owners_directory "$DATA.new"
     if ! as_owner "$BINDIR/initdb" -D "$DATA.new" -U "$OWNER" --encoding=UTF8 --locale=C.UTF-8 --no-instructions \
         --auth-local=peer --auth-host=scram-sha-256 >"$CLUSTER/initdb.log" 2>&1; then
         say "initdb failed:"
@@ -77,13 +86,13 @@ make_cluster() {
             "log_line_prefix = '%m [%p] %u@%d '"
         [ ${#settings[@]} = 0 ] || printf '%s\n' "${settings[@]}"
         printf "include 'address.conf'\n"
-    } >>"$DATA.new/postgresql.conf"
-    cat >"$DATA.new/pg_hba.conf" <<END
+    } | as_owner tee -a "$DATA.new/postgresql.conf" >/dev/null
+    as_owner tee "$DATA.new/pg_hba.conf" >/dev/null <<END
 # TYPE  DATABASE  USER  ADDRESS       METHOD
 local   all       all                 peer map=owner
 host    all       all   127.0.0.1/32  scram-sha-256
 END
-    cat >"$DATA.new/pg_ident.conf" <<END
+    as_owner tee "$DATA.new/pg_ident.conf" >/dev/null <<END
 # MAP  OS USER    ROLE
 owner  "$OWNER"  "$OWNER"
 owner  root      "$OWNER"
@@ -165,6 +174,6 @@ bindir() { cat "$STATE/bindir" 2>/dev/null || die "nothing is set up yet. Run: m
 
 BINDIR=$(cat "$STATE/bindir" 2>/dev/null || true)
 case $command in
-    start | stop | kill | restart | destroy) bindir >/dev/null ;;
+    start | restart) bindir >/dev/null ;;
 esac
 main "$@"

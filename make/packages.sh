@@ -25,6 +25,7 @@ fi
 
 mapfile -t packages < <(missing)
 if [ ${#packages[@]} -gt 0 ]; then
+    command -v apt-get >/dev/null || die "missing: ${packages[*]}. This is no Debian: install what they are called here."
     install="apt-get install --yes --no-install-recommends ${packages[*]}"
     if is_root; then
         as_root=(env)
@@ -33,7 +34,6 @@ if [ ${#packages[@]} -gt 0 ]; then
     else
         die "packages of the operating system are missing. Run: sudo apt-get update && sudo $install"
     fi
-    command -v apt-get >/dev/null || die "missing: ${packages[*]}. This is no Debian: install what they are called here."
     say "installing ${packages[*]}"
     apt_log=$(mktemp)
     # shellcheck disable=SC2086 # the words of the command

@@ -15,7 +15,7 @@ import keras
 from madlib_mop.errors import ModelFailed, MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
-from madlib_mop.models.literals import CallSpec, write_value
+from madlib_mop.models.literals import CallSpec, canonical
 from madlib_mop.models.params import CompileParams
 
 _KINDS = {
@@ -179,11 +179,11 @@ def compile_signature(config: dict, compile_params: CompileParams, extra: str = 
     parts = [
         json.dumps(config, sort_keys=True),
         compile_params.optimizer.name,
-        write_value(dict(sorted(kwargs.items()))),
-        write_value(compile_params.loss),
-        write_value(compile_params.metrics),
-        write_value(compile_params.loss_weights),
-        write_value(compile_params.weighted_metrics),
+        canonical(kwargs),
+        canonical(compile_params.loss),
+        canonical(compile_params.metrics),
+        canonical(compile_params.loss_weights),
+        canonical(compile_params.weighted_metrics),
         extra,
     ]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

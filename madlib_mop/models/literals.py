@@ -40,7 +40,7 @@ class CallSpec:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __hash__(self) -> int:
-        return hash(write_value(self))
+        return hash(canonical(self))
 
 
 def shorten(text: Any, limit: int = 160) -> str:
@@ -121,6 +121,17 @@ def write_value(value: Any) -> str:
         return "[" + ", ".join(write_value(item) for item in value) + "]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key!r}: {write_value(item)}" for key, item in value.items()) + "}"
+    return repr(value)
+
+
+def canonical(value: Any) -> str:
+    """Write a value so that equal values are written alike, whatever order their names came in."""
+    if isinstance(value, CallSpec):
+        return f"{value.name}({canonical(list(value.args))}, {canonical(value.kwargs)})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(sorted(f"{key!r}: {canonical(item)}" for key, item in value.items())) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(canonical(item) for item in value) + "]"
     return repr(value)
 
 

@@ -8,7 +8,7 @@ from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.calls import as_spec, check_call, check_kind, is_int, is_number, suggestion
 from madlib_mop.models.functions import FunctionReader, flat_names
 from madlib_mop.models.keras_names import CALLBACKS
-from madlib_mop.models.literals import CallSpec, read_keywords, read_value, shorten
+from madlib_mop.models.literals import CallSpec, canonical, read_keywords, read_value, shorten
 from madlib_mop.models.optimizers import check_optimizer, check_rate
 
 COMPILE_KEYS = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
@@ -61,6 +61,12 @@ class CompileParams:
         return rate if isinstance(rate, float) else None
 
     @property
+    def key(self) -> str:
+        """The same for parameters that mean the same: names sorted, ``lr`` and ``learning_rate`` alike."""
+        parts = (self.optimizer, self.loss, self.metrics, self.loss_weights, self.weighted_metrics)
+        return canonical(list(parts))
+
+    @property
     def metric_names(self) -> tuple[str, ...]:
         """Names of the metrics in the order in which they were given, as Keras reports them for a single output."""
         return flat_names(self.metrics)
@@ -94,6 +100,12 @@ class FitParams:
     steps_per_epoch: int | None = None
     callbacks: tuple[CallSpec, ...] = ()
     text: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> str:
+        """The same for parameters that mean the same."""
+        values = {name: value for name, value in vars(self).items() if name not in ("text", "verbose")}
+        return canonical(values)
 
     @property
     def writes_files(self) -> bool:

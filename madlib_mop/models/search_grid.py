@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.calls import is_int, is_number, suggestion
-from madlib_mop.models.keras_names import ARGUMENT_KINDS
+from madlib_mop.models.calls import as_spec, find_name, is_int, is_number, suggestion
+from madlib_mop.models.keras_names import ARGUMENT_KINDS, OPTIMIZERS
 from madlib_mop.models.literals import CallSpec, read_dict, shorten, write_value
 from madlib_mop.models.params import COMPILE_KEYS, FIT_KEYS
 
@@ -23,7 +23,10 @@ DISTRIBUTIONS = ("linear", "log", "log_near_one")
 _OPTIMIZERS = "optimizer_params_list"
 _DEFAULT_OPTIMIZER = "RMSprop"
 _WHOLE = frozenset(("batch_size", "epochs", "initial_epoch", "steps_per_epoch"))
-_HINT = "Write a dict of lists, e.g. {'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.1, 0.01]}]}."
+_HINT = (
+    "Write a dict of lists, e.g."
+    " {'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['Adam', 'SGD'], 'lr': [0.1, 0.01]}]}."
+)
 _FIT_HINT = "Write a dict of lists, e.g. {'batch_size': [8, 32], 'epochs': [1]}."
 
 
@@ -64,7 +67,8 @@ def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> lis
     Parameters
     ----------
     compile_grid_text : str
-        E.g. ``{'loss': ['mse'], 'metrics': [['mae']], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.1]}]}``.
+        E.g. ``{'loss': ['mse'], 'metrics': [['mae']], 'optimizer_params_list': [{'lr': [0.1, 0.01]}]}``. Where a
+        dict of ``optimizer_params_list`` has no ``optimizer``, it is RMSprop, as in MADlib.
     fit_grid_text : str
         E.g. ``{'batch_size': [8, 32], 'epochs': [1]}``.
 
@@ -187,6 +191,8 @@ def _draw(rng: np.random.Generator, name: str, values: list) -> Any:
 
 def _check_range(name: str, values: list) -> None:
     if not _is_range(values):
+        if isinstance(values[-1], str) and values[-1] in DISTRIBUTIONS:
+            raise InvalidParameter(f"{name}: a range must be [low, high, distribution]. Received: {shorten(values)}")
         return
     low, high, distribution = values
     if distribution not in DISTRIBUTIONS:
@@ -239,7 +245,7 @@ def _read_grid(text: str | None, what: str, keys: tuple[str, ...], hint: str) ->
             )
         if shared := set(item) & set(choices):
             raise InvalidParameter(
-                f"{what}: {sorted(shared)[0]} stands both inside and outside of {_OPTIMIZERS}. Received: {shorten(item)}"
+                f"{what}: {sorted(shared)[0]} stands inside and outside of {_OPTIMIZERS}. Received: {shorten(item)}"
             )
         for name, values in item.items():
             _check_list(name, values, what, hint)
@@ -271,15 +277,13 @@ def _text(chosen: dict[str, Any], optimizer: dict[str, Any] | None = None) -> st
     """Write parameters as users do: ``optimizer='Adam(lr=0.01)',loss='mse',metrics=['mae']``."""
     parts = []
     if optimizer is not None:
+        spec = as_spec(optimizer.get("optimizer", _DEFAULT_OPTIMIZER), "compile_params_grid: optimizer")
+        spec = CallSpec(spec) if isinstance(spec, str) else spec
+        if not isinstance(spec, CallSpec):
+            raise InvalidParameter(f"compile_params_grid: optimizer must be a name. Received: {shorten(spec)}")
+        name = find_name(spec.name, OPTIMIZERS, "compile_params_grid: optimizer")
         arguments = {name: value for name, value in optimizer.items() if name != "optimizer"}
-        name = optimizer.get("optimizer", _DEFAULT_OPTIMIZER)
-        if not isinstance(name, str):
-            raise InvalidParameter(f"compile_params_grid: an optimizer must be a name. Received: {shorten(name)}")
-        parts.append(
-            f"optimizer={write_value(CallSpec(name, (), arguments))!r}"
-            if name.isidentifier()
-            else f"optimizer={name!r}"
-        )
+        parts.append(f"optimizer={write_value(CallSpec(name, spec.args, {**spec.kwargs, **arguments}))!r}")
     for name, value in chosen.items():
         if name in ("metrics", "weighted_metrics") and isinstance(value, str | CallSpec):
             value = [value]

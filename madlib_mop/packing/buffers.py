@@ -5,6 +5,7 @@ Pure; called by the preprocessor commands, and by whoever reads a packed table.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,36 +18,55 @@ _PACKED_TYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.fl
 class BufferPlan:
     """Which rows go into which buffer, and which buffer to which segment.
 
+    Segments get consecutive rows, as evenly as can be, and cut them into buffers: so which rows a segment has does not
+    depend on the buffers' size, and ordered by buffer_id all rows are in their order.
+
     Attributes
     ----------
     n_rows : int
         Rows of the source table.
     rows_per_buffer : int
-        Rows of each buffer; the last one may be short.
+        Rows of each buffer; the last one of a segment may be short.
     segments : tuple of int
-        The segments that get data, ascending; buffer b goes to ``segments[b % len(segments)]``.
+        The segments that get data, ascending.
     """
 
     n_rows: int
     rows_per_buffer: int
     segments: tuple[int, ...]
 
+    def shard_rows(self, place: int) -> int:
+        """Give the rows of the segment at that place in ``segments``; they differ by one row at most."""
+        rows, rest = divmod(self.n_rows, len(self.segments))
+        return rows + (place < rest)
+
+    @cached_property
+    def _buffers(self) -> list[tuple[int, int]]:
+        """The segment and the rows of every buffer."""
+        buffers = []
+        for place, segment in enumerate(self.segments):
+            left = self.shard_rows(place)
+            while left > 0:
+                buffers.append((segment, min(left, self.rows_per_buffer)))
+                left -= self.rows_per_buffer
+        return buffers
+
     @property
     def n_buffers(self) -> int:
         """Number of buffers that hold rows."""
-        return -(-self.n_rows // self.rows_per_buffer)
+        return len(self._buffers)
 
     def rows_of(self, buffer_id: int) -> int:
         """Give the number of rows of one buffer."""
-        return min(self.rows_per_buffer, self.n_rows - buffer_id * self.rows_per_buffer)
+        return self._buffers[buffer_id][1]
 
     def segment_of(self, buffer_id: int) -> int:
         """Give the segment (``__dist_key__``) of one buffer."""
-        return self.segments[buffer_id % len(self.segments)]
+        return self._buffers[buffer_id][0]
 
 
 def plan_buffers(n_rows: int, buffer_size: int, segments: Sequence[int]) -> BufferPlan:
-    """Divide rows among buffers as MADlib does: the same number of buffers for each segment, as even as can be.
+    """Divide rows among segments evenly, and into as many buffers of each as MADlib makes.
 
     Parameters
     ----------

@@ -75,14 +75,18 @@ class Packer:
         n_rows = len(tensors[0])
         start = 0
         while start < n_rows:
-            end = min(n_rows, start + self.plan.rows_per_buffer - self._filled)
+            if self._n_buffers == self.plan.n_buffers:  # more rows than were planned: counted, for the caller to see
+                self.n_rows += n_rows - start
+                return
+            room = self.plan.rows_of(self._n_buffers) - self._filled
+            end = min(n_rows, start + room)
             for pieces, tensor in zip(self._pieces, tensors, strict=True):
                 pieces.append(tensor[start:end])
             self._filled += end - start
             self.n_rows += end - start
-            start = end
-            if self._filled == self.plan.rows_per_buffer:
+            if end - start == room:
                 yield self._emit()
+            start = end
 
     def finish(self) -> Iterator[PackedBuffer]:
         """Yield the last, short buffer, if there is one."""

@@ -59,7 +59,8 @@ class ReadyModels:
         """Give the visits that start now, as (model, segment number), and take their models out.
 
         Of all pairs that could start, one of the model that ranks first comes first, then the next of those still
-        possible, and so on, until nothing is left that could start.
+        possible, and so on, until nothing is left that could start. A newcomer takes a segment that nobody before
+        it had wanted rather than a fresh one.
 
         Parameters
         ----------
@@ -80,7 +81,8 @@ class ReadyModels:
                 if model.bound_to is not None:
                     fits = fresh & (1 << model.bound_to)
                 else:
-                    fits = model.left & (free if model.index in self._new else fresh)
+                    unwanted = model.left & free & ~fresh if model.index in self._new else 0
+                    fits = unwanted or model.left & fresh
                 if fits:
                     free &= try_to_start(model, fits)
                     fresh &= free

@@ -70,19 +70,21 @@ class Scheduler:
     epoch after the last visit of the one before. On a segment, evaluations come before visits, in the order in which
     they were added: they are short, and their models can train no further before them.
 
+    ``segments`` are the run's segments in the rotation's order, ``schedule`` is the name asked for.
+
     An event costs O(log n) or little more with n models, see :class:`.ready.ReadyModels`; memory is O(n + p).
     """
 
     def __init__(self, rule: Rotation, models: Sequence[ModelWork], segment_rows: Mapping[int, int]):
         self.schedule = rule.name
         self._rule = rule
-        self._segments = tuple(segment_rows)  # a segment's number is its place here
-        self._numbers = {segment: number for number, segment in enumerate(self._segments)}
+        self.segments = tuple(segment_rows)  # a segment's number is its place here
+        self._numbers = {segment: number for number, segment in enumerate(self.segments)}
         self._units = [max(1, n_rows) for n_rows in segment_rows.values()]  # of work, by segment number
-        self._all, self._all_units = (1 << len(self._segments)) - 1, sum(self._units)
+        self._all, self._all_units = (1 << len(self.segments)) - 1, sum(self._units)
         self._costs = MeasuredCosts(self._units)
-        self._ready = ReadyModels(len(self._segments), self._choose)
-        self._evaluations: list[deque[Evaluation]] = [deque() for _ in self._segments]
+        self._ready = ReadyModels(len(self.segments), self._choose)
+        self._evaluations: list[deque[Evaluation]] = [deque() for _ in self.segments]
         self._in_flight: dict[int, Task] = {}  # by segment number
         self._free = self._fresh = self._all  # fresh: something has changed there since the last next_tasks
         self._down = 0
@@ -102,7 +104,7 @@ class Scheduler:
                 tasks.append(self._start(number, self._evaluations[number].popleft()))
         for model, number in self._ready.match(self._free, self._fresh & self._free):
             model.in_flight = True
-            visit = Visit(model.key, self._segments[number], model.epoch, model.position + 1)
+            visit = Visit(model.key, self.segments[number], model.epoch, model.position + 1)
             tasks.append(self._start(number, visit))
         self._fresh = 0
         return tasks
@@ -238,7 +240,7 @@ class Scheduler:
         if self._costs.mean_rate is None:
             return None
         left = [self._costs.left(model) for model in self._models.values() if not model.over]
-        return max(sum(left) / len(self._segments), max(left, default=0.0))
+        return max(sum(left) / len(self.segments), max(left, default=0.0))
 
     # Inside.
 
@@ -247,7 +249,7 @@ class Scheduler:
         model.last_epoch = self._rule.last_epoch(model)
         visited = [self._numbers[segment] for segment in work.visited]
         model.left = self._rule.left_after(model, visited)
-        model.n_visits = (work.epoch - 1) * len(self._segments) + len(visited)
+        model.n_visits = (work.epoch - 1) * len(self.segments) + len(visited)
         model.units_left = self._units_in(model.left)
         for epoch in range(model.epoch + 1, model.last_epoch + 1):
             model.units_left += self._units_in(self._rule.segments_of(model, epoch))
@@ -267,7 +269,7 @@ class Scheduler:
         return sum(self._units[number] for number in bits(segments))
 
     def _complete_epoch(self, model: Progress) -> EpochDone | None:
-        complete = model.position == len(self._segments)  # else a record ended within the epoch
+        complete = model.position == len(self.segments)  # else a record ended within the epoch
         done = EpochDone(model.key, model.epoch, last=model.epoch == model.last_epoch) if complete else None
         model.epoch += 1
         model.position = 0
@@ -301,10 +303,10 @@ class Scheduler:
 
     def _choose(self, model: Progress, segments: int) -> int:
         """Choose where a model starts that may start on several segments: most work left, then rotation's order."""
-        start = model.index % len(self._segments)
+        start = model.index % len(self.segments)
         if self._costs.mean_rate is None or not segments & (segments - 1):
             return first_from(segments, start)
-        by_rotation = sorted(bits(segments), key=lambda number: (number - start) % len(self._segments))
+        by_rotation = sorted(bits(segments), key=lambda number: (number - start) % len(self.segments))
         return max(by_rotation, key=self._costs.left_on)
 
     def _start(self, number: int, task: Task) -> Task:

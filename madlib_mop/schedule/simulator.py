@@ -24,7 +24,6 @@ class Simulation:
 
 def simulate(
     scheduler: Scheduler,
-    segments: list[int],
     cost: Cost,
     *,
     hop_s: float = 0.0,
@@ -37,8 +36,6 @@ def simulate(
     ----------
     scheduler : Scheduler
         Fresh or resumed; it is used up.
-    segments : list of int
-        The run's segments.
     cost : callable
         (model, segment, epoch) -> seconds of the visit, noise included.
     hop_s : float
@@ -73,9 +70,9 @@ def simulate(
             spans.append(span)
         done = scheduler.finished(task, now - started)
         if evaluation is not None and isinstance(done, EpochDone):
-            for segment in segments:
+            for segment in scheduler.segments:
                 scheduler.add_evaluation(done.model, segment, done.epoch)
-    return Simulation(account.efficiency(len(segments)), tuple(visits), tuple(spans))
+    return Simulation(account.efficiency(len(scheduler.segments)), tuple(visits), tuple(spans))
 
 
 def _seconds(task: Task, cost: Cost, hop_s: float, evaluation: Cost | None) -> float:

@@ -1,1 +1,1 @@
-"""The trainer: the one process in which TensorFlow lives, beside a worker backend; started as ``python -I -m madlib_mop.trainer``."""
+"""The trainer: the process beside a worker backend in which TensorFlow lives; ``python -I -m madlib_mop.trainer``."""

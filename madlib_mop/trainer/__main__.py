@@ -1,4 +1,4 @@
-"""Entry of the trainer process: makes it die with its parent before anything else, then serves frames until told to stop."""
+"""Entry of the trainer process: ties it to its parent before anything else, then serves frames until told to stop."""
 
 from madlib_mop.trainer import lifetime
 

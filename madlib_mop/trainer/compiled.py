@@ -1,7 +1,7 @@
-"""Compiled models and their cache: a configuration's state is put into a model that is traced already, instead of tracing anew.
+"""Compiled models and their cache: a configuration's state is put into a model that is traced already.
 
-Called by ``visits.py``. Models with one compile signature differ in variables only (learning rate included), so they take turns in
-one Keras model.
+Called by ``visits.py``. Models with one compile signature differ in variables only (the learning rate is one of
+them), so they take turns in one Keras model, and tracing is paid once.
 """
 
 import collections
@@ -101,12 +101,12 @@ def check_columns(model: keras.Model, spec: DataSpec) -> None:
                 f"the model has {len(tensors)} {side}(s), the packed table has {len(columns)} {letter} column(s)",
                 hint="Name one column for each of them when packing.",
             )
-        for number, (tensor, (_, row)) in enumerate(zip(tensors, columns, strict=True)):
+        for number, (tensor, (_, row)) in enumerate(zip(tensors, columns, strict=True), 1):
             wanted = tuple(tensor.shape[1:])
             if not _fits(wanted, row):
                 raise model_failed(
-                    f"{side} {tensor.name if side == 'input' else number + 1} of the model has shape {_text(wanted)} a row, "
-                    f"the packed column has {_text(row)}",
+                    f"{side} {number} of the model has shape {_text(wanted)} a row, "
+                    f"the packed column {letter}{number} has {_text(row)}",
                     hint="Change the architecture, or pack the table with arrays of the shape that the model takes."
                     if side == "input"
                     else "The last layer must have as many units as the packed y has values (num_classes).",
@@ -114,7 +114,7 @@ def check_columns(model: keras.Model, spec: DataSpec) -> None:
 
 
 def _fits(wanted: tuple, row: tuple) -> bool:
-    """Tell whether rows of a shape can go into a tensor; a last dimension of 1 may be missing or too many, as in Keras."""
+    """Tell whether rows of a shape can go into a tensor; as in Keras, a last dimension of 1 may be missing or extra."""
     if abs(len(wanted) - len(row)) == 1:
         longer, shorter = (wanted, row) if len(wanted) > len(row) else (row, wanted)
         return longer[-1] in (1, None) and _fits(longer[:-1], shorter)

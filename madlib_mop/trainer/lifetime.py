@@ -1,4 +1,4 @@
-"""How the trainer process lives and dies: with its parent, without its parent's files, first in line for the OOM killer.
+"""How the trainer process lives and dies: with its parent, without its files, first in line for the OOM killer.
 
 Called by ``__main__`` before any heavy import, so the standard library only.
 """
@@ -16,7 +16,7 @@ import threading
 _PR_SET_PDEATHSIG = 1
 _ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
-    "KERAS_HOME": "/dev/null/keras",  # no such directory can be made: a keras.json in a home directory would change results
+    "KERAS_HOME": "/dev/null/keras",  # cannot exist: a keras.json in a home directory would change results
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "OPENBLAS_NUM_THREADS": "1",  # NumPy's BLAS is not used, and its threads would exist before the sandbox does
     "CUDA_VISIBLE_DEVICES": "-1",

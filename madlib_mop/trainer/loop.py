@@ -1,16 +1,16 @@
 """The compiled loops over mini-batches: one pass of training, one of evaluation, one batch of prediction.
 
-Called by ``compiled.py``. Each maker gives a ``tf.function`` around Keras' own ``train_step`` or ``test_step``; rows, order and
-batch size are arguments, so one trace serves every shard, permutation and batch size.
+Called by ``compiled.py``. Each maker gives a ``tf.function`` around Keras' own ``train_step`` or ``test_step``; rows,
+order and batch size are arguments, so one trace serves every shard, permutation and batch size.
 
-Why there are two traces for training. ``model.fit`` gives the same bits as this loop only when both compile the step
-for the same kind of batch. If a shard's rows are a multiple of the batch size, tf.data knows the size of every batch, Keras'
-step is compiled for exactly that size, and Grappler folds what depends on it: the gradient of a mean multiplies by 1/n
-where the general step divides by n, and the last bit differs (batches of 10 into MSE do it, so do batches of 16 into
-batch normalisation). A Keras model keeps its compiled steps: the special one is made only if the model's very first fit
-was such a one (``reduce_retracing``: once a general step is there, it serves all sizes), and is used later
-for batches of that size whenever the rows are again a multiple of it. ``static_batch_of`` follows the same rule, and
-``State.static_batch`` carries it from visit to visit (tests/unit/trainer/test_exact.py).
+Why there are two kinds of traces for training. ``model.fit`` gives the same bits as this loop only when both compile
+the step for the same kind of batch. If a shard's rows are a multiple of the batch size, tf.data knows the size of every
+batch, Keras' step is compiled for exactly that size, and Grappler folds what depends on it: the gradient of a mean
+multiplies by 1/n where the general step divides by n, and the last bit differs (batches of 10 into MSE do it, so do
+batches of 16 into batch normalisation). A Keras model keeps its compiled steps: the special one is made only if the
+model's very first fit was such a one (``reduce_retracing``: a general step, once there, serves all sizes), and is used
+later for batches of that size whenever the rows are a multiple of it again. ``static_batch_of`` follows the same rule,
+and ``State.static_batch`` carries it from visit to visit (tests/unit/trainer/test_exact.py).
 """
 
 import dataclasses
@@ -44,6 +44,8 @@ class DataSpec:
         return tuple(_structure(columns) for columns in rows)
 
 
+Traceable = tf.types.experimental.PolymorphicFunction
+
 _INT = tf.TensorSpec((), tf.int64)
 _FLOAT = tf.TensorSpec((), tf.float32)
 _FLOATS = tf.TensorSpec((None,), tf.float32)
@@ -69,13 +71,11 @@ def static_batch_of(n_rows: int, batch_size: int, inherited: int | None) -> tupl
     return (fits if fits == carried else 0), carried
 
 
-def make_train_pass(
-    model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int
-) -> tf.types.experimental.PolymorphicFunction:
+def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> Traceable:
     """Give ``f(xs, ys, row_weights, order, batch_size, n_batches, constant) -> {metric: float32}``.
 
-    ``row_weights`` is a list, of one ``(n_rows,)`` tensor if ``weighted``; ``order`` int64 ``(n_rows,)``; ``constant`` divides uint8
-    x. The last batch has the rows that are left. The metrics are those that Keras' ``fit`` logs.
+    ``row_weights`` is a list, of one ``(n_rows,)`` tensor if ``weighted``; ``order`` is int64 ``(n_rows,)``;
+    ``constant`` divides uint8 x. The last batch has the rows that are left. The metrics are those that ``fit`` logs.
     """
 
     def run(xs, ys, row_weights, order, batch_size, n_batches, constant):
@@ -108,12 +108,12 @@ def make_train_pass(
     )
 
 
-def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> tf.types.experimental.PolymorphicFunction:
+def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
     """Give ``f(xs, ys, batch_size, constant) -> (sums, counts)`` over all rows.
 
-    ``sums`` and ``counts`` are float64, one element for each of ``mean_metrics(model)``: their quotients are the metrics. Each
-    batch's float32 sum is taken out of Keras' accumulator and added in float64, where Keras adds in float32 and loses
-    digits as a shard grows. Other metrics (AUC, precision, ...) accumulate in their own variables as always.
+    ``sums`` and ``counts`` are float64, one element for each of ``mean_metrics(model)``: their quotients are the
+    metrics. Each batch's float32 sum is taken out of Keras' accumulator and added in float64, where Keras adds in
+    float32 and loses digits as a shard grows. Other metrics (AUC, precision, ...) accumulate in their own variables.
     """
     means = mean_metrics(model)
 
@@ -141,7 +141,7 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> tf.types.experimen
     return tf.function(run, autograph=False, input_signature=signature)
 
 
-def make_predict_batch(model: keras.Model, spec: DataSpec) -> tf.types.experimental.PolymorphicFunction:
+def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:
     """Give ``f(xs, start, stop, constant) -> [float32 outputs]`` for the rows ``start`` to ``stop``."""
 
     def run(xs, start, stop, constant):
@@ -160,7 +160,7 @@ def mean_metrics(model: keras.Model) -> list[keras.metrics.Mean]:
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """What an evaluation gives; ``metrics`` in the order of compile's, ``output_losses`` for models with several outputs."""
+    """What an evaluation gives: ``metrics`` in compile's order, ``output_losses`` for models with several outputs."""
 
     loss: float
     metrics: dict[str, float]
@@ -190,7 +190,7 @@ def tensors_of(arrays: tuple[np.ndarray, ...]) -> list[tf.Tensor]:
 
 
 def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> tf.Tensor:
-    """Give each row the weight of its class, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
+    """Give each row its class's weight, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
     y = shard.ys[0]
     if y.ndim > 1:
         y = np.argmax(y, axis=-1) if y.shape[-1] != 1 else np.squeeze(y, axis=-1)

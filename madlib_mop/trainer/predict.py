@@ -54,7 +54,7 @@ class Predictor:
 
 
 def batch_rows(xs: tuple[np.ndarray, ...], at_least: int = 1) -> int:
-    """Give how many rows to compute at once: a function of their size only, so that results do not depend on buffers."""
+    """Give how many rows to compute at once: a function of their size only, for results must not depend on buffers."""
     row_bytes = sum(4 * x[:1].size for x in xs) or 1
     return max(at_least, 1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // row_bytes))
 

@@ -1,8 +1,9 @@
 """The rights that a trainer gives up: reading beyond its libraries, writing, sockets, new processes, other processes.
 
-Called by ``server.py``: ``restrict_files`` before TensorFlow is loaded, for Landlock holds for the calling thread and those that it
-makes, and ``restrict_calls`` (seccomp, all threads at once) when TensorFlow's threads are there. Both are best
-effort, and tell whether they are in force: old kernels and some containers have neither. What is given up cannot be got back.
+Called by ``server.py``: ``restrict_files`` before TensorFlow is loaded, for Landlock holds for the calling thread and
+those that it makes, and ``restrict_calls`` (seccomp, for all threads at once) when TensorFlow's threads are there. Both
+are best effort, and tell whether they are in force: old kernels and some containers have neither. What is given up
+cannot be got back.
 """
 
 import ctypes
@@ -87,7 +88,7 @@ def restrict_files() -> bool:
 
 
 def readable_paths() -> list[str]:
-    """Give what stays readable. Of Python's own installation only the library parts: a prefix may hold a data directory too."""
+    """Give what stays readable; of Python's own prefix the libraries only, for it may hold a data directory too."""
     paths = [*_READABLE, *sys.path, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))]
     paths += [os.path.join(sys.base_prefix, name) for name in ("lib", "lib64")]
     if sys.prefix != sys.base_prefix:

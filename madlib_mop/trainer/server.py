@@ -1,7 +1,8 @@
-"""The trainer's conversation: takes one request after the other from a channel and answers each; never ends by an exception.
+"""The trainer's conversation: takes one request after the other and answers each; no exception ends it.
 
-Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``Session``. A request that cannot be
-done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" | "memory" | "internal"}``.
+Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``Session``. A request that
+cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" | "memory" |
+"internal"}``.
 """
 
 import os
@@ -12,7 +13,7 @@ from mop_backend.frames import Channel, PeerGone
 
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.trainer import lifetime
-from madlib_mop.trainer.failures import INPUT, INTERNAL, Failure, failure_of, invalid_input
+from madlib_mop.trainer.failures import INTERNAL, MEMORY, Failure, failure_of, invalid_input
 
 #: What TensorFlow needs to do anything at all beyond what it has taken when it is loaded.
 _LEAST_FREE_BYTES = 64 << 20
@@ -62,7 +63,7 @@ class Request(dict):
 
 
 class Session:
-    """What the trainer holds between requests. Each operation takes the header and blobs, and gives those of the answer."""
+    """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
         "start shard_begin shard_rows shard_end train evaluate predict_load predict drop_shard stats stop".split()
@@ -231,9 +232,9 @@ class Session:
         used = lifetime.data_bytes()
         if limit < used + _LEAST_FREE_BYTES:
             raise Failure(
-                "memory",
+                MEMORY,
                 InvalidParameter(
-                    f"a trainer's memory limit of {limit >> 20} MB is too small, TensorFlow alone takes {used >> 20} MB",
+                    f"a trainer's memory limit of {limit >> 20} MB is too small, TensorFlow takes {used >> 20} MB",
                     hint="Raise the setting madlib_mop.trainer_memory_mb.",
                 ),
             )
@@ -257,9 +258,7 @@ def _start(header: Request, blobs: list[bytearray]):
 def _positive(header: Request, key: str, least: int = 1) -> int:
     value = header[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise Failure(
-            INPUT, InvalidParameter(f"{key} of a request to the trainer must be at least {least}, received {value!r}")
-        )
+        raise invalid_input(f"{key} of a request to the trainer must be {least} or more, received {value!r}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Shards in the trainer's memory: assembled from packed buffers, checked, fingerprinted, and kept up to a cap. NumPy only."""
+"""Shards in the trainer's memory: assembled from packed buffers, checked, fingerprinted, cached. NumPy only."""
 
 import collections
 import dataclasses
@@ -14,6 +14,7 @@ from madlib_mop.trainer.failures import Failure, invalid_input
 _DTYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32)}
 #: TensorFlow takes memory with this alignment as it is, and copies any other.
 _ALIGNMENT_BYTES = 64
+_PACK_AGAIN = "Pack the table again with training_preprocessor_dl."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Shard:
     Attributes
     ----------
     xs, ys : tuple of numpy.ndarray
-        One array a column, shape ``(n_rows, ...)``, not to be written to; x is float32 or uint8, y float32, int16 or uint8.
+        One array a column, shape ``(n_rows, ...)``, not to be written to: x float32 or uint8, y float32, int16 or uint8.
     normalizing_const : float
         What uint8 x is divided by; float32 x has been divided already.
     n_bytes : int
@@ -74,14 +75,17 @@ class ShardBuilder:
         """Append one buffer: a shape and the bytes of each column, x before y. Raises Failure (input)."""
         if len(shapes) != len(self._columns) or len(blobs) != len(self._columns):
             raise invalid_input(f"a buffer has {len(blobs)} columns, expected {len(self._columns)}")
-        n_rows = shapes[0][0] if shapes[0] else 0
+        n_rows = None
         for column, shape, blob in zip(self._columns, shapes, blobs, strict=True):
-            if not shape or shape[0] != n_rows:
+            rows = buffer_array(column.name, shape, blob, is_x=column.is_x)
+            n_rows = len(rows) if n_rows is None else n_rows
+            if len(rows) != n_rows:
                 raise invalid_input(
                     f"column {column.name} has shape {list(shape)} in a buffer whose first column has {n_rows} rows",
-                    hint="Pack the table again with training_preprocessor_dl.",
+                    hint=_PACK_AGAIN,
                 )
-            column.add(buffer_array(column.name, shape, blob, is_x=column.is_x), self.n_rows)
+            if n_rows:
+                column.add(rows, self.n_rows)
         self.n_rows += n_rows
         if self._expected_rows is not None and self.n_rows > self._expected_rows:
             raise invalid_input(f"the shard has more than the {self._expected_rows} rows that were announced")
@@ -114,12 +118,12 @@ def buffer_array(name: str, shape: Sequence[int], blob: bytes, *, is_x: bool) ->
     Failure
         input: the bytes don't fit the shape.
     """
-    n_elements = math.prod(shape)
+    is_shape = isinstance(shape, list | tuple) and shape and all(type(size) is int and size >= 0 for size in shape)
+    n_elements = math.prod(shape) if is_shape else 0
     item_bytes = len(blob) // n_elements if n_elements else 4
-    if item_bytes not in _DTYPES or len(blob) != n_elements * item_bytes or (is_x and item_bytes == 2):
+    if not is_shape or item_bytes not in _DTYPES or len(blob) != n_elements * item_bytes or (is_x and item_bytes == 2):
         raise invalid_input(
-            f"column {name} has {len(blob)} bytes for shape {list(shape)}, which is no packed array",
-            hint="Pack the table again with training_preprocessor_dl.",
+            f"column {name} has {len(blob)} bytes for shape {shape}, which is no packed array", hint=_PACK_AGAIN
         )
     return np.frombuffer(blob, dtype=_DTYPES[item_bytes]).reshape(shape)
 
@@ -140,9 +144,10 @@ class _Column:
         if self._first is None:
             self._first = buffer[:0]
         if buffer.shape[1:] != self._first.shape[1:] or buffer.dtype != self._first.dtype:
+            first = self._first
             raise invalid_input(
                 f"column {self.name} is ragged: rows {start} to {start + len(buffer) - 1} have shape "
-                f"{list(buffer.shape[1:])} ({buffer.dtype}), those before {list(self._first.shape[1:])} ({self._first.dtype})",
+                f"{list(buffer.shape[1:])} ({buffer.dtype}), those before {list(first.shape[1:])} ({first.dtype})",
                 hint="All rows of a column must have one shape.",
             )
         check_finite(self.name, buffer, start)

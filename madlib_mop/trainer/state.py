@@ -4,9 +4,9 @@ Called by the trainer (to read and write states) and by the driver (``weights_of
 
 Each part is a file in the safetensors format (https://github.com/huggingface/safetensors#format) that any safetensors
 library opens. Written here, and not with that library, because its in-memory calls copy every tensor and leave the
-metadata out; the tests compare with it. A tensor is named ``<group>/<index>``. One that does not fit into what is left of
-a part is cut into flat slices, ``<group>/<index>/<first element>``, spread over as many parts as it takes; the
-metadata of a part that holds slices has the shapes of the whole tensors. The bytes depend on the state only.
+metadata out; the tests compare with it. A tensor is named ``<group>/<index>``. One that is too large for a part of its
+own is cut into flat slices, ``<group>/<index>/<first element>``, over as many parts as it takes; the metadata of a part
+that holds slices has the shapes of the whole tensors. The bytes depend on the state only.
 """
 
 import dataclasses
@@ -374,7 +374,8 @@ def _raw(array: np.ndarray, spec: TensorSpec, piece: _Piece) -> memoryview:
     """Give the bytes of a tensor after comparing it with its spec."""
     if array.shape != spec.shape or array.dtype.name != spec.dtype:
         raise StateError(
-            f"variable {piece.group}/{piece.index} is {array.dtype.name} {array.shape}, expected {spec.dtype} {spec.shape}"
+            f"variable {piece.group}/{piece.index} is {array.dtype.name} {array.shape}, "
+            f"expected {spec.dtype} {spec.shape}"
         )
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 

@@ -1,6 +1,7 @@
 """Numbers of the system calls that a trainer gives up, on x86-64 and on aarch64; read by ``sandbox.py``.
 
-From Linux' ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi/asm-generic/unistd.h``; None where an architecture lacks one.
+From Linux' ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi/asm-generic/unistd.h``; None where an
+architecture lacks a call.
 """
 
 import dataclasses
@@ -140,7 +141,7 @@ DENIED = {
     "setgroups": (116, 159),
 }
 
-#: Answered with ENOSYS, as by a kernel without them: glibc then makes threads by ``clone``, whose flags a filter can see.
+#: Answered with ENOSYS, as by a kernel without them: glibc then makes threads by ``clone``, whose flags a filter sees.
 UNKNOWN = {
     "clone3": (435, 435),
     "openat2": (437, 437),

@@ -1,4 +1,4 @@
-"""A Keras model's variables in the groups and the order of a training state: read, replaced, compared. Called by ``compiled.py``."""
+"""A Keras model's variables as a training state has them: read, replaced, compared. Called by ``compiled.py``."""
 
 import hashlib
 import math
@@ -56,10 +56,9 @@ class ModelVariables:
         for group in groups:
             if state.specs(group) != expected[group]:
                 raise model_failed(
-                    f"the stored training state does not fit the model: its {group} have {len(state.specs(group))} tensors "
-                    f"of {_n_elements(state.specs(group))} elements, the model's {len(expected[group])} of "
-                    f"{_n_elements(expected[group])}",
-                    hint="The architecture or the optimizer was changed after the state was stored; start without warm_start.",
+                    f"the stored training state does not fit the model: its {group} are {_size(state.specs(group))}, "
+                    f"the model's are {_size(expected[group])}",
+                    hint="Architecture or optimizer were changed after the state was stored; start without warm_start.",
                 )
         self.holds = None
         for group in groups:
@@ -67,7 +66,7 @@ class ModelVariables:
                 variable.assign(state.read(group, index))
 
     def load_weights(self, weights: bytes) -> None:
-        """Take over weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model) on a wrong size."""
+        """Take over weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
         if len(weights) != self.weights_bytes:
             raise model_failed(
                 f"the stored model_weights have {len(weights)} bytes, the architecture needs {self.weights_bytes}",
@@ -116,5 +115,5 @@ def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
     }
 
 
-def _n_elements(specs: list[TensorSpec]) -> int:
-    return sum(spec.n_elements for spec in specs)
+def _size(specs: list[TensorSpec]) -> str:
+    return f"{len(specs)} tensors of {sum(spec.n_elements for spec in specs)} elements"

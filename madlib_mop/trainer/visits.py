@@ -206,7 +206,7 @@ def _decoded(parts: Sequence[bytes]) -> State:
 
 
 def _extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
-    """Give the numbers of batches and of passes of a visit. Raises Failure (model) for parameters that do not go together."""
+    """Give the numbers of batches and passes of a visit. Raises Failure (model) for parameters that do not fit."""
     fit = recipe.fit_params
     n_passes = fit.epochs - fit.initial_epoch
     if n_passes < 1:
@@ -230,7 +230,8 @@ def _run_passes(
 ) -> tuple[dict[str, float], int]:
     """Train the passes of a visit; give what Keras' ``fit`` would log for the last one, and how many were made.
 
-    Callbacks see the passes numbered through the model's life, so that a schedule of learning rates goes on from visit to visit.
+    Callbacks see the passes numbered through the model's life, so that a schedule of learning rates goes on from
+    visit to visit.
     """
     fit = recipe.fit_params
     callbacks = recipe.callbacks(model, n_passes, n_batches)

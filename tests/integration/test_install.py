@@ -108,6 +108,14 @@ def test_the_server_knows_nothing_of_its_users_environment(clone):
     assert {name for name in names if not name.startswith(("PG", "LC_"))} <= {"PATH", "HOME"} | shells
 
 
+@pytest.mark.skipif(not AS_ROOT, reason="the owner of the clone and the server's user must be different users")
+def test_the_servers_user_can_write_to_its_data_and_log_only(clone):
+    find = ["find", "-L", str(clone.state), "-writable", "-prune", "-print"]
+    done = clone.run("runuser", "-u", clone.cluster("owner"), "--", *find, check=False)
+    server = clone.state / "clusters" / "server"
+    assert set(done.stdout.splitlines()) == {str(server / "data"), str(server / "log")}
+
+
 def test_a_swept_socket_directory_is_made_again(clone):
     old = re.search("host=([^&]*)", clone.dsn)[1]
     shutil.rmtree(old)

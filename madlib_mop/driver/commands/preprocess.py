@@ -325,8 +325,8 @@ def _tell(call: Call, packing: Packing, table: PackedTable, seed: int | None) ->
         text += f", seed {seed}"
     table.comment(f"madlib_mop: {text}")
     call.session.notice(f"{call.function}: {text}")
-    if plan.n_buffers < len(plan.segments):
-        empty = ", ".join(map(str, plan.segments[plan.n_buffers :]))
+    if plan.n_rows < len(plan.segments):
+        empty = ", ".join(map(str, plan.segments[plan.n_rows :]))
         call.session.warning(f"{call.function}: there are too few rows for all segments; these get none: {empty}")
 
 

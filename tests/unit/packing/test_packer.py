@@ -39,7 +39,7 @@ def test_unpacking_gives_every_row_once_and_in_order(array_bytes, batch, x, buff
         ),
     )
     assert [buffer.buffer_id for buffer in buffers] == list(range(plan.n_buffers))
-    assert [buffer.segment for buffer in buffers] == [b % n_segments for b in range(plan.n_buffers)]
+    assert [buffer.segment for buffer in buffers] == [plan.segment_of(b) for b in range(plan.n_buffers)]
     assert [buffer.n_rows for buffer in buffers] == [plan.rows_of(b) for b in range(plan.n_buffers)]
     x_back, y_back = (
         np.concatenate([unpack(buffer.values[i], buffer.shapes[i]) for buffer in buffers]) for i in range(2)

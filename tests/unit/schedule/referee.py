@@ -31,7 +31,6 @@ class Referee:
     segments: list[int]
     rng: random.Random
     chances: Chances = field(default_factory=Chances)
-    seconds: float | None = None
     kept: list[Visit] = field(default_factory=list)
     started: list[Task] = field(default_factory=list)
     running: dict[int, Task] = field(default_factory=dict)
@@ -133,7 +132,7 @@ class Referee:
             self.waiting.remove((task.model, task.segment))
 
     def _finish(self, task: Task) -> None:
-        done = self.scheduler.finished(task, self.rng.random() if self.seconds is None else self.seconds)
+        done = self.scheduler.finished(task, self.rng.random())
         if isinstance(task, Evaluation):
             self.waiting.remove((task.model, task.segment))
             self.evaluated.append((task.model, task.segment, task.payload))

@@ -15,12 +15,12 @@ CALM = Chances()
 STORMY = Chances(requeue=0.15, fail=0.01, segment=0.1, hold=0.1, evaluate=True)
 
 
-def referee(schedule, n, p, n_epochs, seed, chances, seconds=None):
-    """Make a referee of n models, with keys and segments that are not their numbers, epochs that differ and uneven shards."""
+def referee(schedule, n, p, n_epochs, seed, chances):
+    """Make a referee of n models: odd keys and segments, epochs that differ, uneven and empty shards."""
     rng = random.Random(seed)
     models = [ModelWork(100 + c, c, max(0, n_epochs - c % 2)) for c in range(n)]
     rows = {7 * number + 3: rng.randrange(0, 50) for number in range(p)}
-    return Referee(make_scheduler(schedule, models, rows), models, list(rows), rng, chances, seconds)
+    return Referee(make_scheduler(schedule, models, rows), models, list(rows), rng, chances)
 
 
 runs = given(
@@ -76,9 +76,12 @@ def test_a_report_twice_is_refused():
     (visit,) = scheduler.next_tasks()
     assert visit == Visit(model=0, segment=0, epoch=1, position=1)
     scheduler.finished(visit, 1.0)
-    for report in (lambda: scheduler.finished(visit, 1.0), lambda: scheduler.requeue(visit), lambda: scheduler.failed(visit)):
-        with pytest.raises(ValueError, match="not in flight"):
-            report()
+    with pytest.raises(ValueError, match="not in flight"):
+        scheduler.finished(visit, 1.0)
+    with pytest.raises(ValueError, match="not in flight"):
+        scheduler.requeue(visit)
+    with pytest.raises(ValueError, match="not in flight"):
+        scheduler.failed(visit)
 
 
 def test_a_visit_of_a_dropped_model_still_occupies_its_segment():
@@ -142,6 +145,26 @@ def test_a_segment_that_is_down_gets_nothing():
     assert scheduler.next_tasks() == [] and not scheduler.done
     scheduler.segment_up(0)
     assert scheduler.next_tasks() == [Visit(0, 0, 1, 2)]
+
+
+def test_a_segment_that_comes_up_again_with_its_task_still_in_flight_is_busy():
+    scheduler = make_scheduler("rotation", [ModelWork(0, 0, 1), ModelWork(1, 1, 1)], {0: 10})
+    (visit,) = scheduler.next_tasks()
+    scheduler.segment_down(0)
+    scheduler.segment_up(0)
+    assert scheduler.next_tasks() == [] and scheduler.in_flight(0) == visit
+    scheduler.requeue(visit)
+    assert scheduler.next_tasks() == [visit]
+
+
+def test_an_evaluation_done_again_keeps_its_place():
+    scheduler = make_scheduler("rotation", [ModelWork(0, 0, 1)], {0: 10})
+    training, validation = (scheduler.add_evaluation(0, 0, data) for data in ("training", "validation"))
+    assert scheduler.next_tasks() == [training]
+    scheduler.requeue(training)
+    assert scheduler.next_tasks() == [training]
+    scheduler.finished(training, 0.1)
+    assert scheduler.next_tasks() == [validation]
 
 
 def test_seconds_left_is_the_lower_bound_of_what_is_left():

@@ -16,7 +16,7 @@ from tests.unit.trainer.harness import Trainer  # noqa: E402
 # Rows of the shards: with a short last batch, multiples of the batch sizes, fewer than a batch, and such orders that
 # Keras compiles its step for one batch size first, for any first, or for both.
 SHARDS = {"53": 53, "80": 80, "160": 160, "7": 7, "54": 54}
-ORDERS = [("53", "80", "7", "160"), ("80", "53", "160"), ("7", "160", "80", "54"), ("80", "160")]
+ORDERS = ["53 80 7 160", "80 53 160", "7 160 80 54", "80 160"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,14 +36,17 @@ def send_shards(trainer, case, keys):
         trainer.send_shard(key, *case.data(SHARDS[key]), buffer_size=9)
 
 
-@pytest.mark.parametrize("order", ORDERS, ids="-".join)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+PAIRS = [(case, order) for i, case in enumerate(CASES) for j, order in enumerate(ORDERS) if i < 2 or (i + j) % 2]
+
+
+@pytest.mark.parametrize(("case", "order"), PAIRS, ids=lambda value: getattr(value, "name", value))
 def test_visits_equal_keras(trainer, case, order):
-    send_shards(trainer, case, order)
+    keys = order.split()
+    send_shards(trainer, case, keys)
     request, model, parts = case.request(), case.model(), None
     digests = []
     for epoch in (1, 2):
-        for segment_id, key in enumerate(order):
+        for segment_id, key in enumerate(keys):
             answer, parts = trainer.train(request, key, epoch=epoch, segment_id=segment_id, state=parts)
             digests.append((answer["digest_in"], answer["digest_out"]))
             case.fit(model, epoch, segment_id, *case.data(SHARDS[key]))
@@ -57,7 +60,7 @@ def test_visits_equal_keras(trainer, case, order):
 
 
 def test_models_taking_turns_equal_models_alone(trainer):
-    """Six configurations, two of them sharing a compiled model with each, with dropout; one after the other in each shard."""
+    """Six configurations with dropout, three to a compiled model; one after the other on each shard."""
     keys = ("53", "80")
     turns = [(case, mst_key) for case in (CASES[0], CASES[1]) for mst_key in (1, 2, 3)]
     states = dict.fromkeys(turns)

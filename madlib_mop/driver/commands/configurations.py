@@ -1,0 +1,351 @@
+"""The commands load_model_selection_table and generate_model_configs: rows of a user's model selection table.
+
+Every configuration is parsed before the first statement that changes anything; architectures are read when they are
+used.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from madlib_mop.catalog.names import Identifier, Relation, quote, split_name, statement
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, UndefinedColumn, UndefinedTable
+from madlib_mop.models.calls import is_int
+from madlib_mop.models.literals import shorten
+from madlib_mop.models.params import CompileParams, FitParams, parse_compile_params, parse_fit_params
+from madlib_mop.models.search_grid import check_random_state, expand_grid, iterate_random, search_type, stream
+
+_ARCH = "model_arch_table"
+_MST = "model_selection_table"
+_COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
+_CUSTOM_SCHEMA = "madlib"
+_MAX_DRAWS_FOR_ONE = 100
+
+_CREATE = """
+CREATE TABLE {table} (
+    mst_key serial,
+    model_id integer,
+    compile_params varchar,
+    fit_params varchar,
+    UNIQUE (model_id, compile_params, fit_params)
+)
+"""
+_CREATE_SUMMARY = "CREATE TABLE {table} (model_arch_table varchar, object_table varchar)"
+_INSERT = """
+INSERT INTO {table} (model_id, compile_params, fit_params)
+SELECT u.model_id, u.compile_params, u.fit_params
+FROM pg_catalog.unnest($1, $2, $3) WITH ORDINALITY AS u (model_id, compile_params, fit_params, position)
+ORDER BY u.position
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A configuration as it will be stored; ``key`` is the same for those that mean the same."""
+
+    model_id: int
+    compile_params: str
+    fit_params: str
+    key: tuple[int, str, str]
+
+
+@dataclass(frozen=True)
+class Existing:
+    """A model selection table that is appended to; ``summary`` is None where it has lost its companion."""
+
+    table: Relation
+    summary: Relation | None
+    object_table: str | None
+    keys: frozenset[tuple[int, str, str]]
+
+
+class Parser:
+    """Parses texts of parameters once each, with the custom functions of the object table and the caller's rights."""
+
+    def __init__(self, session: CallerSession, object_table: str | None):
+        self.custom_names = _custom_names(session, object_table)
+        self._session = session
+        self._compile: dict[str | None, CompileParams] = {}
+        self._fit: dict[str | None, FitParams] = {}
+
+    def compile_params(self, text: str | None, where: str) -> CompileParams:
+        """Parse compile parameters; an error says ``where`` they stand."""
+        if text not in self._compile:
+            self._compile[text] = _placed(parse_compile_params, where, text, self.custom_names)
+        return self._compile[text]
+
+    def fit_params(self, text: str | None, where: str) -> FitParams:
+        """Parse fit parameters; only a superuser may ask for callbacks that write files."""
+        if text not in self._fit:
+            params = _placed(parse_fit_params, where, text)
+            if params.writes_files and not _is_superuser(self._session):
+                raise InsufficientPrivilege(
+                    f"{where}: TensorBoard writes files on the server, which only superusers may ask for. "
+                    f"Received: {shorten(text)}"
+                )
+            self._fit[text] = params
+        return self._fit[text]
+
+    def row(self, model_id: int, compile_text: str, fit_text: str | None, where: str = "") -> Row:
+        """Make a row of one configuration."""
+        compile_params = self.compile_params(compile_text, where)
+        fit_params = self.fit_params(fit_text, where)
+        key = (model_id, compile_params.key, fit_params.key)
+        return Row(model_id, compile_text, fit_text or "", key)
+
+
+def load_model_selection_table(call: Call) -> None:
+    """Make a model selection table of every combination of model ids, compile and fit parameters.
+
+    Raises
+    ------
+    MopError
+        If a table or column is missing, an output table exists, a model_id is not in the architecture table, or a
+        list has an element that does not parse; the message names it.
+    """
+    session, given = call.session, call.arguments
+    arch_table = _architectures(session, given[_ARCH])
+    target = session.output(given[_MST], what=_MST)
+    model_ids = _model_ids(session, arch_table, given.get("model_id_list"))
+    parser = Parser(session, given.get("object_table"))
+    compile_list = _texts(given.get("compile_params_list"), "compile_params_list")
+    fit_list = _texts(given.get("fit_params_list"), "fit_params_list")
+    for position, text in enumerate(compile_list, 1):
+        parser.compile_params(text, f"compile_params_list[{position}]")
+    for position, text in enumerate(fit_list, 1):
+        parser.fit_params(text, f"fit_params_list[{position}]")
+    combinations = itertools.product(model_ids, compile_list, fit_list)
+    rows = list(_distinct(parser.row(*combination) for combination in combinations))
+    _create(session, target)
+    _append(session, target, rows)
+    _summarize(session, target, given)
+    call.session.notice(f"{call.function}: {target} has {_count(len(rows))}")
+
+
+def generate_model_configs(call: Call) -> None:
+    """Fill a model selection table by a grid or by random search; one that exists is appended to.
+
+    Raises
+    ------
+    MopError
+        As for `load_model_selection_table`; also if the table exists and belongs to another architecture table.
+    """
+    session, given = call.session, call.arguments
+    kind = _search(given)
+    arch_table = _architectures(session, given[_ARCH])
+    existing = _existing(session, given, arch_table)
+    target = existing.table if existing else session.output(given[_MST], what=_MST)
+    model_ids = _model_ids(session, arch_table, given.get("model_id_list"))
+    object_table = given.get("object_table") or (existing.object_table if existing else None)
+    parser = Parser(session, object_table)
+    known = existing.keys if existing else frozenset()
+    rows = list(_generated(kind, given, model_ids, parser, known))
+    if kind == "random" and len(rows) < given["num_configs"]:
+        session.warning(
+            f"{call.function}: only {len(rows)} of {given['num_configs']} configurations could be drawn;"
+            " the others were there already"
+        )
+    if existing is None:
+        _create(session, target)
+    _append(session, target, rows)
+    if existing is None or existing.summary is None:
+        _summarize(session, target, given)
+    elif existing.object_table is None and object_table is not None:
+        session.execute(
+            statement("UPDATE {table} SET object_table = $1", table=existing.summary), [_stored_name(object_table)]
+        )
+    session.notice(f"{call.function}: {_count(len(rows))} added to {target}")
+
+
+def _search(given: dict) -> str:
+    kind = search_type(given.get("search_type"))
+    num_configs, random_state = given.get("num_configs"), given.get("random_state")
+    if kind == "grid":
+        for name in ("num_configs", "random_state"):
+            if given.get(name) is not None:
+                raise InvalidParameter(
+                    f"{name} must be NULL for search_type 'grid'. Received: {given[name]!r}",
+                    hint="A grid has all combinations; search_type 'random' draws some.",
+                )
+    elif not is_int(num_configs) or num_configs < 1:
+        raise InvalidParameter(
+            f"num_configs must be a whole number of 1 or more for search_type 'random'. Received: {num_configs!r}"
+        )
+    check_random_state(random_state)
+    return kind
+
+
+def _generated(kind, given, model_ids, parser, known) -> Iterator[Row]:
+    grids = given.get("compile_params_grid"), given.get("fit_params_grid")
+    if kind == "grid":
+        combinations = expand_grid(*grids)
+        rows = (_parsed(parser, model_id, *texts) for model_id in model_ids for texts in combinations)
+        yield from _distinct(rows, known)
+        return
+    random_state, n_wanted = given.get("random_state"), given["num_configs"]
+    models = stream(random_state, "model_id")
+    draws = iterate_random(*grids, random_state)
+    rows = (_parsed(parser, model_ids[int(models.integers(len(model_ids)))], *texts) for texts in draws)
+    tried = itertools.islice(rows, n_wanted * _MAX_DRAWS_FOR_ONE)
+    yield from itertools.islice(_distinct(tried, known), n_wanted)
+
+
+def _parsed(parser: Parser, model_id: int, compile_text: str, fit_text: str) -> Row:
+    compile_where, fit_where = f"compile_params_grid gives {compile_text}", f"fit_params_grid gives {fit_text}"
+    parser.compile_params(compile_text, compile_where)
+    parser.fit_params(fit_text, fit_where)
+    return parser.row(model_id, compile_text, fit_text)
+
+
+def _distinct(rows: Iterable[Row], known: Iterable[tuple] = ()) -> Iterator[Row]:
+    seen = set(known)
+    for row in rows:
+        if row.key not in seen:
+            seen.add(row.key)
+            yield row
+
+
+def _architectures(session: CallerSession, name: str) -> Relation:
+    table = session.relation(name, _ARCH)
+    _need(session, table, ("model_id", "model_arch"), _ARCH, name)
+    return table
+
+
+def _model_ids(session: CallerSession, table: Relation, ids: list | None) -> list[int]:
+    if not ids or not all(is_int(item) for item in ids):
+        raise InvalidParameter(f"model_id_list must be an array of one or more ids, without NULL. Received: {ids!r}")
+    rows = session.execute(statement("SELECT DISTINCT model_id FROM {table}", table=table))
+    present = {row["model_id"] for row in rows}
+    if missing := sorted(set(ids) - present):
+        raise InvalidParameter(
+            f"model_id_list: {table} has no model_id {missing[0]}. Received: {ids!r}",
+            hint=f"It has {', '.join(str(item) for item in sorted(present - {None})[:20]) or 'none'}.",
+        )
+    return sorted(set(ids))
+
+
+def _texts(values: list | None, what: str) -> list:
+    if not values:
+        raise InvalidParameter(f"{what} must be an array of one or more texts. Received: {values!r}")
+    return values
+
+
+def _existing(session: CallerSession, given: dict, arch_table: Relation) -> Existing | None:
+    """Read a table that is to be appended to, and check that it was made of the same architecture table."""
+    name = given[_MST]
+    table = session.existing(name, _MST)
+    if table is None:
+        return None
+    _need(session, table, _COLUMNS, _MST, name)
+    summary = session.existing(table.with_suffix("_summary").sql, _MST)
+    object_table = _check_summary(session, summary, arch_table, given) if summary else None
+    parser = Parser(session, object_table)
+    stored = session.execute(statement("SELECT {c} FROM {t}", c=[Identifier(c) for c in _COLUMNS[1:]], t=table))
+    keys = set()
+    for row in stored:
+        try:
+            keys.add(parser.row(row["model_id"], row["compile_params"], row["fit_params"]).key)
+        except MopError:
+            continue  # a row that was put in by hand and cannot be read is no duplicate of one that can
+    return Existing(table, summary, object_table, frozenset(keys))
+
+
+def _check_summary(session, summary, arch_table, given) -> str | None:
+    name = given[_MST]
+    _need(session, summary, ("model_arch_table", "object_table"), _MST, name)
+    rows = session.execute(statement("SELECT model_arch_table, object_table FROM {t}", t=summary))
+    if len(rows) != 1:
+        raise InvalidParameter(f"{_MST}: {summary} must have one row; it has {len(rows)}. Received: {name!r}")
+    before = rows[0]["model_arch_table"]
+    if before != given[_ARCH]:
+        relation = session.existing(before, _ARCH) if before else None
+        if relation is None or relation.oid != arch_table.oid:
+            raise InvalidParameter(
+                f"{_ARCH}: {name} was made of architecture table {before}. Received: {given[_ARCH]!r}",
+                hint="Append with the same architecture table, or choose another model selection table.",
+            )
+    stored, asked = rows[0]["object_table"], given.get("object_table")
+    stored = split_name(stored, "object_table")[1] if stored else None
+    if stored and asked and split_name(asked, "object_table")[1] != stored:
+        raise InvalidParameter(f"object_table: {name} uses object table {stored}. Received: {asked!r}")
+    return quote(stored) if stored else None
+
+
+def _custom_names(session: CallerSession, object_table: str | None) -> frozenset[str]:
+    """Give the names of the custom functions in ``madlib.<object_table>``, which a superuser must own."""
+    if object_table is None:
+        return frozenset()
+    schema, base = split_name(object_table, "object_table")
+    if schema is not None:
+        raise InvalidParameter(
+            f"object_table must be a name without a schema: such tables are in schema {_CUSTOM_SCHEMA}. "
+            f"Received: {object_table!r}"
+        )
+    table = session.existing(Relation(_CUSTOM_SCHEMA, base).sql, "object_table")
+    if table is None:
+        raise UndefinedTable(
+            f"object_table does not exist in schema {_CUSTOM_SCHEMA}. Received: {object_table!r}",
+            hint="load_custom_function makes it.",
+        )
+    _need(session, table, ("name", "object"), "object_table", object_table)
+    (owner,) = session.execute(
+        "SELECT r.rolsuper AS is_superuser FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_roles r ON r.oid = c.relowner WHERE c.oid = $1::pg_catalog.oid",
+        [table.oid],
+        ["bigint"],
+    )
+    if not owner["is_superuser"]:
+        raise InsufficientPrivilege(f"object_table is not owned by a superuser. Received: {object_table!r}")
+    return frozenset(row["name"] for row in session.execute(statement("SELECT name FROM {t}", t=table)))
+
+
+def _is_superuser(session: CallerSession) -> bool:
+    (row,) = session.execute("SELECT rolsuper AS yes FROM pg_catalog.pg_roles WHERE rolname = current_user")
+    return row["yes"]
+
+
+def _placed(parse, where: str, *arguments):
+    """Parse, and put the place into the message of an error."""
+    try:
+        return parse(*arguments)
+    except MopError as error:
+        if where:
+            error.message = f"{where}: {error.message}"
+        raise
+
+
+def _need(session, table, columns, what, name) -> None:
+    present = {column.name for column in session.columns(table)}
+    for column in columns:
+        if column not in present:
+            raise UndefinedColumn(f"{what}: table {table} has no column {column!r}. Received: {name!r}")
+
+
+def _create(session: CallerSession, target: Relation) -> None:
+    session.execute(statement(_CREATE, table=target))
+
+
+def _append(session: CallerSession, target: Relation, rows: list[Row]) -> None:
+    columns = [[getattr(row, name) for row in rows] for name in _COLUMNS[1:]]
+    session.execute(statement(_INSERT, table=target), columns, ["integer[]", "varchar[]", "varchar[]"])
+
+
+def _summarize(session: CallerSession, target: Relation, given: dict) -> None:
+    summary = target.with_suffix("_summary")
+    session.execute(statement(_CREATE_SUMMARY, table=summary))
+    session.execute(
+        statement("INSERT INTO {table} VALUES ($1, $2)", table=summary),
+        [given[_ARCH], _stored_name(given.get("object_table"))],
+        ["varchar", "varchar"],
+    )
+
+
+def _stored_name(object_table: str | None) -> str | None:
+    """Write the object table as the summary keeps it: with its schema, as MADlib does."""
+    return f"{_CUSTOM_SCHEMA}.{object_table.strip()}" if object_table else None
+
+
+def _count(n: int) -> str:
+    return f"{n} configuration" + ("" if n == 1 else "s")

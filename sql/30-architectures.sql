@@ -1,0 +1,43 @@
+-- Tables of Keras architectures: one row a model, loaded and deleted by id.
+
+CREATE FUNCTION madlib.load_keras_model(
+    keras_model_arch_table varchar,
+    model_arch json,
+    model_weights bytea DEFAULT NULL,
+    name text DEFAULT NULL,
+    description text DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('load_keras_model', json_build_object(
+        'keras_model_arch_table', keras_model_arch_table, 'model_arch', model_arch::text, 'name', name,
+        'description', description), caller_path, payload_name => 'model_weights', payload => model_weights);
+END
+$body$;
+COMMENT ON FUNCTION madlib.load_keras_model(varchar, json, bytea, text, text, text) IS
+    'Adds an architecture, with or without start weights, to a table of architectures';
+
+CREATE FUNCTION madlib.delete_keras_model(
+    keras_model_arch_table varchar,
+    model_id integer,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('delete_keras_model', json_build_object(
+        'keras_model_arch_table', keras_model_arch_table, 'model_id', model_id), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib.delete_keras_model(varchar, integer, text) IS
+    'Deletes an architecture from its table, and the table with the last one';
+
+CREATE FUNCTION madlib.load_keras_model(message text DEFAULT NULL)
+RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop.call('help', json_build_object('topic', 'load_keras_model', 'option', message), NULL) #>> '{}'
+$body$;
+COMMENT ON FUNCTION madlib.load_keras_model(text) IS 'Help';
+
+CREATE FUNCTION madlib.delete_keras_model(message text DEFAULT NULL)
+RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop.call('help', json_build_object('topic', 'delete_keras_model', 'option', message), NULL) #>> '{}'
+$body$;
+COMMENT ON FUNCTION madlib.delete_keras_model(text) IS 'Help';

@@ -1,0 +1,178 @@
+"""Promise 4: whatever is killed at whatever moment, the run ends with the bits of a run without faults, and leaves nothing."""
+
+import os
+import random
+
+import psycopg2
+import pytest
+from lab import (
+    BackgroundFit,
+    assert_nothing_left,
+    assert_whole,
+    fit_statement,
+    kill,
+    newest_run,
+    pause,
+    trainers,
+    visits,
+    wait_for,
+    workers,
+)
+from workbench import MIXED, digests, fit, load_architectures, load_digits, one_thread, pack, select_configurations
+
+N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 3, 77
+TIMES = int(os.environ.get("MOP_FAULTS", "2"))  # 20 for the whole of it
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    one_thread()
+    load_digits(db)
+    load_architectures(db)
+    pack(db, N_SEGMENTS, suffix="_2")
+    select_configurations(db, "mst", MIXED[:N_MODELS])
+    run = fit(
+        db, "undisturbed", "mst", N_EPOCHS, source_table="train_2", validation_table="valid_2",
+        metrics_compute_frequency=1, seed=SEED, schedule="rotation",
+    )  # fmt: skip
+    db.expected = digests(db, run.run_id)
+    return db
+
+
+@pytest.fixture
+def chance(request):
+    return random.Random(request.node.name)
+
+
+def begin(db, table: str) -> tuple[BackgroundFit, int]:
+    """Begin the run whose digests are known, and wait until it is recorded."""
+    before = newest_run(db)
+    call = BackgroundFit(db, fit_statement(table, "mst", N_EPOCHS, "train_2", SEED))
+    run_id = wait_for(lambda: (newest_run(db) != before and newest_run(db)) or call.error, what="the run's start")
+    assert call.error is None, call.error
+    return call, run_id
+
+
+def check(db, run_id: int, pids=()) -> None:
+    """Hold what must hold after any fault."""
+    assert_whole(db, run_id, db.expected, N_MODELS, N_SEGMENTS, N_EPOCHS)
+    assert_nothing_left(db, pids)
+
+
+def server_start(db):
+    """Give the time at which the server's present life began: a crash of a backend would change it."""
+    return db.value("SELECT max(backend_start) FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
+
+
+def test_trainers(bench, chance):
+    life = server_start(bench)
+    call, run_id = begin(bench, "t_trainers")
+    seen = set()
+    for _ in range(TIMES):
+        if not call.running:
+            break
+        victims = wait_for(lambda: trainers(bench) or not call.running, what="a trainer")
+        if victims is True:
+            break
+        victim = chance.choice(victims)
+        pause(chance, 4.0)
+        kill(victim)
+        seen.add(victim)
+    call.succeed()
+    check(bench, run_id, seen)
+    assert server_start(bench) == life
+    assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "finished"
+
+
+def test_worker_sessions(bench, chance):
+    call, run_id = begin(bench, "t_workers")
+    for _ in range(TIMES):
+        if not call.running:
+            break
+        victims = wait_for(lambda: workers(bench) or not call.running, what="a worker")
+        if victims is True:
+            break
+        pause(chance, 4.0)
+        bench.rows("SELECT pg_terminate_backend(%s)", [chance.choice(victims)])
+    call.succeed()
+    check(bench, run_id)
+
+
+def test_the_driver(bench, chance):
+    life = server_start(bench)
+    call, run_id = begin(bench, "t_driver")
+    seen = set()
+    for _ in range(TIMES):
+        pid = wait_for(
+            lambda: not call.running
+            or bench.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s AND state = 'running'", [run_id]),
+            what="a driver",
+        )
+        if pid is True:
+            break
+        seen |= {pid, *trainers(bench)}
+        pause(chance, 5.0)
+        kill(pid)
+        wait_for(lambda pid=pid: not call.running or pid not in pids_of(bench, run_id), what="another driver")
+    call.succeed()
+    check(bench, run_id, seen)
+    assert server_start(bench) == life
+
+
+def pids_of(db, run_id: int) -> list:
+    return [db.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id])]
+
+
+@pytest.mark.parametrize("how", ["terminated", "killed"])
+def test_the_callers_backend(bench, chance, how):
+    """Killing a backend outright makes PostgreSQL restart all sessions; terminating it does not."""
+    for number in range(TIMES):
+        table = f"t_caller_{how}_{number}"
+        call, run_id = begin(bench, table)
+        pause(chance, 9.0)
+        seen = set(trainers(bench))
+        if how == "terminated":
+            bench.rows("SELECT pg_terminate_backend(%s)", [call.pid])
+        else:
+            kill(call.pid)
+        call.join()
+        finish(bench, call, run_id, seen)
+
+
+def test_a_workers_backend_killed(bench, chance):
+    for number in range(TIMES):
+        call, run_id = begin(bench, f"t_worker_killed_{number}")
+        victims = wait_for(lambda: workers(bench), what="a worker")
+        pause(chance, 8.0)
+        seen = set(trainers(bench))
+        kill(chance.choice(victims))
+        call.join()
+        finish(bench, call, run_id, seen)
+
+
+def test_the_whole_server(bench, chance):
+    for number in range(TIMES):
+        call, run_id = begin(bench, f"t_server_{number}")
+        pause(chance, 9.0)
+        seen = set(trainers(bench))
+        bench.cluster.stop_immediate()
+        bench.cluster.start()
+        call.join()
+        finish(bench, call, run_id, seen)
+
+
+def finish(db, call: BackgroundFit, run_id: int, seen: set) -> None:
+    """Resume a run, unless it had ended before the fault, and hold what must hold."""
+
+    def answers():
+        try:
+            return db.value("SELECT 1")
+        except psycopg2.OperationalError:
+            return None
+
+    wait_for(answers, what="the server")
+    if call.error is not None:
+        done = visits(db, run_id)
+        db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+        assert visits(db, run_id) >= done
+    check(db, run_id, seen)

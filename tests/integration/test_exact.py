@@ -1,0 +1,120 @@
+"""Promises 1 and 2: the final weights are those of plain Keras on the same visits, bit for bit; and they are repeatable."""
+
+import pytest
+from oracle import train
+from workbench import ADAM, MIXED, SGD, digests, fit, load_architectures, load_digits, one_thread, pack, script
+from workbench import select_configurations as select
+from workbench import weights
+
+SCHEDULES = ("rotation", "longest_first", "auto")
+QUICK = {(3, 2, "rotation"), (1, 1, "auto"), (7, 4, "longest_first"), (3, 4, "auto"), (7, 2, "rotation")}
+MATRIX = [
+    pytest.param(n, p, schedule, marks=() if (n, p, schedule) in QUICK else pytest.mark.slow)
+    for n in (1, 3, 7)
+    for p in (1, 2, 4)
+    for schedule in SCHEDULES
+]
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    one_thread()
+    load_digits(db)
+    load_architectures(db)
+    for p in (1, 2, 4):
+        pack(db, p, suffix=f"_{p}")
+    for n in (1, 3, 7):
+        select(db, f"mst_{n}", MIXED[:n])
+    return db
+
+
+def optimizer(compile_params: str):
+    """Give a maker of the optimizer that a configuration's text asks for, written in plain Keras."""
+    import keras
+
+    if compile_params == SGD:
+        schedule = keras.optimizers.schedules.InverseTimeDecay(0.05, decay_steps=1, decay_rate=0.01)
+        return lambda: keras.optimizers.SGD(schedule, momentum=0.9)
+    rate = 0.01 if compile_params == ADAM else 0.003
+    return lambda: keras.optimizers.Adam(rate)
+
+
+def assert_exact(db, run_id: int, table: str, configurations) -> None:
+    """Hold every model's weights against the oracle's."""
+    ours = weights(db, table)
+    assert sorted(ours) == list(range(1, len(configurations) + 1))
+    for mst_key, (_, compile_params, fit_params) in enumerate(configurations, 1):
+        fields = dict(item.split("=") for item in fit_params.replace(" ", "").split(","))
+        theirs = train(
+            db, run_id, mst_key, optimizer(compile_params), int(fields["batch_size"]), int(fields["epochs"]),
+            fields.get("shuffle") != "False",
+        )  # fmt: skip
+        assert ours[mst_key] == theirs, f"mst_key {mst_key} of run {run_id} differs from plain Keras"
+
+
+@pytest.mark.parametrize("n, p, schedule", MATRIX)
+def test_weights_are_those_of_plain_keras(bench, n, p, schedule):
+    table = f"out_{n}_{p}_{schedule}"
+    run = fit(bench, table, f"mst_{n}", 3, source_table=f"train_{p}", schedule=schedule, seed=11)
+    visits = bench.rows("SELECT mst_key, epoch, segment_id, position FROM madlib_mop.visit WHERE run_id = %s", [run.run_id])
+    assert len({v[:3] for v in visits}) == len(visits) == n * p * 3
+    assert_exact(bench, run.run_id, table, MIXED[:n])
+
+
+def test_every_hop_reads_what_the_last_wrote(bench):
+    run = fit(bench, "out_hops", "mst_3", 2, source_table="train_2", seed=3)
+    for mst_key in (1, 2, 3):
+        chain = bench.rows(
+            "SELECT digest_in, digest_out FROM madlib_mop.visit WHERE run_id = %s AND mst_key = %s ORDER BY epoch, position",
+            [run.run_id, mst_key],
+        )
+        assert [before for before, _ in chain[1:]] == [after for _, after in chain[:-1]]
+        assert chain[-1][1] == digests(bench, run.run_id)[mst_key]
+
+
+def test_rotation_does_not_depend_on_buffers_caching_or_a_warm_start(bench):
+    whole = fit(bench, "out_whole", "mst_3", 3, source_table="train_2", schedule="rotation", seed=9)
+    expected = weights(bench, "out_whole")
+
+    pack(bench, 2, buffer_size=11, suffix="_small")
+    fit(bench, "out_small", "mst_3", 3, source_table="train_small", schedule="rotation", seed=9)
+    assert shards(bench, "train_small") == shards(bench, "train_2")
+    assert weights(bench, "out_small") == expected
+
+    fit(
+        bench, "out_uncached", "mst_3", 3, ("SET madlib_mop.shard_cache_mb = 0",), source_table="train_2",
+        schedule="rotation", seed=9,
+    )  # fmt: skip
+    assert weights(bench, "out_uncached") == expected
+    fit(bench, "out_cached", "mst_3", 3, source_table="train_2", schedule="rotation", seed=9, use_caching=True)
+    assert weights(bench, "out_cached") == expected
+
+    first = fit(bench, "out_split", "mst_3", 1, source_table="train_2", schedule="rotation", seed=9)
+    second = fit(bench, "out_split", "mst_3", 2, source_table="train_2", schedule="rotation", warm_start=True)
+    assert weights(bench, "out_split") == expected
+    assert digests(bench, second.run_id) == digests(bench, whole.run_id) != digests(bench, first.run_id)
+
+
+def shards(db, table: str) -> list:
+    """Give each segment's rows as one digest."""
+    return db.rows(
+        f"SELECT __dist_key__, sha256(string_agg(x, '' ORDER BY buffer_id)) FROM {table} GROUP BY 1 ORDER BY 1"
+    )
+
+
+@pytest.mark.parametrize("schedule", ["longest_first", "auto"])
+def test_replay_gives_the_same_bits(bench, schedule):
+    run = fit(bench, f"out_r_{schedule}", "mst_7", 2, source_table="train_4", schedule=schedule, seed=2)
+    script(bench, f"SELECT madlib_mop.replay({run.run_id}, 'again_{schedule}')")
+    assert weights(bench, f"again_{schedule}") == weights(bench, f"out_r_{schedule}")
+    order = "SELECT mst_key, epoch, position, segment_id, digest_out FROM madlib_mop.visit WHERE run_id = %s ORDER BY 1, 2, 3"
+    (replayed,) = bench.rows("SELECT run_id FROM madlib_mop.run WHERE parent_run_id = %s AND kind = 'replay'", [run.run_id])
+    assert bench.rows(order, [replayed[0]]) == bench.rows(order, [run.run_id])
+
+
+def test_the_seed_is_drawn_and_recorded(bench):
+    fits = [fit(bench, f"out_drawn_{i}", "mst_1", 1, source_table="train_1") for i in (1, 2)]
+    seeds = [bench.value("SELECT seed FROM madlib_mop.run WHERE run_id = %s", [run.run_id]) for run in fits]
+    assert seeds[0] != seeds[1] and weights(bench, "out_drawn_1") != weights(bench, "out_drawn_2")
+    fit(bench, "out_drawn_again", "mst_1", 1, source_table="train_1", seed=seeds[0])
+    assert weights(bench, "out_drawn_again") == weights(bench, "out_drawn_1")

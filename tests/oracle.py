@@ -1,0 +1,55 @@
+"""The oracle of promise 1: a plain Keras script that visits the same shards in the recorded order with the same seed.
+
+Nothing of madlib_mop is used here but its documented orders: `model.fit` on each shard, optimizer kept, one thread.
+"""
+
+import numpy as np
+
+
+def train(db, run_id: int, mst_key: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None) -> bytes:
+    """Train one configuration as recorded in a run; give its weights: float32, in get_weights() order.
+
+    Parameters
+    ----------
+    db : Database
+    run_id, mst_key : int
+    optimizer : callable
+        Makes the Keras optimizer.
+    batch_size, epochs : int
+        The fit parameters: rows of a mini-batch, passes of a visit.
+    shuffle : bool
+    start : list of ndarray or None
+        Start weights, in get_weights() order.
+    """
+    import keras
+
+    arch, seed, source = db.rows(
+        "SELECT m.model_arch::text, r.seed, r.source_table FROM madlib_mop.run r JOIN madlib_mop.model m USING (run_id)"
+        " WHERE run_id = %s AND mst_key = %s",
+        [run_id, mst_key],
+    )[0]
+    visits = db.rows(
+        "SELECT epoch, segment_id FROM madlib_mop.visit WHERE run_id = %s AND mst_key = %s ORDER BY epoch, position",
+        [run_id, mst_key],
+    )
+    keras.utils.set_random_seed(int(np.random.SeedSequence([seed, mst_key]).generate_state(1)[0]))
+    model = keras.models.model_from_json(arch)
+    if start is not None:
+        model.set_weights(start)
+    model.compile(optimizer=optimizer(), loss="categorical_crossentropy", metrics=["accuracy"])
+    for epoch, segment in visits:
+        x, y = shard(db, source, segment)
+        for pass_ in range(epochs):
+            order = np.arange(len(x))
+            if shuffle:
+                order = np.random.default_rng([seed, mst_key, epoch, segment, pass_]).permutation(len(x))
+            model.fit(x[order], y[order], batch_size=batch_size, epochs=1, shuffle=False, verbose=0)
+    return b"".join(np.asarray(w, np.float32).tobytes() for w in model.get_weights())
+
+
+def shard(db, table: str, segment: int) -> tuple[np.ndarray, np.ndarray]:
+    """Give a segment's rows in their order: x float32, y one-hot float32."""
+    rows = db.rows(f"SELECT x, x_shape, y, y_shape FROM {table} WHERE __dist_key__ = %s ORDER BY buffer_id", [segment])
+    x = np.concatenate([np.frombuffer(row[0], np.float32).reshape(row[1]) for row in rows])
+    y = np.concatenate([np.frombuffer(row[2], np.int16).reshape(row[3]) for row in rows])
+    return x, y.astype(np.float32)
