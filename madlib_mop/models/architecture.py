@@ -58,9 +58,12 @@ def check_architecture(arch: str | dict) -> dict:
     document = _read(arch)
     if not isinstance(document, dict) or not isinstance(document.get("class_name"), str):
         raise UnreadableText(f"model_arch is not a Keras model. Received: {shorten(arch)}", hint=_HINT)
-    if keras2.is_keras_2(document):
-        document = keras2.translate(document)
-    checked = _Checker().model(document, "model_arch", 0)
+    try:
+        if keras2.is_keras_2(document):
+            document = keras2.translate(document)
+        checked = _Checker().model(document, "model_arch", 0)
+    except RecursionError:
+        raise Unsupported(f"model_arch is nested more than {MAX_DEPTH} deep") from None
     if not _has_input(checked):
         raise Unsupported(
             "model_arch has no input shape, so its weights cannot be made before it sees data",

@@ -19,7 +19,7 @@ _KIND_WORDS = {
 
 def suggestion(name: Any, allowed: Iterable[str]) -> str:
     """Write the hint for an unknown name: a close match if there is one, and all that is allowed."""
-    names = sorted(set(allowed), key=str.lower)
+    names = sorted(set(allowed), key=lambda known: (known.lower(), known))
     by_lower = {known.lower(): known for known in names}
     close = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
     start = f"Did you mean {by_lower[close[0]]}? " if close else ""

@@ -148,8 +148,10 @@ def _input_of(first: Any) -> list[dict]:
     return [{"module": "keras.layers", "class_name": "InputLayer", "config": made}]
 
 
-def _connected(layer: dict) -> dict:
+def _connected(layer: Any) -> Any:
     """Read a layer's inbound nodes as Keras 3 does: a list of calls, each a list of tensors with their kwargs."""
+    if not isinstance(layer, dict):
+        return layer
     nodes = layer.get("inbound_nodes")
     if not isinstance(nodes, list):
         return {**layer, "inbound_nodes": []}

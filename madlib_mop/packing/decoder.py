@@ -8,10 +8,10 @@ null}`` with one encoded image a blob, and gets ``{"shape": [n, h, w, c]}`` with
 import contextlib
 import ctypes
 import io
-import os
 import resource
 import signal
 import sys
+from importlib import import_module
 
 import numpy as np
 from mop_backend.frames import Channel, PeerGone
@@ -106,11 +106,20 @@ def give_up_rights() -> None:
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def main() -> None:
-    """Answer requests on standard input until it is closed."""
-    give_up_rights()
+def main(guards: list[str]) -> None:
+    """Answer requests on standard input until it is closed.
+
+    Parameters
+    ----------
+    guards : list of str
+        ``module:function`` of what takes more rights away; each is called once, when all libraries are loaded.
+    """
     Image.preinit()
-    channel = Channel(sys.stdin.fileno(), os.dup(sys.stdout.fileno()))
+    give_up_rights()
+    for guard in guards:
+        module, _, function = guard.partition(":")
+        getattr(import_module(module), function)()
+    channel = Channel(sys.stdin.fileno(), sys.stdout.fileno())
     with contextlib.suppress(PeerGone):
         while True:
             header, images = channel.receive()

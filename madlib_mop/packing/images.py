@@ -1,5 +1,6 @@
 """Encoded images into uint8 tensors, by a few decoder processes beside this one; used by the preprocessors."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,17 +11,22 @@ from mop_backend.frames import Channel, PeerGone
 
 from madlib_mop.packing.arrays import BadRow
 
-_BOOT = "import sys; sys.path[:] = sys.argv[1:]; from madlib_mop.packing.decoder import main; main()"
+_BOOT = """
+import json, sys
+sys.path[:], guards = json.loads(sys.argv[1])
+from madlib_mop.packing.decoder import main
+main(guards)
+"""
 _MAX_DECODERS = 8
 
 
 class _Decoder:
     """One decoder process, with this interpreter and its module path (nothing from the environment)."""
 
-    def __init__(self):
+    def __init__(self, guards):
         path = [os.path.abspath(entry) for entry in sys.path if entry]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _BOOT, *path],
+            [sys.executable, "-I", "-c", _BOOT, json.dumps([path, guards])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -46,9 +52,12 @@ class DecoderPool:
     ----------
     n_decoders : int or None
         Default: as many as this process has cores, at most 8.
+    guards : tuple of str
+        ``module:function`` of what takes rights away from a decoder, e.g. a sandbox.
     """
 
-    def __init__(self, n_decoders: int | None = None):
+    def __init__(self, n_decoders: int | None = None, guards: tuple[str, ...] = ()):
+        self._guards = guards
         self._n_decoders = n_decoders or min(_MAX_DECODERS, len(os.sched_getaffinity(0)))
         self._decoders: list[_Decoder] = []
 
@@ -78,7 +87,7 @@ class DecoderPool:
         """
         n_parts = min(self._n_decoders, len(images))
         while len(self._decoders) < n_parts:
-            self._decoders.append(_Decoder())
+            self._decoders.append(_Decoder(self._guards))
         bounds = [len(images) * part // n_parts for part in range(n_parts + 1)]
         decoders = self._decoders[:n_parts]
         try:

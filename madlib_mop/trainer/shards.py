@@ -24,7 +24,7 @@ class Shard:
     Attributes
     ----------
     xs, ys : tuple of numpy.ndarray
-        One array a column, shape ``(n_rows, ...)``, not to be written to: x float32 or uint8, y float32, int16 or uint8.
+        One array a column, shape ``(n_rows, ...)``, read-only: x float32 or uint8, y float32, int16 or uint8.
     normalizing_const : float
         What uint8 x is divided by; float32 x has been divided already.
     n_bytes : int
@@ -64,6 +64,8 @@ class ShardBuilder:
         n_rows: int | None = None,
         names: Sequence[str] | None = None,
     ):
+        if not math.isfinite(normalizing_const) or normalizing_const == 0:
+            raise invalid_input(f"normalizing_const must be a number other than 0, received {normalizing_const}")
         names = names or [*(f"x{i + 1}" for i in range(n_x)), *(f"y{i + 1}" for i in range(n_y))]
         self._columns = [_Column(name, i < n_x, n_rows) for i, name in enumerate(names)]
         self._n_x = n_x

@@ -7,6 +7,7 @@ transaction with its own rights.
 
 import json
 import signal
+import traceback
 
 import plpy
 
@@ -65,6 +66,10 @@ def run(function, arguments, caller_path, payload_name, payload, version):
         return json.dumps({"error": _fields(error)})
     except ClientGone as error:
         return json.dumps({"error": {"message": str(error), "sqlstate": "08006"}})
+    except Exception as error:
+        plpy.log(f"madlib_mop: {function}: {traceback.format_exc()}")
+        fields = {"message": f"{function}: internal error: {type(error).__name__}: {error}", "sqlstate": "XX000"}
+        return json.dumps({"error": {**fields, "hint": "The server's log has the details. Please report this."}})
 
 
 def _run(function, values, caller_path):

@@ -38,12 +38,10 @@ def encode_columns(result):
     tuple of (dict, list of bytes)
         ``n_rows``, and ``columns``: name -> ``{"values": [...]}`` or ``{"lengths": [...], "blob": i}`` (-1 for NULL).
     """
-    n_rows = result.nrows()
-    if not n_rows:
-        return {"n_rows": 0, "columns": {}}, []
+    rows = list(result)
     columns, blobs = {}, []
-    for name in result.colnames():
-        values = [row[name] for row in result]
+    for name in rows[0] if rows else ():
+        values = [row[name] for row in rows]
         if any(isinstance(value, bytes) for value in values):
             columns[name] = {
                 "lengths": [-1 if value is None else len(value) for value in values],
@@ -52,4 +50,4 @@ def encode_columns(result):
             blobs.append(b"".join(value for value in values if value is not None))
         else:
             columns[name] = {"values": [encode_value(value, blobs) for value in values]}
-    return {"n_rows": n_rows, "columns": columns}, blobs
+    return {"n_rows": len(rows), "columns": columns}, blobs

@@ -221,17 +221,45 @@ def test_a_buffer_that_no_bytea_could_hold_is_refused(caller):
 
 
 def test_rights_are_the_callers(caller, db):
-    caller.rows("CREATE TABLE secret AS TABLE good; REVOKE ALL ON secret FROM PUBLIC")
+    caller.rows("CREATE TABLE secret AS SELECT x, y, t FROM good")
     connection = db.connect(role="preprocess_stranger")
-    caller.rows("GRANT USAGE ON SCHEMA madlib, madlib_mop TO preprocess_stranger")
-    caller.rows("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop TO preprocess_stranger")
     stranger = Caller(connection)
     refusal = stranger.refused(stranger.train, "secret", "pg_temp.never")
-    connection.close()
+    assert (refusal.sqlstate, refusal.message) == ("42501", "permission denied for schema madlib")
+    caller.rows("SELECT madlib_mop.grant_use('preprocess_stranger')")
+    refusal = stranger.refused(stranger.train, "secret", "pg_temp.never")
     assert (refusal.sqlstate, refusal.message) == (
         "42501",
         "training_preprocessor_dl: permission denied for table secret",
     )
+    caller.rows("GRANT SELECT (x, y) ON secret TO preprocess_stranger")
+    refusal = stranger.refused(stranger.train, "secret", "public.never")
+    assert (refusal.sqlstate, refusal.message) == (
+        "42501",
+        "training_preprocessor_dl: permission denied for schema public",
+    )
+    stranger.train("secret", "pg_temp.mine")
+    assert len(stranger.tensor("pg_temp.mine", "x")) == 2
+    connection.close()
+
+
+def test_a_source_that_changes_meanwhile_is_refused(caller):
+    caller.rows("CREATE SEQUENCE looks")
+    caller.rows("CREATE VIEW restless AS SELECT x, y FROM good WHERE nextval('looks') <> 1")
+    refusal = caller.refused(caller.train, "restless", "never")
+    assert (refusal.sqlstate, refusal.message) == (
+        "55000",
+        "training_preprocessor_dl: restless was changed while it was packed: 1 rows were counted, 2 read",
+    )
+
+
+def test_a_timeout_ends_the_packing_and_leaves_nothing(caller):
+    caller.rows("CREATE VIEW slow AS SELECT x, y FROM good, LATERAL (SELECT pg_sleep(0.2)) s")
+    caller.rows("SET statement_timeout = '700ms'")
+    refusal = caller.refused(caller.train, "slow", "never")
+    caller.rows("RESET statement_timeout")
+    assert refusal.sqlstate == "57014"
+    assert caller.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'never%'") == 0
 
 
 def test_an_error_in_a_transaction_leaves_neither_table(caller, db):

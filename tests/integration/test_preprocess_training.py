@@ -74,10 +74,10 @@ def test_the_summary_has_the_documented_columns_and_values(caller):
     ("n_segments", "buffer_size", "expected"),
     [
         (1, 5, [(0, 5), (0, 5), (0, 5), (0, 2)]),
-        (2, 5, [(0, 5), (1, 5), (0, 5), (1, 2)]),
+        (2, 5, [(0, 5), (0, 4), (1, 5), (1, 3)]),
         (2, 100, [(0, 9), (1, 8)]),
         (3, None, [(0, 6), (1, 6), (2, 5)]),
-        (5, 1, [(i % 5, 1) for i in range(17)]),
+        (5, 1, [(segment, 1) for segment, n_rows in enumerate((4, 4, 3, 3, 3)) for _ in range(n_rows)]),
     ],
 )
 def test_rows_are_divided_as_documented(caller, n_segments, buffer_size, expected):
@@ -293,6 +293,12 @@ def test_a_temporary_and_a_not_yet_committed_table_can_be_packed_into_a_temporar
     connection.close()
 
 
+def test_a_call_by_position_as_scripts_for_madlib_write_it(caller):
+    caller.rows("SELECT madlib.training_preprocessor_dl('seventeen', 'by_position', 'y', 'x', NULL, 255, NULL)")
+    x = caller.tensor("by_position", "x")
+    assert np.array_equal(np.sort(x[:, 0]), np.arange(1, 18, dtype=np.float32) / np.float32(255))
+
+
 def test_views_and_partitioned_tables_can_be_packed(caller):
     caller.rows("CREATE VIEW seen AS SELECT x, y FROM seventeen WHERE y < 2")
     caller.rows("CREATE TABLE parted (x real[], y integer) PARTITION BY LIST (y)")
@@ -320,7 +326,7 @@ def test_only_the_segments_of_a_table_with_dbid_get_data(caller):
     caller.segments(4)
     caller.train("seventeen", "ruled", buffer_size=6, distribution_rules="hosts")
     caller.segments(2)
-    assert [buffer.segment for buffer in caller.buffers("ruled", "x")] == [1, 2, 1, 2]
+    assert [buffer.segment for buffer in caller.buffers("ruled", "x")] == [1, 1, 2, 2]
     summary = caller.summary("ruled")
     assert (summary["distribution_rules"], summary["__internal_gpu_config__"]) == ("hosts", "{1,2}")
 

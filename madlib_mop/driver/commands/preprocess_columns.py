@@ -13,7 +13,7 @@ _ARRAY_ELEMENTS = ("int2", "int4", "int8", "float4", "float8", "numeric")
 _INTEGERS = ("int2", "int4", "int8")
 _STRINGS = ("text", "varchar", "bpchar")
 _FIXED_COLUMNS = ("__dist_key__", "buffer_id")
-_PLAIN_KINDS = {"r": True, "p": True, "m": True, "v": False, "f": False}  # kind of relation -> its rows have a ctid
+_HAVE_CTID = {"r": True, "p": True, "m": True, "v": False, "f": False}  # kind of relation -> whether its rows do
 
 
 class Kind(Enum):
@@ -76,22 +76,20 @@ class Source:
         The name as the caller wrote it.
     relation : Relation
     independent, dependent : tuple of SourceColumn
+    has_ctid : bool
+        Whether a row can be named by its ctid: a table's can, by those who may read all of it.
     """
 
     text: str
     relation: Relation
     independent: tuple[SourceColumn, ...]
     dependent: tuple[SourceColumn, ...]
+    has_ctid: bool
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
         """All columns that are packed."""
         return self.independent + self.dependent
-
-    @property
-    def has_ctid(self) -> bool:
-        """Whether a row can be named by its ctid."""
-        return _PLAIN_KINDS[self.relation.kind]
 
 
 def read_source(
@@ -115,10 +113,13 @@ def read_source(
         For a table or column that does not exist, or that cannot be packed.
     """
     relation = session.relation(table, "source_table")
-    if relation.kind not in _PLAIN_KINDS:
+    if relation.kind not in _HAVE_CTID:
         raise InvalidParameter(f"source_table is neither a table nor a view. Received: {table!r}")
     _check_packed_names(x_names + y_names)
     known = {column.name: column for column in session.columns(relation)}
+    (may_read,) = session.execute(
+        "SELECT pg_catalog.has_table_privilege($1::pg_catalog.oid, 'SELECT') AS all", [relation.oid], ["bigint"]
+    )
     return Source(
         table.strip(),
         relation,
@@ -127,6 +128,7 @@ def read_source(
             _dependent(_find(known, name, "dependent_varname", relation), as_number)
             for name, as_number in zip(y_names, as_numbers, strict=True)
         ),
+        _HAVE_CTID[relation.kind] and may_read["all"],
     )
 
 

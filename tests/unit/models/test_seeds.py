@@ -17,7 +17,7 @@ def test_model_seed_is_the_documented_function_and_fits_keras(seed, mst_key):
 
 
 def test_model_seed_of_known_numbers_does_not_change_between_versions():
-    assert [model_seed(0, 1), model_seed(0, 2), model_seed(42, 1)] == [1791095845, 748765886, 2303205545]
+    assert [model_seed(0, 1), model_seed(0, 2), model_seed(42, 1)] == [3964924996, 3141116543, 3329053876]
 
 
 def test_models_and_seeds_get_start_weights_of_their_own():

@@ -1,5 +1,6 @@
 """Encoded images into uint8 tensors, by processes that a hostile image can at most end."""
 
+import platform
 import struct
 import zlib
 
@@ -10,6 +11,7 @@ from madlib_mop.packing import images
 from madlib_mop.packing.arrays import BadRow
 from madlib_mop.packing.decoder import MAX_PIXELS, BadImage, decode_image
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
+from madlib_mop.trainer import sandbox
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +97,8 @@ def test_an_image_that_ends_its_decoder_is_named_and_the_pool_lives_on(pixels, i
     fatal = encoded[5]
 
     class Fragile(images._Decoder):
-        def __init__(self):
-            super().__init__()
+        def __init__(self, guards):
+            super().__init__(guards)
             send = self.channel.send
             self.channel.send = lambda header, blobs: self._end_by(blobs) or send(header, blobs)
 
@@ -122,6 +124,17 @@ def test_decoders_cannot_write_files_and_have_little_memory(pool, pixels, image)
     assert limits["Max core file size"] == "0"
     assert int(limits["Max address space"]) <= 2 << 30
     assert int(limits["Max open files"]) <= 16
+
+
+@pytest.mark.skipif(platform.machine() not in sandbox.ARCHITECTURES, reason="the sandbox does not know this machine")
+def test_guards_take_more_rights_away(pixels, image):
+    guards = tuple(f"madlib_mop.trainer.sandbox:restrict_{what}" for what in ("files", "calls"))
+    with images.DecoderPool(1, guards) as pool:
+        decoded = pool.decode([image(one) for one in pixels], (4, 4), (4, 4, 3))
+        with open(f"/proc/{pool._decoders[0]._process.pid}/status") as file:
+            status = {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
+    assert decoded.shape == (9, 4, 4, 3)
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 
 def test_closing_the_pool_ends_its_processes(pixels, image):

@@ -13,10 +13,12 @@ def test_models_start_in_rotation_order_before_any_measure():
 
 
 def test_a_model_not_measured_yet_comes_before_the_longest_measured():
-    scheduler = make_scheduler("longest_first", [ModelWork(c, c, 1) for c in range(3)], {0: 10, 1: 10})
-    first, second = scheduler.next_tasks()
-    scheduler.finished(second, 1000.0)
-    assert started(scheduler) == [(2, 1)]
+    scheduler = make_scheduler("longest_first", [ModelWork(c, c, 1) for c in range(4)], dict.fromkeys(range(3), 10))
+    visits = {visit.model: visit for visit in scheduler.next_tasks()}
+    scheduler.finished(visits[1], 1000.0)
+    scheduler.segment_down(1)
+    scheduler.finished(visits[0], 1.0)
+    assert started(scheduler) == [(3, 0)], "1 waits for segment 0 too, with 2,000 s of work left"
 
 
 def test_the_model_with_most_work_left_comes_first():

@@ -49,6 +49,13 @@ def test_longest_first_within_five_percent_of_the_lower_bound(mix, p, n_epochs):
     assert fmean(measured) <= 1.05 and max(measured) <= 1.15, measured
 
 
+@pytest.mark.parametrize("mix", ["12 fast, 4 slow", "fast, then slow"])
+def test_longest_first_on_the_tightest_mixes_found(mix):
+    """6 slow and 18 fast models on 8 segments: segments' work 66, slow chains 64, so no slow model may ever wait."""
+    measured, random_order = (fmean(ratios(schedule, mix, 24, 8)) for schedule in ("longest_first", "shuffled"))
+    assert measured <= 1.12 and measured < random_order - 0.05
+
+
 @pytest.mark.parametrize("mix", ["uniform", "12 fast, 4 slow", "fast, then slow"])
 def test_longest_first_with_evaluations_and_hops(mix):
     measured = ratios("longest_first", mix, 16, 4, 3, hop_s=0.1, evaluation=True)

@@ -1,4 +1,4 @@
-"""The format of training states: what goes in comes out, in bounded parts, in the same bytes; no damage goes unnoticed."""
+"""The format of training states: what goes in comes out, in bounded parts, in the same bytes; damage is noticed."""
 
 import json
 import subprocess

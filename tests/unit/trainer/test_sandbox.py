@@ -1,0 +1,143 @@
+"""What a trainer cannot do after its start, tried in a process that has started just as a trainer does."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from madlib_mop.trainer import state
+from tests.unit.trainer.harness import REPOSITORY, Trainer
+
+_PROBE = """
+import sys
+sys.path[:0] = {paths!r}
+from madlib_mop.trainer import lifetime, server
+read_fd, write_fd = lifetime.settle()
+answer, _ = server.Session(read_fd).start(
+    server.Request(op="start", threads=1, shard_cache_bytes=0, sandbox={sandbox!r}), [])
+import ctypes, json, os, resource, signal, socket, subprocess, threading
+results = {{"landlock": answer["landlock"], "seccomp": answer["seccomp"]}}
+def attempt(name, call):
+    try:
+        call()
+        results[name] = "done"
+    except Exception as error:
+        results[name] = type(error).__name__
+def in_thread(call):
+    failures = []
+    def run():
+        try:
+            call()
+        except Exception as error:
+            failures.append(error)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+def without_fork():
+    pid = ctypes.CDLL(None, use_errno=True).syscall(56, 0, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), "clone")
+attempts = dict(
+    write_file=lambda: open({scratch!r} + "/written", "w"),
+    write_in_thread=lambda: in_thread(lambda: open({scratch!r} + "/written", "w")),
+    read_file=lambda: open({scratch!r} + "/secret").read(),
+    read_passwords=lambda: open("/etc/shadow").read(),
+    read_environment_of_parent=lambda: open(f"/proc/{{os.getppid()}}/environ", "rb").read(),
+    list_files=lambda: os.listdir({scratch!r}),
+    remove_file=lambda: os.unlink({scratch!r} + "/secret"),
+    rename_file=lambda: os.rename({scratch!r} + "/secret", {scratch!r} + "/other"),
+    make_directory=lambda: os.mkdir({scratch!r} + "/made"),
+    change_mode=lambda: os.chmod({scratch!r} + "/secret", 0o777),
+    open_shared_memory=lambda: os.listdir("/dev/shm"),
+    open_socket=lambda: socket.socket(),
+    open_unix_socket=lambda: socket.socket(socket.AF_UNIX),
+    run_program=lambda: subprocess.run(["/bin/true"]),
+    exec_program=lambda: os.execv("/bin/true", ["true"]),
+    fork=os.fork,
+    clone=without_fork,
+    signal_parent=lambda: os.kill(os.getppid(), 0),
+    limits_of_parent=lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE),
+    signal_itself=lambda: os.kill(os.getpid(), 0),
+    make_thread=lambda: in_thread(lambda: None),
+    read_library=lambda: open(json.__file__).read(),
+)
+if not {sandbox!r}:
+    attempts = {{name: attempts[name] for name in ("read_file", "open_socket", "write_file")}}
+for name, call in attempts.items():
+    attempt(name, call)
+os.write(write_fd, json.dumps(results).encode())
+"""
+
+
+def probe(scratch, sandbox):
+    (scratch / "secret").write_text("secret")
+    paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
+    code = _PROBE.format(paths=paths, scratch=str(scratch), sandbox=sandbox)
+    command = [sys.executable, "-I", "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # ends when stdin does
+        return json.loads(process.stdout.read())
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory):
+    return probe(tmp_path_factory.mktemp("sandbox"), True)
+
+
+def test_both_are_in_force(inside):
+    if not (inside["landlock"] and inside["seccomp"]):
+        pytest.skip(f"this kernel lacks one: {inside}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    "open_socket open_unix_socket run_program exec_program fork clone signal_parent limits_of_parent write_file "
+    "write_in_thread remove_file rename_file make_directory change_mode".split(),
+)
+def test_calls_are_refused(inside, name):
+    if not inside["seccomp"]:
+        pytest.skip("no seccomp here")
+    assert inside[name] == "PermissionError"
+
+
+@pytest.mark.parametrize(
+    "name", "read_file read_passwords read_environment_of_parent list_files open_shared_memory".split()
+)
+def test_files_cannot_be_read(inside, name):
+    if not inside["landlock"]:
+        pytest.skip("no Landlock here")
+    assert inside[name] == "PermissionError"
+
+
+@pytest.mark.parametrize("name", ["signal_itself", "make_thread", "read_library"])
+def test_what_is_needed_is_allowed(inside, name):
+    assert inside[name] == "done"
+
+
+def test_the_probe_would_notice(tmp_path):
+    """Without the sandbox the same probe reads, writes and opens a socket."""
+    outside = probe(tmp_path, False)
+    assert outside == dict.fromkeys(("read_file", "open_socket", "write_file"), "done") | {
+        "landlock": False,
+        "seccomp": False,
+    }
+
+
+def test_a_sandboxed_trainer_trains_the_same_bits():
+    from tests.unit.trainer.cases import CASES
+
+    case, digests = CASES[1], []
+    for sandbox in (False, True):
+        with Trainer(sandbox=sandbox) as trainer:
+            trainer.send_shard("s", *case.data(53))
+            answer, parts = trainer.train(case.request(), "s")
+            digests.append(answer["digest_out"])
+            trainer.evaluate(case.request(), "s", state=parts)
+            trainer.load_predictor(case.request(), state=parts)
+            assert np.isfinite(trainer.predict(*case.data(53)[0])[0]).all()
+    assert digests[0] == digests[1] == state.digest_of(parts)
