@@ -9,6 +9,7 @@ table. Numbers are random, so that they do not compress; both sides start from a
 import argparse
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def measure(dsn: str, n_rows: int = 50_000, width: int = 3_072) -> Measurement:
     n_rows, width : int
         Rows, and reals a row.
     """
-    with psycopg2.connect(dsn) as connection, connection.cursor() as cursor:
+    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
         _drop(cursor)
         cursor.execute(
@@ -81,7 +82,6 @@ def measure(dsn: str, n_rows: int = 50_000, width: int = 3_072) -> Measurement:
                 raise RuntimeError(f"{n_packed} of {n_rows} rows were packed")
         finally:
             _drop(cursor)
-    connection.close()
     return Measurement(n_rows, width, int(n_bytes), pack_s, copy_s, driver.peak_bytes)
 
 

@@ -18,13 +18,15 @@ CREATE FUNCTION madlib.training_preprocessor_dl(
     seed integer DEFAULT NULL,
     image_shape integer[] DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE sql VOLATILE
+) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-    SELECT madlib_mop.call('training_preprocessor_dl', json_build_object(
+BEGIN
+    PERFORM madlib_mop.call('training_preprocessor_dl', json_build_object(
         'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
         'independent_varname', independent_varname, 'buffer_size', buffer_size,
         'normalizing_const', normalizing_const, 'num_classes', num_classes,
-        'distribution_rules', distribution_rules, 'seed', seed, 'image_shape', image_shape), caller_path)
+        'distribution_rules', distribution_rules, 'seed', seed, 'image_shape', image_shape), caller_path);
+END
 $body$;
 COMMENT ON FUNCTION madlib.training_preprocessor_dl(
     varchar, varchar, varchar, varchar, integer, real, integer[], text, integer, integer[], text) IS
@@ -40,12 +42,14 @@ CREATE FUNCTION madlib.validation_preprocessor_dl(
     distribution_rules text DEFAULT NULL,
     image_shape integer[] DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
-) RETURNS void LANGUAGE sql VOLATILE
-SET search_path = pg_catalog, pg_temp SET synchronize_seqscans = off AS $body$
-    SELECT madlib_mop.call('validation_preprocessor_dl', json_build_object(
+) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 SET synchronize_seqscans = off AS $body$
+BEGIN
+    PERFORM madlib_mop.call('validation_preprocessor_dl', json_build_object(
         'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
         'independent_varname', independent_varname, 'training_preprocessor_table', training_preprocessor_table,
-        'buffer_size', buffer_size, 'distribution_rules', distribution_rules, 'image_shape', image_shape), caller_path)
+        'buffer_size', buffer_size, 'distribution_rules', distribution_rules, 'image_shape', image_shape), caller_path);
+END
 $body$;
 COMMENT ON FUNCTION madlib.validation_preprocessor_dl(
     varchar, varchar, varchar, varchar, varchar, integer, text, integer[], text) IS

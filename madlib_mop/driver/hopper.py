@@ -136,7 +136,6 @@ class Hopper:
         self._look_for_cancel()
         self._workers.reopen_lost()
         self._compact()
-        self._progress.tick(self._scheduler)
 
     def _advance(self, segment: int) -> None:
         event = self._workers.advance(segment)
@@ -161,7 +160,7 @@ class Hopper:
         epoch = task.epoch if isinstance(task, Visit) else task.payload.epoch
         self.account.add(Span(task.model, segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
         if isinstance(task, Visit):
-            self._visit_kept(flight, fields["digest_out"], fields["state_bytes"], fields["loss"], seconds)
+            self._visit_kept(flight, fields["digest_out"], fields["state_bytes"], _steady_seconds(fields, seconds))
         else:
             self._scheduler.finished(task, seconds)
             rows = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
@@ -169,12 +168,11 @@ class Hopper:
                 self._progress.metrics_known(task.model, task.payload.epoch, rows)
                 self._epoch_over(task.model, task.payload.epoch)
 
-    def _visit_kept(self, flight: _InFlight, digest: str, n_bytes: int, loss, seconds: float) -> None:
+    def _visit_kept(self, flight: _InFlight, digest: str, n_bytes: int, seconds: float) -> None:
         task = flight.task
         self._versions[task.model] += 1
         self._end_write(flight, task.model, n_bytes)
         self._models[task.model]["digest"] = digest
-        self._progress.visit_kept(task, seconds, self._rows[task.segment])
         done = self._scheduler.finished(task, seconds)
         if done is not None and not self._evaluations.begin(task.model, done.epoch):
             self._epoch_over(task.model, done.epoch)
@@ -211,7 +209,7 @@ class Hopper:
         if isinstance(task, Visit):
             kept = self._record.visit(self._run_id, task.model, task.epoch, segment)
             if kept is not None:
-                self._visit_kept(flight, kept["digest_out"], kept["state_bytes"], kept["loss"], 0.0)
+                self._visit_kept(flight, kept["digest_out"], kept["state_bytes"], _length(kept))
                 return
         self._end_write(flight)
         if failure.lost:
@@ -274,10 +272,20 @@ class Hopper:
                 visited[visit["mst_key"]].append((visit["position"], visit["segment_id"]))
         works = []
         for key, m in self._models.items():
-            if m["state"] == "failed":
-                continue
             epoch = m["epoch"] if visited[key] else m["epoch"] + 1
             places = tuple(segment for _, segment in sorted(visited[key]))
-            works.append(ModelWork(key, m["ordinal"], m["last_epoch"], max(epoch, m["first_epoch"]), places))
+            if m["state"] == "failed":
+                epoch, places = m["last_epoch"] + 1, ()
+            works.append(ModelWork(key, m["ordinal"], m["last_epoch"], epoch, places))
         schedule = "recorded" if recorded is not None else self._run["schedule"]
         return make_scheduler(schedule, works, self._rows, recorded)
+
+
+def _steady_seconds(fields: dict, seconds: float) -> float:
+    """Give what a visit cost without what is paid once: the trainer's start, the shard's load, the build and the trace."""
+    timing = fields.get("timing") or {}
+    return sum(timing.get(lap, 0.0) for lap in ("state_in_s", "compute_s", "state_out_s")) or seconds
+
+
+def _length(visit: dict) -> float:
+    return (visit["ended_at"] - visit["started_at"]).total_seconds()

@@ -3,7 +3,7 @@
 import time
 
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.schedule import Scheduler, Visit
+from madlib_mop.schedule import Scheduler
 
 _HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "similarity", "iou", "r2")
 
@@ -47,9 +47,6 @@ class Progress:
             f" {run['num_iterations']} iterations, schedule {run['schedule']}, seed {run['seed']}"
         )
 
-    def visit_kept(self, visit: Visit, seconds: float, n_rows: int) -> None:
-        """Take note of a kept visit."""
-
     def metrics_known(self, mst_key: int, epoch: int, rows: list[dict]) -> None:
         """Take note of a model's metrics."""
         data_sets = {row["data_set"] for row in rows}
@@ -71,9 +68,6 @@ class Progress:
         self._iterations.pop(mst_key, None)
         self._n_failed += 1
         self._report(scheduler)
-
-    def tick(self, scheduler: Scheduler) -> None:
-        """Called at least once a second."""
 
     def _report(self, scheduler: Scheduler) -> None:
         done = min(self._iterations.values(), default=0)

@@ -62,7 +62,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         The run is marked as cancelled, interrupted or failed; what was committed is kept.
     """
     _take(record, run_id)
-    sweep_logins(record.raw, record.is_live)
+    sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
     run = record.run(run_id)
     login = create_login(record.raw, run_id, run["owner"])
     begun = time.monotonic()

@@ -69,6 +69,17 @@ def test_array_labels_and_numbers_need_no_classes(caller):
     assert (summary["num_classes"], summary["y_class_values"]) == ([], None)
 
 
+def test_class_values_lose_no_digit_whatever_the_caller_has_set(caller):
+    caller.table("thirds", "x real[], y double precision", [([i], i / 3) for i in range(4)])
+    caller.rows("SET extra_float_digits = -10")
+    caller.train("thirds", "thirds_packed")
+    caller.validate("thirds", "thirds_valid", "thirds_packed")
+    caller.rows("RESET extra_float_digits")
+    for table in ("thirds_packed", "thirds_valid"):
+        assert caller.summary(table)["y_class_values"] == [i / 3 for i in range(4)]
+    assert np.array_equal(caller.tensor("thirds_valid", "y"), np.eye(4))
+
+
 def test_many_classes_are_found_without_being_counted(caller):
     caller.table("thousand", "x real[], y text", [([i], f"a rather long name of class {i:04}") for i in range(1000)])
     caller.validate("thousand", "thousand_valid", caller.train("thousand", "thousand_packed"))

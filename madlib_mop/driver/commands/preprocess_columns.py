@@ -123,9 +123,9 @@ def read_source(
     return Source(
         table.strip(),
         relation,
-        tuple(_independent(_find(known, name, "independent_varname", relation)) for name in x_names),
+        tuple(as_input(find_column(known, name, "independent_varname", relation)) for name in x_names),
         tuple(
-            _dependent(_find(known, name, "dependent_varname", relation), as_number)
+            _dependent(find_column(known, name, "dependent_varname", relation), as_number)
             for name, as_number in zip(y_names, as_numbers, strict=True)
         ),
         _HAVE_CTID[relation.kind] and may_read["all"],
@@ -178,7 +178,8 @@ def _check_packed_names(names: list[str]) -> None:
             )
 
 
-def _find(known: dict[str, Column], name: str, what: str, relation: Relation) -> Column:
+def find_column(known: dict[str, Column], name: str, what: str, relation: Relation) -> Column:
+    """Give the column of a table by its name. Raises UndefinedColumn; ``what`` is the argument that named it."""
     if name in known:
         return known[name]
     alike = [other for other in known if other.lower() == name.lower()]
@@ -188,7 +189,8 @@ def _find(known: dict[str, Column], name: str, what: str, relation: Relation) ->
     )
 
 
-def _independent(column: Column) -> SourceColumn:
+def as_input(column: Column) -> SourceColumn:
+    """Tell how an independent column is packed, or what predict makes of it. Raises InvalidParameter."""
     if column.is_array and column.element_type in _ARRAY_ELEMENTS:
         return SourceColumn(column, Kind.ARRAY)
     if column.type_name in _ARRAY_ELEMENTS:

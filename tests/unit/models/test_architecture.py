@@ -204,10 +204,10 @@ def test_depth_length_and_number_of_layers_are_limited(monkeypatch):
     with pytest.raises(Unsupported, match="nested more than"):
         check_architecture(deep)
     for depth in (150, 700):
-        value = json.loads("[" * depth + "]" * depth)
-        for document in (keras_3(dense(units=value)), {**KERAS_2_1, "config": value}, {**KERAS_2_10, "config": value}):
+        value = "[" * depth + "]" * depth
+        for document in (keras_3(dense(units="?")), {**KERAS_2_1, "config": "?"}, {**KERAS_2_10, "config": "?"}):
             with pytest.raises((Unsupported, UnreadableText)):
-                check_architecture(document)
+                check_architecture(json.dumps(document).replace('"?"', value))
     monkeypatch.setattr("madlib_mop.models.architecture.MAX_LAYERS", 50)
     with pytest.raises(Unsupported, match="more than 50 layers"):
         check_architecture(keras_3(*[dense()] * 60))

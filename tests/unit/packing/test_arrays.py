@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -19,6 +19,7 @@ def read(column, shape, dtype):
     return read_arrays(column.data, np.array(column.lengths, np.int64), shape, OID[np.dtype(dtype)])
 
 
+@settings(deadline=None)
 @given(tensors)
 def test_rows_of_one_shape_come_back(array_bytes, batch, tensor):
     column = batch([array_bytes(row) for row in tensor])
@@ -33,6 +34,7 @@ def test_rows_of_one_shape_are_not_copied(array_bytes, batch):
     assert np.shares_memory(back, np.frombuffer(column.data, np.uint8))
 
 
+@settings(deadline=None)
 @given(tensors, st.data())
 def test_an_idle_null_bitmap_and_odd_lower_bounds_change_nothing(array_bytes, batch, tensor, data):
     values = [

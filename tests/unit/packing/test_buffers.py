@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.packing.buffers import TARGET_BUFFER_BYTES, default_buffer_size, plan_buffers, unpack
@@ -33,6 +33,7 @@ def test_buffers_have_these_rows(n_rows, size, n_segments, expected):
     assert [plan.rows_of(b) for b in range(plan.n_buffers)] == expected
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 6000), segment_sets)
 def test_every_row_is_in_one_buffer_and_shards_are_even(n_rows, size, segments):
     plan = plan_buffers(n_rows, size, segments)
@@ -48,6 +49,7 @@ def test_every_row_is_in_one_buffer_and_shards_are_even(n_rows, size, segments):
     assert plan.rows_per_buffer == math.ceil(n_rows / (len(segments) * math.ceil(n_rows / size / len(segments))))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 9))
 def test_which_rows_a_segment_has_does_not_depend_on_the_buffers(n_rows, size, other_size, n_segments):
     shards = []
@@ -58,6 +60,7 @@ def test_which_rows_a_segment_has_does_not_depend_on_the_buffers(n_rows, size, o
     assert shards[0] == shards[1]
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**9), st.integers(1, 10**9), st.integers(1, 1024))
 def test_the_default_size_aims_at_eight_megabytes_and_spares_no_segment(n_rows, row_bytes, n_segments):
     size = default_buffer_size(n_rows, row_bytes, n_segments)
@@ -65,6 +68,7 @@ def test_the_default_size_aims_at_eight_megabytes_and_spares_no_segment(n_rows, 
     assert size == 1 or size * row_bytes <= TARGET_BUFFER_BYTES
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from([np.uint8, np.int16, np.float32]),
     st.lists(st.integers(1, 5), min_size=1, max_size=5),

@@ -1,7 +1,7 @@
 """Lists of columns as callers write them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.catalog.names import quote
@@ -24,6 +24,7 @@ def test_names_are_read_as_the_server_reads_them(text, expected):
     assert split_columns(text, "independent_varname") == expected
 
 
+@settings(deadline=None)
 @given(st.lists(names, min_size=1, max_size=5))
 def test_quoted_names_come_back_whatever_they_hold(columns):
     assert split_columns(", ".join(map(quote, columns)), "independent_varname") == columns

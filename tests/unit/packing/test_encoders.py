@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -28,6 +28,7 @@ def test_x_is_divided_in_float32(array_bytes, batch, kind, constant):
     assert np.array_equal(packed, tensor.astype(np.float32) / np.float32(constant))
 
 
+@settings(deadline=None)
 @given(hnp.arrays("i2", st.tuples(st.integers(1, 5), st.integers(1, 9))), st.sampled_from(["i2", "i4", "i8"]))
 def test_integers_that_fit_stay_integers(array_bytes, batch, tensor, kind):
     encoder = ArrayEncoder("y", tensor.shape[1:], OID[kind], INT16)
@@ -63,6 +64,7 @@ def test_a_number_that_is_not_finite_is_named(array_bytes, batch, value, kind, c
     assert caught.value.problem.startswith(problem)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 7), min_size=1), st.integers(7, 12))
 def test_positions_become_one_hot_rows(batch, positions, width):
     encoder = ClassEncoder("y", (width,))

@@ -1,0 +1,93 @@
+"""The command madlib_keras_evaluate: loss and metrics of one trained model over a packed table."""
+
+from dataclasses import dataclass
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.inference.fits import check_test_table
+from madlib_mop.driver.inference.model import TrainedModel, read_model
+from madlib_mop.driver.inference.trainer import LocalTrainer, refuse_gpus
+from madlib_mop.driver.packed import PackedTable, read_packed_table
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found.
+
+    Attributes
+    ----------
+    loss : float
+    metrics : list of float
+        In the order of compile's; all of the first output come first.
+    """
+
+    loss: float
+    metrics: list[float]
+
+
+def madlib_keras_evaluate(call: Call) -> None:
+    """Evaluate a model over all rows of a packed table, and write one row."""
+    a, session = call.arguments, call.session
+    refuse_gpus(a.get("use_gpus"))
+    output = session.output(a.get("output_table"), ("",), "output_table")
+    packed = read_packed_table(session, a.get("test_table"), "test_table")
+    model = read_model(session, a.get("model_table"), a.get("mst_key"))
+    check_test_table(model, packed)
+    with LocalTrainer(session) as trainer:
+        evaluation = evaluate_shards(session, trainer, model, packed)
+    _write(session, output, model, evaluation)
+
+
+def evaluate_shards(
+    session: CallerSession, trainer: LocalTrainer, model: TrainedModel, packed: PackedTable
+) -> Evaluation:
+    """Evaluate shard by shard, one in the trainer's memory at a time; the mean is weighted by rows, in float64."""
+    n_rows, sums = 0, None
+    for shard in packed.shards:
+        if not shard.n_rows:
+            continue
+        _send_shard(session, trainer, packed, shard.segment_id)
+        key = str(shard.segment_id)
+        request = {"op": "evaluate", "model": model.request(compiled=True), "shard": key, "has_weights": True}
+        answer, _ = trainer.ask(request, [model.weights])
+        trainer.ask({"op": "drop_shard", "shard": key})
+        figures = [answer["n_rows"] * float(value) for value in (answer["loss"], *answer["metrics"].values())]
+        sums = figures if sums is None else [a + b for a, b in zip(sums, figures, strict=True)]
+        n_rows += answer["n_rows"]
+    loss, *metrics = [value / n_rows for value in sums]
+    return Evaluation(loss, metrics)
+
+
+def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTable, segment_id: int) -> None:
+    key, n_columns = str(segment_id), len(packed.columns)
+    trainer.post(
+        {
+            "op": "shard_begin",
+            "shard": key,
+            "n_x": len(packed.independent),
+            "n_y": len(packed.dependent),
+            "normalizing_const": packed.normalizing_const,
+            "names": packed.columns,
+        }
+    )
+    for buffer in session.stream(packed.query, [segment_id], ["integer"], batch_rows=1):
+        blobs = [buffer.columns[f"b{i}"].data for i in range(n_columns)]
+        trainer.post({"op": "shard_rows", "shapes": [buffer.columns[f"s{i}"][0] for i in range(n_columns)]}, blobs)
+    trainer.ask({"op": "shard_end", "shard": key})
+
+
+def _write(session: CallerSession, output: Relation, model: TrainedModel, evaluation: Evaluation) -> None:
+    session.execute(
+        statement(
+            "CREATE TABLE {t} (loss pg_catalog.float8, metric pg_catalog.float8, metrics_type pg_catalog.text[],"
+            " loss_type pg_catalog.text, metrics pg_catalog.float8[])",
+            t=output,
+        )
+    )
+    metrics = evaluation.metrics or None
+    session.execute(
+        statement("INSERT INTO {t} VALUES ($1, $2, $3, $4, $5)", t=output),
+        [evaluation.loss, metrics and metrics[0], metrics and model.metrics_type, model.loss_type, metrics],
+        ["float8", "float8", "text[]", "text", "float8[]"],
+    )

@@ -1,0 +1,84 @@
+"""Whether data fit a model: number, shape, classes and scale of columns, told before anything is computed."""
+
+import math
+
+from madlib_mop.driver.inference.model import TrainedModel
+from madlib_mop.driver.packed import PackedTable
+from madlib_mop.errors import InvalidParameter
+
+Shape = tuple[int | None, ...]
+
+
+def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[int, ...]) -> None:
+    """Refuse a column whose rows the model's input of that number does not take.
+
+    Parameters
+    ----------
+    model : TrainedModel
+    number : int
+        0-based.
+    column : str
+        For the message.
+    row : tuple of int
+        Shape of one row.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    shapes = model.shape.input_shapes
+    wanted = shapes[number] if number < len(shapes) else None
+    if wanted is not None and not shapes_fit(wanted, row):
+        raise InvalidParameter(
+            f"column {column!r} has rows of the shape {list(row)}, but input {number + 1} of {model.label} takes"
+            f" {['any' if size is None else size for size in wanted]}",
+            hint="Give the data as they were for training.",
+        )
+
+
+def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
+    """Refuse a packed test table that was not packed as the model's training data were.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    for what, ours, theirs in (
+        ("inputs", model.n_inputs, len(packed.independent)),
+        ("outputs", len(model.outputs), len(packed.dependent)),
+    ):
+        if ours != theirs:
+            raise _unlike(packed, f"it has {theirs} {what}, {model.label} has {ours}")
+    n_inputs = len(packed.independent)
+    for number, (column, shape) in enumerate(zip(packed.independent, packed.shapes, strict=False)):
+        check_input_shape(model, number, column, tuple(shape))
+    units = [*model.shape.output_units, *[None] * len(model.outputs)]
+    columns = zip(model.outputs, units, packed.dependent, packed.shapes[n_inputs:], packed.class_values, strict=False)
+    for output, n_units, column, shape, (_, classes) in columns:
+        n_values = shape[-1] if shape else 1
+        if n_units is not None and n_values != n_units:
+            raise _unlike(packed, f"its column {column!r} has {n_values} values a row, {model.label} gives {n_units}")
+        if None not in (classes, output.values_text) and classes != output.values_text:
+            theirs = f"{model.label} has {output.values_text}"
+            raise _unlike(packed, f"its column {column!r} has the classes {classes}, {theirs}")
+    if not math.isclose(packed.normalizing_const, model.normalizing_const, rel_tol=1e-6):
+        raise _unlike(
+            packed,
+            f"its normalizing_const is {packed.normalizing_const:g}, {model.label} was trained with"
+            f" {model.normalizing_const:g}",
+        )
+
+
+def shapes_fit(wanted: Shape, row: tuple[int, ...]) -> bool:
+    """Tell whether rows of a shape can go in; a last dimension of 1 may be missing or too many, as in Keras."""
+    if abs(len(wanted) - len(row)) == 1:
+        longer, shorter = (wanted, row) if len(wanted) > len(row) else (row, wanted)
+        return longer[-1] in (1, None) and shapes_fit(longer[:-1], shorter)
+    return len(wanted) == len(row) and all(a is None or a == b for a, b in zip(wanted, row, strict=True))
+
+
+def _unlike(packed: PackedTable, problem: str) -> InvalidParameter:
+    return InvalidParameter(
+        f"test_table: {problem}. Received: {str(packed.relation)!r}",
+        hint="Pack it by validation_preprocessor_dl with the model's training table as training_preprocessor_table.",
+    )

@@ -1,0 +1,307 @@
+"""A trained model as evaluate and predict need it: read from its output table, `_info` and `_summary`, and checked."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable, Unsupported
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.params import parse_compile_params
+from madlib_mop.models.shapes import ModelShape, describe
+
+_MODEL_COLUMNS = ("model_weights", "model_arch")
+_PARAMS = ("compile_params", "fit_params", "metrics_type", "loss_type")
+_SUMMARY_COLUMNS = ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const")
+_N_KEYS_SHOWN = 20
+_NUMBER_ARRAYS = ("real[]", "double precision[]", "numeric[]")
+_NUMBER_LOSSES = frozenset(
+    """
+    mse meansquarederror mae meanabsoluteerror mape meanabsolutepercentageerror msle meansquaredlogarithmicerror huber
+    huberloss logcosh poisson cosinesimilarity
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a model.
+
+    Attributes
+    ----------
+    name : str
+        The dependent column that it was trained on.
+    vartype : str
+        That column's type.
+    values : tuple of (str or None), or None
+        The class values as text: NULL, if it is a class, first; padding (None) last. None where they are not known,
+        because the column was an array (one-hot, or numbers) or a number to be predicted.
+    values_text : str or None
+        The same as PostgreSQL writes an array.
+    loss : str or None
+        Name of its loss.
+    """
+
+    name: str
+    vartype: str
+    values: tuple[str | None, ...] | None
+    values_text: str | None
+    loss: str | None
+
+    def is_number(self, n_units: int) -> bool:
+        """Tell whether the output is the prediction itself, rather than a score for each class."""
+        if self.values is not None:
+            return False
+        if not self.vartype.endswith("[]"):
+            return n_units == 1
+        loss = (self.loss or "").replace("_", "").lower()
+        return self.vartype in _NUMBER_ARRAYS and loss in _NUMBER_LOSSES
+
+    def labels(self, n_units: int) -> list[str | None]:
+        """Give the class value of each unit: its index where values are not known, None for the padding.
+
+        Raises
+        ------
+        InvalidParameter
+            If the model has fewer units than there are classes.
+        """
+        if self.values is None:
+            return [None] if n_units == 1 and self.is_number(1) else [str(unit) for unit in range(n_units)]
+        if len(self.values) > n_units:
+            raise InvalidParameter(
+                f"the model gives {n_units} values for {self.name!r}, which has {len(self.values)} classes",
+                hint="The _summary table does not belong to this model.",
+            )
+        return [*self.values, *[None] * (n_units - len(self.values))]
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """One model with all that is needed to use it.
+
+    Attributes
+    ----------
+    label : str
+        For messages, e.g. ``mst_key 3 of public.models``.
+    arch : dict
+        Checked (`check_architecture`).
+    weights : bytes
+        float32, flattened in ``get_weights()`` order.
+    compile_params, fit_params, loss_type : str or None
+    metrics_type : list of str or None
+    n_inputs : int
+    outputs : tuple of Output
+    normalizing_const : float
+    """
+
+    label: str
+    arch: dict
+    weights: bytes = field(repr=False)
+    compile_params: str | None
+    fit_params: str | None
+    metrics_type: list[str] | None
+    loss_type: str | None
+    n_inputs: int
+    outputs: tuple[Output, ...]
+    normalizing_const: float
+
+    @property
+    def shape(self) -> ModelShape:
+        """What goes in and comes out, as far as the architecture tells."""
+        return describe(self.arch)
+
+    def request(self, compiled: bool) -> dict:
+        """Give the model as a trainer takes it; ``compiled`` where its loss and metrics are wanted."""
+        return {
+            "arch": self.arch,
+            "compile_params": self.compile_params if compiled else None,
+            "fit_params": self.fit_params if compiled else None,
+            "seed": 0,
+            "mst_key": 0,
+            "custom": None,
+        }
+
+
+def read_model(session: CallerSession, name: str, mst_key: int | None) -> TrainedModel:
+    """Read one model.
+
+    Parameters
+    ----------
+    session : CallerSession
+    name : str
+        Output table of a fit function, as the caller wrote it.
+    mst_key : int or None
+        Which of its models; None for a table with a single one.
+
+    Raises
+    ------
+    MopError
+        If the table, its `_info` or its `_summary` is not there or not such a one, or has not that model.
+    """
+    what = "model_table"
+    relation = session.relation(name, what)
+    present = _need_columns(session, relation, _MODEL_COLUMNS, what, name)
+    is_multi = "mst_key" in present
+    summary = _companion(session, relation, "_summary", name)
+    if is_multi:
+        params_table = _companion(session, relation, "_info", name)
+        _check_key(session, relation, params_table, mst_key, name)
+        label = f"mst_key {mst_key} of {relation}"
+    else:
+        if mst_key is not None:
+            raise InvalidParameter(
+                f"mst_key is for tables with many models; {relation} has one. Received: {mst_key}",
+                hint="Leave mst_key out.",
+            )
+        params_table, label = summary, str(relation)
+    params = _read_params(session, params_table, mst_key, name)
+    facts = _read_summary(session, summary, name)
+    arch, weights = _read_weights(session, relation, mst_key, label)
+    dependent = _names(facts["dependent_varname"])
+    losses = _losses(params["compile_params"], arch, len(dependent))
+    vartypes = _names(facts["dependent_vartype"])
+    if len(vartypes) != len(dependent):
+        raise InvalidParameter(f"{what}: {summary} names {len(dependent)} dependent columns and {len(vartypes)} types")
+    return TrainedModel(
+        label,
+        arch,
+        weights,
+        params["compile_params"],
+        params["fit_params"],
+        params["metrics_type"],
+        params["loss_type"],
+        len(_names(facts["independent_varname"])),
+        tuple(
+            Output(column, vartype, *_class_values(session, summary, column, name), loss)
+            for column, vartype, loss in zip(dependent, vartypes, losses, strict=True)
+        ),
+        float(facts["normalizing_const"] or 1.0),
+    )
+
+
+def _check_key(session, relation: Relation, info: Relation, mst_key: int | None, name: str) -> None:
+    keys = session.execute(statement("SELECT mst_key FROM {t} ORDER BY mst_key", t=relation))
+    shown = ", ".join(str(row["mst_key"]) for row in keys[:_N_KEYS_SHOWN]) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
+    choose = f"Give one of: {shown}. {info} tells how good each is." if keys else "The table is empty."
+    if mst_key is None:
+        raise InvalidParameter(f"mst_key is missing: {relation} has {len(keys)} models. Received: NULL", hint=choose)
+    n_found = sum(row["mst_key"] == mst_key for row in keys)
+    if n_found == 1:
+        return
+    if n_found:
+        raise InvalidParameter(f"model_table: {relation} has {n_found} rows with mst_key {mst_key}. Received: {name!r}")
+    columns = {column.name for column in session.columns(info)}
+    if {"status", "status_detail"} <= columns:
+        rows = session.execute(
+            statement("SELECT status, status_detail FROM {t} WHERE mst_key = $1", t=info), [mst_key], ["integer"]
+        )
+        if rows:
+            raise InvalidParameter(
+                f"mst_key {mst_key} has no model in {relation}: it {rows[0]['status']} in training:"
+                f" {rows[0]['status_detail'] or 'no reason was recorded'}. Received: {mst_key}",
+                hint=choose,
+            )
+    raise InvalidParameter(f"mst_key {mst_key} is not in {relation}. Received: {mst_key}", hint=choose)
+
+
+def _read_params(session, table: Relation, mst_key: int | None, name: str) -> dict:
+    _need_columns(session, table, _PARAMS, "model_table", name)
+    where = "" if mst_key is None else " WHERE mst_key = $1"
+    rows = session.execute(
+        statement("SELECT {c} FROM {t}" + where, c=[Identifier(column) for column in _PARAMS], t=table),
+        [] if mst_key is None else [mst_key],
+        ["integer"],
+    )
+    if len(rows) != 1:
+        of_key = "" if mst_key is None else f" for mst_key {mst_key}"
+        raise InvalidParameter(f"model_table: {table} has {len(rows)} rows{of_key}, not one. Received: {name!r}")
+    return rows[0]
+
+
+def _read_summary(session, summary: Relation, name: str) -> dict:
+    _need_columns(session, summary, _SUMMARY_COLUMNS, "model_table", name)
+    rows = session.execute(
+        statement("SELECT {c} FROM {t}", c=[Identifier(column) for column in _SUMMARY_COLUMNS], t=summary)
+    )
+    if len(rows) != 1:
+        raise InvalidParameter(f"model_table: {summary} has {len(rows)} rows, not one. Received: {name!r}")
+    return rows[0]
+
+
+def _class_values(session, summary: Relation, column: str, name: str) -> tuple[tuple | None, str | None]:
+    """Read a column's class values, as a tuple of texts and as PostgreSQL writes the array.
+
+    An array that holds nothing but one NULL says that values are not known, as MADlib has it.
+    """
+    held = f"{column}_class_values"
+    _need_columns(session, summary, (held,), "model_table", name)
+    query = "SELECT {c}::pg_catalog.text[] AS values, {c}::pg_catalog.text AS text FROM {t}"
+    (row,) = session.execute(statement(query, c=Identifier(held), t=summary))
+    if row["values"] is None or row["values"] == [None]:
+        return None, None
+    return tuple(row["values"]), row["text"]
+
+
+def _read_weights(session, relation: Relation, mst_key: int | None, label: str) -> tuple[dict, bytes]:
+    where = "" if mst_key is None else " WHERE mst_key = $1"
+    rows = session.execute(
+        statement("SELECT model_arch::pg_catalog.text AS arch, model_weights AS weights FROM {t}" + where, t=relation),
+        [] if mst_key is None else [mst_key],
+        ["integer"],
+    )
+    if len(rows) != 1:
+        raise InvalidParameter(f"model_table: {relation} has {len(rows)} rows, not one")
+    if rows[0]["arch"] is None:
+        raise InvalidParameter(f"model_table: {label} has no architecture: model_arch is NULL")
+    if rows[0]["weights"] is None:
+        raise Unsupported(
+            f"model_table: {label} has no weights: model_weights is NULL",
+            hint="Weights that do not fit into a field of 1 GB stay in madlib_mop.model_state, for a warm start only.",
+        )
+    try:
+        return check_architecture(rows[0]["arch"]), rows[0]["weights"]
+    except MopError as error:
+        error.message = f"model_table: {label}: {error.message}"
+        raise
+
+
+def _losses(compile_params: str | None, arch: dict, n_outputs: int) -> list[str | None]:
+    """Give the name of each output's loss; None where the parameters do not tell."""
+    try:
+        loss = parse_compile_params(compile_params).loss
+    except MopError:  # a custom loss, perhaps; the trainer looks at it if it is used
+        return [None] * n_outputs
+    if isinstance(loss, dict):
+        names = describe(arch).output_names
+        losses: list[Any] = [loss.get(name) for name in names]
+    elif isinstance(loss, list):
+        losses = loss
+    else:
+        losses = [loss] * n_outputs
+    known = [getattr(item, "name", item) for item in losses]
+    return [*known, *[None] * n_outputs][:n_outputs]
+
+
+def _companion(session, relation: Relation, suffix: str, name: str) -> Relation:
+    found = session.existing(relation.with_suffix(suffix).sql)
+    if found is None:
+        raise UndefinedTable(
+            f"model_table: {relation} has no {relation.name}{suffix} beside it. Received: {name!r}",
+            hint="Give the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.",
+        )
+    return found
+
+
+def _need_columns(session, relation: Relation, columns, what: str, name: str) -> set[str]:
+    present = {column.name for column in session.columns(relation)}
+    for column in columns:
+        if column not in present:
+            raise UndefinedColumn(
+                f"{what}: {relation} has no column {column!r}. Received: {name!r}",
+                hint="Give the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.",
+            )
+    return present
+
+
+def _names(value: Any) -> list[str]:
+    return list(value) if isinstance(value, list) else [value]

@@ -1,0 +1,81 @@
+"""Predicts a test table with one model: rows flow from the caller's session through the trainer into a table."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.inference.model import Output, TrainedModel
+from madlib_mop.driver.inference.results import ResultTable, quoted
+from madlib_mop.driver.inference.rows import RowReader, Rows, TestTable
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.inference.wanted import PredType, all_of, choose
+from madlib_mop.errors import InvalidParameter, Unsupported
+
+
+def predict_table(
+    session: CallerSession, model: TrainedModel, table: TestTable, output: Relation, wanted: PredType
+) -> int:
+    """Make the output table and fill it; give the number of rows that were predicted.
+
+    Raises
+    ------
+    MopError
+        If a row cannot be used, or the model cannot be built.
+    """
+    results = ResultTable(session, output, table, wanted.has_rank)
+    with LocalTrainer(session) as trainer, RowReader(session, table, model) as reader:
+        results.create()
+        n_rows = 0
+        for rows, scores in _predicted(trainer, model, reader):
+            n_rows += len(rows.ids)
+            ids = quoted(rows.ids)
+            for one, values in zip(model.outputs, scores, strict=True):
+                _add(results, one, ids, values, wanted)
+        return n_rows
+
+
+def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarray, wanted: PredType) -> None:
+    choice = all_of(values) if output.is_number(values.shape[1]) else choose(values, wanted)
+    results.add(output.name, ids, quoted(output.labels(values.shape[1])), choice)
+
+
+def _predicted(
+    trainer: LocalTrainer, model: TrainedModel, reader: RowReader
+) -> Iterator[tuple[Rows, list[np.ndarray]]]:
+    """Yield each batch with its outputs; the trainer works on one batch while the one before is written."""
+    waiting = None
+    for rows in reader:
+        if waiting is None:
+            request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
+            trainer.ask({**request, "normalizing_const": model.normalizing_const}, [model.weights])
+            scores = None
+        else:
+            scores = _scores(trainer.collect(), model, waiting)
+        shapes = [list(x.shape) for x in rows.inputs]
+        trainer.post({"op": "predict", "shapes": shapes}, [np.ascontiguousarray(x) for x in rows.inputs])
+        if waiting is not None:
+            yield waiting, scores
+        waiting = rows
+    if waiting is not None:
+        yield waiting, _scores(trainer.collect(), model, waiting)
+
+
+def _scores(answer: tuple[dict, list], model: TrainedModel, rows: Rows) -> list[np.ndarray]:
+    """Give each output as float32 (n_rows, n_units)."""
+    header, blobs = answer
+    if len(blobs) != len(model.outputs):
+        raise InvalidParameter(
+            f"{model.label} gives {len(blobs)} outputs, but its _summary names {len(model.outputs)} dependent columns"
+        )
+    scores = []
+    for output, shape, blob in zip(model.outputs, header["shapes"], blobs, strict=True):
+        if len(shape) > 2:
+            raise Unsupported(
+                f"{model.label} gives an array of the shape {shape[1:]} a row for {output.name!r};"
+                " predict writes one value a class",
+                hint="Flatten the output, by a last layer Flatten().",
+            )
+        scores.append(np.frombuffer(blob, np.float32).reshape(len(rows.ids), -1))
+    return scores

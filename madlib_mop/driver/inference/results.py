@@ -1,0 +1,104 @@
+"""The output table of predict: made as the test table's id column wants it, filled by few large INSERTs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.inference.rows import TestTable
+from madlib_mop.driver.inference.wanted import Choice
+from madlib_mop.errors import InvalidParameter
+
+_COLUMNS = ("class_name", "class_value", "prob", "rank")
+_ROWS_PER_INSERT = 100_000
+
+
+class ResultTable:
+    """The output table.
+
+    Rows go in as array literals, which the server parses at a third of the cost of a list that PL/Python would convert
+    element by element (`benchmarks/predict.py` measures the whole).
+
+    Parameters
+    ----------
+    session : CallerSession
+    output : Relation
+    table : TestTable
+    has_rank : bool
+
+    Raises
+    ------
+    InvalidParameter
+        If the id column's name is one of the output's own.
+    """
+
+    def __init__(self, session: CallerSession, output: Relation, table: TestTable, has_rank: bool):
+        name = table.id_column.name
+        if name in _COLUMNS:
+            raise InvalidParameter(
+                f"id_col: the output table has a column {name!r} of its own. Received: {name!r}",
+                hint="Rename the id column in a view.",
+            )
+        self.n_rows = 0
+        self._session = session
+        self._has_rank = has_rank
+        self._output = output
+        self._table = table
+        self._insert = statement(
+            "INSERT INTO {o} SELECT pg_catalog.unnest($1::pg_catalog.text[])::{t}, $2,"
+            " pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.float8[])"
+            + (", pg_catalog.unnest($5::pg_catalog.int4[])" if has_rank else ""),
+            o=output,
+            t=table.id_column.sql_type,
+        )
+
+    def create(self) -> None:
+        """Make the table; its id column has the type and collation of the test table's."""
+        rank = ", NULL::pg_catalog.int4 AS rank" if self._has_rank else ""
+        self._session.execute(
+            statement(
+                "CREATE TABLE {o} AS SELECT s.{id}, NULL::pg_catalog.text AS class_name,"
+                f" NULL::pg_catalog.text AS class_value, NULL::pg_catalog.float8 AS prob{rank} FROM {{t}} s"
+                " WITH NO DATA",
+                o=self._output,
+                id=Identifier(self._table.id_column.name),
+                t=self._table.relation,
+            )
+        )
+
+    def add(self, class_name: str, ids: np.ndarray, labels: np.ndarray, choice: Choice) -> None:
+        """Write the chosen scores of one output for one batch.
+
+        Parameters
+        ----------
+        class_name : str
+        ids, labels : numpy.ndarray
+            Elements of an array literal (`quoted`), for each row of the batch and for each class.
+        choice : Choice
+        """
+        for start in range(0, len(choice.rows), _ROWS_PER_INSERT):
+            part = slice(start, start + _ROWS_PER_INSERT)
+            params = [
+                _literal(ids[choice.rows[part]].tolist()),
+                class_name,
+                _literal(labels[choice.units[part]].tolist()),
+                _literal(map(repr, choice.scores[part].tolist())),
+            ]
+            if self._has_rank:
+                params.append(_literal(map(str, choice.ranks[part].tolist())))
+            self._session.execute(self._insert, params)
+        self.n_rows += len(choice.rows)
+
+
+def quoted(values: Sequence[str | None]) -> np.ndarray:
+    """Give texts as elements of an array literal; an object array, to be indexed by rows or classes."""
+    elements = np.empty(len(values), object)
+    elements[:] = [
+        "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values
+    ]
+    return elements
+
+
+def _literal(elements) -> str:
+    return "{" + ",".join(elements) + "}"

@@ -1,0 +1,205 @@
+"""The rows to predict: the test table's id and raw columns, streamed in batches and made into what the model takes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.caller import Batch, BytesColumn, CallerSession
+from madlib_mop.driver.commands.preprocess_columns import (
+    Kind,
+    SourceColumn,
+    as_input,
+    find_column,
+    split_columns,
+)
+from madlib_mop.driver.inference.fits import check_input_shape
+from madlib_mop.driver.inference.model import TrainedModel
+from madlib_mop.driver.relations import Column
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.packing.arrays import BadRow, read_header
+from madlib_mop.packing.encoders import ArrayEncoder, Encoder
+from madlib_mop.packing.images import DecoderPool, ImageEncoder
+
+_BATCH_BYTES = 8 << 20
+_MAX_BATCH_ROWS = 10_000
+_UNKNOWN_ROW_BYTES = 8 << 10
+_CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class TestTable:
+    """The table to predict from.
+
+    Attributes
+    ----------
+    relation : Relation
+    id_column : Column
+    inputs : tuple of SourceColumn
+        One for each input of the model.
+    """
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    relation: Relation
+    id_column: Column
+    inputs: tuple[SourceColumn, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch.
+
+    Attributes
+    ----------
+    ids : list of (str or None)
+        As text.
+    inputs : list of numpy.ndarray
+        (n_rows, ...) each, float32 that is normalized, or uint8 that is not.
+    """
+
+    ids: list[str | None]
+    inputs: list[np.ndarray]
+
+
+def read_test_table(
+    session: CallerSession, name: str, id_col: str, independent_varname: str, model: TrainedModel
+) -> TestTable:
+    """Find the table and the columns.
+
+    Raises
+    ------
+    MopError
+        For a table or column that is not there, or of a type that cannot go into a model.
+    """
+    relation = session.relation(name, "test_table")
+    id_names = split_columns(id_col, "id_col")
+    if len(id_names) != 1:
+        raise InvalidParameter(f"id_col must name one column. Received: {id_col!r}")
+    x_names = split_columns(independent_varname, "independent_varname")
+    if len(x_names) != model.n_inputs:
+        raise InvalidParameter(
+            f"independent_varname has {len(x_names)} columns, but {model.label} has {model.n_inputs} inputs."
+            f" Received: {independent_varname!r}",
+            hint="Give one column an input, in the order of training.",
+        )
+    known = {column.name: column for column in session.columns(relation)}
+    if "buffer_id" in known and f"{x_names[0]}_shape" in known:
+        raise InvalidParameter(
+            f"test_table: {relation} is a packed table. Received: {name!r}",
+            hint="Predict from the rows as they were before they were packed; evaluate takes packed tables.",
+        )
+    id_column = find_column(known, id_names[0], "id_col", relation)
+    inputs = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
+    return TestTable(relation, id_column, inputs)
+
+
+class RowReader:
+    """Streams the test table's rows as batches of `Rows`; use it as a context manager.
+
+    Parameters
+    ----------
+    session : CallerSession
+    table : TestTable
+    model : TrainedModel
+        Says which shapes are right, and the normalizing constant.
+    """
+
+    def __init__(self, session: CallerSession, table: TestTable, model: TrainedModel):
+        self._session = session
+        self._table = table
+        self._model = model
+        self._pool = DecoderPool()
+        self._encoders: list[Encoder] = []
+
+    def __enter__(self) -> "RowReader":
+        return self
+
+    def __exit__(self, *_):
+        self._pool.close()
+
+    def __iter__(self) -> Iterator[Rows]:
+        """Yield all rows, in the order of a scan.
+
+        Raises
+        ------
+        InvalidParameter
+            For a row that cannot be used; the message has its id.
+        """
+        items = ", ".join(f"{_raw(column, f's.{{x{i}}}')} AS x{i}" for i, column in enumerate(self._table.inputs))
+        query = statement(
+            f"SELECT {_id_text(self._table.id_column)} AS id, {items} FROM {{t}} s",
+            t=self._table.relation,
+            id=Identifier(self._table.id_column.name),
+            **{f"x{i}": Identifier(column.name) for i, column in enumerate(self._table.inputs)},
+        )
+        for batch in self._session.stream(query, batch_rows=self._batch_rows()):
+            ids = batch.columns["id"]
+            yield Rows(ids, [self._encode(batch, number, ids) for number in range(len(self._table.inputs))])
+
+    def _encode(self, batch: Batch, number: int, ids: Sequence) -> np.ndarray:
+        column = batch.columns[f"x{number}"]
+        try:
+            if isinstance(column, list):  # NULL in all rows
+                raise BadRow(0, "is NULL")
+            if number == len(self._encoders):
+                self._encoders.append(self._make_encoder(number, column))
+            return self._encoders[number].encode(column.data, np.asarray(column.lengths, np.int64))
+        except BadRow as problem:
+            name, row_id = self._table.inputs[number].name, ids[problem.row]
+            place = f"{self._table.id_column.name} = {'NULL' if row_id is None else row_id}"
+            raise InvalidParameter(f"column {name!r} {problem.problem} (row with {place})", hint=problem.hint) from None
+
+    def _make_encoder(self, number: int, column: BytesColumn) -> Encoder:
+        """Make the encoder of a column; its shape is that of the first row, which the model must take."""
+        source = self._table.inputs[number]
+        if column.lengths[0] < 0:
+            raise BadRow(0, "is NULL")
+        first = memoryview(column.data)[: column.lengths[0]]
+        if source.kind is Kind.IMAGE:
+            wanted = self._image_shape(number)
+            shape = self._pool.decode([first], wanted).shape[1:]
+            encoder = ImageEncoder(source.name, shape, wanted, self._pool)
+        else:
+            header = read_header(first)
+            if not header.n_elements:
+                raise BadRow(0, "is an empty array")
+            constant, dtype = self._model.normalizing_const, np.dtype(np.float32)
+            encoder = ArrayEncoder(source.name, header.shape, header.element_type, dtype, constant)
+        check_input_shape(self._model, number, source.name, tuple(encoder.shape))
+        return encoder
+
+    def _image_shape(self, number: int) -> tuple[int, ...] | None:
+        """Give the size that encoded images are made: the model's, where it has one."""
+        shape = self._input_shape(number)
+        fixed = len(shape) == 3 and None not in shape and shape[2] in _CHANNELS
+        return shape if fixed else None
+
+    def _input_shape(self, number: int) -> tuple[int | None, ...]:
+        shapes = self._model.shape.input_shapes
+        return (shapes[number] if number < len(shapes) else None) or (None,)
+
+    def _batch_rows(self) -> int:
+        row_bytes = 0
+        for number in range(len(self._table.inputs)):
+            shape = self._input_shape(number)
+            row_bytes += _UNKNOWN_ROW_BYTES if None in shape else 4 * int(np.prod(shape, dtype=np.int64))
+        return max(1, min(_BATCH_BYTES // max(1, row_bytes), _MAX_BATCH_ROWS))
+
+
+def _raw(column: SourceColumn, value: str) -> str:
+    """Give the expression that makes bytes of a column's value."""
+    if column.kind is Kind.NUMBER:
+        return f"madlib_mop.array_bytes(ARRAY[{value}::pg_catalog.float4])"
+    if column.kind is Kind.IMAGE:
+        return value
+    cast = "::pg_catalog.float4[]" if column.column.element_type == "numeric" else ""
+    return f"madlib_mop.array_bytes({value}{cast})"
+
+
+def _id_text(column: Column) -> str:
+    """Give the expression for the id as text that reads back as it was, whatever DateStyle is in force."""
+    if column.category == "D":
+        return "(pg_catalog.to_json(s.{id}) #>> '{{}}')"
+    return "s.{id}::pg_catalog.text"

@@ -1,0 +1,117 @@
+"""The trainer process of evaluate and predict: a child of the driver's, started for each call."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from mop_backend.process import Child, ChildDied
+
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.settings import read_settings
+from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported, from_dict
+
+_SIGKILL = -9
+
+
+class LocalTrainer:
+    """A trainer, started without waiting for TensorFlow; use it as a context manager.
+
+    Parameters
+    ----------
+    session : CallerSession
+        Where the settings are read: what superusers set is the limit, as it is for runs. One thread a core by default,
+        since this trainer has no others beside it.
+
+    Raises
+    ------
+    MopError
+        From any method: what the trainer answered, or that it died.
+    """
+
+    def __init__(self, session: CallerSession):
+        start = {"op": "start", **_start_settings(session)}
+        self._child = Child("madlib_mop.trainer", python=sys.executable)
+        self._is_ready = False
+        try:
+            self._child.send(start)
+        except BaseException:
+            self._child.stop()
+            raise
+
+    def __enter__(self) -> "LocalTrainer":
+        return self
+
+    def __exit__(self, *_):
+        self._child.stop()
+
+    def post(self, header: dict, blobs: Sequence = ()) -> None:
+        """Send a request."""
+        try:
+            if not self._is_ready:
+                self._is_ready = True
+                _checked(self._child.receive())
+            self._child.send(header, blobs)
+        except ChildDied as death:
+            raise _died(death) from None
+
+    def collect(self) -> tuple[dict, list]:
+        """Wait for the answer to the oldest request that has one: header and blobs."""
+        try:
+            return _checked(self._child.receive())
+        except ChildDied as death:
+            raise _died(death) from None
+
+    def ask(self, header: dict, blobs: Sequence = ()) -> tuple[dict, list]:
+        """Send a request and wait for its answer."""
+        self.post(header, blobs)
+        return self.collect()
+
+
+def refuse_gpus(use_gpus: bool | None) -> None:
+    """Raise Unsupported if a GPU is asked for."""
+    if use_gpus:
+        raise Unsupported(
+            "use_gpus: this version uses CPUs only. Received: true", hint="Leave use_gpus out, or give false."
+        )
+
+
+class _FixedSettings:
+    """The superusers' settings, which everybody who may use the extension may read."""
+
+    def __init__(self, session: CallerSession):
+        rows = session.execute("SELECT name, value FROM madlib_mop.setting")
+        self._values = {row["name"]: row["value"] for row in rows}
+
+    def settings(self) -> dict[str, str]:
+        return self._values
+
+
+def _start_settings(session: CallerSession) -> dict:
+    fixed = _FixedSettings(session)
+    start = read_settings(fixed, session, 1, use_caching=False).trainer_start()
+    is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")
+    return start if is_set else {**start, "threads": len(os.sched_getaffinity(0))}
+
+
+def _checked(answer: tuple[dict, list]) -> tuple[dict, list]:
+    header, _ = answer
+    if "error" not in header:
+        return answer
+    if header.get("kind") == "model":  # its hints are for those who train
+        raise InvalidParameter(header["error"]["message"], detail=header["error"].get("detail"))
+    raise from_dict(header["error"])
+
+
+def _died(death: ChildDied) -> OutOfResources | NotReady:
+    detail = death.stderr[-600:] or None
+    if death.returncode == _SIGKILL:
+        return OutOfResources(
+            "the trainer process was killed, probably because the host has no memory left",
+            hint="Lower madlib_mop.trainer_memory_mb, or free memory.",
+            detail=detail,
+        )
+    return NotReady(
+        f"the trainer process ended with status {death.returncode}",
+        hint="`madlib-mop doctor` checks the installation.",
+        detail=detail,
+    )

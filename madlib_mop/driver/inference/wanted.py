@@ -1,0 +1,138 @@
+"""What a call of predict wants of each row's scores (pred_type): reads it, and chooses; pure NumPy, no database."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from madlib_mop.errors import InvalidParameter
+
+_HINT = "Give 'prob', 'response', an integer of at least 1, or a number from 0 to below 1."
+
+
+class Form(Enum):
+    """The forms of pred_type."""
+
+    PROB = "prob"  # all classes
+    RESPONSE = "response"  # the best class, without a rank
+    RANK = "rank"  # the best k classes
+    THRESHOLD = "threshold"  # the classes whose score is above v
+
+
+@dataclass(frozen=True)
+class PredType:
+    """A checked pred_type; ``limit`` is k or v where the form has one."""
+
+    form: Form
+    limit: float = 0
+
+    @property
+    def has_rank(self) -> bool:
+        """Whether the output has the column rank."""
+        return self.form is not Form.RESPONSE
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The scores that are to be written, in the order of the rows.
+
+    Attributes
+    ----------
+    rows, units : numpy.ndarray
+        int64 (n,): which row and which class.
+    scores : numpy.ndarray
+        float64 (n,).
+    ranks : numpy.ndarray
+        int64 (n,), 1 for the best of the row.
+    """
+
+    rows: np.ndarray
+    units: np.ndarray
+    scores: np.ndarray
+    ranks: np.ndarray
+
+
+def read_pred_type(arguments: dict) -> PredType:
+    """Read pred_type.
+
+    Parameters
+    ----------
+    arguments : dict
+        ``pred_type``, and ``pred_kind``: the SQL type it was given as, ``text``, ``integer`` or ``float8``. A number
+        written as text counts as the number, since many clients send every parameter as text. NULL is 'prob'.
+
+    Raises
+    ------
+    InvalidParameter
+        If it is none of the forms, or out of its range.
+    """
+    value, kind = arguments.get("pred_type"), arguments["pred_kind"]
+    if value is None:
+        return PredType(Form.PROB)
+    received = f"Received: {value!r}"
+    if kind == "text":
+        word = value.strip().lower()
+        if word in (Form.PROB.value, Form.RESPONSE.value):
+            return PredType(Form(word))
+        kind = "integer" if word.lstrip("+-").isdigit() else "float8"
+        try:
+            value = float(word)
+        except ValueError:
+            raise InvalidParameter(f"pred_type is not one that is known. {received}", hint=_HINT) from None
+    if kind == "integer":
+        if value < 1:
+            raise InvalidParameter(f"pred_type as an integer is a rank, and must be at least 1. {received}", hint=_HINT)
+        return PredType(Form.RANK, int(value))
+    value = float(value)  # JSON has no NaN: the server writes it as text
+    if not (math.isfinite(value) and 0 <= value < 1):
+        whole = " For a rank give an integer, without a point." if value >= 1 else ""
+        raise InvalidParameter(
+            f"pred_type as a float8 is a probability, and must be from 0 to below 1. {received}", hint=_HINT + whole
+        )
+    return PredType(Form.THRESHOLD, value)
+
+
+def choose(scores: np.ndarray, wanted: PredType) -> Choice:
+    """Choose the scores of one output that are to be written.
+
+    Parameters
+    ----------
+    scores : numpy.ndarray
+        float32 (n_rows, n_classes).
+    wanted : PredType
+
+    Returns
+    -------
+    Choice
+        Of classes with the same score, the one that comes first in the class order has the better rank. Classes are in
+        their order for 'prob' and a threshold, else by rank.
+    """
+    n_rows, n_units = scores.shape
+    exact = scores.astype(np.float64)
+    if wanted.form in (Form.RESPONSE, Form.RANK):
+        n_best = 1 if wanted.form is Form.RESPONSE else min(int(wanted.limit), n_units)
+        best = _order(scores, n_best)
+        rows = np.repeat(np.arange(n_rows), n_best)
+        return Choice(rows, best.ravel(), exact[rows, best.ravel()], np.tile(np.arange(1, n_best + 1), n_rows))
+    ranks = np.empty((n_rows, n_units), np.int64)
+    np.put_along_axis(ranks, _order(scores, n_units), np.arange(1, n_units + 1)[np.newaxis], axis=1)
+    if wanted.form is Form.PROB:
+        rows, units = np.divmod(np.arange(n_rows * n_units), n_units)
+    else:
+        rows, units = np.nonzero(exact > wanted.limit)
+    return Choice(rows, units, exact[rows, units], ranks[rows, units])
+
+
+def all_of(values: np.ndarray) -> Choice:
+    """Give all values of an output that is the prediction itself: (n_rows, n_units), each of rank 1."""
+    n_rows, n_units = values.shape
+    rows, units = np.divmod(np.arange(n_rows * n_units), n_units)
+    return Choice(rows, units, values.astype(np.float64).ravel(), np.ones(n_rows * n_units, np.int64))
+
+
+def _order(scores: np.ndarray, n_best: int) -> np.ndarray:
+    """Give each row's best classes, best first, int64 (n_rows, n_best)."""
+    if n_best == 1:
+        return np.argmax(scores, axis=1)[:, np.newaxis]
+    return np.argsort(-scores, axis=1, kind="stable")[:, :n_best]

@@ -1,0 +1,123 @@
+-- Use of trained models: loss and metrics of one over a packed table, its predictions for the rows of any table.
+
+CREATE FUNCTION madlib.madlib_keras_evaluate(
+    model_table varchar,
+    test_table varchar,
+    output_table varchar,
+    use_gpus boolean DEFAULT false,
+    mst_key integer DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+BEGIN
+    PERFORM madlib_mop.call('madlib_keras_evaluate', json_build_object(
+        'model_table', model_table, 'test_table', test_table, 'output_table', output_table, 'use_gpus', use_gpus,
+        'mst_key', mst_key), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_evaluate(varchar, varchar, varchar, boolean, integer, text) IS
+    'Loss and metrics of a trained model over a packed table, as a table of one row';
+
+CREATE FUNCTION madlib.madlib_keras_evaluate() RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_evaluate'), NULL) #>> '{}';
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_evaluate() IS 'Help';
+
+CREATE FUNCTION madlib.madlib_keras_evaluate(usage text) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_evaluate', 'option', usage), NULL) #>> '{}';
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_evaluate(text) IS 'Help: SELECT madlib.madlib_keras_evaluate(''usage'')';
+
+-- pred_type is a word, a rank or a probability, so there are three functions of one name. Only the first has a default
+-- for it: a call without pred_type would else fit all three, and so would one with other arguments by name.
+
+CREATE FUNCTION madlib.madlib_keras_predict(
+    model_table varchar,
+    test_table varchar,
+    id_col varchar,
+    independent_varname varchar,
+    output_table varchar,
+    pred_type varchar DEFAULT 'prob',
+    use_gpus boolean DEFAULT false,
+    mst_key integer DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+BEGIN
+    PERFORM madlib_mop.call('madlib_keras_predict', json_build_object(
+        'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
+        'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
+        'pred_kind', 'text', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_predict(
+    varchar, varchar, varchar, varchar, varchar, varchar, boolean, integer, text) IS
+    'Predictions for the rows of a table: ''prob'', every class, or ''response'', the best one';
+
+CREATE FUNCTION madlib.madlib_keras_predict(
+    model_table varchar,
+    test_table varchar,
+    id_col varchar,
+    independent_varname varchar,
+    output_table varchar,
+    pred_type integer,
+    use_gpus boolean DEFAULT false,
+    mst_key integer DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+BEGIN
+    PERFORM madlib_mop.call('madlib_keras_predict', json_build_object(
+        'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
+        'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
+        'pred_kind', 'integer', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_predict(
+    varchar, varchar, varchar, varchar, varchar, integer, boolean, integer, text) IS
+    'Predictions for the rows of a table: the best classes, as many as pred_type says';
+
+CREATE FUNCTION madlib.madlib_keras_predict(
+    model_table varchar,
+    test_table varchar,
+    id_col varchar,
+    independent_varname varchar,
+    output_table varchar,
+    pred_type double precision,
+    use_gpus boolean DEFAULT false,
+    mst_key integer DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+BEGIN
+    PERFORM madlib_mop.call('madlib_keras_predict', json_build_object(
+        'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
+        'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
+        'pred_kind', 'float8', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_predict(
+    varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer, text) IS
+    'Predictions for the rows of a table: the classes with a probability above pred_type';
+
+CREATE FUNCTION madlib.madlib_keras_predict() RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_predict'), NULL) #>> '{}';
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_predict() IS 'Help';
+
+CREATE FUNCTION madlib.madlib_keras_predict(usage text) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_predict', 'option', usage), NULL) #>> '{}';
+END
+$body$;
+COMMENT ON FUNCTION madlib.madlib_keras_predict(text) IS 'Help: SELECT madlib.madlib_keras_predict(''usage'')';
