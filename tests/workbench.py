@@ -89,11 +89,12 @@ def load_digits(db, n_train: int = 240, n_valid: int = 80) -> None:
 
 def pack(db, n_segments: int, buffer_size: int = 37, suffix: str = "", role: str | None = None) -> None:
     """Pack the digits into ``train<suffix>`` and ``valid<suffix>``."""
+    train, valid = f"train{suffix}", f"valid{suffix}"
     script(
         db,
         f"SET madlib_mop.segments = {n_segments}",
-        f"SELECT madlib.training_preprocessor_dl('train_rows', 'train{suffix}', 'y', 'x', {buffer_size}, 16.0, seed := 5)",
-        f"SELECT madlib.validation_preprocessor_dl('valid_rows', 'valid{suffix}', 'y', 'x', 'train{suffix}', {buffer_size})",
+        f"SELECT madlib.training_preprocessor_dl('train_rows', '{train}', 'y', 'x', {buffer_size}, 16.0, seed := 5)",
+        f"SELECT madlib.validation_preprocessor_dl('valid_rows', '{valid}', 'y', 'x', '{train}', {buffer_size})",
         role=role,
     )
 
@@ -110,7 +111,10 @@ def select_configurations(db, table: str, configurations: list[tuple[int, str, s
     db.rows(f"CREATE TABLE {table} (mst_key serial, model_id integer, compile_params varchar, fit_params varchar)")
     for row in configurations:
         db.rows(f"INSERT INTO {table} (model_id, compile_params, fit_params) VALUES (%s, %s, %s)", row)
-    db.rows(f"CREATE TABLE {table}_summary AS SELECT %s::varchar AS model_arch_table, NULL::varchar AS object_table", [arch_table])
+    db.rows(
+        f"CREATE TABLE {table}_summary AS SELECT %s::varchar AS model_arch_table, NULL::varchar AS object_table",
+        [arch_table],
+    )
 
 
 MIXED = [
@@ -133,7 +137,9 @@ class Fitted:
     notices: str
 
 
-def fit(db, table: str, selection: str, n_iterations: int, settings: tuple[str, ...] = (), role=None, **options) -> Fitted:
+def fit(
+    db, table: str, selection: str, n_iterations: int, settings: tuple[str, ...] = (), role=None, **options
+) -> Fitted:
     """Call the hopper; ``options`` are its arguments by name."""
     options = {"source_table": "train", **options}
     connection = db.connect(role)
@@ -176,5 +182,7 @@ def script(db, *statements: str, role: str | None = None) -> None:
 
 def architecture_of(db, run_id: int, mst_key: int) -> str:
     """Give the JSON of a model's architecture."""
-    value = db.value("SELECT model_arch::text FROM madlib_mop.model WHERE run_id = %s AND mst_key = %s", [run_id, mst_key])
+    value = db.value(
+        "SELECT model_arch::text FROM madlib_mop.model WHERE run_id = %s AND mst_key = %s", [run_id, mst_key]
+    )
     return json.dumps(json.loads(value))

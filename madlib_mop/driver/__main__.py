@@ -9,13 +9,10 @@ import traceback
 from mop_backend.frames import Channel, PeerGone
 from mop_backend.values import decode_arguments
 
+from madlib_mop.driver.stopping import Stopped, obey_sigterm
 from madlib_mop.errors import MopError
 
 _PR_SET_PDEATHSIG = 1
-
-
-class Stopped(BaseException):
-    """The backend has ended or wants the work to stop."""
 
 
 def main() -> int:
@@ -64,10 +61,7 @@ def _answer(header, blobs, channel) -> dict:
 def _end_with_parent() -> None:
     """Ask for SIGTERM when the backend dies; SIGTERM unwinds the stack, so that sessions and roles are cleaned up."""
 
-    def stop(signum, frame):
-        raise Stopped
-
-    signal.signal(signal.SIGTERM, stop)
+    obey_sigterm()
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:

@@ -80,9 +80,7 @@ class CallerSession(RelationLookup):
             What the server said, with its SQLSTATE.
         """
         header, blobs = self._ask(self._request("execute", statement, params, types))
-        return [
-            dict(zip(header["columns"], decode_arguments(row, blobs), strict=True)) for row in header["rows"]
-        ]
+        return [dict(zip(header["columns"], decode_arguments(row, blobs), strict=True)) for row in header["rows"]]
 
     def stream(
         self, statement: str, params: Sequence = (), types: Sequence[str] = (), batch_rows: int = 1000

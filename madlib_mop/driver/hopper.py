@@ -14,6 +14,7 @@ from madlib_mop.driver.attempts import Attempts, Verdict
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.progress import Progress
 from madlib_mop.driver.state_slots import StateSlots
+from madlib_mop.driver.stopping import ignore_from_now_on
 from madlib_mop.driver.workers import Workers
 from madlib_mop.engines.session import Answer, Failure
 from madlib_mop.errors import Cancelled, InvalidParameter, NotReady, from_dict
@@ -66,9 +67,7 @@ class Hopper:
         self._rows = {s["segment_id"]: s["n_rows"] for s in run["plan"]["training"]["segments"]}
         self._scheduler = self._make_scheduler(recorded)
         self._evaluations = Evaluations(record, run, self._scheduler, self._models)
-        self._fingerprints = {
-            (s["data_set"], s["segment_id"]): s["fingerprint"] for s in record.segments(self._run_id)
-        }
+        self._fingerprints = {(s["data_set"], s["segment_id"]): s["fingerprint"] for s in record.segments(self._run_id)}
         self._compacted = 0.0
         self.account = Account()
         for segment in self._rows:
@@ -130,6 +129,7 @@ class Hopper:
             poller.register(self._stdin_fd, select.POLLIN)
         for fd, _ in poller.poll(min(_TICK_S, self._workers.seconds_to_reopen()) * 1000):
             if fd == self._stdin_fd:
+                ignore_from_now_on()
                 raise Cancelled("the caller's session has ended or was told to stop")
             if fd in by_fd:
                 self._advance(by_fd[fd])
@@ -282,7 +282,7 @@ class Hopper:
 
 
 def _steady_seconds(fields: dict, seconds: float) -> float:
-    """Give what a visit cost without what is paid once: the trainer's start, the shard's load, the build and the trace."""
+    """Give what a visit cost without what is paid once: trainer's start, shard's load, build and trace."""
     timing = fields.get("timing") or {}
     return sum(timing.get(lap, 0.0) for lap in ("state_in_s", "compute_s", "state_out_s")) or seconds
 

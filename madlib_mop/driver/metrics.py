@@ -1,4 +1,4 @@
-"""Metrics of a model after an epoch: which are due, and how the segments' figures become one (weighted by rows, float64)."""
+"""Metrics of a model after an epoch: which are due, and how the segments' figures become one (by rows, in float64)."""
 
 from dataclasses import dataclass, field
 

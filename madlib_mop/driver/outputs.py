@@ -50,7 +50,9 @@ def check_outputs(session: CallerSession, run: dict) -> None:
         if session.existing(table.sql) is not None:
             raise DuplicateTable(
                 f"run {run['run_id']} is to write table {table}, which exists already",
-                hint="Rename or drop it, then resume the run." if run["state"] != "finished" else "The run is finished.",
+                hint="Rename or drop it, then resume the run."
+                if run["state"] != "finished"
+                else "The run is finished.",
             )
 
 
@@ -105,7 +107,9 @@ def _write_model(session, record: Record, output: Relation, run_id: int, model: 
     else:
         weights = weights_of(list(record.state_parts(run_id, model)))
     session.execute(
-        statement("INSERT INTO {t} (mst_key, model_weights, model_arch, __dist_key__) VALUES ($1, $2, $3, $4)", t=output),
+        statement(
+            "INSERT INTO {t} (mst_key, model_weights, model_arch, __dist_key__) VALUES ($1, $2, $3, $4)", t=output
+        ),
         [model["mst_key"], weights, json.dumps(model["model_arch"]), segment],
         ["integer", "bytea", "json", "integer"],
     )

@@ -248,7 +248,6 @@ def _enough_connections(record: Record, n_segments: int) -> None:
         )
 
 
-
 def add_run(record: Record, plan: RunPlan) -> int:
     """Record a planned run, its models' first states included, in one transaction; give its run_id."""
     with record.transaction():

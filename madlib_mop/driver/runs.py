@@ -10,6 +10,7 @@ from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import SessionInfo
 from madlib_mop.driver.hopper import Hopper
 from madlib_mop.driver.progress import Progress
+from madlib_mop.driver.stopping import undisturbed
 from madlib_mop.driver.workers import Workers
 from madlib_mop.engines.login import create_login, drop_login, sweep_logins
 from madlib_mop.engines.session import Address
@@ -64,11 +65,12 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     _take(record, run_id)
     sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
     run = record.run(run_id)
-    login = create_login(record.raw, run_id, run["owner"])
     begun = time.monotonic()
     state, detail = "interrupted", "the driver was stopped"
-    workers = hopper = None
+    login = workers = hopper = None
     try:
+        with undisturbed():
+            login = create_login(record.raw, run_id, run["owner"])
         record.set_run(
             run_id,
             state="running",
@@ -97,13 +99,15 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         state, detail = "failed", error.message
         raise
     finally:
-        drop_login(record.raw, login.role)
-        if workers is not None:
-            workers.close_all()
-        record.end_run(run_id, state, detail, time.monotonic() - begun)
-        if hopper is not None:
-            _write_times(record, run, hopper.account.efficiency(run["n_segments"]))
-        record.give_up(run_id)
+        with undisturbed():
+            if login is not None:
+                drop_login(record.raw, login.role)
+            if workers is not None:
+                workers.close_all()
+            record.end_run(run_id, state, detail, time.monotonic() - begun)
+            if hopper is not None:
+                _write_times(record, run, hopper.account.efficiency(run["n_segments"]))
+            record.give_up(run_id)
 
 
 def _take(record: Record, run_id: int) -> None:
@@ -113,7 +117,7 @@ def _take(record: Record, run_id: int) -> None:
         if time.monotonic() > deadline or record.run(run_id)["state"] != "running":
             raise NotReady(
                 f"run {run_id} is being worked on by another session",
-                hint=f"SELECT * FROM madlib_mop.progress WHERE run_id = {run_id}; madlib_mop.cancel({run_id}) stops it.",
+                hint=f"madlib_mop.progress shows it; SELECT madlib_mop.cancel({run_id}); stops it.",
             )
         time.sleep(0.1)
 

@@ -1,11 +1,14 @@
-"""Settings: a superuser's in madlib_mop.setting, a caller's by SET madlib_mop.<name>; read once when a run is planned."""
+"""Settings: a superuser's in madlib_mop.setting, a caller's by SET madlib_mop.<name>; read when a run is planned."""
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from madlib_mop.catalog.record import Record
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
+
+if TYPE_CHECKING:  # predict reads settings too, and importing SQLAlchemy would be a tenth of what a small call takes
+    from madlib_mop.catalog.record import Record
 
 MIB = 1 << 20
 _MAX_PART_BYTES = 64 * MIB
@@ -55,7 +58,7 @@ class Settings:
         }
 
 
-def read_settings(record: Record, session: CallerSession, n_trainers: int, use_caching: bool) -> Settings:
+def read_settings(record: "Record", session: CallerSession, n_trainers: int, use_caching: bool) -> Settings:
     """Read the settings for a run of ``n_trainers`` trainers.
 
     Raises
@@ -81,12 +84,16 @@ def read_settings(record: Record, session: CallerSession, n_trainers: int, use_c
 def _number(name: str, fixed: dict[str, str], session: CallerSession, default: int) -> int:
     least, greatest = CALLER_SETTINGS[name]
     values = []
-    for where, text in (("madlib_mop.setting", fixed.get(name)), ("SET madlib_mop", session.caller_setting(f"madlib_mop.{name}"))):
+    for where, text in (
+        ("madlib_mop.setting", fixed.get(name)),
+        ("SET madlib_mop", session.caller_setting(f"madlib_mop.{name}")),
+    ):
         if text is None:
             continue
         if not text.strip().isdigit() or not least <= int(text) <= greatest:
             raise InvalidParameter(
-                f"setting madlib_mop.{name} must be a whole number from {least} to {greatest}. Received: {text!r} ({where})"
+                f"setting madlib_mop.{name} must be a whole number from {least} to {greatest}."
+                f" Received: {text!r} ({where})"
             )
         values.append(int(text))
     return min(values, default=default)

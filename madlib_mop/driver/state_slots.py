@@ -171,7 +171,7 @@ def drop_slot(record: Record, number: int) -> None:
 
 
 def _within_lock_timeout(record: Record, template: str, number: int) -> bool:
-    """Run a statement on a slot unless its lock is not to be had at once; every statement of a string is one transaction."""
+    """Run a statement on a slot unless its lock is not to be had at once; a string of statements is one transaction."""
     try:
         record.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}; {template}", slot=slot_table(number))
     except psycopg2.errors.LockNotAvailable:

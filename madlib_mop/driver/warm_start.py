@@ -54,7 +54,8 @@ def find_warm_start(
     columns = {column.name for column in session.columns(output)}
     if not columns >= _COLUMNS or session.existing(output.with_suffix("_info").sql) is None:
         raise UndefinedTable(
-            f"model_output_table: warm_start needs a table that madlib_keras_fit_multiple_model wrote. Received: {output}",
+            f"model_output_table: warm_start needs a table that madlib_keras_fit_multiple_model wrote."
+            f" Received: {output}",
             hint="Give the name of an earlier output table, or leave warm_start out.",
         )
     found = session.execute(

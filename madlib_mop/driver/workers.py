@@ -72,9 +72,10 @@ class Workers:
         refused = (failure.sqlstate or "")[:2] in _REFUSED_STATES or "no pg_hba.conf entry" in failure.message
         if refused or self._losses[segment] > _MAX_LOSSES_IN_A_ROW:
             raise NotReady(
-                f"the worker session of segment {segment} cannot be opened at {self._address.host}:{self._address.port}",
+                f"the worker session of segment {segment} cannot be opened"
+                f" at {self._address.host}:{self._address.port}",
                 detail=failure.message,
-                hint="pg_hba.conf needs a line `host all all 127.0.0.1/32 scram-sha-256`; `madlib-mop doctor` checks it.",
+                hint="pg_hba.conf needs `host all all 127.0.0.1/32 scram-sha-256`; `madlib-mop doctor` checks it.",
             )
         self._record.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_catalog.pg_stat_activity WHERE pid = %s AND usename = %s",

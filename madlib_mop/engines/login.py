@@ -49,9 +49,7 @@ def renew_login(catalog: connection, role: str) -> None:
     with catalog.cursor() as cursor:
         cursor.execute("SELECT (now() + %s * interval '1 minute')::text", [_VALID_MINUTES])
         until = cursor.fetchone()[0]
-        cursor.execute(
-            sql.SQL("ALTER ROLE {} VALID UNTIL {}").format(sql.Identifier(role), sql.Literal(until))
-        )
+        cursor.execute(sql.SQL("ALTER ROLE {} VALID UNTIL {}").format(sql.Identifier(role), sql.Literal(until)))
 
 
 def drop_login(catalog: connection, role: str) -> None:

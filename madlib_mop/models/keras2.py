@@ -127,8 +127,13 @@ def _model(name: str, config: Any) -> dict:
         layers = _input_of(config["layers"][0]) + layers
     kept["layers"] = layers
     if name == "Functional":
-        kept["layers"] = [_connected(layer) for layer in layers]
+        names = frozenset(layer["name"] for layer in layers if isinstance(layer, dict) and _has_name(layer))
+        kept["layers"] = [_connected(layer, names) for layer in layers]
     return kept
+
+
+def _has_name(layer: dict) -> bool:
+    return isinstance(layer.get("name"), str)
 
 
 def _input_of(first: Any) -> list[dict]:
@@ -148,18 +153,46 @@ def _input_of(first: Any) -> list[dict]:
     return [{"module": "keras.layers", "class_name": "InputLayer", "config": made}]
 
 
-def _connected(layer: Any) -> Any:
-    """Read a layer's inbound nodes as Keras 3 does: a list of calls, each a list of tensors with their kwargs."""
+def _connected(layer: Any, names: frozenset[str]) -> Any:
+    """Read a layer's inbound nodes as Keras 3 does: a list of calls, each a list of tensors."""
     if not isinstance(layer, dict):
         return layer
     nodes = layer.get("inbound_nodes")
-    if not isinstance(nodes, list):
-        return {**layer, "inbound_nodes": []}
-    calls = []
-    for call in nodes:
-        # a call of one tensor was written flat by some versions: ["dense", 0, 0, {}]
-        calls.append([call] if isinstance(call, list) and call and isinstance(call[0], str) else call)
-    return {**layer, "inbound_nodes": calls}
+    return {**layer, "inbound_nodes": [_call(node, names) for node in nodes] if isinstance(nodes, list) else []}
+
+
+def _call(node: Any, names: frozenset[str]) -> Any:
+    """Translate one call of a layer: ``[[name, node, tensor, kwargs], ...]``, where kwargs may name tensors too."""
+    if isinstance(node, list) and node and isinstance(node[0], str):
+        node = [node]  # a call of one tensor was written flat by some versions
+    if not isinstance(node, list) or not all(_is_reference(item, names) for item in node):
+        return node
+    kwargs = next((item[3] for item in node if len(item) > 3 and item[3]), None)
+    if not isinstance(kwargs, dict):
+        return node
+    tensors = [_tensor(item) for item in node]
+    return {
+        "args": tensors if len(tensors) == 1 else [tensors],
+        "kwargs": {name: _argument(value, names) for name, value in kwargs.items()},
+    }
+
+
+def _argument(value: Any, names: frozenset[str]) -> Any:
+    if isinstance(value, list) and len(value) >= 3 and value[0] == "_CONSTANT_VALUE":
+        return value[2]
+    if _is_reference(value, names):
+        return _tensor(value)
+    return [_argument(item, names) for item in value] if isinstance(value, list) else value
+
+
+def _is_reference(value: Any, names: frozenset[str]) -> bool:
+    return isinstance(value, list) and len(value) in (3, 4) and isinstance(value[0], str) and value[0] in names
+
+
+def _tensor(reference: list) -> dict:
+    """Name a tensor as Keras 3 does; its shape and type are those of the layer that it comes from, whatever is here."""
+    config = {"shape": [None], "dtype": "float32", "keras_history": reference[:3]}
+    return {"class_name": "__keras_tensor__", "config": config}
 
 
 def _layer(name: str, config: dict) -> dict:

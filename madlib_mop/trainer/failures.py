@@ -55,7 +55,7 @@ def failure_of(error: BaseException, kind: str = INTERNAL) -> Failure:
     if isinstance(error, Failure):
         return error
     if isinstance(error, MemoryError) or _is_exhausted(error):
-        return Failure(MEMORY, OutOfResources(f"not enough memory: {sentence_of(error)}", hint=_MEMORY_HINT))
+        return Failure(MEMORY, OutOfResources(f"not enough memory{_for_what(error)}", hint=_MEMORY_HINT))
     if isinstance(error, MopError):
         return Failure(kind, error)
     if kind == MODEL:
@@ -87,5 +87,18 @@ def sentence_of(error: BaseException) -> str:
 
 
 def _is_exhausted(error: BaseException) -> bool:
-    """Tell whether TensorFlow ran out of memory, without importing it."""
-    return any(cls.__name__ == "ResourceExhaustedError" for cls in type(error).__mro__)
+    """Tell whether TensorFlow ran out of memory, without importing it.
+
+    A constant that does not fit into memory (Grappler makes such of a batch whose size is known) is told as one that
+    cannot be parsed.
+    """
+    kinds = {cls.__name__ for cls in type(error).__mro__}
+    return "ResourceExhaustedError" in kinds or "OpError" in kinds and "Cannot parse tensor from proto" in str(error)
+
+
+def _for_what(error: BaseException) -> str:
+    """Say what the memory was for, if TensorFlow tells the shape of a tensor."""
+    text = str(error)
+    found = re.search(r"tensor with shape\[([\d,]+)\]", text)
+    sizes = found[1].split(",") if found else re.findall(r"size: (\d+)", text)
+    return f" for a tensor of shape ({', '.join(sizes)})" if sizes else ""

@@ -5,6 +5,7 @@ Called by ``__main__`` before any heavy import, so the standard library only.
 
 import ctypes
 import faulthandler
+import gc
 import os
 import resource
 import select
@@ -14,6 +15,7 @@ import tempfile
 import threading
 
 _PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
 _ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
     "KERAS_HOME": "/dev/null/keras",  # cannot exist: a keras.json in a home directory would change results
@@ -35,7 +37,7 @@ def settle() -> tuple[int, int]:
         Descriptors to read frames from and to write frames to. Afterwards fd 0 is /dev/null and fd 1 is
         stderr, so nothing that a library prints can get between two frames.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     _leave_unless_child_of(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_oom_score()
@@ -69,6 +71,12 @@ def data_bytes() -> int:
 def limit_data(n_bytes: int) -> None:
     """Refuse memory beyond ``n_bytes``: private writable mappings, so heap and tensors, but not code."""
     resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))
+
+
+def release_memory() -> None:
+    """Give back what a failed request has left: a failed graph hangs in cycles of objects, and freed memory in the heap."""
+    gc.collect()
+    _libc.malloc_trim(0)
 
 
 def _leave_unless_child_of(arguments: list[str]) -> None:

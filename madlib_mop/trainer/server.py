@@ -30,6 +30,8 @@ def serve(read_fd: int, write_fd: int) -> None:
             del blobs
             if answer is not None:
                 channel.send(answer, out)
+                if "error" in answer:
+                    lifetime.release_memory()
             del out
     except PeerGone:
         pass

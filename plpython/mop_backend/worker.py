@@ -193,7 +193,13 @@ class _Worker:
         source = self._plan[data_set]
         n_x, n_y = source["n_x"], source["n_y"]
         self._child.send(
-            {"op": "shard_begin", "shard": shard, "n_x": n_x, "n_y": n_y, "normalizing_const": source["normalizing_const"]}
+            {
+                "op": "shard_begin",
+                "shard": shard,
+                "n_x": n_x,
+                "n_y": n_y,
+                "normalizing_const": source["normalizing_const"],
+            }
         )
         n_columns = n_x + n_y
         query = plpy.prepare(source["query"], ["int4"])

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import psycopg2
 
-WORKERS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop worker%' AND datname = current_database()"
+WORKERS = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop worker%' AND datname = current_database()"
+)
 
 
 class BackgroundFit:

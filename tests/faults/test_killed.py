@@ -1,4 +1,4 @@
-"""Promise 4: whatever is killed at whatever moment, the run ends with the bits of a run without faults, and leaves nothing."""
+"""Promise 4: whatever is killed, whenever: the run ends with the bits of a run without faults and leaves nothing."""
 
 import os
 import random
@@ -104,8 +104,12 @@ def test_the_driver(bench, chance):
     seen = set()
     for _ in range(TIMES):
         pid = wait_for(
-            lambda: not call.running
-            or bench.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s AND state = 'running'", [run_id]),
+            lambda: (
+                not call.running
+                or bench.value(
+                    "SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s AND state = 'running'", [run_id]
+                )
+            ),
             what="a driver",
         )
         if pid is True:

@@ -1,10 +1,9 @@
-"""Promises 1 and 2: the final weights are those of plain Keras on the same visits, bit for bit; and they are repeatable."""
+"""Promises 1 and 2: final weights are those of plain Keras on the same visits, bit for bit, and repeatable."""
 
 import pytest
 from oracle import train
-from workbench import ADAM, MIXED, SGD, digests, fit, load_architectures, load_digits, one_thread, pack, script
+from workbench import ADAM, MIXED, SGD, digests, fit, load_architectures, load_digits, one_thread, pack, script, weights
 from workbench import select_configurations as select
-from workbench import weights
 
 SCHEDULES = ("rotation", "longest_first", "auto")
 QUICK = {(3, 2, "rotation"), (1, 1, "auto"), (7, 4, "longest_first"), (3, 4, "auto"), (7, 2, "rotation")}
@@ -56,7 +55,9 @@ def assert_exact(db, run_id: int, table: str, configurations) -> None:
 def test_weights_are_those_of_plain_keras(bench, n, p, schedule):
     table = f"out_{n}_{p}_{schedule}"
     run = fit(bench, table, f"mst_{n}", 3, source_table=f"train_{p}", schedule=schedule, seed=11)
-    visits = bench.rows("SELECT mst_key, epoch, segment_id, position FROM madlib_mop.visit WHERE run_id = %s", [run.run_id])
+    visits = bench.rows(
+        "SELECT mst_key, epoch, segment_id, position FROM madlib_mop.visit WHERE run_id = %s", [run.run_id]
+    )
     assert len({v[:3] for v in visits}) == len(visits) == n * p * 3
     assert_exact(bench, run.run_id, table, MIXED[:n])
 
@@ -65,7 +66,8 @@ def test_every_hop_reads_what_the_last_wrote(bench):
     run = fit(bench, "out_hops", "mst_3", 2, source_table="train_2", seed=3)
     for mst_key in (1, 2, 3):
         chain = bench.rows(
-            "SELECT digest_in, digest_out FROM madlib_mop.visit WHERE run_id = %s AND mst_key = %s ORDER BY epoch, position",
+            "SELECT digest_in, digest_out FROM madlib_mop.visit WHERE run_id = %s AND mst_key = %s"
+            " ORDER BY epoch, position",
             [run.run_id, mst_key],
         )
         assert [before for before, _ in chain[1:]] == [after for _, after in chain[:-1]]
@@ -107,8 +109,13 @@ def test_replay_gives_the_same_bits(bench, schedule):
     run = fit(bench, f"out_r_{schedule}", "mst_7", 2, source_table="train_4", schedule=schedule, seed=2)
     script(bench, f"SELECT madlib_mop.replay({run.run_id}, 'again_{schedule}')")
     assert weights(bench, f"again_{schedule}") == weights(bench, f"out_r_{schedule}")
-    order = "SELECT mst_key, epoch, position, segment_id, digest_out FROM madlib_mop.visit WHERE run_id = %s ORDER BY 1, 2, 3"
-    (replayed,) = bench.rows("SELECT run_id FROM madlib_mop.run WHERE parent_run_id = %s AND kind = 'replay'", [run.run_id])
+    order = (
+        "SELECT mst_key, epoch, position, segment_id, digest_out FROM madlib_mop.visit WHERE run_id = %s"
+        " ORDER BY 1, 2, 3"
+    )
+    (replayed,) = bench.rows(
+        "SELECT run_id FROM madlib_mop.run WHERE parent_run_id = %s AND kind = 'replay'", [run.run_id]
+    )
     assert bench.rows(order, [replayed[0]]) == bench.rows(order, [run.run_id])
 
 

@@ -36,7 +36,8 @@ _CREATE_SUMMARY = "CREATE TABLE {table} (model_arch_table varchar, object_table 
 _INSERT = """
 INSERT INTO {table} (model_id, compile_params, fit_params)
 SELECT u.model_id, u.compile_params, u.fit_params
-FROM pg_catalog.unnest($1, $2, $3) WITH ORDINALITY AS u (model_id, compile_params, fit_params, position)
+FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3))
+     WITH ORDINALITY AS u (model_id, compile_params, fit_params, position)
 ORDER BY u.position
 """
 

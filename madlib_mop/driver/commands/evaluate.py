@@ -1,5 +1,6 @@
 """The command madlib_keras_evaluate: loss and metrics of one trained model over a packed table."""
 
+from contextlib import closing
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Relation, statement
@@ -71,9 +72,11 @@ def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTab
             "names": packed.columns,
         }
     )
-    for buffer in session.stream(packed.query, [segment_id], ["integer"], batch_rows=1):
-        blobs = [buffer.columns[f"b{i}"].data for i in range(n_columns)]
-        trainer.post({"op": "shard_rows", "shapes": [buffer.columns[f"s{i}"][0] for i in range(n_columns)]}, blobs)
+    with closing(session.stream(packed.query, [segment_id], ["integer"], batch_rows=1)) as buffers:
+        for buffer in buffers:
+            blobs = [buffer.columns[f"b{i}"].data for i in range(n_columns)]
+            shapes = [buffer.columns[f"s{i}"][0] for i in range(n_columns)]
+            trainer.post({"op": "shard_rows", "shapes": shapes}, blobs)
     trainer.ask({"op": "shard_end", "shard": key})
 
 

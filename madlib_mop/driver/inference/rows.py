@@ -1,6 +1,7 @@
 """The rows to predict: the test table's id and raw columns, streamed in batches and made into what the model takes."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,9 +135,10 @@ class RowReader:
             id=Identifier(self._table.id_column.name),
             **{f"x{i}": Identifier(column.name) for i, column in enumerate(self._table.inputs)},
         )
-        for batch in self._session.stream(query, batch_rows=self._batch_rows()):
-            ids = batch.columns["id"]
-            yield Rows(ids, [self._encode(batch, number, ids) for number in range(len(self._table.inputs))])
+        with closing(self._session.stream(query, batch_rows=self._batch_rows())) as batches:
+            for batch in batches:
+                ids = batch.columns["id"]
+                yield Rows(ids, [self._encode(batch, number, ids) for number in range(len(self._table.inputs))])
 
     def _encode(self, batch: Batch, number: int, ids: Sequence) -> np.ndarray:
         column = batch.columns[f"x{number}"]

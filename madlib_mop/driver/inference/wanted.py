@@ -86,7 +86,7 @@ def read_pred_type(arguments: dict) -> PredType:
         return PredType(Form.RANK, int(value))
     value = float(value)  # JSON has no NaN: the server writes it as text
     if not (math.isfinite(value) and 0 <= value < 1):
-        whole = " For a rank give an integer, without a point." if value >= 1 else ""
+        whole = " For a rank write an integer, e.g. 2 or 2::integer." if value >= 1 else ""
         raise InvalidParameter(
             f"pred_type as a float8 is a probability, and must be from 0 to below 1. {received}", hint=_HINT + whole
         )
@@ -132,7 +132,7 @@ def all_of(values: np.ndarray) -> Choice:
 
 
 def _order(scores: np.ndarray, n_best: int) -> np.ndarray:
-    """Give each row's best classes, best first, int64 (n_rows, n_best)."""
+    """Give each row's best classes, best first, int64 (n_rows, n_best); NaN is the worst."""
     if n_best == 1:
-        return np.argmax(scores, axis=1)[:, np.newaxis]
+        return np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=1)[:, np.newaxis]
     return np.argsort(-scores, axis=1, kind="stable")[:, :n_best]

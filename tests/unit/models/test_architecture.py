@@ -13,108 +13,15 @@ from hypothesis import strategies as st
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.shapes import describe
+from tests.unit.models.dangers import Marker, dangerous
 from tests.unit.models.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer
 
 DOCUMENTS = {"keras 3": keras_3(dense()), "2.1": KERAS_2_1, "2.2.4-tf": KERAS_2_2_4_TF, "2.10": KERAS_2_10}
 
 
-class Marker:
-    """A file that is made when code from an architecture runs."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
-
-    @property
-    def code(self):
-        """The marshalled code of a lambda that makes the file, as Keras stores lambdas."""
-        function = eval(f"lambda x, *rest: open({str(self.path)!r}, 'w') and x")  # noqa: S307 -- makes the test's payload
-        return base64.b64encode(marshal.dumps(function.__code__)).decode()
-
-    @property
-    def lambda_config(self):
-        return {"class_name": "__lambda__", "config": {"code": self.code, "defaults": None, "closure": None}}
-
-    @property
-    def pickled(self):
-        return base64.b64encode(pickle.dumps(self)).decode()
-
-
 @pytest.fixture
 def marker(tmp_path):
     return Marker(tmp_path / "ran")
-
-
-def dangerous(marker):
-    """Give documents that Keras, given the chance, would turn into running code or opened files."""
-    path = str(marker.path)
-    lambda_3 = layer("Lambda", name="l", function={"class_name": "__lambda__", "config": {"value": [marker.code, None, None]}})
-    get_file = {
-        "module": "keras.utils",
-        "class_name": "function",
-        "config": "get_file",
-        "registered_name": "get_file",
-    }
-    class_of_os = {"module": "os", "class_name": "system", "config": {"command": f"touch {path}"}, "registered_name": None}
-    lambda_2 = {"class_name": "Lambda", "config": {"function": [marker.code, None, None], "function_type": "lambda"}}
-    typespec = {"class_name": "__typespec__", "module": "os", "spec_name": "system", "registered_name": None, "config": [path]}
-    connected = copy.deepcopy(KERAS_2_10)
-    connected["config"]["layers"][2]["inbound_nodes"][0][0][3] = {"mask": marker.lambda_config}
-    compiled = keras_3(dense())
-    compiled["compile_config"] = {"optimizer": "adam", "loss": marker.lambda_config}
-    return {
-        "Lambda": keras_3(lambda_3),
-        "Lambda of Keras 2": {**KERAS_2_1, "config": [*KERAS_2_1["config"], lambda_2]},
-        "Lambda by name only": keras_3(layer("Lambda", function="relu")),
-        "Lambda in a wrapper": keras_3(layer("TimeDistributed", layer=lambda_3), input_shape=(2, 4)),
-        "Lambda in a nested model": keras_3(keras_3(lambda_3, name="inner")),
-        "Lambda in a nested model in a nested model": keras_3(keras_3(keras_3(lambda_3, name="b"), name="a")),
-        "Lambda as activation": keras_3(dense(activation=lambda_3)),
-        "Lambda as initializer": keras_3(dense(kernel_initializer=lambda_3)),
-        "lambda as activation": keras_3(dense(activation=marker.lambda_config)),
-        "lambda as initializer": keras_3(dense(kernel_initializer=marker.lambda_config)),
-        "lambda as units": keras_3(dense(units=marker.lambda_config)),
-        "lambda in a list": keras_3(layer("Reshape", target_shape=[4, marker.lambda_config])),
-        "lambda in a dict": keras_3(layer("Reshape", target_shape=[4], other={"deep": [marker.lambda_config]})),
-        "lambda in inbound nodes": connected,
-        "TFSMLayer": keras_3(layer("TFSMLayer", filepath=path, call_endpoint="serve")),
-        "TorchModuleWrapper": keras_3(layer("TorchModuleWrapper", module={"class_name": "__bytes__", "config": {"value": marker.pickled}})),
-        "JaxLayer": keras_3(layer("JaxLayer", call_fn=marker.lambda_config)),
-        "FlaxLayer": keras_3(layer("FlaxLayer", module=marker.lambda_config)),
-        "StringLookup": keras_3(layer("StringLookup", vocabulary=path)),
-        "IntegerLookup": keras_3(layer("IntegerLookup", vocabulary=path)),
-        "TextVectorization": keras_3(layer("TextVectorization", vocabulary=path)),
-        "FeatureSpace": keras_3(layer("FeatureSpace", module="keras.utils", features={})),
-        "function of keras.utils": keras_3(dense(activation=get_file)),
-        "function as a layer": keras_3(get_file),
-        "function of another module": keras_3(dense(activation={**get_file, "module": "os", "config": "system"})),
-        "builtin function": keras_3(dense(activation={**get_file, "module": "builtins", "config": "eval"})),
-        "class of another module": keras_3(class_of_os),
-        "class of another module as initializer": keras_3(dense(kernel_initializer=class_of_os)),
-        "allowed class of another module": keras_3(layer("Dense", module="os", units=3)),
-        "allowed class of a look-alike module": keras_3(layer("Dense", module="keras_evil.layers", units=3)),
-        "module with a path": keras_3(layer("Dense", module="keras/../../evil", units=3)),
-        "module that is a list": keras_3(layer("Dense", module=["keras"], units=3)),
-        "initializer of another module": keras_3(dense(bias_initializer={"module": "evil", "class_name": "Zeros", "config": {}})),
-        "other class of keras": keras_3(layer("KerasFileEditor", module="keras.saving", filepath=path)),
-        "model loaded from a file": keras_3(layer("load_model", module="keras.models", filepath=path)),
-        "registered class": keras_3({**dense(), "registered_name": "Custom>Evil"}),
-        "typespec": keras_3(dense(units=typespec)),
-        "tensor": keras_3(dense(units={"class_name": "__tensor__", "config": {"value": 1, "dtype": "int32"}})),
-        "bytes": keras_3(dense(units={"class_name": "__bytes__", "config": {"value": "x"}})),
-        "array of objects": keras_3(layer("Rescaling", scale={"class_name": "__numpy__", "config": {"value": [1], "dtype": "object"}})),
-        "array of dicts": keras_3(layer("Rescaling", scale={"class_name": "__numpy__", "config": {"value": [{}], "dtype": "float32"}})),
-        "optimizer in a layer": keras_3(dense(units=layer("Adam", module="keras.optimizers"))),
-        "Keras 2 operation": {**KERAS_2_1, "config": [*KERAS_2_1["config"], {"class_name": "TFOpLambda", "config": {"function": "io.write_file"}}]},
-        "op that writes": keras_3(layer("Vectorize", module="keras.src.ops.numpy", pyfunc=marker.lambda_config)),
-        "policy": keras_3(dense(dtype={"module": "keras", "class_name": "DTypePolicyMap", "config": {"policy_map": {}}})),
-        "quantized": keras_3(dense(quantization_config=layer("GPTQConfig", module="keras.quantizers", dataset=[]))),
-        "bare Lambda": lambda_3,
-        "bare lambda": marker.lambda_config,
-        "subclass of Model": {**keras_3(dense()), "class_name": "Evil", "module": "evil"},
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", dangerous(Marker("x")))
@@ -156,7 +63,8 @@ def test_what_was_not_checked_is_not_handed_on(marker):
 
 @pytest.mark.parametrize(
     "text",
-    ["null", "[]", "{}", "1", '"Sequential"', "[1, 2]", "{", "", "NaN", '{"class_name": null}', '{"class_name": "Sequential"}',
+    ["null", "[]", "{}", "1", '"Sequential"', "[1, 2]", "{", "", "NaN", '{"class_name": null}',
+     '{"class_name": "Sequential"}',
      '{"class_name": "Sequential", "config": {"name": "s", "layers": []}}', '{"config": [1, 2, 3]}',
      '{"class_name": "Sequential", "config": null}', '{"class_name": "Sequential", "config": [1]}',
      '{"class_name": "Functional", "config": {"layers": [1]}}'],
@@ -231,7 +139,10 @@ def test_the_document_that_was_given_is_left_as_it_was(name):
 
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["relu", "Dense", "Sequential", "keras", "function"]),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.sampled_from(["relu", "Dense", "Sequential", "keras", "function"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["class_name", "config", "module", "layers", "name", "activation"]), inner)
@@ -262,7 +173,9 @@ def test_inputs_and_outputs_are_described():
 
 
 def test_units_are_found_behind_layers_that_keep_them():
-    found = describe(check_architecture(keras_3(dense(5), layer("Dropout", rate=0.5), layer("Activation", activation="softmax"))))
+    found = describe(
+        check_architecture(keras_3(dense(5), layer("Dropout", rate=0.5), layer("Activation", activation="softmax")))
+    )
     assert found.output_units == (5,)
     assert describe(check_architecture(keras_3(layer("Flatten"), name="x"))).output_units == (None,)
     nested = keras_3(keras_3(dense(7), name="inner"), layer("Softmax"))

@@ -115,7 +115,7 @@ def test_losses_for_several_outputs():
         ("['kullback_leibler_divergence']", ["kl_divergence"]),
         ("AUC()", [CallSpec("AUC", (), {"name": "auc"})]),
         ("['AUC']", [CallSpec("AUC", (), {"name": "AUC"})]),
-        ("'TopKCategoricalAccuracy(5)'", [CallSpec("TopKCategoricalAccuracy", (), {"k": 5, "name": "top_k_categorical_accuracy"})]),
+        ("'F1Score(\"macro\")'", [CallSpec("F1Score", (), {"average": "macro", "name": "f1_score"})]),
     ],
 )  # fmt: skip
 def test_metrics_in_every_form(text, expected):
@@ -218,7 +218,8 @@ def test_missing_fit_params_are_the_defaults(text):
 
 
 def test_fit_params_in_both_forms():
-    text = "batch_size=8, epochs=3, initial_epoch=1, shuffle=False, class_weight={0: 1, 2: 2.5}, verbose=2, steps_per_epoch=4"
+    text = """batch_size=8, epochs=3, initial_epoch=1, shuffle=False, class_weight={0: 1, 2: 2.5}, verbose=2,
+              steps_per_epoch=4"""
     json_text = """{"batch_size": 8, "epochs": 3, "initial_epoch": 1, "shuffle": false, "verbose": 2,
                     "class_weight": {"0": 1, "2": 2.5}, "steps_per_epoch": 4, "callbacks": null}"""
     expected = FitParams(8, 3, 1, False, {0: 1.0, 2: 2.5}, 2, 4)

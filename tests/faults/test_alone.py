@@ -1,0 +1,72 @@
+"""Promise 5: one bad configuration hurts only itself: its row says why, the others end with the same bits."""
+
+import json
+
+import pytest
+from lab import assert_nothing_left
+from workbench import ADAM, MIXED, digests, fit, load_architectures, load_digits, mlp, one_thread, pack, quiet_keras
+from workbench import select_configurations as select
+
+GOOD = [MIXED[0], MIXED[1]]
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    one_thread()
+    load_digits(db)
+    load_architectures(db)
+    pack(db, 2)
+    wrong = json.loads(mlp())
+    wrong["config"]["layers"][-1]["config"]["units"] = 7  # ten classes do not fit
+    keras = quiet_keras()
+    huge = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten()])
+    for _ in range(3):
+        huge.add(keras.layers.Dense(10_000))
+    huge.add(keras.layers.Dense(10, activation="softmax"))
+    for arch in (json.dumps(wrong), huge.to_json()):
+        db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [arch])
+    select(db, "mst_good", GOOD)
+    run = fit(db, "good", "mst_good", 2, seed=4, schedule="rotation")
+    db.expected = digests(db, run.run_id)
+    return db
+
+
+def fit_with(db, table: str, bad: tuple[int, str, str], settings=()):
+    """Train the two good configurations beside a bad one; give the run, its message and what the info table says."""
+    select(db, f"mst_{table}", [*GOOD, bad])
+    run = fit(db, table, f"mst_{table}", 2, settings, seed=4, schedule="rotation")
+    found = digests(db, run.run_id)
+    assert {key: found[key] for key in db.expected} == db.expected
+    rows = db.rows(f"SELECT mst_key, status, status_detail, training_loss_final FROM {table}_info ORDER BY mst_key")
+    assert [row[1] for row in rows] == ["trained", "trained", "failed"]
+    assert rows[2][3] is None and "Traceback" not in rows[2][2]
+    assert [key for (key,) in db.rows(f"SELECT mst_key FROM {table} ORDER BY 1")] == [1, 2]
+    assert f"mst_key 3 failed: {rows[2][2]}" in run.notices
+    assert_nothing_left(db)
+    return rows[2][2]
+
+
+def test_nan_loss(bench):
+    reason = fit_with(bench, "nan", (1, ADAM.replace("Adam(lr=0.01)", "SGD(lr=1e30)"), "batch_size=8, epochs=1"))
+    assert "loss" in reason and ("NaN" in reason or "nan" in reason or "infinite" in reason) and "learning" in reason
+
+
+def test_an_architecture_that_does_not_fit_the_labels(bench):
+    reason = fit_with(bench, "shapes", (3, ADAM, "batch_size=8, epochs=1"))
+    assert "7" in reason and "10" in reason
+
+
+def test_a_model_too_large_for_memory(bench):
+    """Its 100-million-weight layers with Adam take more than the trainer may have."""
+    reason = fit_with(
+        bench, "memory", (4, ADAM, "batch_size=8, epochs=1"), ("SET madlib_mop.trainer_memory_mb = 1500",)
+    )
+    assert "memory" in reason and "trainer_memory_mb" in reason
+
+
+def test_all_bad_is_said_and_the_tables_are_written(bench):
+    select(bench, "mst_all_bad", [(3, ADAM, "batch_size=8")])
+    run = fit(bench, "all_bad", "mst_all_bad", 1, seed=4)
+    assert "1 of 1 models failed" in run.notices
+    assert bench.value("SELECT count(*) FROM all_bad") == 0
+    assert bench.value("SELECT status FROM all_bad_info") == "failed"

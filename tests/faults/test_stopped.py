@@ -1,0 +1,159 @@
+"""Promise 6: told to stop in any way and in any phase, a run stops within 1 s, leaves nothing, and can be resumed."""
+
+import subprocess
+import time
+
+import psycopg2
+import pytest
+from lab import (
+    BackgroundFit,
+    assert_nothing_left,
+    assert_whole,
+    children,
+    fit_statement,
+    kill,
+    newest_run,
+    trainers,
+    visits,
+    wait_for,
+)
+from workbench import MIXED, digests, fit, load_architectures, load_digits, one_thread, pack, select_configurations
+
+N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 3, 2, 2, 78
+WAYS = ("cancelled", "terminated", "timed out", "client gone", "cancelled by number")
+PHASES = {
+    "starting": lambda db, run_id: True,
+    "trainers starting": lambda db, run_id: trainers(db),
+    "training": lambda db, run_id: visits(db, run_id) >= 2,
+    "evaluating": lambda db, run_id: db.value("SELECT count(*) FROM madlib_mop.metric WHERE run_id = %s", [run_id]) > 0,
+}
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    one_thread()
+    load_digits(db)
+    load_architectures(db)
+    pack(db, N_SEGMENTS, suffix="_2")
+    select_configurations(db, "mst", MIXED[:N_MODELS])
+    run = fit(
+        db, "undisturbed", "mst", N_EPOCHS, source_table="train_2", validation_table="valid_2",
+        metrics_compute_frequency=1, seed=SEED, schedule="rotation",
+    )  # fmt: skip
+    db.expected = digests(db, run.run_id)
+    return db
+
+
+class Psql:
+    """A call of fit by a psql process, which can be killed as a client."""
+
+    def __init__(self, db, statement: str):
+        psql = db.cluster.bindir / "psql"
+        self._process = subprocess.Popen(
+            [psql, "-XAtq", "-d", db.dsn, "-c", statement], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.pid = wait_for(
+            lambda: db.rows(
+                "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT madlib.madlib_keras%%' AND state = 'active'"
+            ),
+            what="psql's session",
+        )[0][0]
+        self.error = "killed"
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def vanish(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+SELECTED = [
+    pytest.param(way, phase, marks=() if (way, phase) in {
+        ("cancelled", "training"), ("terminated", "trainers starting"), ("client gone", "training"),
+        ("cancelled by number", "evaluating"), ("timed out", "starting"),
+    } else pytest.mark.slow)
+    for way in WAYS for phase in PHASES
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way, phase", SELECTED)
+def test_it_stops_at_once_and_goes_on_when_told(bench, way, phase):
+    table = f"t_{way}_{phase}".replace(" ", "_")
+    before = newest_run(bench)
+    statement = fit_statement(table, "mst", N_EPOCHS, "train_2", SEED)
+    timeout_ms = 1500 if phase == "starting" else 6000
+    settings = (f"SET statement_timeout = {timeout_ms}",) if way == "timed out" else ()
+    call = Psql(bench, statement) if way == "client gone" else BackgroundFit(bench, statement, settings=settings)
+    run_id = wait_for(lambda: newest_run(bench) != before and newest_run(bench), what="the run's start")
+    if way != "timed out":
+        wait_for(lambda: PHASES[phase](bench, run_id) or not call.running, what=phase)
+    processes = {*trainers(bench), *children(call.pid, "madlib_mop.driver")}
+    stop(bench, call, way, run_id)
+    assert_nothing_left(bench, processes, within_s=1.0)
+    finish(bench, call, way, run_id)
+
+
+def stop(db, call, way: str, run_id: int) -> None:
+    """Tell the run to stop, and return when it has been told."""
+    if way == "cancelled":
+        db.rows("SELECT pg_cancel_backend(%s)", [call.pid])
+    elif way == "terminated":
+        db.rows("SELECT pg_terminate_backend(%s)", [call.pid])
+    elif way == "client gone":
+        call.vanish()
+    elif way == "cancelled by number":
+        connection = db.connect()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT madlib_mop.cancel(%s)", [run_id])
+        connection.close()
+    else:
+        wait_for(lambda: not call.running, what="the timeout")
+
+
+def finish(db, call, way: str, run_id: int) -> None:
+    """Hold what the caller was told, and that the rest of the run gives the expected bits."""
+    if way != "client gone":
+        call.join(10)
+    state, detail = db.rows("SELECT state, state_detail FROM madlib_mop.run WHERE run_id = %s", [run_id])[0]
+    if state == "finished":  # it was quicker than we were
+        return
+    if way in ("cancelled", "timed out"):
+        assert isinstance(call.error, psycopg2.errors.QueryCanceled) and "Traceback" not in str(call.error)
+    if way == "cancelled by number":
+        assert state == "cancelled" and "cancelled by" in str(call.error) and "Traceback" not in str(call.error)
+        assert call.error.pgcode == "57014"
+    else:
+        assert state == "interrupted", (state, detail)
+    done = visits(db, run_id)
+    db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert visits(db, run_id) >= done
+    assert_whole(db, run_id, db.expected, N_MODELS, N_SEGMENTS, N_EPOCHS)
+    assert_nothing_left(db)
+
+
+def test_output_tables_are_not_there_after_a_stop(bench):
+    before = newest_run(bench)
+    call = BackgroundFit(bench, fit_statement("t_outputs", "mst", N_EPOCHS, "train_2", SEED))
+    run_id = wait_for(lambda: newest_run(bench) != before and newest_run(bench))
+    wait_for(lambda: visits(bench, run_id) or not call.running)
+    bench.rows("SELECT pg_cancel_backend(%s)", [call.pid])
+    call.join(10)
+    assert bench.value("SELECT count(*) FROM pg_class WHERE relname LIKE 't\\_outputs%%'") == 0
+    bench.rows("SELECT madlib_mop.drop_run(%s)", [run_id])
+    assert bench.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'model\\_state\\_%s\\_%%'", [run_id]) == 0
+
+
+def test_a_trainer_dies_with_its_backend_in_the_middle_of_a_long_call(bench):
+    """A trainer inside TensorFlow reads no pipe; it must die all the same when its backend does."""
+    call = BackgroundFit(bench, fit_statement("t_long", "mst", 40, "train_2", SEED))
+    victims = wait_for(lambda: len(trainers(bench)) == N_SEGMENTS and trainers(bench), what="trainers")
+    wait_for(lambda: visits(bench, newest_run(bench)) > 4, what="visits")
+    begun = time.monotonic()
+    driver = wait_for(lambda: children(call.pid, "madlib_mop.driver"))[0]
+    bench.rows("SELECT pg_terminate_backend(%s)", [call.pid])
+    assert_nothing_left(bench, {driver, *victims}, within_s=1.0)
+    assert time.monotonic() - begun < 2.0
+    kill(driver)
+    bench.rows("SELECT madlib_mop.drop_run(%s)", [newest_run(bench)])
