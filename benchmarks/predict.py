@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import psycopg2
 
 ROWS, MODELS, OUTPUT, COPY = "bench_predict_rows", "bench_predict_models", "bench_predict_output", "bench_predict_copy"
+FORMS = ("'prob'", "'response'", "3", "0.5")
 TARGET = 3.0
 
 
@@ -90,7 +91,7 @@ def measure(dsn: str, n_rows: int = 100_000, width: int = 64, n_classes: int = 1
             x = np.array([row for (row,) in cursor], np.float32)
             model.predict(x[:64], verbose=0)
             keras_s = _seconds(lambda: model.predict(x, verbose=0))
-            return [_compare(cursor, n_rows, width, n_classes, p, keras_s) for p in ("'prob'", "'response'", "3", "0.5")]
+            return [_compare(cursor, n_rows, width, n_classes, form, keras_s) for form in FORMS]
         finally:
             _drop(cursor)
 
@@ -100,7 +101,7 @@ def _compare(cursor, n_rows: int, width: int, n_classes: int, pred_type: str, ke
     cursor.execute("CHECKPOINT")
     predict_s = _seconds(
         lambda: cursor.execute(
-            f"SELECT madlib.madlib_keras_predict('{MODELS}', '{ROWS}', 'id', 'x', '{OUTPUT}', {pred_type}, mst_key => 1)"
+            f"SELECT madlib.madlib_keras_predict('{MODELS}', '{ROWS}', 'id', 'x', '{OUTPUT}', {pred_type}, false, 1)"
         )
     )
     cursor.execute(f"SELECT count(*) FROM {OUTPUT}")
@@ -120,8 +121,9 @@ def _write_model(cursor, model, n_classes: int) -> None:
         [weights, model.to_json()],
     )
     cursor.execute(
-        f"CREATE TABLE {MODELS}_info AS SELECT 1 AS mst_key, 'loss=''categorical_crossentropy'', optimizer=''sgd'''::text"
-        " AS compile_params, ''::text AS fit_params, NULL::text[] AS metrics_type, NULL::text AS loss_type"
+        f"CREATE TABLE {MODELS}_info AS SELECT 1 AS mst_key, %s::text AS compile_params, ''::text AS fit_params,"
+        " NULL::text[] AS metrics_type, NULL::text AS loss_type",
+        ["loss='categorical_crossentropy', optimizer='sgd'"],
     )
     cursor.execute(
         f"CREATE TABLE {MODELS}_summary AS SELECT ARRAY['y'] AS dependent_varname, ARRAY['x'] AS independent_varname,"

@@ -1,24 +1,23 @@
 -- Sixteen Keras networks learn to read handwritten digits inside PostgreSQL, by model hopping.
 --
 -- `make demo` loads table demo.digits (1,797 images of 8 x 8 pixels) and runs this file. To run it again, as often as
--- you like: `make psql`, then `\i demo/digits.sql`. Everything is in schema demo; DROP SCHEMA demo CASCADE removes it.
+-- you like: `make psql`, then `\i demo/digits.sql`. All its tables are in schema demo.
 
 \set QUIET on
 \set ON_ERROR_STOP on
 \pset pager off
 \pset footer off
 SET search_path = demo, public;
-\o /dev/null
-
-
-\echo '== 1. The data: which images are trained on, which choose the best network, which are kept for the end'
-
 SET client_min_messages = warning;
+
+\o /dev/null
 DROP VIEW IF EXISTS digits_train, digits_valid, digits_held_out;
 DROP TABLE IF EXISTS digits_packed, digits_packed_summary, digits_valid_packed, digits_valid_packed_summary,
-    digits_networks, digits_configs, digits_configs_summary, digits_models, digits_models_info, digits_models_summary,
-    digits_read;
-SELECT madlib_mop.drop_run(run_id) FROM madlib_mop.run WHERE model_output_table = 'demo.digits_models';
+    networks, configs, configs_summary, models, models_info, models_summary, predictions;
+SELECT madlib_mop.drop_run(run_id) FROM madlib_mop.run WHERE model_output_table = 'demo.models';
+
+
+\echo '== 1. Which images are trained on, which choose the best network, which are kept for the end'
 
 CREATE VIEW digits_train AS SELECT * FROM digits WHERE id % 9 < 7;
 CREATE VIEW digits_valid AS SELECT * FROM digits WHERE id % 9 = 7;
@@ -38,8 +37,7 @@ SELECT madlib.training_preprocessor_dl('digits_train', 'digits_packed', 'digit',
 SELECT madlib.validation_preprocessor_dl('digits_valid', 'digits_valid_packed', 'digit', 'pixels', 'digits_packed');
 
 \o
-SELECT __dist_key__ AS segment, sum(pixels_shape[1]) AS rows, count(*) AS buffers
-FROM digits_packed GROUP BY 1 ORDER BY 1;
+SELECT __dist_key__ AS segment, sum(pixels_shape[1]) AS rows FROM digits_packed GROUP BY 1 ORDER BY 1;
 \o /dev/null
 
 
@@ -62,57 +60,55 @@ $json$), ('convolutional', $json$
         {"class_name": "Flatten", "config": {}},
         {"class_name": "Dense", "config": {"units": 10, "activation": "softmax"}}]}}
 $json$))
-SELECT madlib.load_keras_model('digits_networks', replace(model_arch, '@L2@', l2)::json, NULL, name, 'L2 ' || l2)
+SELECT madlib.load_keras_model('networks', replace(model_arch, '@L2@', l2)::json, name => name, description => l2)
 FROM designs, unnest(ARRAY['0.0001', '0.001']) AS l2 ORDER BY name, l2;
 
-SELECT madlib.generate_model_configs('digits_networks', 'digits_configs', ARRAY[1, 2, 3, 4],
+SELECT madlib.generate_model_configs('networks', 'configs', ARRAY[1, 2, 3, 4],
     $$ {'loss': ['categorical_crossentropy'], 'metrics': [['accuracy']],
         'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.003, 0.01]}]} $$,
     $$ {'batch_size': [16, 64], 'epochs': [1]} $$);
 
 
-\echo '== 4. Training: every network visits every segment once an iteration'
+\echo '== 4. Training: in each iteration every network visits every segment once'
 
 SET client_min_messages = notice;
-SELECT madlib.madlib_keras_fit_multiple_model('digits_packed', 'digits_models', 'digits_configs', 12,
-    validation_table => 'digits_valid_packed', metrics_compute_frequency => 1, seed => 1, schedule => 'rotation',
-    name => 'digits', description => '16 networks on handwritten digits');
-SET client_min_messages = warning;
-
-SELECT max(run_id) AS run_id FROM madlib_mop.run WHERE model_output_table = 'demo.digits_models' \gset
-
+SELECT madlib.madlib_keras_fit_multiple_model('digits_packed', 'models', 'configs', 12,
+    validation_table => 'digits_valid_packed', metrics_compute_frequency => 1, seed => 1, schedule => 'rotation');
+RESET client_min_messages;
 
 \o
-\echo
-\echo '== 5. The leaderboard (by loss on the validation images)'
+SELECT max(run_id) AS run_id FROM madlib_mop.run WHERE model_output_table = 'demo.models' \gset
 
-SELECT rank, mst_key, n.name AS network, substring(n.description, 'L2 (.*)') AS l2,
-       substring(compile_params, 'lr=([0-9.e-]+)') AS learning_rate, substring(fit_params, 'batch_size=(\d+)') AS batch,
-       round(validation_metric::numeric, 4) AS validation_accuracy, round(validation_loss::numeric, 4) AS validation_loss,
+
+\echo '\n== 5. The leaderboard: the lowest loss on the validation images comes first'
+
+SELECT rank, mst_key, n.name AS network, n.description AS l2,
+       substring(compile_params, 'lr=([0-9.e-]+)') AS rate, substring(fit_params, 'batch_size=(\d+)') AS batch,
+       round(validation_loss::numeric, 4) AS loss, round(validation_metric::numeric, 4) AS accuracy,
        round(training_metric::numeric, 4) AS training_accuracy
-FROM madlib_mop.leaderboard JOIN digits_networks AS n USING (model_id)
-WHERE run_id = :run_id ORDER BY rank;
+FROM madlib_mop.leaderboard JOIN networks AS n USING (model_id) WHERE run_id = :run_id ORDER BY rank;
 
 
-\echo '== 6. The schedule: seconds from the first visit to the last, and below which no schedule could have come'
+\echo '== 6. The schedule: seconds that all visits took, and the least that any schedule of them could have taken'
 
-SELECT n_models AS models, n_segments AS segments, (SELECT count(*) FROM madlib_mop.visit v WHERE v.run_id = r.run_id) AS visits,
-       round(makespan_s::numeric, 1) AS makespan_s, round(lower_bound_s::numeric, 1) AS lower_bound_s,
-       round((makespan_s / lower_bound_s)::numeric, 3) AS ratio, round(idle_share::numeric, 3) AS idle_share
-FROM madlib_mop.run AS r WHERE run_id = :run_id;
+SELECT count(*) AS visits, round(r.makespan_s::numeric, 1) AS makespan_s, round(r.lower_bound_s::numeric, 1) AS lower_bound_s,
+       round((r.makespan_s / r.lower_bound_s)::numeric, 2) AS ratio, round(r.idle_share::numeric, 2) AS idle_share
+FROM madlib_mop.run AS r JOIN madlib_mop.visit USING (run_id) WHERE run_id = :run_id GROUP BY r.run_id;
 
 
-\echo '== 7. The best network reads images that no network has seen'
+\echo '== 7. The best network reads the held-out images; those that it reads wrong come first'
 
 SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = :run_id AND rank = 1 \gset
 \o /dev/null
-SELECT madlib.madlib_keras_predict('digits_models', 'digits_held_out', 'id', 'pixels', 'digits_read', 'response',
+SELECT madlib.madlib_keras_predict('models', 'digits_held_out', 'id', 'pixels', 'predictions', 'response',
                                    mst_key => :mst_key);
 \o
-SELECT id, digit AS truth, class_value AS reads, round(prob::numeric, 4) AS probability,
-       CASE WHEN digit::text <> class_value THEN 'wrong' ELSE '' END AS " "
-FROM digits_held_out JOIN digits_read USING (id) ORDER BY id LIMIT 12;
+SELECT id, digit AS truth, class_value AS prediction, round(prob::numeric, 4) AS probability
+FROM digits_held_out JOIN predictions USING (id) ORDER BY digit::text = class_value, id LIMIT 10;
 
-SELECT count(*) AS held_out, count(*) FILTER (WHERE digit::text = class_value) AS "right",
+SELECT count(*) AS held_out, count(*) FILTER (WHERE digit::text = class_value) AS read_right,
        round(avg((digit::text = class_value)::integer), 4) AS accuracy
-FROM digits_held_out JOIN digits_read USING (id);
+FROM digits_held_out JOIN predictions USING (id);
+
+\echo 'All of this is plain SQL: demo/digits.sql. To run it again or look around: make psql, then \\i demo/digits.sql'
+\set QUIET off

@@ -129,6 +129,9 @@ def _model(name: str, config: Any) -> dict:
     if name == "Functional":
         names = frozenset(layer["name"] for layer in layers if isinstance(layer, dict) and _has_name(layer))
         kept["layers"] = [_connected(layer, names) for layer in layers]
+        for key in ("input_layers", "output_layers"):
+            # a list of one was one tensor to Keras 2; Keras 3 would take and give lists
+            kept[key] = _single(kept.get(key))
     return kept
 
 
@@ -225,9 +228,9 @@ def _layer(name: str, config: dict) -> dict:
     return values
 
 
-def _single(axis: Any) -> Any:
-    """Give ``3`` for ``[3]``: tf.keras wrote a list where Keras 3 takes a number."""
-    return axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
+def _single(value: Any) -> Any:
+    """Give ``3`` for ``[3]``: tf.keras wrote a list where Keras 3 takes the one value."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _dtype(value: Any) -> Any:

@@ -81,9 +81,7 @@ class User:
     def write_models(self, name: str, models: dict, facts: ModelTable | None = None) -> None:
         """Write Keras models, by mst_key, as madlib_keras_fit_multiple_model leaves them."""
         facts = facts or ModelTable()
-        self.rows(
-            f"CREATE TABLE {name} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)"
-        )
+        self.rows(f"CREATE TABLE {name} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)")
         self.rows(
             f"CREATE TABLE {name}_info (mst_key integer, compile_params text, fit_params text, metrics_type text[],"
             " loss_type text, status text, status_detail text)"

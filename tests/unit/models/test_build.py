@@ -138,6 +138,7 @@ def test_keras_2_calls_with_tensors_by_name_are_connected():
     attended = model.get_layer("attention")
     expected = attended(x, keras.ops.tanh(x), training=False)
     assert np.array_equal(model(x), expected)
+    assert model(x).shape == (2, 5, 4)
 
 
 def test_tf_keras_2_13_with_modules_is_read_too():

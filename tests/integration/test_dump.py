@@ -1,0 +1,78 @@
+"""The extension is a real one: a dump and a restore keep the record, the states and the rights; runs can go on from it."""
+
+import subprocess
+import uuid
+
+import pytest
+from workbench import MIXED, fit, load_architectures, load_digits, one_thread, pack, select_configurations, weights
+
+TABLES = ("run", "segment", "model", "model_state", "visit", "metric", "start_weights", "setting")
+
+
+@pytest.fixture(scope="module")
+def trained(db):
+    one_thread()
+    load_digits(db, 120, 40)
+    load_architectures(db)
+    pack(db, 2)
+    select_configurations(db, "mst", MIXED[:2])
+    db.cluster.create_role("dump_user")
+    db.rows("SELECT madlib_mop.grant_use('dump_user')")
+    db.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('sandbox', 'on')")
+    fit(db, "out", "mst", 1, seed=3, validation_table="valid")
+    return db
+
+
+@pytest.fixture(scope="module")
+def restored(trained, tmp_path_factory):
+    """A database made from the dump of another."""
+    cluster = trained.cluster
+    name = f"restored_{uuid.uuid4().hex[:8]}"
+    bindir = cluster.bindir
+    dump = subprocess.run([bindir / "pg_dump", "-d", trained.dsn], capture_output=True, text=True, check=True)
+    connection = cluster.connect()
+    with connection.cursor() as cursor:
+        cursor.execute(f'CREATE DATABASE "{name}"')
+    done = subprocess.run(
+        [bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", cluster.dsn_for(name)],
+        input=dump.stdout, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    yield type(trained)(cluster, name)
+    with connection.cursor() as cursor:
+        cursor.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    connection.close()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_row_of_the_record_is_kept(trained, restored, table):
+    query = f"SELECT md5(coalesce(string_agg(t::text, '' ORDER BY t::text), '')), count(*) FROM madlib_mop.{table} t"
+    before = trained.rows(query)
+    assert restored.rows(query) == before
+    assert table == "start_weights" or before[0][1] > 0
+
+
+def test_the_extension_is_there_as_such(restored):
+    assert restored.value("SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'") == "0.1.0"
+    assert restored.value(
+        "SELECT has_function_privilege('dump_user', 'madlib_mop.resume(bigint, text)', 'EXECUTE')"
+    )
+    assert not restored.value("SELECT has_function_privilege('public', 'madlib_mop.resume(bigint, text)', 'EXECUTE')")
+
+
+def test_new_runs_get_new_numbers_and_old_states_are_gone_on_with(trained, restored):
+    old = restored.value("SELECT max(run_id) FROM madlib_mop.run")
+    run = fit(restored, "out", "mst", 1, warm_start=True)
+    assert run.run_id > old
+    epochs = restored.rows("SELECT DISTINCT epoch FROM madlib_mop.visit WHERE run_id = %s", [run.run_id])
+    assert epochs == [(2,)] and "weights only" not in run.notices
+    again = fit(trained, "out", "mst", 1, warm_start=True)
+    assert weights(trained, "out") == weights(restored, "out") and again.run_id == run.run_id
+
+
+def test_a_run_can_be_dropped_there(restored):
+    for (run_id,) in restored.rows("SELECT run_id FROM madlib_mop.run"):
+        restored.rows("SELECT madlib_mop.drop_run(%s)", [run_id])
+    assert restored.rows("SELECT * FROM madlib_mop.model_state") == []
+    restored.rows("DROP EXTENSION madlib_mop CASCADE")
+    assert restored.rows("SELECT 1 FROM pg_namespace WHERE nspname LIKE 'madlib%%'") == []
