@@ -5,6 +5,7 @@
 
 \set QUIET on
 \set ON_ERROR_STOP on
+\set SHOW_CONTEXT never
 \pset pager off
 \pset footer off
 SET search_path = demo, public;

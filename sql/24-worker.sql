@@ -1,7 +1,7 @@
 -- The narrow functions by which a worker reads what it needs and writes what it did. They run with the extension
--- owner's rights, hold static SQL only, and obey nobody but the run's own login role with the run's own token: the
--- token never leaves the worker's and the driver's memory, so user code that a worker's query happens to run (a view,
--- a policy) cannot use them.
+-- owner's rights, hold static SQL only, and obey nobody but the run's own login role with the worker's own token, so
+-- that user code which a worker's query happens to run (a view, a policy, a deferred trigger) cannot use them. Other
+-- sessions of the same login role see a token in pg_stat_activity for a moment; it is good in its own process only.
 
 CREATE FUNCTION madlib_mop.worker_check(run_id bigint, token text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
@@ -9,7 +9,7 @@ BEGIN
     IF NOT EXISTS (
         SELECT FROM madlib_mop.run r
         WHERE r.run_id = worker_check.run_id AND r.login_role = session_user AND r.state = 'running'
-              AND r.token_digest = sha256(convert_to(token, 'UTF8'))
+              AND sha256(convert_to(pg_backend_pid() || ':' || token, 'UTF8')) = ANY (r.token_digests)
     ) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('run %s: only a worker session of this run may do this', run_id);
     END IF;

@@ -42,10 +42,10 @@ return worker.open_worker(run_id, token)
 $body$;
 COMMENT ON FUNCTION madlib_mop.worker_open(bigint, text) IS 'A worker session''s first statement: starts its trainer (called by the driver only)';
 
-CREATE FUNCTION madlib_mop.worker_do(task text)
+CREATE FUNCTION madlib_mop.worker_do(task text, seal text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import worker
-return worker.do(task)
+return worker.do(task, seal)
 $body$;
-COMMENT ON FUNCTION madlib_mop.worker_do(text) IS 'One visit or evaluation at this worker''s segment (called by the driver only)';
+COMMENT ON FUNCTION madlib_mop.worker_do(text, text) IS 'One visit or evaluation at this worker''s segment (called by the driver only, which seals it with the worker''s token)';

@@ -10,6 +10,11 @@ from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.names import Relation, statement
 
 _LOCK_CLASS = 0x6D6F70  # "mop": the first key of the advisory lock that a run's driver holds
+_HOLDERS = """
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::bigint AND l.objid = %s::bigint AND l.granted
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+"""
 CHANNEL = "madlib_mop_cancel"
 
 
@@ -30,7 +35,14 @@ class Record:
     # whose run
 
     def take(self, run_id: int) -> bool:
-        """Become the run's driver; False while another process is."""
+        """Become the run's driver; False while another process is.
+
+        Advisory locks are open to every role. A session that is no driver and holds this one, which none needs, would
+        keep its owner from the run: it is ended.
+        """
+        self.execute(
+            f"SELECT pg_terminate_backend(l.pid, 2000) {_HOLDERS} AND a.usename <> current_user", [_LOCK_CLASS, run_id]
+        )
         return self._scalar(select(func.pg_try_advisory_lock(_LOCK_CLASS, run_id)))
 
     def give_up(self, run_id: int) -> None:
@@ -39,12 +51,8 @@ class Record:
 
     def is_live(self, run_id: int) -> bool:
         """Tell whether some process is the run's driver now."""
-        query = text(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid = :class"
-            " AND objid = :run AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        )
-        with self._engine.connect() as session:
-            return session.execute(query, {"class": _LOCK_CLASS, "run": run_id}).scalar_one() > 0
+        query = f"SELECT 1 {_HOLDERS} AND a.usename = current_user"
+        return bool(self.execute(query, [_LOCK_CLASS, run_id]))
 
     def may_see(self, role: str, owner: str) -> bool:
         """Tell whether a role is, or is a member of, the role that owns a run."""
@@ -130,11 +138,15 @@ class Record:
                 ended_at=func.clock_timestamp(),
                 training_s=t.run.c.training_s + training_s,
                 login_role=None,
-                token_digest=None,
+                token_digests=[],
                 driver_pid=None,
                 caller_pid=None,
             )
         )
+
+    def admit_worker(self, run_id: int, digest: bytes) -> None:
+        """Let the worker session whose token has this digest read and write what a worker may."""
+        self.set_run(run_id, token_digests=func.array_append(t.run.c.token_digests, digest))
 
     def delete_run(self, run_id: int) -> None:
         """Delete a run and all that belongs to it; its states' partitions must have been dropped."""

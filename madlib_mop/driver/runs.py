@@ -1,6 +1,5 @@
 """Driving a run from where it is to its end: takes it, opens its workers, hops, and leaves nothing behind."""
 
-import hashlib
 import os
 import time
 
@@ -78,7 +77,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             ended_at=None,
             cancelled_by=None,
             login_role=login.role,
-            token_digest=hashlib.sha256(login.token.encode()).digest(),
+            token_digests=[],
             driver_pid=os.getpid(),
             caller_pid=call.info.pid,
         )

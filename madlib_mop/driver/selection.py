@@ -7,6 +7,7 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.functions import flat_names
 from madlib_mop.models.params import parse_compile_params, parse_fit_params
 
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
@@ -98,19 +99,8 @@ def _configuration(row: dict, archs: dict) -> Configuration:
         raise
     return Configuration(
         mst_key, row["model_id"], row["compile_params"], row["fit_params"] or "", archs[row["model_id"]],
-        ", ".join(_names_of(compile_params.loss)), _names_of(compile_params.metrics) or None,
+        ", ".join(flat_names(compile_params.loss)), list(compile_params.metric_names) or None,
     )  # fmt: skip
-
-
-def _names_of(value) -> list[str]:
-    """List the names of losses or metrics, however they were given: one, a list, or by output."""
-    if value is None:
-        return []
-    if isinstance(value, dict):
-        return [name for item in value.values() for name in _names_of(item)]
-    if isinstance(value, list | tuple):
-        return [name for item in value for name in _names_of(item)]
-    return [value if isinstance(value, str) else value.name]
 
 
 def _architecture(session, table: Relation, model_id: int) -> tuple[object, bytes | None]:

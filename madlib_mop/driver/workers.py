@@ -3,7 +3,7 @@
 import time
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.engines.login import RunLogin, renew_login
+from madlib_mop.engines.login import RunLogin, Token, renew_login
 from madlib_mop.engines.session import Address, Failure, Opened, SessionState, WorkerSession
 from madlib_mop.errors import NotReady
 
@@ -103,4 +103,9 @@ class Workers:
                 session.close()
 
     def _open(self, segment: int) -> None:
-        self._sessions[segment] = WorkerSession(self._address, self._login, self._caller, self._run_id)
+        self._sessions[segment] = WorkerSession(self._address, self._login, self._caller, self._run_id, self._admit)
+
+    def _admit(self, pid: int) -> str:
+        token = Token.draw(pid)
+        self._record.admit_worker(self._run_id, token.digest)
+        return token.text

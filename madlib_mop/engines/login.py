@@ -1,22 +1,43 @@
-"""The login role of a run: a member of the caller's role and nothing else, whose password never leaves memory."""
+"""The login role of a run: a member of the caller's role and nothing else, whose password never leaves memory.
 
+Roles belong to the whole server, runs to one database: a role's name tells both, and each database's drivers sweep
+their own dead runs' roles, and those of databases that are no more.
+"""
+
+import contextlib
+import hashlib
 import secrets
 from dataclasses import dataclass, field
 
-from psycopg2 import sql
+from psycopg2 import errors, sql
 from psycopg2.extensions import connection, encrypt_password
 
 PREFIX = "madlib_mop_run_"
 _VALID_MINUTES = 10
+_LOCK_TIMEOUT_MS = 2000
+_HINDRANCES = (errors.UndefinedObject, errors.LockNotAvailable, errors.DependentObjectsStillExist)
 
 
 @dataclass(frozen=True)
 class RunLogin:
-    """Name and password of a run's login role, and the token by which its sessions may write the record."""
+    """Name and password of a run's login role."""
 
     role: str
     password: str = field(repr=False)
-    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Token:
+    """The secret by which one worker session may write the record; it is of no use in another process of the server."""
+
+    text: str = field(repr=False)
+    digest: bytes
+
+    @classmethod
+    def draw(cls, pid: int) -> "Token":
+        """Draw the token of the session with this process number; ``digest`` is what the record keeps of it."""
+        text = secrets.token_urlsafe(32)
+        return cls(text, hashlib.sha256(f"{pid}:{text}".encode()).digest())
 
 
 def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin:
@@ -32,7 +53,8 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin:
     caller : str
         The role whose rights the run has.
     """
-    login = RunLogin(f"{PREFIX}{run_id}_{secrets.token_hex(4)}", secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+    role = f"{PREFIX}{_database_oid(catalog)}_{run_id}_{secrets.token_hex(4)}"
+    login = RunLogin(role, secrets.token_urlsafe(32))
     verifier = encrypt_password(login.password, login.role, scope=catalog, algorithm="scram-sha-256")
     with catalog.cursor() as cursor:
         cursor.execute(
@@ -53,14 +75,33 @@ def renew_login(catalog: connection, role: str) -> None:
 
 
 def drop_login(catalog: connection, role: str) -> None:
-    """End the role's sessions and drop it; nothing happens if it is not there."""
+    """Take a role's rights, end its sessions and drop it; nothing happens if it is not there.
+
+    User code in a worker session may have made objects as this role, in open transactions too. What cannot be done at
+    once, because of these, the next sweep tries again: a role without rights and login is all that stays till then.
+    """
+    name = sql.Identifier(role)
     with catalog.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE usename = %s", [role])
-        cursor.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
+        steps = [sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(g), name) for g in _memberships(cursor, role)]
+        steps += [
+            sql.SQL("ALTER ROLE {} NOLOGIN").format(name),
+            sql.SQL("SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE usename = {}").format(
+                sql.Literal(role)
+            ),
+            sql.SQL("DROP OWNED BY {} CASCADE").format(name),
+            sql.SQL("DROP ROLE {}").format(name),
+        ]
+        cursor.execute("SET lock_timeout = %s", [_LOCK_TIMEOUT_MS])
+        try:
+            for step in steps:
+                with contextlib.suppress(*_HINDRANCES):
+                    cursor.execute(step)
+        finally:
+            cursor.execute("RESET lock_timeout")
 
 
 def sweep_logins(catalog: connection, is_live) -> None:
-    """Drop the login roles of runs whose driver is gone.
+    """Drop the login roles of this database's runs whose driver is gone, and those of databases that are gone.
 
     Parameters
     ----------
@@ -68,12 +109,31 @@ def sweep_logins(catalog: connection, is_live) -> None:
     is_live : callable
         Tells of a run_id whether a driver works on it now.
     """
+    own = _database_oid(catalog)
     with catalog.cursor() as cursor:
-        cursor.execute(
-            "SELECT rolname FROM pg_roles WHERE rolname LIKE %s AND NOT rolsuper", [PREFIX.replace("_", r"\_") + "%"]
-        )
+        cursor.execute("SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s) AND NOT rolsuper", [PREFIX])
         roles = [row[0] for row in cursor.fetchall()]
+        cursor.execute("SELECT oid::bigint FROM pg_database")
+        databases = {row[0] for row in cursor.fetchall()}
     for role in roles:
-        number = role[len(PREFIX) :].split("_")[0]
-        if number.isdigit() and not is_live(int(number)):
+        numbers = role[len(PREFIX) :].split("_")
+        if len(numbers) != 3 or not all(number.isdigit() for number in numbers[:2]):
+            continue
+        database, run_id = map(int, numbers[:2])
+        if database not in databases or (database == own and not is_live(run_id)):
             drop_login(catalog, role)
+
+
+def _database_oid(catalog: connection) -> int:
+    with catalog.cursor() as cursor:
+        cursor.execute("SELECT oid::bigint FROM pg_database WHERE datname = current_database()")
+        return cursor.fetchone()[0]
+
+
+def _memberships(cursor, role: str) -> list[str]:
+    cursor.execute(
+        "SELECT g.rolname FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid"
+        " JOIN pg_roles r ON r.oid = m.member WHERE r.rolname = %s",
+        [role],
+    )
+    return [row[0] for row in cursor.fetchall()]

@@ -1,8 +1,10 @@
 """A worker session: one asynchronous connection whose work runs at one segment; the driver waits on its socket."""
 
+import hmac
 import json
 import re
 import select
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -71,15 +73,19 @@ class WorkerSession:
     caller : str
         The role that the session takes on.
     run_id : int
+    admit : callable
+        Makes the session with a process number a worker of the run, in the record, and gives its token (str).
     """
 
-    def __init__(self, address: Address, login: RunLogin, caller: str, run_id: int):
+    def __init__(self, address: Address, login: RunLogin, caller: str, run_id: int, admit: Callable[[int], str]):
         self.state = SessionState.CONNECTING
         self.events = select.POLLOUT
-        self._steps = [
-            ("SELECT pg_catalog.set_config('role', %s, false)", [caller]),
-            ("SELECT madlib_mop.worker_open(%s, %s)", [run_id, login.token]),
-        ]
+        self._caller = caller
+        self._run_id = run_id
+        self._admit = admit
+        self._token = ""
+        self._n_tasks = 0
+        self._steps: list[tuple[str, list]] = []
         self._cursor = None
         self._connection = psycopg2.connect(
             host=address.host,
@@ -103,7 +109,10 @@ class WorkerSession:
         if self.state is not SessionState.IDLE:
             raise RuntimeError(f"a task was given to a session that is {self.state.value}")
         self.state = SessionState.BUSY
-        self._execute("SELECT madlib_mop.worker_do(%s)", [json.dumps(task)])
+        self._n_tasks += 1
+        text = json.dumps({**task, "number": self._n_tasks})
+        seal = hmac.new(self._token.encode(), text.encode(), "sha256").hexdigest()
+        self._execute("SELECT madlib_mop.worker_do(%s, %s)", [text, seal])
 
     def advance(self) -> Opened | Answer | Failure | None:
         """Take what the socket brought; None while there is more to wait for."""
@@ -124,6 +133,11 @@ class WorkerSession:
         if self.state is SessionState.CONNECTING:
             self.state = SessionState.OPENING
             self.pid = self._connection.info.backend_pid
+            self._token = self._admit(self.pid)
+            self._steps = [
+                ("SELECT pg_catalog.set_config('role', %s, false)", [self._caller]),
+                ("SELECT madlib_mop.worker_open(%s, %s)", [self._run_id, self._token]),
+            ]
         if self._steps:
             self._execute(*self._steps.pop(0))
             return None

@@ -2,9 +2,13 @@
 
 The driver calls `open_worker` once and then `do` for every visit. The session is logged in as the run's own role and
 has done SET ROLE to the caller, so the rows are read with the caller's rights; the record is read and written through
-the narrow functions of sql/24-worker.sql, which ask for the run's token.
+the narrow functions of sql/24-worker.sql, which ask for this worker's token.
+
+User code runs in this session too: in views and policies that are read, and in deferred triggers that fire when all is
+done here. It can call these functions, so each task must bear a seal made with the token, which user code never sees.
 """
 
+import hmac
 import json
 
 import plpy
@@ -37,20 +41,28 @@ def open_worker(run_id, token):
     Raises
     ------
     plpy.SPIError
-        42501, if this session is not logged in as the run's role or the token is not the run's.
+        42501, if this session is not logged in as the run's role, or the token is not this session's.
     """
     global _worker
     if _worker is not None:
-        _worker.close()
+        plpy.error("this session is a worker already; the driver alone uses this function", sqlstate="42501")
     _worker = _Worker(run_id, token)
     return "open"
 
 
-def do(task):
-    """Do one visit, evaluation or shard load; see `_Worker.do`."""
+def do(task, seal):
+    """Do one visit, evaluation or shard load; see `_Worker.do`.
+
+    Parameters
+    ----------
+    task : str
+        JSON object.
+    seal : str
+        HMAC-SHA-256 of ``task`` under the worker's token, in hexadecimal.
+    """
     if _worker is None:
         plpy.error("this session is no worker; the driver alone uses this function", sqlstate="42501")
-    return json.dumps(_worker.do(json.loads(task)))
+    return json.dumps(_worker.do(_worker.unseal(task or "", seal or "")))
 
 
 class _Worker:
@@ -59,6 +71,7 @@ class _Worker:
         self._token = token
         self._plans = {}
         self._busy = False
+        self._n_tasks = 0
         self._child = None
         self._shards = set()
         answer = json.loads(self._narrow("plan"))
@@ -72,6 +85,15 @@ class _Worker:
             self._child.stop()
             self._child = None
 
+    def unseal(self, task, seal):
+        """Give the driver's task; refuse one that somebody else has made, or one that was there before."""
+        ours = hmac.new(self._token.encode(), task.encode(), "sha256").hexdigest()
+        values = json.loads(task) if hmac.compare_digest(ours.encode(), seal.encode()) else {}
+        if values.get("number", 0) <= self._n_tasks:
+            plpy.error("this task is not the driver's; user code may not give a worker tasks", sqlstate="42501")
+        self._n_tasks = values["number"]
+        return values
+
     def do(self, task):
         """Do one task of the driver's.
 
@@ -80,6 +102,7 @@ class _Worker:
         task : dict
             ``do``: "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for a model its ``mst_key``; for
             training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of the state to write.
+            ``number`` counts the session's tasks from 1.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """madlib_keras_predict when it cannot: one error for each bad input, the caller's rights, and nothing left behind."""
 
-import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import psycopg2
@@ -135,7 +135,7 @@ def test_the_callers_rights_and_policies_count(db, user):
 
 
 def test_a_cancelled_prediction_leaves_no_process_and_no_table(db, user):
-    user.rows("CREATE VIEW slow AS SELECT id, x, pg_sleep(0.2) FROM points, generate_series(1, 500)")
+    user.rows("CREATE VIEW slow AS SELECT id, x, pg_sleep(0.2)::text FROM points, generate_series(1, 500)")
     connection = db.connect()
     pid = connection.info.backend_pid
     problems = []
@@ -152,23 +152,19 @@ def test_a_cancelled_prediction_leaves_no_process_and_no_table(db, user):
     user.rows("SELECT pg_cancel_backend(%s)", pid)
     thread.join(20)
     assert problems == ["57014"]
-    _wait(lambda: not any(os.path.exists(f"/proc/{member}") for member in family))
+    _wait(lambda: not any(Path(f"/proc/{member}").exists() for member in family))
     assert user.value("SELECT to_regclass('out')") is None
     connection.close()
 
 
 def _descendants(pid: int) -> list[int]:
     """Give the driver and the trainer of a backend, as far as they run."""
-    found = []
-    for parent in (pid, *found):
-        pending = [parent]
-        while pending:
-            path = f"/proc/{pending[0]}/task/{pending.pop(0)}/children"
-            if os.path.exists(path):
-                with open(path) as children:
-                    more = [int(child) for child in children.read().split()]
-                found += more
-                pending += more
+    found, pending = [], [pid]
+    while pending:
+        path = Path(f"/proc/{pending[0]}/task/{pending.pop(0)}/children")
+        children = [int(child) for child in path.read_text().split()] if path.exists() else []
+        found += children
+        pending += children
     return found
 
 

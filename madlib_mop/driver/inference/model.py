@@ -206,12 +206,8 @@ def _check_key(session, relation: Relation, info: Relation, mst_key: int | None,
 
 def _read_params(session, table: Relation, mst_key: int | None, name: str) -> dict:
     _need_columns(session, table, _PARAMS, "model_table", name)
-    where = "" if mst_key is None else " WHERE mst_key = $1"
-    rows = session.execute(
-        statement("SELECT {c} FROM {t}" + where, c=[Identifier(column) for column in _PARAMS], t=table),
-        [] if mst_key is None else [mst_key],
-        ["integer"],
-    )
+    query = statement("SELECT {c} FROM {t}", c=[Identifier(column) for column in _PARAMS], t=table)
+    rows = _of_key(session, query, mst_key)
     if len(rows) != 1:
         of_key = "" if mst_key is None else f" for mst_key {mst_key}"
         raise InvalidParameter(f"model_table: {table} has {len(rows)} rows{of_key}, not one. Received: {name!r}")
@@ -243,12 +239,8 @@ def _class_values(session, summary: Relation, column: str, name: str) -> tuple[t
 
 
 def _read_weights(session, relation: Relation, mst_key: int | None, label: str) -> tuple[dict, bytes]:
-    where = "" if mst_key is None else " WHERE mst_key = $1"
-    rows = session.execute(
-        statement("SELECT model_arch::pg_catalog.text AS arch, model_weights AS weights FROM {t}" + where, t=relation),
-        [] if mst_key is None else [mst_key],
-        ["integer"],
-    )
+    query = statement("SELECT model_arch::pg_catalog.text AS arch, model_weights AS weights FROM {t}", t=relation)
+    rows = _of_key(session, query, mst_key)
     if len(rows) != 1:
         raise InvalidParameter(f"model_table: {relation} has {len(rows)} rows, not one")
     if rows[0]["arch"] is None:
@@ -263,6 +255,13 @@ def _read_weights(session, relation: Relation, mst_key: int | None, label: str) 
     except MopError as error:
         error.message = f"model_table: {label}: {error.message}"
         raise
+
+
+def _of_key(session, query: str, mst_key: int | None) -> list[dict]:
+    """Run a query for the rows of one key, or for all where a table has none."""
+    if mst_key is None:
+        return session.execute(query)
+    return session.execute(f"{query} WHERE mst_key = $1", [mst_key], ["integer"])
 
 
 def _losses(compile_params: str | None, arch: dict, n_outputs: int) -> list[str | None]:

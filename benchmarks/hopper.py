@@ -1,0 +1,163 @@
+"""Sixteen configurations by the hopper on two segments, against plain Keras scripts side by side on the same rows."""
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psycopg2
+from workload import build, configurations, images
+
+SCHEMA = "mop_bench"
+N_SEGMENTS = 2
+_DISK = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
+WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relname LIKE 'model\\_state\\_%' AND c.relkind = 'r'
+"""
+
+
+def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> None:
+    """Run both ways on the same rows and print their times, the ratio, and what of the disk the run used."""
+    x, y, x_valid, y_valid, source = images(n_rows, n_rows // 4)
+    connection = psycopg2.connect(dsn)
+    connection.autocommit = True
+    try:
+        with connection.cursor() as cursor:
+            _load(cursor, x, y, x_valid, y_valid)
+            _configure(cursor, grid)
+            plain_s = _plain(grid, n_epochs, x, y, x_valid, y_valid)
+            disk = _DiskWatch(dsn)
+            hopper_s = _seconds(lambda: _fit(cursor, n_epochs))
+            peak = disk.stop()
+            figures = _figures(cursor)
+            cursor.execute(f"SELECT madlib_mop.drop_run({figures['run_id']}); DROP SCHEMA {SCHEMA} CASCADE")
+    finally:
+        connection.close()
+    print(f"\n{grid}: 16 configurations, {n_rows} rows of {source}, {n_epochs} epochs, {N_SEGMENTS} segments")
+    print(f"  plain Keras, {N_SEGMENTS} processes side by side   {plain_s:7.1f} s")
+    print(f"  hopper, in the database                {hopper_s:7.1f} s")
+    print(f"  hopper / plain Keras                   {hopper_s / plain_s:7.2f}")
+    print(f"  makespan / lower bound                 {figures['ratio']:7.2f}")
+    print(f"  disk used by states / sum of states    {(peak - figures['empty']) / figures['states']:7.2f}", flush=True)
+    for stage, seconds in figures["stages"]:
+        print(f"    {stage:36} {seconds:7.1f} s of the {N_SEGMENTS} trainers' time")
+
+
+def _load(cursor, x, y, x_valid, y_valid) -> None:
+    cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}, public")
+    for table, xs, ys in (("train_rows", x, y), ("valid_rows", x_valid, y_valid)):
+        cursor.execute(f"CREATE TABLE {table} (id integer, x real[], y integer)")
+        text = io.StringIO()
+        for i, (row, label) in enumerate(zip(xs, ys, strict=True)):
+            text.write(f"{i}\t{_array_text(row)}\t{label}\n")
+        text.seek(0)
+        cursor.copy_expert(f"COPY {table} FROM STDIN", text)
+    cursor.execute(f"SET client_min_messages = warning; SET madlib_mop.segments = {N_SEGMENTS}")
+    cursor.execute("SELECT madlib.training_preprocessor_dl('train_rows', 'train', 'y', 'x', seed := 1)")
+    cursor.execute("SELECT madlib.validation_preprocessor_dl('valid_rows', 'valid', 'y', 'x', 'train')")
+
+
+def _array_text(row: np.ndarray) -> str:
+    if row.ndim == 1:
+        return "{" + ",".join(f"{v:.6g}" for v in row) + "}"
+    return "{" + ",".join(_array_text(part) for part in row) + "}"
+
+
+def _configure(cursor, grid: str) -> None:
+    model_ids: dict[tuple[int, float], int] = {}
+    cursor.execute("CREATE TABLE mst (mst_key serial, model_id integer, compile_params varchar, fit_params varchar)")
+    cursor.execute("CREATE TABLE mst_summary AS SELECT 'arch'::varchar AS model_arch_table, NULL::varchar AS object_table")
+    for c in configurations():
+        key = (c.architecture, c.l2)
+        if key not in model_ids:
+            cursor.execute("SELECT madlib.load_keras_model('arch', %s::json)", [build(grid, *key).to_json()])
+            model_ids[key] = len(model_ids) + 1
+        compile_params = f"loss='categorical_crossentropy', optimizer='Adam(lr={c.learning_rate})', metrics=['accuracy']"
+        cursor.execute(
+            "INSERT INTO mst (model_id, compile_params, fit_params) VALUES (%s, %s, %s)",
+            [model_ids[key], compile_params, f"batch_size={c.batch_size}, epochs=1"],
+        )
+
+
+def _fit(cursor, n_epochs: int) -> None:
+    cursor.execute(
+        "SELECT madlib.madlib_keras_fit_multiple_model('train', 'models', 'mst', %s, validation_table := 'valid', seed := 1)",
+        [n_epochs],
+    )
+
+
+def _plain(grid: str, n_epochs: int, x, y, x_valid, y_valid) -> float:
+    """Time the plain scripts, from their start to the end of the last."""
+    one_hot = np.eye(10, dtype=np.float32)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "data.npz"
+        np.savez(path, x=x, y=one_hot[y], x_valid=x_valid, y_valid=one_hot[y_valid])
+        script = Path(__file__).with_name("plain_keras.py")
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+
+        def run():
+            processes = [
+                subprocess.Popen(
+                    [sys.executable, script, grid, path, str(n_epochs), str(number), str(N_SEGMENTS)],
+                    env=environment,
+                    stderr=subprocess.DEVNULL,
+                )
+                for number in range(N_SEGMENTS)
+            ]
+            if any([process.wait() for process in processes]):
+                raise SystemExit("a plain Keras script failed")
+
+        return _seconds(run)
+
+
+def _figures(cursor) -> dict:
+    cursor.execute("SELECT max(run_id) FROM madlib_mop.run")
+    (run_id,) = cursor.fetchone()
+    cursor.execute("SELECT makespan_s / lower_bound_s FROM madlib_mop.run WHERE run_id = %s", [run_id])
+    (ratio,) = cursor.fetchone()
+    cursor.execute("SELECT sum(state_bytes) FROM madlib_mop.model WHERE run_id = %s", [run_id])
+    (states,) = cursor.fetchone()
+    cursor.execute(
+        "SELECT key, sum(value::float8) FROM madlib_mop.visit, jsonb_each_text(timing) WHERE run_id = %s"
+        " GROUP BY key ORDER BY 2 DESC",
+        [run_id],
+    )
+    return {"run_id": run_id, "ratio": ratio, "states": float(states), "stages": cursor.fetchall(), "empty": 0.0}
+
+
+class _DiskWatch:
+    """Watches, in a session of its own, how much of the disk the states of runs take."""
+
+    def __init__(self, dsn: str):
+        self._connection = psycopg2.connect(dsn)
+        self._connection.autocommit = True
+        self._start, self._peak, self._stopped = self._bytes(), 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """End watching; give the most bytes that there were above those at the start."""
+        self._stopped.set()
+        self._thread.join()
+        self._connection.close()
+        return self._peak - self._start
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(0.1):
+            self._peak = max(self._peak, self._bytes())
+
+    def _bytes(self) -> int:
+        with self._connection.cursor() as cursor:
+            cursor.execute(_DISK)
+            return cursor.fetchone()[0]
+
+
+def _seconds(work) -> float:
+    begun = time.monotonic()
+    work()
+    return time.monotonic() - begun

@@ -1,0 +1,31 @@
+"""The ideal that the hopper is held against: plain Keras, one process of several, each training its share of a grid.
+
+``plain_keras.py GRID DATA.npz EPOCHS NUMBER OF`` trains every OF-th configuration, from NUMBER on: compile, fit, evaluate.
+"""
+
+import sys
+
+import numpy as np
+
+
+def main(grid: str, path: str, n_epochs: int, number: int, of: int) -> None:
+    """Train and evaluate this process's share, one thread."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    import keras
+    from workload import build, configurations
+
+    data = np.load(path)
+    for c in configurations()[number::of]:
+        keras.utils.set_random_seed(1)
+        model = build(grid, c.architecture, c.l2)
+        model.compile(keras.optimizers.Adam(c.learning_rate), "categorical_crossentropy", metrics=["accuracy"])
+        model.fit(data["x"], data["y"], batch_size=c.batch_size, epochs=n_epochs, verbose=0)
+        for part in ("", "_valid"):
+            model.evaluate(data["x" + part], data["y" + part], batch_size=c.batch_size, verbose=0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]))

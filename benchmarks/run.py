@@ -1,0 +1,28 @@
+"""`make bench`: prints the benchmark's tables, as ratios measured side by side in one run."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hopper import compare  # noqa: E402
+
+
+def main() -> None:
+    """Run the benchmarks that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dsn", default=os.environ.get("MADLIB_MOP_DSN"))
+    parser.add_argument("--grid", choices=("conv", "mlp"), action="append", help="which grids (both)")
+    parser.add_argument("--rows", type=int, default=4000, help="training rows (4000)")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs (3)")
+    arguments = parser.parse_args()
+    if not arguments.dsn:
+        parser.error("--dsn is missing: `make bench` gives it")
+    for grid in arguments.grid or ("conv", "mlp"):
+        compare(arguments.dsn, grid, arguments.rows, arguments.epochs)
+
+
+if __name__ == "__main__":
+    main()

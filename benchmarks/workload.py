@@ -1,0 +1,79 @@
+"""The benchmark's data and configurations: images of 32 x 32 x 3 in ten classes, sixteen configurations a grid."""
+
+import itertools
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+CIFAR_ZIP = Path(os.environ.get("MOP_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data" / "cifar10_24k.zip"))
+LEARNING_RATES = (1e-3, 1e-4)
+BATCH_SIZES = (32, 256)
+L2_STRENGTHS = (1e-4, 1e-6)
+SHAPE = (32, 32, 3)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One configuration: which of the grid's two architectures, and its hyper-parameters."""
+
+    architecture: int
+    l2: float
+    learning_rate: float
+    batch_size: int
+
+
+def configurations() -> list[Configuration]:
+    """Give the sixteen configurations of a grid."""
+    return [
+        Configuration(architecture, l2, rate, batch)
+        for architecture, l2, rate, batch in itertools.product((0, 1), L2_STRENGTHS, LEARNING_RATES, BATCH_SIZES)
+    ]
+
+
+def build(grid: str, architecture: int, l2: float):
+    """Give the Keras model of one architecture; imports Keras."""
+    import keras
+
+    layers, penalty = keras.layers, keras.regularizers.L2(l2)
+    model = [keras.Input(SHAPE)]
+    if grid == "mlp":
+        model.append(layers.Flatten())
+        for n in ((64,), (128, 64))[architecture]:
+            model.append(layers.Dense(n, activation="relu", kernel_regularizer=penalty))
+    else:
+        for n in ((8, 16), (16, 16, 32))[architecture]:
+            model.append(layers.Conv2D(n, 3, activation="relu", padding="same", kernel_regularizer=penalty))
+            model.append(layers.MaxPooling2D(2))
+        model.append(layers.Flatten())
+    model.append(layers.Dense(10, activation="softmax"))
+    return keras.Sequential(model)
+
+
+def images(n_train: int, n_valid: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
+    """Give x (n, 32, 32, 3) float32 in 0..1 and y (n,) for training and validation, and where they are from.
+
+    They are CIFAR-10's where its archive is found (MOP_BENCH_DATA names it), else patterns with noise of the same shape.
+    """
+    if CIFAR_ZIP.exists():
+        return (*_cifar("train", n_train), *_cifar("test", n_valid), "CIFAR-10")
+    chance = np.random.default_rng(0)
+    patterns = chance.random((10, *SHAPE), np.float32)
+    parts = []
+    for n in (n_train, n_valid):
+        y = chance.integers(0, 10, n)
+        parts += [np.clip(patterns[y] * 0.5 + chance.random((n, *SHAPE), np.float32) * 0.5, 0, 1), y]
+    return (*parts, "generated patterns")
+
+
+def _cifar(part: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+    from PIL import Image
+
+    with zipfile.ZipFile(CIFAR_ZIP) as archive:
+        names = sorted(name for name in archive.namelist() if f"{part}/" in name and name.endswith(".jpg"))
+        classes = sorted({name.split("/")[-2] for name in names})
+        names = [names[i] for i in np.random.default_rng(1).permutation(len(names))[:n]]
+        x = np.stack([np.asarray(Image.open(archive.open(name)), np.float32) / 255 for name in names])
+    return x, np.array([classes.index(name.split("/")[-2]) for name in names])
