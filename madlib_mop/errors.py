@@ -9,6 +9,7 @@
     ├── InsufficientPrivilege   42501
     ├── Unsupported             0A000
     ├── NotReady                55000   the server, an installation or a run is not in a state that allows it
+    ├── ReadOnly                25006   the caller's transaction may not write
     ├── Cancelled               57014
     ├── OutOfResources          53000   memory, connections, disk
     └── ModelFailed             38000   one configuration cannot be trained; the others are not touched
@@ -77,6 +78,12 @@ class NotReady(MopError):
     """The server, the installation or the run is not in a state that allows this."""
 
     sqlstate = "55000"
+
+
+class ReadOnly(MopError):
+    """The caller's transaction may not write, and this would."""
+
+    sqlstate = "25006"
 
 
 class Cancelled(MopError):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from madlib_mop.errors import InvalidParameter, UnreadableText
 
 MAX_NAME_BYTES = 63
+# what PostgreSQL folds in a multibyte encoding: ASCII letters only
+_FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def quote(name: str) -> str:
@@ -96,6 +98,8 @@ def split_name(text: str, what: str = "table name") -> tuple[str | None, str]:
     ------
     UnreadableText
         If the text is not one or two identifiers.
+    InvalidParameter
+        If one is longer than 63 bytes; PostgreSQL would cut it, and find another table.
     """
     parts: list[str] = []
     rest = (text or "").strip()
@@ -115,7 +119,7 @@ def split_name(text: str, what: str = "table name") -> tuple[str | None, str]:
                 break
             if not all(c.isalnum() or c in "_$" or ord(c) > 127 for c in part):
                 break
-            parts.append(part.lower())
+            parts.append(part.translate(_FOLDED))
             rest = rest[end:]
         if not rest:
             break
@@ -130,4 +134,10 @@ def split_name(text: str, what: str = "table name") -> tuple[str | None, str]:
             f"{what} cannot be read. Received: {text!r}",
             hint='Write name, schema.name or "Quoted"."Forms".',
         )
+    for part in parts:
+        if len(part.encode()) > MAX_NAME_BYTES:
+            raise InvalidParameter(
+                f"{what}: {part!r} is longer than {MAX_NAME_BYTES} bytes. Received: {text!r}",
+                hint="PostgreSQL's names have at most 63 bytes: give the one that the table really has.",
+            )
     return (parts[0], parts[1]) if len(parts) == 2 else (None, parts[0])

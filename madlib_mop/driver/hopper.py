@@ -23,6 +23,7 @@ from madlib_mop.schedule.bounds import Account, Span
 
 _TICK_S = 1.0
 _COMPACT_EVERY_S = 2.0
+_VERSIONS = ("python", "tensorflow", "keras", "numpy")
 
 
 @dataclass
@@ -157,6 +158,7 @@ class Hopper:
             self._refused(task, self._attempts.judge(task, fields))
             return
         self._check_shard(task, fields.get("shard"))
+        self._check_versions(fields["versions"])
         epoch = task.epoch if isinstance(task, Visit) else task.payload.epoch
         self.account.add(Span(task.model, segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
         if isinstance(task, Visit):
@@ -245,6 +247,17 @@ class Hopper:
                 f"{table}: the rows of segment {segment_id} are no longer those that the run was trained on",
                 hint="Bring the packed table back as it was, or start a new run.",
             )
+
+    def _check_versions(self, answer: dict) -> None:
+        """Record what the run is trained with; say so if that has changed since it was begun."""
+        versions = {name: answer[name] for name in _VERSIONS}
+        known = self._run["versions"]
+        if versions == known:
+            return
+        if known:
+            self._progress.versions_changed(known, versions)
+        self._run["versions"] = versions
+        self._record.set_run(self._run_id, versions=versions)
 
     def _look_for_cancel(self) -> None:
         raw = self._record.raw

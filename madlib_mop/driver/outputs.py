@@ -7,7 +7,7 @@ from madlib_mop import __version__
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.errors import DuplicateTable
+from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter
 from madlib_mop.trainer.state import weights_of
 
 _INFO = """
@@ -41,10 +41,19 @@ def output_relation(run: dict) -> Relation:
 
 
 def check_outputs(session: CallerSession, run: dict) -> None:
-    """Refuse a run whose output tables exist already, unless it is a warm start, which replaces them."""
+    """Refuse a run whose output tables exist already, unless it is a warm start, which replaces them.
+
+    Raises
+    ------
+    DuplicateTable, ReadOnly, InsufficientPrivilege, InvalidParameter
+    """
     output = output_relation(run)
-    if run["warm_start"] and run["kind"] != "replay":
+    what = f"run {run['run_id']} is to write table {output}, which"
+    session.check_may_write(str(output), what)
+    if run["warm_start"] and run["kind"] != "replay" and session.existing(output.sql) is not None:
+        check_replaceable(session, output, run["plan"]["summary"])
         return
+    session.check_may_create(output, str(output), what)
     for suffix in ("", "_info", "_summary"):
         table = output.with_suffix(suffix)
         if session.existing(table.sql) is not None:
@@ -53,6 +62,49 @@ def check_outputs(session: CallerSession, run: dict) -> None:
                 hint="Rename or drop it, then resume the run."
                 if run["state"] != "finished"
                 else "The run is finished.",
+            )
+
+
+def check_replaceable(session: CallerSession, output: Relation, summary: dict) -> None:
+    """Hold the tables that a warm start is to replace the rows of against what it will write.
+
+    Parameters
+    ----------
+    session : CallerSession
+    output : Relation
+    summary : dict
+        As in the run's plan.
+
+    Raises
+    ------
+    UndefinedTable, InvalidParameter, InsufficientPrivilege
+        If one is not there, has other columns, or is not the caller's to change.
+    """
+    expected = {
+        "": ["mst_key", "model_weights", "model_arch", "__dist_key__"],
+        "_info": [line.split()[0] for line in _INFO.replace("\n", " ").split(", ")],
+        "_summary": [name for name, _ in _summary_columns(summary)],
+    }
+    for suffix, columns in expected.items():
+        table = session.relation(output.with_suffix(suffix).sql, "model_output_table")
+        present = [column.name for column in session.columns(table)]
+        if present != columns:
+            odd = sorted({*present} ^ {*columns}) or present
+            raise InvalidParameter(
+                f"model_output_table: a warm start cannot write its results into {table}, which has other columns"
+                f" ({', '.join(odd)}). Received: {output}",
+                hint="Leave warm_start out and give a new name.",
+            )
+        (row,) = session.execute(
+            "SELECT bool_and(pg_catalog.has_table_privilege($1::pg_catalog.oid, p)) AS allowed"
+            " FROM pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'DELETE']) p",
+            [table.oid],
+            ["bigint"],
+        )
+        if not row["allowed"]:
+            raise InsufficientPrivilege(
+                f"model_output_table: role {session.info.role} may not replace the rows of {table}. Received: {output}",
+                hint=f"GRANT SELECT, INSERT, DELETE ON {table} TO {session.info.role};",
             )
 
 
@@ -89,7 +141,7 @@ def _create(session: CallerSession, output: Relation, run: dict) -> None:
     session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
     session.execute(statement("CREATE TABLE {t} (" + _INFO + ")", t=output.with_suffix("_info")))
     columns, slots = [], {}
-    for number, (name, type_name) in enumerate(_summary_columns(run)):
+    for number, (name, type_name) in enumerate(_summary_columns(run["plan"]["summary"])):
         columns.append(f"{{c{number}}} {{t{number}}}")
         slots |= {f"c{number}": Identifier(name), f"t{number}": SqlType(type_name)}
     session.execute(
@@ -154,8 +206,7 @@ def _final(values: list[float] | None) -> float | None:
     return values[-1] if values else None
 
 
-def _summary_columns(run: dict) -> list[tuple[str, str]]:
-    summary = run["plan"]["summary"]
+def _summary_columns(summary: dict) -> list[tuple[str, str]]:
     classes = [
         (f"{name}_class_values", type_name)
         for name, (type_name, _) in zip(summary["dependent_varname"], summary["class_values"], strict=True)
@@ -178,7 +229,7 @@ def _write_summary(session, output: Relation, run: dict, iterations: list[int]) 
     }
     for name, (_, text) in zip(summary["dependent_varname"], summary["class_values"], strict=True):
         values[f"{name}_class_values"] = text
-    columns = _summary_columns(run)
+    columns = _summary_columns(summary)
     casts = ", ".join(
         f"${n}::text::timestamptz::timestamp" if type_name == "timestamp" else f"${n}::text::{{t{n}}}"
         if name.endswith("_class_values") else f"${n}"

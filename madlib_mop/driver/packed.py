@@ -6,6 +6,9 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable
 
+_PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
+_KEY_TYPES = ("integer", "smallint")
+_SHAPE_TYPES = ("integer[]", "smallint[]", "bigint[]")
 _SUMMARY_COLUMNS = (
     "dependent_varname", "independent_varname", "dependent_vartype", "buffer_size", "normalizing_const", "num_classes",
 )  # fmt: skip
@@ -112,17 +115,11 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     """
     relation = session.relation(name, what)
     summary = _read_summary(session, relation, name, what)
-    columns = {column.name for column in session.columns(relation)}
     independent, dependent = _names(summary["independent_varname"]), _names(summary["dependent_varname"])
-    needed = [part for column in [*independent, *dependent] for part in (column, f"{column}_shape")]
-    for column in [*needed, "buffer_id"]:
-        if column not in columns:
-            raise UndefinedColumn(
-                f"{what}: table {relation} has no column {column!r}, which its summary tells of. Received: {name!r}",
-                hint="Pack the data again with training_preprocessor_dl or validation_preprocessor_dl.",
-            )
-    has_key = "__dist_key__" in columns
-    shards = _read_shards(session, relation, independent[0], has_key)
+    types = {column.name: column.type_sql for column in session.columns(relation)}
+    has_key = "__dist_key__" in types
+    _check_types(relation, types, [*independent, *dependent], name, what)
+    shards = _read_shards(session, relation, [*independent, *dependent], has_key, what)
     if not sum(shard.n_rows for shard in shards):
         raise InvalidParameter(f"{what}: packed table {relation} has no rows. Received: {name!r}")
     return PackedTable(
@@ -156,7 +153,32 @@ def _read_summary(session, relation, name, what) -> dict:
     )
     if len(rows) != 1:
         raise InvalidParameter(f"{what}: {summary} must have one row; it has {len(rows)}.")
+    for column in ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const"):
+        value = rows[0][column]
+        if value is None or value == [] or (isinstance(value, list) and None in value):
+            raise InvalidParameter(
+                f"{what}: {summary} does not tell the {column}. Received: {value}", hint=_PACK_AGAIN
+            )
     return rows[0]
+
+
+def _check_types(relation: Relation, types: dict[str, str], columns: list[str], name: str, what: str) -> None:
+    """Hold a packed table's columns against what they must be; user-defined types would bring user code along."""
+    expected = {part: kinds for c in columns for part, kinds in ((c, ("bytea",)), (f"{c}_shape", _SHAPE_TYPES))}
+    expected |= {"buffer_id": (*_KEY_TYPES, "bigint")}
+    if "__dist_key__" in types:
+        expected["__dist_key__"] = _KEY_TYPES
+    for column, kinds in expected.items():
+        if column not in types:
+            raise UndefinedColumn(
+                f"{what}: table {relation} has no column {column!r}, which its summary tells of. Received: {name!r}",
+                hint=_PACK_AGAIN,
+            )
+        if types[column] not in kinds:
+            raise InvalidParameter(
+                f"{what}: column {column!r} of {relation} must be of type {kinds[0]}. Received: {types[column]}",
+                hint=_PACK_AGAIN,
+            )
 
 
 def _names(value) -> list[str]:
@@ -173,16 +195,23 @@ def _class_values(session, relation, column) -> tuple[str, str | None]:
     return types[name], row["value"]
 
 
-def _read_shards(session, relation, column, has_key) -> list[Shard]:
+def _read_shards(session, relation, columns, has_key, what) -> list[Shard]:
     key = "__dist_key__" if has_key else "0"
+    slots = {f"c{n}": Identifier(part) for n, part in enumerate(p for c in columns for p in (c, f"{c}_shape"))}
     query = statement(
-        f"SELECT {key} AS segment_id, coalesce(sum({{shape}}[1]), 0)::bigint AS n_rows,"
-        " coalesce(sum(pg_catalog.octet_length({x})), 0)::bigint AS n_bytes FROM {packed} GROUP BY 1 ORDER BY 1",
-        shape=Identifier(f"{column}_shape"),
-        x=Identifier(column),
+        f"SELECT {key} AS segment_id, coalesce(sum({{c1}}[1]), 0)::bigint AS n_rows,"
+        " coalesce(sum(pg_catalog.octet_length({c0})), 0)::bigint AS n_bytes,"
+        f" count(*) FILTER (WHERE {' OR '.join(f'{{{slot}}} IS NULL' for slot in slots)}) AS n_null"
+        " FROM {packed} GROUP BY 1 ORDER BY 1",
         packed=relation,
+        **slots,
     )
-    shards = [Shard(**row) for row in session.execute(query)]
+    rows = session.execute(query)
+    n_null = sum(row.pop("n_null") for row in rows)
+    if n_null or any(row["segment_id"] is None for row in rows):
+        column = "a packed column" if n_null else "__dist_key__"
+        raise InvalidParameter(f"{what}: {relation} has rows where {column} is NULL", hint=_PACK_AGAIN)
+    shards = [Shard(**row) for row in rows]
     partitions = session.execute(
         "SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound FROM pg_catalog.pg_inherits i"
         " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::pg_catalog.oid",

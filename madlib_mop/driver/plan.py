@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.outputs import check_replaceable
 from madlib_mop.driver.packed import PackedTable, read_packed_table
 from madlib_mop.driver.selection import Configuration, read_selection
 from madlib_mop.driver.settings import read_settings
@@ -61,16 +62,36 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         _same_data(source, validation)
     for what, packed in (("source_table", source), ("validation_table", validation)):
         if packed is not None:
-            _seen_by_workers(record, packed, what)
+            _seen_by_workers(record, packed, what, call.info.pid)
     selection = read_selection(session, a.get("model_selection_table"))
     warm_start = bool(a.get("warm_start"))
     warm, output = None, None
     if warm_start:
+        session.check_may_write(a.get("model_output_table"), "model_output_table")
         output = session.relation(a.get("model_output_table"), "model_output_table")
         warm = find_warm_start(session, record, output, call.info.role, selection.configurations)
     else:
         output = session.output(a.get("model_output_table"), OUTPUT_SUFFIXES, "model_output_table")
     seed = _seed(a, warm)
+    summary = {
+        "source_table": a["source_table"],
+        "validation_table": a.get("validation_table"),
+        "model": a["model_output_table"],
+        "model_selection_table": a["model_selection_table"],
+        "model_arch_table": selection.arch_table_text,
+        "object_table": selection.object_table,
+        "metrics_compute_frequency": a.get("metrics_compute_frequency"),
+        "name": a.get("name"),
+        "description": a.get("description"),
+        "dependent_varname": source.dependent,
+        "independent_varname": source.independent,
+        "dependent_vartype": source.dependent_vartype,
+        "num_classes": source.num_classes,
+        "class_values": source.class_values,
+        "normalizing_const": source.normalizing_const,
+    }
+    if warm_start:
+        check_replaceable(session, output, summary)
     settings = read_settings(record, session, len(source.shards), bool(a.get("use_caching")))
     _enough_connections(record, len(source.shards))
     models, weights = _models(selection.configurations, selection.weights, num_iterations, warm)
@@ -99,23 +120,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             "trainer": settings.trainer_start(),
             "worker_host": settings.worker_host,
             "output": {"schema": output.schema, "name": output.name, "is_temp": output.is_temp},
-            "summary": {
-                "source_table": a["source_table"],
-                "validation_table": a.get("validation_table"),
-                "model": a["model_output_table"],
-                "model_selection_table": a["model_selection_table"],
-                "model_arch_table": selection.arch_table_text,
-                "object_table": selection.object_table,
-                "metrics_compute_frequency": a.get("metrics_compute_frequency"),
-                "name": a.get("name"),
-                "description": a.get("description"),
-                "dependent_varname": source.dependent,
-                "independent_varname": source.independent,
-                "dependent_vartype": source.dependent_vartype,
-                "num_classes": source.num_classes,
-                "class_values": source.class_values,
-                "normalizing_const": source.normalizing_const,
-            },
+            "summary": summary,
         },
     }
     return RunPlan(run, models, _segments(source, validation), weights, warm)
@@ -221,8 +226,8 @@ def _same_data(source: PackedTable, validation: PackedTable) -> None:
             )
 
 
-def _seen_by_workers(record: Record, packed: PackedTable, what: str) -> None:
-    """Refuse what the workers, which are other sessions, would not see."""
+def _seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid: int) -> None:
+    """Refuse what the workers, which are other sessions, would not see, or would wait for."""
     relation: Relation = packed.relation
     if relation.is_temp:
         raise Unsupported(
@@ -233,6 +238,16 @@ def _seen_by_workers(record: Record, packed: PackedTable, what: str) -> None:
         raise NotReady(
             f"{what}: {relation} was made in this transaction, which is not committed. Received: {relation.name!r}",
             hint="COMMIT first: the segments' workers are sessions of their own and see committed tables only.",
+        )
+    if record.execute(
+        "SELECT 1 FROM pg_catalog.pg_locks WHERE pid = %s AND mode = 'AccessExclusiveLock' AND granted"
+        " AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"
+        " AND relation IN (SELECT %s::oid UNION SELECT relid FROM pg_catalog.pg_partition_tree(%s::oid::regclass))",
+        [caller_pid, relation.oid, relation.oid],
+    ):
+        raise NotReady(
+            f"{what}: this transaction has locked {relation} against all others. Received: {relation.name!r}",
+            hint="COMMIT first: the segments' workers are sessions of their own and would wait for the lock.",
         )
 
 

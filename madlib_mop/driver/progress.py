@@ -69,6 +69,13 @@ class Progress:
         self._n_failed += 1
         self._report(scheduler)
 
+    def versions_changed(self, before: dict, now: dict) -> None:
+        """Warn that the bits may not be those that the run would have had."""
+        changed = ", ".join(f"{name} {before[name]} -> {now[name]}" for name in now if before.get(name) != now[name])
+        self._session.warning(
+            f"run {self._run['run_id']}: {changed} since it was begun; its bits may differ from an undisturbed run's"
+        )
+
     def _report(self, scheduler: Scheduler) -> None:
         done = min(self._iterations.values(), default=0)
         if done <= self._reported:

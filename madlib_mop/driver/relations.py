@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name
-from madlib_mop.errors import DuplicateTable, InvalidParameter, UndefinedTable
+from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ReadOnly, UndefinedTable
+
+_WITH_ROWS = ("r", "p", "v", "m", "f")  # tables, partitioned ones, views, materialized views, foreign tables
 
 _RELATION = """
 SELECT c.relname::text AS name, n.nspname::text AS schema, c.oid::bigint AS oid, c.relkind::text AS kind,
@@ -66,6 +68,8 @@ class RelationLookup:
         ------
         UndefinedTable
             If there is none that the caller's search_path finds.
+        InvalidParameter
+            If it is an index, a sequence or the like.
         """
         found = self.existing(name, what)
         if found is None:
@@ -73,6 +77,8 @@ class RelationLookup:
                 f"{what} does not exist. Received: {name!r}",
                 hint="Write its schema too, or set search_path; names without quotes are folded to lower case.",
             )
+        if found.kind not in _WITH_ROWS:
+            raise InvalidParameter(f"{what} is neither a table nor a view. Received: {name!r}")
         return found
 
     def existing(self, name: str | None, what: str = "table") -> Relation | None:
@@ -96,6 +102,8 @@ class RelationLookup:
             If one of them exists.
         InvalidParameter
             If a name would be longer than 63 bytes, or its schema is not there.
+        InsufficientPrivilege, ReadOnly
+            If the caller may not make tables there, or not write in this transaction.
         """
         if name is None or not name.strip():
             raise InvalidParameter(f"{what} is missing. Received: {name!r}")
@@ -113,6 +121,8 @@ class RelationLookup:
             if not rows:
                 raise InvalidParameter(f"{what}: there is no schema {schema!r}. Received: {name!r}")
         target = Relation(schema, base, 0, "r", schema == "pg_temp")
+        self.check_may_write(name, what)
+        self.check_may_create(target, name, what)
         for suffix in suffixes:
             candidate = target.with_suffix(suffix)
             if len(candidate.name.encode()) > MAX_NAME_BYTES:
@@ -126,6 +136,25 @@ class RelationLookup:
                     hint="Drop it, or choose another name.",
                 )
         return target
+
+    def check_may_write(self, name: str, what: str) -> None:
+        """Raise ReadOnly if the caller's transaction may not write."""
+        if self.caller_setting("transaction_read_only") == "on":
+            raise ReadOnly(f"{what} cannot be written in a read-only transaction. Received: {name!r}")
+
+    def check_may_create(self, target: Relation, name: str, what: str) -> None:
+        """Raise InsufficientPrivilege if the caller may not make tables where one is to be made."""
+        (row,) = self.execute(
+            "SELECT CASE WHEN $1 = 'pg_temp'"
+            " THEN pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP')"
+            " ELSE pg_catalog.has_schema_privilege($1, 'CREATE') END AS allowed",
+            [target.schema],
+        )
+        if not row["allowed"]:
+            raise InsufficientPrivilege(
+                f"{what}: role {self.info.role} may not create tables in schema {target.schema}. Received: {name!r}",
+                hint=f"GRANT CREATE ON SCHEMA {target.schema} TO {self.info.role}; or name a schema of your own.",
+            )
 
     def columns(self, relation: Relation) -> list[Column]:
         """Give a table's columns, in order."""

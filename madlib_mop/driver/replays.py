@@ -36,7 +36,13 @@ def plan_replay(record: Record, run: dict, output: Relation, owner: str) -> RunP
         If the run has not ended, or the states that it went on from are gone.
     """
     while run["kind"] == "replay":
-        run = record.run(run["parent_run_id"])
+        parent = record.run(run["parent_run_id"])
+        if parent is None:
+            raise NotReady(
+                f"run {run['run_id']} repeats run {run['parent_run_id']}, whose record was dropped",
+                hint="A run can be replayed while it is recorded.",
+            )
+        run = parent
     if run["state"] not in ("trained", "finished"):
         raise NotReady(
             f"run {run['run_id']} has not ended: it is {run['state']}",

@@ -35,7 +35,7 @@ def find_run(record: Record, call: Call) -> dict:
         If there is no such run; the same if it is somebody else's.
     """
     run_id = call.arguments.get("run_id")
-    run = record.run(run_id) if run_id is not None else None
+    run = record.run(run_id) if isinstance(run_id, int) else None
     if run is None or not record.may_see(call.info.role, run["owner"]):
         raise InvalidParameter(
             f"there is no run of yours with that run_id. Received: {run_id}",

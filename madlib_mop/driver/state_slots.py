@@ -154,9 +154,14 @@ def existing_slots(record: Record, run_id: int) -> list[int]:
 
 
 def create_slot(record: Record, number: int) -> None:
-    """Make a slot's partition; attaching it blocks no reader and no writer of the others."""
+    """Make a slot's partition; attaching it blocks no reader and no writer of the others.
+
+    Users read it through the whole table, whose policy tells whose run it is; whatever default privileges say, the
+    partition itself shows no row to them.
+    """
     record.execute(
         "CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE);"
+        " ALTER TABLE {slot} ENABLE ROW LEVEL SECURITY;"
         " ALTER TABLE madlib_mop.model_state ATTACH PARTITION {slot} FOR VALUES IN (%s)",
         [number],
         slot=slot_table(number),

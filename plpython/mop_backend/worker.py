@@ -141,7 +141,7 @@ class _Worker:
         answer, parts = self._ask_trainer(task, model)
         if task["do"] == "train":
             self._keep(task, model, answer, parts, started_at)
-        return {"outcome": "done", "shard": shard, **answer}
+        return {"outcome": "done", "shard": shard, "versions": self._versions, **answer}
 
     def _ask_trainer(self, task, model):
         parts = self._state(model)

@@ -1,4 +1,4 @@
-"""The extension is a real one: a dump and a restore keep the record, the states and the rights; runs can go on from it."""
+"""A dump and a restore keep the record, the states and the rights; new runs go on from them."""
 
 import subprocess
 import uuid
@@ -54,9 +54,7 @@ def test_every_row_of_the_record_is_kept(trained, restored, table):
 
 def test_the_extension_is_there_as_such(restored):
     assert restored.value("SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'") == "0.1.0"
-    assert restored.value(
-        "SELECT has_function_privilege('dump_user', 'madlib_mop.resume(bigint, text)', 'EXECUTE')"
-    )
+    assert restored.value("SELECT has_function_privilege('dump_user', 'madlib_mop.resume(bigint, text)', 'EXECUTE')")
     assert not restored.value("SELECT has_function_privilege('public', 'madlib_mop.resume(bigint, text)', 'EXECUTE')")
 
 

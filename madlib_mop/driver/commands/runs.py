@@ -1,5 +1,6 @@
 """Control of recorded runs: resume, cancel, replay and drop_run."""
 
+from madlib_mop.catalog.names import quote
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.outputs import check_outputs, write_outputs
 from madlib_mop.driver.plan import OUTPUT_SUFFIXES, add_run
@@ -7,7 +8,7 @@ from madlib_mop.driver.replays import plan_replay
 from madlib_mop.driver.runs import drive, find_run, open_record
 from madlib_mop.driver.state_slots import drop_slot, existing_slots
 from madlib_mop.engines.login import sweep_logins
-from madlib_mop.errors import NotReady
+from madlib_mop.errors import InsufficientPrivilege, NotReady
 from madlib_mop.schedule import Visit
 
 
@@ -19,6 +20,12 @@ def resume(call: Call) -> None:
     record = open_record(call.info)
     run = find_run(record, call)
     run_id = run["run_id"]
+    if call.info.role != run["owner"]:
+        raise InsufficientPrivilege(
+            f"run {run_id} is that of role {run['owner']}, to whom its output tables will belong."
+            f" Received a call by role {call.info.role}",
+            hint=f"SET ROLE {quote(run['owner'])}; then resume it.",
+        )
     check_outputs(call.session, run)
     if run["state"] not in ("trained", "finished"):
         drive(call, record, run_id, _recorded(record, run))
@@ -68,6 +75,11 @@ def _recorded(record, run: dict) -> list[Visit] | None:
     """Give the visits that a replay repeats; None for any other run."""
     if run["kind"] != "replay":
         return None
+    if record.run(run["parent_run_id"]) is None:
+        raise NotReady(
+            f"run {run['run_id']} repeats run {run['parent_run_id']}, whose record was dropped",
+            hint=f"SELECT madlib_mop.drop_run({run['run_id']}); forgets this one too.",
+        )
     return [
         Visit(v["mst_key"], v["segment_id"], v["epoch"], v["position"]) for v in record.visits(run["parent_run_id"])
     ]

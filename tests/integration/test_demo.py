@@ -1,0 +1,67 @@
+"""`make demo` keeps its word: sixteen networks, a leaderboard, 0.97 on validation, predictions; and it can be run again."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).resolve().parents[2] / "demo"
+
+
+@pytest.fixture(scope="module")
+def demo(db):
+    """What `make demo` does after its set-up; gives what psql printed."""
+    load = subprocess.run([sys.executable, DEMO / "digits.py"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return psql(db, load + (DEMO / "digits.sql").read_text())
+
+
+def psql(db, script: str) -> str:
+    """Run a script as make/demo.sh does."""
+    command = [db.cluster.bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", db.dsn]
+    done = subprocess.run(command, input=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def test_the_data_are_the_digits_each_in_one_part(demo, db):
+    assert db.value("SELECT count(*) FROM demo.digits") == 1797
+    parts = "SELECT id FROM demo.digits_train UNION ALL SELECT id FROM demo.digits_valid UNION ALL SELECT id FROM demo.digits_held_out"
+    assert db.rows(f"SELECT count(*), count(DISTINCT id) FROM ({parts}) p") == [(1797, 1797)]
+
+
+def test_sixteen_configurations_are_trained_on_three_segments(demo, db):
+    ((run_id, state, n_models, n_segments, n_failed),) = db.rows(
+        "SELECT run_id, state, n_models, n_segments, n_failed FROM madlib_mop.progress"
+    )
+    assert (state, n_models, n_segments, n_failed) == ("finished", 16, 3, 0)
+    designs = "SELECT name, description, compile_params, fit_params FROM demo.configs JOIN demo.networks USING (model_id)"
+    assert [len(set(values)) for values in zip(*db.rows(designs), strict=True)] == [2, 2, 2, 2]
+    assert db.value("SELECT max(validation_metric) FROM madlib_mop.leaderboard WHERE run_id = %s", [run_id]) >= 0.97
+
+
+def test_progress_leaderboard_schedule_and_predictions_are_printed(demo):
+    progress = re.findall(r"^NOTICE: +run 1: iteration (\d+) of 12 done by 16 of 16 models, best validation", demo, re.MULTILINE)
+    assert [int(number) for number in progress] == list(range(1, 13))
+    board = demo[demo.index("== 5.") : demo.index("== 6.")]
+    assert re.findall(r"^ +(\d+) \| +\d+ \| (?:perceptron|convolutional)", board, re.MULTILINE) == [str(n) for n in range(1, 17)]
+    makespan, bound, ratio, idle = re.search(r"576 \| +([\d.]+) \| +([\d.]+) \| +([\d.]+) \| +([\d.]+)\n", demo).groups()
+    assert float(makespan) >= float(bound) > 0 and float(ratio) >= 1 and 0 <= float(idle) < 1
+    held_out, right = re.search(r"held_out \| read_right.*\n.*\n +(\d+) \| +(\d+)", demo).groups()
+    assert int(held_out) == 199 and int(right) > 0.9 * 199
+
+
+def test_predictions_are_those_of_the_best_network(demo, db):
+    rows = db.rows("SELECT digit, class_value FROM demo.digits_held_out LEFT JOIN demo.predictions USING (id)")
+    assert len(rows) == 199
+    assert sum(str(digit) == value for digit, value in rows) > 0.9 * 199
+
+
+@pytest.mark.slow
+def test_it_can_be_run_again_and_gives_the_same_bits(demo, db):
+    weights = "SELECT mst_key, sha256(model_weights) FROM demo.models ORDER BY mst_key"
+    before = db.rows(weights)
+    psql(db, (DEMO / "digits.sql").read_text())
+    assert db.rows(weights) == before
+    assert db.value("SELECT count(*) FROM madlib_mop.run") == 1
