@@ -49,7 +49,7 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> None:
 
 
 def _load(cursor, x, y, x_valid, y_valid) -> None:
-    cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}, public")
+    cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}")
     for table, xs, ys in (("train_rows", x, y), ("valid_rows", x_valid, y_valid)):
         cursor.execute(f"CREATE TABLE {table} (id integer, x real[], y integer)")
         text = io.StringIO()
@@ -71,13 +71,15 @@ def _array_text(row: np.ndarray) -> str:
 def _configure(cursor, grid: str) -> None:
     model_ids: dict[tuple[int, float], int] = {}
     cursor.execute("CREATE TABLE mst (mst_key serial, model_id integer, compile_params varchar, fit_params varchar)")
-    cursor.execute("CREATE TABLE mst_summary AS SELECT 'arch'::varchar AS model_arch_table, NULL::varchar AS object_table")
+    cursor.execute("CREATE TABLE mst_summary (model_arch_table varchar, object_table varchar)")
+    cursor.execute("INSERT INTO mst_summary VALUES ('arch')")
     for c in configurations():
         key = (c.architecture, c.l2)
         if key not in model_ids:
             cursor.execute("SELECT madlib.load_keras_model('arch', %s::json)", [build(grid, *key).to_json()])
             model_ids[key] = len(model_ids) + 1
-        compile_params = f"loss='categorical_crossentropy', optimizer='Adam(lr={c.learning_rate})', metrics=['accuracy']"
+        optimizer = f"Adam(lr={c.learning_rate})"
+        compile_params = f"loss='categorical_crossentropy', optimizer='{optimizer}', metrics=['accuracy']"
         cursor.execute(
             "INSERT INTO mst (model_id, compile_params, fit_params) VALUES (%s, %s, %s)",
             [model_ids[key], compile_params, f"batch_size={c.batch_size}, epochs=1"],
@@ -86,7 +88,8 @@ def _configure(cursor, grid: str) -> None:
 
 def _fit(cursor, n_epochs: int) -> None:
     cursor.execute(
-        "SELECT madlib.madlib_keras_fit_multiple_model('train', 'models', 'mst', %s, validation_table := 'valid', seed := 1)",
+        "SELECT madlib.madlib_keras_fit_multiple_model('train', 'models', 'mst', %s, validation_table := 'valid',"
+        " seed := 1)",
         [n_epochs],
     )
 

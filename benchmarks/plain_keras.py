@@ -1,6 +1,6 @@
 """The ideal that the hopper is held against: plain Keras, one process of several, each training its share of a grid.
 
-``plain_keras.py GRID DATA.npz EPOCHS NUMBER OF`` trains every OF-th configuration, from NUMBER on: compile, fit, evaluate.
+``plain_keras.py GRID DATA.npz EPOCHS NUMBER OF``: every OF-th configuration, from NUMBER on: compile, fit, evaluate.
 """
 
 import sys

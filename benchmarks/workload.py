@@ -55,7 +55,7 @@ def build(grid: str, architecture: int, l2: float):
 def images(n_train: int, n_valid: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
     """Give x (n, 32, 32, 3) float32 in 0..1 and y (n,) for training and validation, and where they are from.
 
-    They are CIFAR-10's where its archive is found (MOP_BENCH_DATA names it), else patterns with noise of the same shape.
+    They are CIFAR-10's where its archive is found (MOP_BENCH_DATA names it), else patterns with noise of that shape.
     """
     if CIFAR_ZIP.exists():
         return (*_cifar("train", n_train), *_cifar("test", n_valid), "CIFAR-10")

@@ -17,6 +17,15 @@ from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupp
 SCHEDULES = ("auto", "rotation", "longest_first")
 OUTPUT_SUFFIXES = ("", "_info", "_summary")
 _MAX_SEED = 2**31 - 1
+# read from the catalogs only: a function such as pg_partition_tree would wait for the very lock that is looked for
+_LOCKED = """
+WITH RECURSIVE part AS (
+    SELECT %s::oid AS oid UNION SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid
+)
+SELECT 1 FROM pg_catalog.pg_locks l JOIN part ON part.oid = l.relation
+WHERE l.pid = %s AND l.mode = 'AccessExclusiveLock' AND l.granted
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+"""
 
 
 @dataclass(frozen=True)
@@ -239,12 +248,7 @@ def _seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid:
             f"{what}: {relation} was made in this transaction, which is not committed. Received: {relation.name!r}",
             hint="COMMIT first: the segments' workers are sessions of their own and see committed tables only.",
         )
-    if record.execute(
-        "SELECT 1 FROM pg_catalog.pg_locks WHERE pid = %s AND mode = 'AccessExclusiveLock' AND granted"
-        " AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"
-        " AND relation IN (SELECT %s::oid UNION SELECT relid FROM pg_catalog.pg_partition_tree(%s::oid::regclass))",
-        [caller_pid, relation.oid, relation.oid],
-    ):
+    if record.execute(_LOCKED, [relation.oid, caller_pid]):
         raise NotReady(
             f"{what}: this transaction has locked {relation} against all others. Received: {relation.name!r}",
             hint="COMMIT first: the segments' workers are sessions of their own and would wait for the lock.",

@@ -169,10 +169,26 @@ def create_slot(record: Record, number: int) -> None:
 
 
 def drop_slot(record: Record, number: int) -> None:
-    """Detach a slot's partition without blocking others, and drop it."""
-    table = slot_table(number)
-    record.execute("ALTER TABLE madlib_mop.model_state DETACH PARTITION {slot} CONCURRENTLY", slot=table)
-    record.execute("DROP TABLE {slot}", slot=table)
+    """Drop a slot's partition; where readers are in the way, empty it, and leave the rest to `sweep_slots`.
+
+    A visit of any other run, or the caller's own transaction, may hold the whole table for hours: nothing waits here.
+    """
+    if not _within_lock_timeout(record, "DROP TABLE {slot}", number):
+        if not _within_lock_timeout(record, "TRUNCATE {slot}", number):
+            record.execute("DELETE FROM {slot}", slot=slot_table(number))
+
+
+def sweep_slots(record: Record) -> None:
+    """Drop the slots of runs that are recorded no more, unless readers are in the way again."""
+    rows = record.execute(
+        "SELECT split_part(c.relname, '_', 3)::bigint * %s + split_part(c.relname, '_', 4)::bigint"
+        " FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relkind = 'r'"
+        " AND c.relname ~ '^model_state_[0-9]+_[0-9]+$'"
+        " AND split_part(c.relname, '_', 3)::bigint NOT IN (SELECT run_id FROM madlib_mop.run)",
+        [SLOTS_PER_RUN],
+    )
+    for (number,) in rows:
+        _within_lock_timeout(record, "DROP TABLE {slot}", number)
 
 
 def _within_lock_timeout(record: Record, template: str, number: int) -> bool:

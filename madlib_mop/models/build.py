@@ -17,6 +17,7 @@ from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from madlib_mop.models.literals import CallSpec, canonical
 from madlib_mop.models.params import CompileParams
+from madlib_mop.models.sharing import shared_form
 
 _KINDS = {
     "optimizer": (OPTIMIZERS, keras.optimizers),
@@ -158,7 +159,8 @@ def _functions(value: Any, kind: str, custom: Mapping[str, Callable]) -> Any:
 def compile_signature(config: dict, compile_params: CompileParams, extra: str = "") -> str:
     """Give a digest that is equal for configurations whose compiled graphs are the same.
 
-    A plain constant learning rate is a variable of the optimizer, so it does not count; neither does the batch size.
+    A plain constant learning rate is a variable of the optimizer, so it does not count; neither do the batch size and
+    what `sharing` makes variable: the names of layers and the strengths of L2 regularizers.
 
     Parameters
     ----------
@@ -177,7 +179,7 @@ def compile_signature(config: dict, compile_params: CompileParams, extra: str = 
     if not isinstance(kwargs.get("learning_rate"), CallSpec):
         kwargs["learning_rate"] = "variable"
     parts = [
-        json.dumps(config, sort_keys=True),
+        json.dumps(shared_form(config), sort_keys=True),
         compile_params.optimizer.name,
         canonical(kwargs),
         canonical(compile_params.loss),

@@ -7,7 +7,9 @@ them), so they take turns in one Keras model, and tracing is paid once.
 import collections
 
 import keras
+import tensorflow as tf
 
+from madlib_mop.models.sharing import Strengths, layer_name, strengths_of
 from madlib_mop.trainer import loop
 from madlib_mop.trainer.failures import model_failed
 from madlib_mop.trainer.loop import DataSpec
@@ -28,13 +30,19 @@ class CompiledModel(ModelVariables):
         ``Recipe.chance`` of the configuration whose first state the variables have right now, if they do.
     """
 
-    def __init__(self, model: keras.Model, spec: DataSpec):
+    def __init__(self, model: keras.Model, spec: DataSpec, config: dict | None = None):
         super().__init__(model)
+        self._strengths = _variable_strengths(model, config or {})
         check_columns(model, spec)
         self.spec = spec
         self.drawn_for: tuple[int, int] | None = None
         self._train_passes: collections.OrderedDict = collections.OrderedDict()
         self._evaluate_pass = None
+
+    def set_strengths(self, strengths: Strengths) -> None:
+        """Give the L2 regularizers the strengths of the configuration that trains next."""
+        for place, variable in self._strengths.items():
+            variable.assign(strengths[place])
 
     def train_pass(self, weighted: bool, static_batch: int):
         """Give the training loop, traced."""
@@ -57,6 +65,16 @@ class CompiledModel(ModelVariables):
     def _make_metrics(self) -> None:
         """Let Keras make the metrics' variables, as its ``fit`` does; inside of a loop it could not."""
         self.model._symbolic_build(data_batch=self.spec.batch())
+
+
+def _variable_strengths(model: keras.Model, config: dict) -> dict[tuple[int, str], tf.Variable]:
+    """Turn the L2 strengths that a trace would hold as constants into variables; the bits stay (test_sharing.py)."""
+    variables = {}
+    for (number, slot), strength in strengths_of(config).items():
+        variable = tf.Variable(strength, dtype=tf.float32, trainable=False)
+        getattr(model.get_layer(layer_name(config, number)), slot).l2 = variable
+        variables[number, slot] = variable
+    return variables
 
 
 class CompiledCache:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from madlib_mop.errors import Unsupported
-from madlib_mop.models import architecture, build, params, seeds
+from madlib_mop.models import architecture, build, params, seeds, sharing
 from madlib_mop.trainer.failures import MODEL, blaming
 
 
@@ -43,6 +43,11 @@ class Recipe:
     def signature(self) -> str:
         """What models must share to take turns in one compiled model."""
         return build.compile_signature(self.config, self.compile_params)
+
+    @property
+    def strengths(self) -> sharing.Strengths:
+        """The L2 strengths that models of the same signature may differ in."""
+        return sharing.strengths_of(self.config)
 
     @property
     def chance(self) -> tuple[int, int, float | None]:

@@ -154,9 +154,10 @@ class Visitor:
             key = (recipe.signature, spec)
             compiled = self.models.get(key)
             if compiled is None:
-                compiled = CompiledModel(recipe.build(), spec)
+                compiled = CompiledModel(recipe.build(), spec, recipe.config)
                 compiled.drawn_for = recipe.chance
                 self.models.add(key, compiled)
+            compiled.set_strengths(recipe.strengths)
             clock.lap("build_s")
             try:
                 yield compiled

@@ -6,7 +6,7 @@ from madlib_mop.driver.outputs import check_outputs, write_outputs
 from madlib_mop.driver.plan import OUTPUT_SUFFIXES, add_run
 from madlib_mop.driver.replays import plan_replay
 from madlib_mop.driver.runs import drive, find_run, open_record
-from madlib_mop.driver.state_slots import drop_slot, existing_slots
+from madlib_mop.driver.state_slots import drop_slot, existing_slots, sweep_slots
 from madlib_mop.engines.login import sweep_logins
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 from madlib_mop.schedule import Visit
@@ -68,6 +68,7 @@ def drop_run(call: Call) -> None:
     for slot in existing_slots(record, run_id):
         drop_slot(record, slot)
     record.delete_run(run_id)
+    sweep_slots(record)
     record.give_up(run_id)
 
 

@@ -1,0 +1,79 @@
+"""What two architectures must have in common to share one compiled graph: all but layer names and L2 strengths.
+
+A grid over L2 strengths differs in numbers only, and Keras names the layers of each model anew. So the trainer traces one of
+them, turns its L2 strengths into variables, and gives them the values of whichever configuration trains. Called by
+``build.compile_signature`` and, in the trainer, by ``trainer/compiled.py``.
+"""
+
+import copy
+from typing import Any
+
+_LAYERS = ("Dense", "Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
+_SLOTS = ("kernel_regularizer", "bias_regularizer")
+
+Strengths = dict[tuple[int, str], float]
+
+
+def strengths_of(config: dict) -> Strengths:
+    """Give the L2 strengths of a checked architecture that can be variables.
+
+    Parameters
+    ----------
+    config : dict
+        What `architecture.check_architecture` gave.
+
+    Returns
+    -------
+    dict of (int, str) to float
+        By the number of the layer in the architecture's list and the name of the regularizer.
+    """
+    return {place: regularizer["config"]["l2"] for place, regularizer in _regularizers(config)}
+
+
+def shared_form(config: dict) -> dict:
+    """Give the architecture without what models that share a graph may differ in; only good to be compared."""
+    form = copy.deepcopy(config)
+    for _, regularizer in _regularizers(form):
+        regularizer["config"]["l2"] = "variable"
+    if form.get("class_name") == "Sequential":
+        form["config"].pop("name", None)
+        for layer in _layers(form):
+            if isinstance(layer.get("config"), dict) and layer.get("class_name") in (*_LAYERS, *_NAMELESS):
+                layer["config"].pop("name", None)
+    return form
+
+
+_NAMELESS = (
+    "InputLayer", "Flatten", "Dropout", "Activation", "BatchNormalization", "MaxPooling1D", "MaxPooling2D",
+    "MaxPooling3D", "AveragePooling2D", "GlobalAveragePooling2D", "GlobalMaxPooling2D", "Reshape", "ReLU", "LeakyReLU",
+)  # fmt: skip
+
+
+def layer_name(config: dict, number: int) -> str:
+    """Give the name of a layer by its number in the architecture's list."""
+    return _layers(config)[number]["config"]["name"]
+
+
+def _layers(config: dict) -> list[dict]:
+    inner = config.get("config")
+    layers = inner.get("layers") if isinstance(inner, dict) else None
+    return [layer for layer in layers if isinstance(layer, dict)] if isinstance(layers, list) else []
+
+
+def _regularizers(config: dict) -> list[tuple[tuple[int, str], Any]]:
+    found = []
+    for number, layer in enumerate(_layers(config)):
+        if layer.get("class_name") not in _LAYERS or not isinstance(layer.get("config"), dict):
+            continue
+        for slot in _SLOTS:
+            regularizer = layer["config"].get(slot)
+            if _is_plain_l2(regularizer):
+                found.append(((number, slot), regularizer))
+    return found
+
+
+def _is_plain_l2(regularizer: Any) -> bool:
+    if not isinstance(regularizer, dict) or regularizer.get("class_name") != "L2":
+        return False
+    inner = regularizer.get("config")
+    return isinstance(inner, dict) and set(inner) == {"l2"} and isinstance(inner["l2"], float)

@@ -1,0 +1,119 @@
+"""Configurations that differ in L2 strengths and layer names share one compiled graph, and keep the bits of plain Keras."""
+
+import json
+import os
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from keras import layers  # noqa: E402
+
+from madlib_mop.models.sharing import shared_form, strengths_of  # noqa: E402
+from madlib_mop.trainer import state  # noqa: E402
+from tests.unit.trainer.cases import Case, weights_of  # noqa: E402
+from tests.unit.trainer.harness import Trainer  # noqa: E402
+
+STRENGTHS = (1e-2, 3e-5, 0.7)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def perceptron(l2: float) -> keras.Model:
+    penalty = keras.regularizers.L2(l2)
+    return keras.Sequential(
+        [
+            keras.Input((6, 6, 1)),
+            layers.Flatten(),
+            layers.Dense(12, activation="relu", kernel_regularizer=penalty, bias_regularizer=penalty),
+            layers.BatchNormalization(),
+            layers.Dropout(0.3),
+            layers.Dense(4, activation="softmax", kernel_regularizer=keras.regularizers.L2(l2 / 3)),
+        ]
+    )
+
+
+def convolutional(l2: float) -> keras.Model:
+    penalty = keras.regularizers.L2(l2)
+    return keras.Sequential(
+        [
+            keras.Input((6, 6, 1)),
+            layers.Conv2D(5, 3, activation="relu", kernel_regularizer=penalty, padding="same"),
+            layers.MaxPooling2D(2),
+            layers.Conv2D(3, 2, kernel_regularizer=penalty),
+            layers.Flatten(),
+            layers.Dense(4, activation="softmax", kernel_regularizer=penalty),
+        ]
+    )
+
+
+def data(n: int):
+    chance = np.random.default_rng(n)
+    x = chance.random((n, 6, 6, 1), np.float32)
+    return [x], [np.eye(4, dtype=np.int16)[chance.integers(0, 4, n)]]
+
+
+OPTIMIZERS = {
+    "Adam(learning_rate=0.01)": lambda: keras.optimizers.Adam(0.01),
+    "SGD(lr=0.05, momentum=0.9, nesterov=True)": lambda: keras.optimizers.SGD(0.05, 0.9, True),
+}
+
+
+@pytest.mark.parametrize("build", [perceptron, convolutional])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_they_take_turns_in_one_graph_with_the_bits_of_plain_keras(build, optimizer):
+    make = OPTIMIZERS[optimizer]
+    cases = [
+        Case(
+            f"l2 {l2}",
+            lambda model=build(l2): model,
+            f"loss='categorical_crossentropy', optimizer='{optimizer}', metrics=['accuracy']",
+            lambda: {"loss": "categorical_crossentropy", "optimizer": make(), "metrics": ["accuracy"]},
+            data,
+        )
+        for l2 in STRENGTHS
+    ]
+    with Trainer() as trainer:
+        for key, n in (("53", 53), ("47", 47)):
+            trainer.send_shard(key, *data(n), buffer_size=9)
+        requests = [case.request(mst_key=i) for i, case in enumerate(cases)]
+        assert len({request["arch"] for request in requests}) == len(cases)
+        models, parts = [case.model(mst_key=i) for i, case in enumerate(cases)], [None] * len(cases)
+        for epoch in (1, 2):
+            for segment, key in enumerate(("53", "47")):
+                for i, case in enumerate(cases):
+                    _, parts[i] = trainer.train(requests[i], key, epoch=epoch, segment_id=segment, state=parts[i])
+                    case.fit(models[i], epoch, segment, *data(int(key)), mst_key=i)
+        for i, model in enumerate(models):
+            assert state.weights_of(parts[i]) == weights_of(model), f"{cases[i].name} differs"
+        assert len({state.weights_of(p) for p in parts}) == len(cases)
+        losses = [trainer.evaluate(r, "53", state=p)["loss"] for r, p in zip(requests, parts, strict=True)]
+        for loss, model in zip(losses, models, strict=True):
+            xs, ys = data(53)
+            expected = model.evaluate(xs[0], ys[0].astype("f4"), verbose=0, batch_size=53)[0]
+            assert loss == pytest.approx(expected, rel=1e-5)
+        assert trainer.ask({"op": "stats"})[0]["compiled_models"] == 1
+
+
+def test_only_what_may_differ_is_left_out_of_the_shared_form():
+    def config(model):
+        return json.loads(model.to_json())
+
+    one, other = config(perceptron(0.1)), config(perceptron(0.2))
+    assert one != other and shared_form(one) == shared_form(other)
+    assert sorted(strengths_of(one).values()) == sorted([0.1, 0.1, 0.1 / 3])
+    wider = perceptron(0.1)
+    wider = config(wider)
+    wider["config"]["layers"][2]["config"]["units"] = 13
+    assert shared_form(wider) != shared_form(one)
+    both = config(keras.Sequential([keras.Input((3,)), layers.Dense(2, kernel_regularizer=keras.regularizers.L1L2(1, 2))]))
+    assert strengths_of(both) == {}
+    functional = keras.Input((3,))
+    named = [config(keras.Model(functional, layers.Dense(2, name=name)(functional))) for name in ("a", "b")]
+    assert shared_form(named[0]) != shared_form(named[1])
