@@ -1,8 +1,8 @@
 """What two architectures must have in common to share one compiled graph: all but layer names and L2 strengths.
 
-A grid over L2 strengths differs in numbers only, and Keras names the layers of each model anew. So the trainer traces one of
-them, turns its L2 strengths into variables, and gives them the values of whichever configuration trains. Called by
-``build.compile_signature`` and, in the trainer, by ``trainer/compiled.py``.
+A grid over L2 strengths differs in numbers only, and Keras names the layers of each model anew. So the trainer traces
+one of them, turns its L2 strengths into variables, and gives them the values of whichever configuration trains. Called
+by ``build.compile_signature`` and, in the trainer, by ``trainer/compiled.py``.
 """
 
 import copy

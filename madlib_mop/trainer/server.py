@@ -2,7 +2,7 @@
 
 Requests and answers are frames (``mop_backend.frames``); the operations are the methods of ``Session``. A request that
 cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "kind": "model" | "input" | "memory" |
-"internal"}``.
+"internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new one.
 """
 
 import os
@@ -17,6 +17,8 @@ from madlib_mop.trainer.failures import INTERNAL, MEMORY, Failure, failure_of, i
 
 #: What TensorFlow needs to do anything at all beyond what it has taken when it is loaded.
 _LEAST_FREE_BYTES = 64 << 20
+#: How much of the memory beyond that may be lost by failed requests before a new process is better.
+_MOST_LOST = 0.25
 
 
 def serve(read_fd: int, write_fd: int) -> None:
@@ -29,9 +31,9 @@ def serve(read_fd: int, write_fd: int) -> None:
             answer, out = _handle(session, header, blobs)
             del blobs
             if answer is not None:
-                channel.send(answer, out)
                 if "error" in answer:
-                    lifetime.release_memory()
+                    answer["ending"] = session.recover()
+                channel.send(answer, out)
             del out
     except PeerGone:
         pass
@@ -80,6 +82,7 @@ class Session:
         self._builder = None
         self._spoiled: Failure | None = None
         self._memory_limit: int | None = None
+        self._idle_bytes = 0
 
     def start(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Load TensorFlow, then give up what is not needed any more; tells versions and what is in force."""
@@ -119,6 +122,18 @@ class Session:
             "memory_bytes": lifetime.data_bytes(),
             **in_force,
         }, []
+
+    def recover(self) -> bool:
+        """Clear up after a failed request; tell whether too much memory is lost to go on, so that the process ends.
+
+        A loop that runs out of memory half-way may leave its tensors behind for good, at the cost of the next model.
+        """
+        lifetime.release_memory()
+        if self._memory_limit is not None:
+            held = self._shards.n_bytes + self._visitor.models.n_bytes
+            lost = lifetime.data_bytes() - self._idle_bytes - held
+            self.stopped = lost > _MOST_LOST * (self._memory_limit - self._idle_bytes)
+        return self.stopped
 
     def shard_begin(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Begin to take a shard; errors wait for ``shard_end``."""
@@ -241,7 +256,7 @@ class Session:
                 ),
             )
         lifetime.limit_data(limit)
-        self._memory_limit = limit
+        self._memory_limit, self._idle_bytes = limit, used
 
 
 def _start(header: Request, blobs: list[bytearray]):

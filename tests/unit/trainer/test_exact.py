@@ -7,11 +7,13 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
-import tensorflow as tf  # noqa: E402
+from workbench import one_thread  # noqa: E402
 
 from madlib_mop.trainer import state  # noqa: E402
 from tests.unit.trainer.cases import CASES, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
+
+one_thread()
 
 # Rows of the shards: with a short last batch, multiples of the batch sizes, fewer than a batch, and such orders that
 # Keras compiles its step for one batch size first, for any first, or for both.
@@ -19,14 +21,8 @@ SHARDS = {"53": 53, "80": 80, "160": 160, "7": 7, "54": 54}
 ORDERS = ["53 80 7 160", "80 53 160", "7 160 80 54", "80 160"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-
-
 @pytest.fixture(scope="module")
-def trainer(one_thread):
+def trainer():
     with Trainer() as started:
         yield started
 

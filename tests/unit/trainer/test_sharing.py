@@ -1,5 +1,6 @@
-"""Configurations that differ in L2 strengths and layer names share one compiled graph, and keep the bits of plain Keras."""
+"""Configurations that differ in L2 strengths and layer names share one graph, and keep the bits of plain Keras."""
 
+import functools
 import json
 import os
 
@@ -8,21 +9,17 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
+from workbench import one_thread  # noqa: E402
 
 from madlib_mop.models.sharing import shared_form, strengths_of  # noqa: E402
 from madlib_mop.trainer import state  # noqa: E402
 from tests.unit.trainer.cases import Case, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
 
+one_thread()
+
 STRENGTHS = (1e-2, 3e-5, 0.7)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def perceptron(l2: float) -> keras.Model:
@@ -72,7 +69,7 @@ def test_they_take_turns_in_one_graph_with_the_bits_of_plain_keras(build, optimi
     cases = [
         Case(
             f"l2 {l2}",
-            lambda model=build(l2): model,
+            functools.partial(build, l2),
             f"loss='categorical_crossentropy', optimizer='{optimizer}', metrics=['accuracy']",
             lambda: {"loss": "categorical_crossentropy", "optimizer": make(), "metrics": ["accuracy"]},
             data,
@@ -112,7 +109,8 @@ def test_only_what_may_differ_is_left_out_of_the_shared_form():
     wider = config(wider)
     wider["config"]["layers"][2]["config"]["units"] = 13
     assert shared_form(wider) != shared_form(one)
-    both = config(keras.Sequential([keras.Input((3,)), layers.Dense(2, kernel_regularizer=keras.regularizers.L1L2(1, 2))]))
+    penalty = keras.regularizers.L1L2(1, 2)
+    both = config(keras.Sequential([keras.Input((3,)), layers.Dense(2, kernel_regularizer=penalty)]))
     assert strengths_of(both) == {}
     functional = keras.Input((3,))
     named = [config(keras.Model(functional, layers.Dense(2, name=name)(functional))) for name in ("a", "b")]

@@ -1,0 +1,218 @@
+"""One bad configuration: it is answered with a reason, and the trainer goes on as if it had not been."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from madlib_mop.errors import ModelFailed, UnreadableText
+from madlib_mop.trainer.failures import MODEL, failure_of, sentence_of
+from tests.unit.trainer.cases import CASES, weights_of
+from tests.unit.trainer.harness import Trainer, TrainerError
+
+CASE = CASES[0]
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    with Trainer() as started:
+        started.send_shard("s", *CASE.data(53))
+        started.expected = started.train(CASE.request(), "s")[0]["digest_out"]
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_is_hurt(trainer):
+    """After each failure, the good configuration has the digest that it would have had without."""
+    yield
+    assert trainer.train(CASE.request(), "s")[0]["digest_out"] == trainer.expected
+
+
+def refused(call, kind):
+    with pytest.raises(TrainerError) as caught:
+        call()
+    assert caught.value.kind == kind
+    assert "\n" not in caught.value.message and "Traceback" not in caught.value.message
+    return caught.value
+
+
+def changed(**words):
+    return {**CASE.request(), **words}
+
+
+def model_of(*hidden, units=3, shape=(12,)):
+    return keras.Sequential([keras.Input(shape), *hidden, layers.Dense(units, "softmax")])
+
+
+def test_a_loss_that_is_not_finite(trainer):
+    request = changed(compile_params="loss='mse', optimizer='SGD(lr=1e30)'")
+    error = refused(lambda: trainer.train(request, "s"), "model")
+    assert error.sqlstate == "38000"
+    assert error.message.startswith(("loss became nan", "loss became inf"))
+    assert "SGD(lr=1e30)" in error.message
+    assert "smaller learning rate" in error.hint
+
+
+def test_weights_that_are_not_finite_after_a_finite_loss(trainer):
+    """One batch: its loss is taken before the step that ruins the weights."""
+    request = changed(compile_params="loss='mse', optimizer='SGD(lr=1e38)'", fit_params="batch_size=53")
+    error = refused(lambda: trainer.train(request, "s"), "model")
+    assert error.message.startswith("a weight became NaN or infinite")
+
+
+def test_an_architecture_that_does_not_build(trainer):
+    arch = keras.Sequential([keras.Input((12,)), layers.Dense(3)]).to_json().replace('"units": 3', '"units": -3')
+    error = refused(lambda: trainer.train(changed(arch=arch), "s"), "model")
+    assert "units" in error.message
+
+
+@pytest.mark.parametrize("arch", ["", "null", "[]", "{", '{"class_name": "Lambda"}'])
+def test_an_architecture_that_is_none(trainer, arch):
+    refused(lambda: trainer.train(changed(arch=arch), "s"), "model")
+
+
+@pytest.mark.parametrize("params", ["", "loss='mse'", "optimizer='sgd', loss=__import__('os')"])
+def test_compile_parameters_that_are_none(trainer, params):
+    assert "compile_params" in refused(lambda: trainer.train(changed(compile_params=params), "s"), "model").message
+
+
+def test_too_few_units(trainer):
+    error = refused(lambda: trainer.train(changed(arch=model_of(units=4).to_json()), "s"), "model")
+    assert error.message == "output 1 of the model has shape (4) a row, the packed column y1 has (3)"
+    assert "num_classes" in error.hint
+
+
+def test_rows_of_another_shape(trainer):
+    arch = model_of(shape=(13,)).to_json()
+    error = refused(lambda: trainer.train(changed(arch=arch), "s"), "model")
+    assert error.message == "input 1 of the model has shape (13) a row, the packed column x1 has (12)"
+
+
+def test_too_many_inputs(trainer):
+    arch = CASES[4].request()["arch"]
+    error = refused(lambda: trainer.train(changed(arch=arch), "s"), "model")
+    assert error.message == "the model has 2 input(s), the packed table has 1 x column(s)"
+
+
+def test_weights_of_another_architecture(trainer):
+    weights = weights_of(model_of().build() or model_of())
+    error = refused(lambda: trainer.train(CASE.request(), "s", weights=weights), "model")
+    assert f"have {len(weights)} bytes, the architecture needs {4 * (12 * 17 + 17 + 4 * 17 + 17 * 3 + 3)}" in error.message
+
+
+def test_a_state_of_another_optimizer(trainer):
+    parts = trainer.train(changed(compile_params="loss='mse', optimizer='sgd'"), "s")[1]
+    error = refused(lambda: trainer.train(CASE.request(), "s", state=parts), "model")
+    assert "its optimizer are 2 tensors" in error.message
+    assert "warm_start" in error.hint
+
+
+def test_a_damaged_state(trainer):
+    parts = trainer.train(CASE.request(), "s")[1]
+    error = refused(lambda: trainer.train(CASE.request(), "s", state=[parts[0][:-1]]), "internal")
+    assert "state has" in error.message and "damaged" in error.hint
+
+
+def test_class_weights_for_two_outputs(trainer):
+    two = CASES[4]
+    trainer.send_shard("two", *two.data(20))
+    request = {**two.request(), "fit_params": "class_weight={0: 2.0}"}
+    assert "class_weight is given for a model with 2 outputs" in refused(
+        lambda: trainer.train(request, "two"), "model"
+    ).message
+
+
+def test_a_shard_that_is_not_there(trainer):
+    error = refused(lambda: trainer.train(CASE.request(), "elsewhere"), "input")
+    assert "'elsewhere' is not in the trainer's memory" in error.message
+
+
+def test_a_layer_that_fails_inside_of_tensorflow(trainer):
+    """An index beyond an embedding's rows is found by the kernel, with a graph's stack frames in the message."""
+    words = CASES[2]
+    xs, ys = words.data(20)
+    trainer.send_shard("words", [xs[0] + 1000], ys)
+    error = refused(lambda: trainer.train(words.request(), "words"), "model")
+    assert "indices" in error.message and "File" not in error.message and "{{" not in error.message
+
+
+LIMIT_BYTES = 700 << 20
+
+
+@pytest.mark.parametrize("batch_size", [4000, 3999], ids=["static", "general"])
+def test_a_batch_too_large_for_memory(batch_size):
+    """The limit, not the host, ends it: an answer, or an abort of the one process; a small batch goes on."""
+    model = keras.Sequential(
+        [keras.Input((32, 32, 3)), layers.Conv2D(64, 3), layers.GlobalAveragePooling2D(), layers.Dense(10, "softmax")]
+    )
+    request = changed(arch=model.to_json(), fit_params=f"batch_size={batch_size}")
+    x, y = np.zeros((4000, 32, 32, 3), np.uint8), np.eye(10, dtype=np.int16)[np.arange(4000) % 10]
+    with Trainer(memory_limit_bytes=LIMIT_BYTES) as trainer:
+        assert trainer.versions["memory_limit_bytes"] == LIMIT_BYTES
+        assert trainer.versions["memory_bytes"] < LIMIT_BYTES
+        trainer.send_shard("s", [x], [y], n_rows=4000)
+        error = refused(lambda: trainer.train(request, "s"), "memory")
+        assert error.sqlstate == "53000"
+        assert error.message == f"not enough memory for a tensor of shape ({batch_size}, 30, 30, 64)"
+        assert "smaller batch_size" in error.hint and "madlib_mop.trainer_memory_mb" in error.hint
+        answer = trainer.train({**request, "fit_params": "batch_size=32, steps_per_epoch=2"}, "s")[0]
+        assert answer["n_batches"] == 2
+
+
+def test_a_model_too_large_for_memory():
+    arch = model_of(layers.Dense(100_000), layers.Dense(100_000)).to_json()
+    with Trainer(memory_limit_bytes=LIMIT_BYTES) as trainer:
+        trainer.send_shard("s", *CASE.data(53))
+        error = refused(lambda: trainer.train(changed(arch=arch), "s"), "memory")
+        assert "(100000, 100000)" in error.message
+        assert trainer.train(CASE.request(), "s")[0]["n_rows"] == 53
+
+
+def test_a_shard_too_large_for_memory():
+    with Trainer(memory_limit_bytes=LIMIT_BYTES) as trainer:
+        head = {"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 0, "normalizing_const": 1.0, "n_rows": 10**9}
+        trainer.channel.send(head)
+        trainer.channel.send({"op": "shard_rows", "shapes": [[1, 10]]}, [bytes(40)])
+        refused(lambda: trainer.ask({"op": "shard_end", "shard": "s"}), "memory")
+        assert trainer.send_shard("s", *CASE.data(53))["cached"]
+
+
+def test_a_limit_that_tensorflow_does_not_fit_into():
+    with pytest.raises(TrainerError, match="memory limit of 100 MB is too small") as caught:
+        Trainer(memory_limit_bytes=100 << 20)
+    assert "madlib_mop.trainer_memory_mb" in caught.value.hint
+
+
+def test_what_was_lost_by_a_failure_ends_the_process():
+    """A recurrent layer's loop leaves its tensors behind; the parent is told that the process ends."""
+    arch = keras.Sequential([keras.Input((32, 96)), layers.LSTM(1024), layers.Dense(10)]).to_json()
+    x, y = np.zeros((4000, 32, 96), np.float32), np.zeros((4000, 10), np.float32)
+    head = {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": changed(arch=arch)}
+    head["model"]["fit_params"] = "batch_size=4000"
+    with Trainer(memory_limit_bytes=1000 << 20) as trainer:
+        trainer.send_shard("s", [x], [y])
+        answer, _ = trainer.channel.ask(head)
+        assert answer["kind"] == "memory"
+        if answer["ending"]:
+            assert trainer.process.wait(20) == 0
+        else:
+            assert trainer.ask({"op": "stats"})[0]["memory_bytes"] < 700 << 20
+
+
+def test_what_keras_says_in_one_line():
+    message = (
+        "Exception encountered when calling Dense.call().\n\n\x1b[1mInput 0 of layer is wrong.\x1b[0m\n\n"
+        "Arguments received by Dense.call():\n  • inputs=tf.Tensor(...)"
+    )
+    assert sentence_of(ValueError(message)) == "Input 0 of layer is wrong."
+    assert len(sentence_of(ValueError("x" * 10_000))) <= 400
+    assert sentence_of(ValueError()) == "ValueError"
+
+
+def test_errors_of_the_library_keep_their_sqlstate():
+    failure = failure_of(UnreadableText("no JSON"), MODEL)
+    assert (failure.kind, failure.error.sqlstate) == ("model", "22P02")
+    assert isinstance(failure_of(ValueError("a"), MODEL).error, ModelFailed)
+    assert json.dumps(failure.as_answer())
