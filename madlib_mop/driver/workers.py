@@ -4,12 +4,13 @@ import time
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.engines.login import RunLogin, Token, renew_login
-from madlib_mop.engines.session import Address, Failure, Opened, SessionState, WorkerSession
+from madlib_mop.engines.session import Address, Answer, Failure, Opened, SessionState, WorkerSession
 from madlib_mop.errors import NotReady
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-_MAX_LOSSES_IN_A_ROW = 8
+_MAX_FAILED_OPENINGS = 8  # in a row
+_MAX_LOST_AT_WORK = 100  # in a row
 _REFUSED_STATES = ("28", "3D", "42")  # not let in, no such database, no right
 
 
@@ -36,7 +37,8 @@ class Workers:
         self._caller = caller
         self._run_id = run_id
         self._sessions: dict[int, WorkerSession | None] = dict.fromkeys(segments)
-        self._losses = dict.fromkeys(segments, 0)
+        self._failed_openings = dict.fromkeys(segments, 0)
+        self._lost_at_work = dict.fromkeys(segments, 0)
         self._reopen_at: dict[int, float] = {}
 
     def open_all(self) -> None:
@@ -56,8 +58,10 @@ class Workers:
     def advance(self, segment: int):
         """Move a session on; see `WorkerSession.advance`."""
         event = self._sessions[segment].advance()
-        if event is not None and not isinstance(event, Failure | Opened):
-            self._losses[segment] = 0
+        if isinstance(event, Opened):
+            self._failed_openings[segment] = 0
+        elif isinstance(event, Answer):
+            self._lost_at_work[segment] = 0
         return event
 
     def lost(self, segment: int, failure: Failure) -> None:
@@ -68,9 +72,16 @@ class Workers:
         NotReady
             If the server refuses it for good, or it was lost too many times in a row.
         """
-        self._losses[segment] += 1
+        self._failed_openings[segment] += 1
+        self._lost_at_work[segment] += 1
         refused = (failure.sqlstate or "")[:2] in _REFUSED_STATES or "no pg_hba.conf entry" in failure.message
-        if refused or self._losses[segment] > _MAX_LOSSES_IN_A_ROW:
+        if self._lost_at_work[segment] > _MAX_LOST_AT_WORK:
+            raise NotReady(
+                f"the worker session of segment {segment} was lost {_MAX_LOST_AT_WORK} times in a row at its work",
+                detail=failure.message,
+                hint=f"The server's log says why; SELECT madlib_mop.resume({self._run_id}); goes on with the run.",
+            )
+        if refused or self._failed_openings[segment] > _MAX_FAILED_OPENINGS:
             raise NotReady(
                 f"the worker session of segment {segment} cannot be opened"
                 f" at {self._address.host}:{self._address.port}",
@@ -81,7 +92,7 @@ class Workers:
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_catalog.pg_stat_activity WHERE pid = %s AND usename = %s",
             [self._sessions[segment].pid, self._login.role],
         )
-        pause = min(_FIRST_PAUSE_S * 2 ** (self._losses[segment] - 1), _LONGEST_PAUSE_S)
+        pause = min(_FIRST_PAUSE_S * 2 ** (self._failed_openings[segment] - 1), _LONGEST_PAUSE_S)
         self._reopen_at[segment] = time.monotonic() + pause
 
     def seconds_to_reopen(self) -> float:
