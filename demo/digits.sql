@@ -92,7 +92,8 @@ FROM madlib_mop.leaderboard JOIN networks AS n USING (model_id) WHERE run_id = :
 
 \echo '== 6. The schedule: seconds that all visits took, and the least that any schedule of them could have taken'
 
-SELECT count(*) AS visits, round(r.makespan_s::numeric, 1) AS makespan_s, round(r.lower_bound_s::numeric, 1) AS lower_bound_s,
+SELECT count(*) AS visits,
+       round(r.makespan_s::numeric, 1) AS makespan_s, round(r.lower_bound_s::numeric, 1) AS lower_bound_s,
        round((r.makespan_s / r.lower_bound_s)::numeric, 2) AS ratio, round(r.idle_share::numeric, 2) AS idle_share
 FROM madlib_mop.run AS r JOIN madlib_mop.visit USING (run_id) WHERE run_id = :run_id GROUP BY r.run_id;
 

@@ -119,7 +119,7 @@ class CallerSession(RelationLookup):
     def _request(self, action, statement, params, types):
         blobs: list = []
         values = [encode_value(value, blobs) for value in params]
-        all_types = [*types, *["text"] * (len(values) - len(types))]
+        all_types = [*types, *["pg_catalog.text"] * (len(values) - len(types))]
         return {"do": action, "sql": statement, "types": all_types, "params": values}, blobs
 
     def _ask(self, request):

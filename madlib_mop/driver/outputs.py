@@ -8,7 +8,6 @@ from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter
-from madlib_mop.trainer.state import weights_of
 
 _INFO = """
 mst_key integer PRIMARY KEY, model_id integer, compile_params text, fit_params text, model_type text,
@@ -157,6 +156,8 @@ def _write_model(session, record: Record, output: Relation, run_id: int, model: 
         )
         weights = None
     else:
+        from madlib_mop.trainer.state import weights_of  # NumPy with it: not before the trainers have been started
+
         weights = weights_of(list(record.state_parts(run_id, model)))
     session.execute(
         statement(

@@ -121,7 +121,9 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     _check_types(relation, types, [*independent, *dependent], name, what)
     shards = _read_shards(session, relation, [*independent, *dependent], has_key, what)
     if not sum(shard.n_rows for shard in shards):
-        raise InvalidParameter(f"{what}: packed table {relation} has no rows. Received: {name!r}")
+        raise InvalidParameter(
+            f"{what}: packed table {relation} has no rows. Received: {name!r}", hint="Pack a table that has rows."
+        )
     return PackedTable(
         relation,
         independent,
@@ -147,12 +149,17 @@ def _read_summary(session, relation, name, what) -> dict:
     present = {column.name for column in session.columns(found)}
     missing = [column for column in _SUMMARY_COLUMNS if column not in present]
     if missing:
-        raise UndefinedColumn(f"{what}: {summary} has no column {missing[0]!r}; it is not a preprocessor's summary.")
+        raise UndefinedColumn(
+            f"{what}: {summary} has no column {missing[0]!r}; it is not a preprocessor's summary. Received: {name!r}",
+            hint=_PACK_AGAIN,
+        )
     rows = session.execute(
         statement("SELECT {c} FROM {s}", c=[Identifier(column) for column in _SUMMARY_COLUMNS], s=found)
     )
     if len(rows) != 1:
-        raise InvalidParameter(f"{what}: {summary} must have one row; it has {len(rows)}.")
+        raise InvalidParameter(
+            f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_PACK_AGAIN
+        )
     for column in ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const"):
         value = rows[0][column]
         if value is None or value == [] or (isinstance(value, list) and None in value):
@@ -210,7 +217,9 @@ def _read_shards(session, relation, columns, has_key, what) -> list[Shard]:
     n_null = sum(row.pop("n_null") for row in rows)
     if n_null or any(row["segment_id"] is None for row in rows):
         column = "a packed column" if n_null else "__dist_key__"
-        raise InvalidParameter(f"{what}: {relation} has rows where {column} is NULL", hint=_PACK_AGAIN)
+        raise InvalidParameter(
+            f"{what}: {relation} has rows where {column} is NULL. Received: {relation.name!r}", hint=_PACK_AGAIN
+        )
     shards = [Shard(**row) for row in rows]
     partitions = session.execute(
         "SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound FROM pg_catalog.pg_inherits i"

@@ -179,7 +179,7 @@ def _segments(source: PackedTable, validation: PackedTable | None) -> list[dict]
 def _positive(arguments: dict, name: str) -> int:
     value = arguments.get(name)
     if not isinstance(value, int) or value < 1:
-        raise InvalidParameter(f"{name} must be at least 1. Received: {value}")
+        raise InvalidParameter(f"{name} must be at least 1. Received: {value}", hint="Give a whole number such as 10.")
     return value
 
 
@@ -198,7 +198,10 @@ def _frequency(arguments: dict, num_iterations: int) -> int:
 def _schedule(arguments: dict) -> str:
     value = (arguments.get("schedule") or "auto").strip().lower()
     if value not in SCHEDULES:
-        raise InvalidParameter(f"schedule must be one of {', '.join(SCHEDULES)}. Received: {arguments['schedule']!r}")
+        raise InvalidParameter(
+            f"schedule must be one of {', '.join(SCHEDULES)}. Received: {arguments['schedule']!r}",
+            hint="Leave it out to have the schedule chosen by what visits cost.",
+        )
     return value
 
 
@@ -207,7 +210,10 @@ def _seed(arguments: dict, warm: WarmStart | None) -> int:
     if value is None:
         return warm.seed if warm and warm.seed is not None else secrets.randbelow(_MAX_SEED)
     if not 0 <= value <= _MAX_SEED:
-        raise InvalidParameter(f"seed must be from 0 to {_MAX_SEED}. Received: {value}")
+        raise InvalidParameter(
+            f"seed must be from 0 to {_MAX_SEED}. Received: {value}",
+            hint="Leave it out to have one drawn and recorded.",
+        )
     return value
 
 

@@ -78,13 +78,16 @@ class RelationLookup:
                 hint="Write its schema too, or set search_path; names without quotes are folded to lower case.",
             )
         if found.kind not in _WITH_ROWS:
-            raise InvalidParameter(f"{what} is neither a table nor a view. Received: {name!r}")
+            raise InvalidParameter(
+                f"{what} is neither a table nor a view. Received: {name!r}",
+                hint="Give the name of a table or of a view.",
+            )
         return found
 
     def existing(self, name: str | None, what: str = "table") -> Relation | None:
         """Find the table or view of that name, or give None."""
         if name is None or not name.strip():
-            raise InvalidParameter(f"{what} is missing. Received: {name!r}")
+            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give the name of a table.")
         schema, base = split_name(name, what)
         text = f"{quote(schema)}.{quote(base)}" if schema else quote(base)
         (row,) = self._in_callers_path("SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::bigint AS oid", [text])
@@ -106,7 +109,7 @@ class RelationLookup:
             If the caller may not make tables there, or not write in this transaction.
         """
         if name is None or not name.strip():
-            raise InvalidParameter(f"{what} is missing. Received: {name!r}")
+            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give a name for it.")
         schema, base = split_name(name, what)
         if schema is None:
             (row,) = self._in_callers_path("SELECT pg_catalog.current_schema()::text AS schema", [])
@@ -119,7 +122,10 @@ class RelationLookup:
         elif schema != "pg_temp":
             rows = self.execute("SELECT 1 AS found FROM pg_catalog.pg_namespace WHERE nspname = $1", [schema])
             if not rows:
-                raise InvalidParameter(f"{what}: there is no schema {schema!r}. Received: {name!r}")
+                raise InvalidParameter(
+                    f"{what}: there is no schema {schema!r}. Received: {name!r}",
+                    hint="Make it first, or leave the schema out.",
+                )
         target = Relation(schema, base, 0, "r", schema == "pg_temp")
         self.check_may_write(name, what)
         self.check_may_create(target, name, what)
@@ -140,7 +146,10 @@ class RelationLookup:
     def check_may_write(self, name: str, what: str) -> None:
         """Raise ReadOnly if the caller's transaction may not write."""
         if self.caller_setting("transaction_read_only") == "on":
-            raise ReadOnly(f"{what} cannot be written in a read-only transaction. Received: {name!r}")
+            raise ReadOnly(
+                f"{what} cannot be written in a read-only transaction. Received: {name!r}",
+                hint="Begin a transaction that may write: SET transaction_read_only = off.",
+            )
 
     def check_may_create(self, target: Relation, name: str, what: str) -> None:
         """Raise InsufficientPrivilege if the caller may not make tables where one is to be made."""

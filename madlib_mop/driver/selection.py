@@ -3,13 +3,14 @@
 import json
 from dataclasses import dataclass, field
 
-from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.functions import flat_names
 from madlib_mop.models.params import parse_compile_params, parse_fit_params
 
+_MAKE_AGAIN = "Make it with load_model_selection_table or generate_model_configs."
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 _ARCH_COLUMNS = ("model_id", "model_arch", "model_weights")
 
@@ -65,20 +66,25 @@ def read_selection(session: CallerSession, name: str) -> Selection:
     if summary is None:
         raise UndefinedTable(
             f"{what}: {relation} has no {relation.name}_summary. Received: {name!r}",
-            hint="Make it with load_model_selection_table or generate_model_configs.",
+            hint=_MAKE_AGAIN,
         )
     _need_columns(session, summary, ("model_arch_table", "object_table"), what, name)
     rows = session.execute(statement("SELECT model_arch_table::text, object_table::text FROM {s}", s=summary))
     if len(rows) != 1:
-        raise InvalidParameter(f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}")
+        raise InvalidParameter(
+            f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_MAKE_AGAIN
+        )
     arch_text = rows[0]["model_arch_table"]
     arch_table = session.relation(arch_text, "model_arch_table")
     _need_columns(session, arch_table, _ARCH_COLUMNS, "model_arch_table", arch_text)
     msts = session.execute(
-        statement("SELECT {c} FROM {t} ORDER BY mst_key", c=[Identifier(column) for column in _COLUMNS], t=relation)
+        statement(
+            "SELECT mst_key::pg_catalog.int4, model_id::pg_catalog.int4, compile_params::pg_catalog.text,"
+            " fit_params::pg_catalog.text FROM {t} ORDER BY 1",
+            t=relation,
+        )
     )
-    if not msts:
-        raise InvalidParameter(f"{what}: {relation} has no rows. Received: {name!r}")
+    _check_keys(msts, relation, name)
     archs, weights = {}, {}
     for model_id in sorted({row["model_id"] for row in msts}):
         archs[model_id], weights[model_id] = _architecture(session, arch_table, model_id)
@@ -87,10 +93,30 @@ def read_selection(session: CallerSession, name: str) -> Selection:
     )
 
 
+def _check_keys(rows: list[dict], relation: Relation, name: str) -> None:
+    if not rows:
+        raise InvalidParameter(
+            f"model_selection_table: {relation} has no rows. Received: {name!r}", hint="Load configurations into it."
+        )
+    seen = set()
+    for row in rows:
+        mst_key = row["mst_key"]
+        if mst_key is None or mst_key < 0 or row["model_id"] is None:
+            raise InvalidParameter(
+                f"model_selection_table: mst_key must be 0 or more, and model_id not NULL."
+                f" Received: mst_key {mst_key}, model_id {row['model_id']}",
+                hint=_MAKE_AGAIN,
+            )
+        if mst_key in seen:
+            raise InvalidParameter(
+                f"model_selection_table: mst_key must be unique in {relation}. Received twice: {mst_key}",
+                hint=_MAKE_AGAIN,
+            )
+        seen.add(mst_key)
+
+
 def _configuration(row: dict, archs: dict) -> Configuration:
     mst_key = row["mst_key"]
-    if mst_key is None or mst_key < 0:
-        raise InvalidParameter(f"model_selection_table: mst_key must be 0 or more. Received: {mst_key}")
     try:
         compile_params = parse_compile_params(row["compile_params"])
         parse_fit_params(row["fit_params"])
@@ -109,8 +135,12 @@ def _architecture(session, table: Relation, model_id: int) -> tuple[object, byte
         [model_id],
         ["integer"],
     )
-    if not rows:
-        raise InvalidParameter(f"model_arch_table: {table} has no model_id {model_id}, which a configuration names")
+    if len(rows) != 1:
+        raise InvalidParameter(
+            f"model_arch_table: {table} must have one row for each model_id that a configuration names."
+            f" Received: {len(rows)} rows of model_id {model_id}",
+            hint="Load the architecture with load_keras_model, or take its configurations out.",
+        )
     try:
         check_architecture(rows[0]["arch"])
     except MopError as error:
@@ -123,4 +153,5 @@ def _need_columns(session, relation, columns, what, name) -> None:
     present = {column.name for column in session.columns(relation)}
     for column in columns:
         if column not in present:
-            raise UndefinedColumn(f"{what}: table {relation} has no column {column!r}. Received: {name!r}")
+            hint = "Make it with load_keras_model." if what == "model_arch_table" else _MAKE_AGAIN
+            raise UndefinedColumn(f"{what}: table {relation} has no column {column!r}. Received: {name!r}", hint=hint)

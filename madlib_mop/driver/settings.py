@@ -90,10 +90,11 @@ def _number(name: str, fixed: dict[str, str], session: CallerSession, default: i
     ):
         if text is None:
             continue
-        if not text.strip().isdigit() or not least <= int(text) <= greatest:
+        if not text.strip().isdecimal() or not least <= int(text) <= greatest:
             raise InvalidParameter(
                 f"setting madlib_mop.{name} must be a whole number from {least} to {greatest}."
-                f" Received: {text!r} ({where})"
+                f" Received: {text!r} ({where})",
+                hint=f"RESET madlib_mop.{name}; gives it its default again, unless a superuser's row has set it.",
             )
         values.append(int(text))
     return min(values, default=default)

@@ -5,12 +5,13 @@ import time
 from madlib_mop.catalog.record import Record
 from madlib_mop.engines.login import RunLogin, Token, renew_login
 from madlib_mop.engines.session import Address, Answer, Failure, Opened, SessionState, WorkerSession
-from madlib_mop.errors import NotReady
+from madlib_mop.errors import NotReady, OutOfResources
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _MAX_FAILED_OPENINGS = 8  # in a row
 _MAX_LOST_AT_WORK = 100  # in a row
+_FULL = ("too many connections", "too many clients", "connection slots")
 _REFUSED_STATES = ("28", "3D", "42")  # not let in, no such database, no right
 
 
@@ -69,7 +70,7 @@ class Workers:
 
         Raises
         ------
-        NotReady
+        NotReady, OutOfResources
             If the server refuses it for good, or it was lost too many times in a row.
         """
         self._failed_openings[segment] += 1
@@ -80,6 +81,13 @@ class Workers:
                 f"the worker session of segment {segment} was lost {_MAX_LOST_AT_WORK} times in a row at its work",
                 detail=failure.message,
                 hint=f"The server's log says why; SELECT madlib_mop.resume({self._run_id}); goes on with the run.",
+            )
+        if self._failed_openings[segment] > _MAX_FAILED_OPENINGS and any(words in failure.message for words in _FULL):
+            raise OutOfResources(
+                f"the worker session of segment {segment} found no free connection"
+                f" at {self._address.host}:{self._address.port}",
+                detail=failure.message,
+                hint="Close idle sessions, or raise max_connections or the database's CONNECTION LIMIT.",
             )
         if refused or self._failed_openings[segment] > _MAX_FAILED_OPENINGS:
             raise NotReady(

@@ -49,9 +49,17 @@ _NAMELESS = (
 )  # fmt: skip
 
 
-def layer_name(config: dict, number: int) -> str:
-    """Give the name of a layer by its number in the architecture's list."""
-    return _layers(config)[number]["config"]["name"]
+def layer_of(model: Any, config: dict, number: int) -> Any:
+    """Give a layer of the Keras model that was built from an architecture, by its number in the architecture's list.
+
+    JSON that was written by hand may leave names out; then Keras names the layers of a Sequential model.
+    """
+    layers = _layers(config)
+    name = layers[number]["config"].get("name")
+    if name is not None:
+        return model.get_layer(name)
+    n_inputs = sum(layer.get("class_name") == "InputLayer" for layer in layers[:number])
+    return model.layers[number - n_inputs]  # which has no InputLayer
 
 
 def _layers(config: dict) -> list[dict]:
@@ -64,6 +72,8 @@ def _regularizers(config: dict) -> list[tuple[tuple[int, str], Any]]:
     found = []
     for number, layer in enumerate(_layers(config)):
         if layer.get("class_name") not in _LAYERS or not isinstance(layer.get("config"), dict):
+            continue
+        if config.get("class_name") != "Sequential" and "name" not in layer["config"]:
             continue
         for slot in _SLOTS:
             regularizer = layer["config"].get(slot)

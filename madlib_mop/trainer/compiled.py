@@ -9,7 +9,7 @@ import collections
 import keras
 import tensorflow as tf
 
-from madlib_mop.models.sharing import Strengths, layer_name, strengths_of
+from madlib_mop.models.sharing import Strengths, layer_of, strengths_of
 from madlib_mop.trainer import loop
 from madlib_mop.trainer.failures import model_failed
 from madlib_mop.trainer.loop import DataSpec
@@ -72,7 +72,7 @@ def _variable_strengths(model: keras.Model, config: dict) -> dict[tuple[int, str
     variables = {}
     for (number, slot), strength in strengths_of(config).items():
         variable = tf.Variable(strength, dtype=tf.float32, trainable=False)
-        getattr(model.get_layer(layer_name(config, number)), slot).l2 = variable
+        getattr(layer_of(model, config, number), slot).l2 = variable
         variables[number, slot] = variable
     return variables
 

@@ -82,7 +82,7 @@ def limit_data(n_bytes: int) -> None:
 
 
 def release_memory() -> None:
-    """Give back what a failed request has left: a failed graph hangs in cycles of objects, and freed memory in the heap."""
+    """Give back what a failed request has left: its graph hangs in cycles of objects, freed memory in the heap."""
     gc.collect()
     _libc.malloc_trim(0)
 

@@ -35,16 +35,17 @@ def serve(read_fd: int, write_fd: int) -> None:
                     answer["ending"] = session.recover()
                 channel.send(answer, out)
             del out
-    except PeerGone:
+    except (PeerGone, ValueError):  # the end of the input, or a header that is no JSON: nobody to answer
         pass
 
 
 def _handle(session: "Session", header: object, blobs: list[bytearray]) -> tuple[dict | None, list]:
     """Do one request; give the answer's header and blobs, or None where the protocol has no answer."""
     op = header.get("op") if isinstance(header, dict) else None
+    op = op if isinstance(op, str) else None
     silent = op in Session.SILENT
     try:
-        if not isinstance(op, str) or op not in Session.OPS:
+        if op not in Session.OPS:
             raise _malformed(f"no operation {op!r}")
         if op != "start" and not session.started:
             raise _malformed(f"operation {op} came before start")

@@ -9,7 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from madlib_mop.trainer.failures import model_failed
+from madlib_mop.trainer.loop import tensors_of
+from madlib_mop.trainer.shards import aligned_empty
 from madlib_mop.trainer.state import GROUPS, State, TensorSpec, encode_state
+
+_WORTH_ALIGNING_BYTES = 1 << 20
 
 
 class ModelVariables:
@@ -47,8 +51,8 @@ class ModelVariables:
         }
 
     def read(self, group: str, index: int) -> np.ndarray:
-        """Give the value of one variable."""
-        return self._groups[group][index].numpy()
+        """Give the value of one variable, without a copy; not to be written to."""
+        return _value(self._groups[group][index])
 
     def load(self, state: State, groups: Sequence[str] = GROUPS) -> None:
         """Take over a training state, or some groups of it. Raises Failure (model) when they do not fit."""
@@ -63,7 +67,7 @@ class ModelVariables:
         self.holds = None
         for group in groups:
             for index, variable in enumerate(self._groups[group]):
-                variable.assign(state.read(group, index))
+                variable.assign(_tensor(state.read(group, index)))
 
     def load_weights(self, weights: bytes) -> None:
         """Take over weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
@@ -94,13 +98,13 @@ class ModelVariables:
     def weights_are_finite(self) -> bool:
         """Tell whether no float weight is NaN or infinite."""
         floats = [v for v in self._groups["weights"] if "float" in keras.backend.standardize_dtype(v.dtype)]
-        return all(bool(tf.reduce_all(tf.math.is_finite(v.value))) for v in floats)
+        return all(np.isfinite(_value(variable)).all() for variable in floats)
 
     def weights_digest(self) -> str:
         """Give the sha256 of the weights as float32, flattened, in order, in hexadecimal."""
         digest = hashlib.sha256()
         for variable in self._groups["weights"]:
-            digest.update(np.ascontiguousarray(variable.numpy(), np.float32))
+            digest.update(np.ascontiguousarray(_value(variable), np.float32))
         return digest.hexdigest()
 
 
@@ -113,6 +117,19 @@ def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
         "variables": others,
         "optimizer": list(model.optimizer.variables) if with_optimizer else [],
     }
+
+
+def _value(variable: keras.Variable) -> np.ndarray:
+    return np.asarray(variable.value.read_value())
+
+
+def _tensor(array: np.ndarray) -> np.ndarray | tf.Tensor:
+    """Copy an array to where TensorFlow takes it as it is; ``assign`` alone would copy it twice."""
+    if array.nbytes < _WORTH_ALIGNING_BYTES or array.dtype.kind != "f":
+        return array
+    aligned = aligned_empty(array.shape, array.dtype)
+    np.copyto(aligned, array)
+    return tensors_of((aligned,))[0]
 
 
 def _size(specs: list[TensorSpec]) -> str:

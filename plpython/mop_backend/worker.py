@@ -131,7 +131,11 @@ class _Worker:
             self._forget_trainer()
             self._start()
         if not self._ready:
-            self._versions, _ = _checked(self._child.receive())
+            try:
+                self._versions, _ = _checked(self._child.receive())
+            except _Refused as refusal:  # a setting, so it would be the same for every model
+                self._forget_trainer()
+                raise _Refused(refusal.error, "input") from None
             self._ready = True
         shard = self._load_shard(task["data_set"], task["segment_id"])
         if task["do"] == "load":

@@ -115,3 +115,19 @@ def test_only_what_may_differ_is_left_out_of_the_shared_form():
     functional = keras.Input((3,))
     named = [config(keras.Model(functional, layers.Dense(2, name=name)(functional))) for name in ("a", "b")]
     assert shared_form(named[0]) != shared_form(named[1])
+
+
+def test_architectures_without_names_train_as_those_with_names():
+    xs, ys = data(53)
+    with_names = Case(
+        "named", functools.partial(convolutional, 0.01), "loss='categorical_crossentropy', optimizer='Adam'", dict, data
+    ).request()
+    document = json.loads(with_names["arch"])
+    for layer in document["config"]["layers"]:
+        del layer["config"]["name"]
+    without_names = {**with_names, "arch": json.dumps(document)}
+    with Trainer() as trainer:
+        trainer.send_shard("53", xs, ys, buffer_size=9)
+        parts = [trainer.train(request, "53", epoch=1)[1] for request in (without_names, with_names)]
+        assert trainer.ask({"op": "stats"})[0]["compiled_models"] == 1
+    assert state.weights_of(parts[0]) == state.weights_of(parts[1])

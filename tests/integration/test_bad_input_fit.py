@@ -1,0 +1,227 @@
+"""Promise 8: each bad input to the hopper gets one clear error before any work: what, which value, what to do."""
+
+import time
+
+import pytest
+from direct import DirectSession
+from lab import assert_nothing_left
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.plan import plan_fit
+from madlib_mop.errors import MopError
+from tests.integration.bad_inputs import CASES, write_tables
+from tests.security.kit import Refusal, record_run, refusal, refusal_of, user
+
+FIT = "madlib_keras_fit_multiple_model"
+GOOD = {"source_table": "train", "model_output_table": "never", "model_selection_table": "mst", "num_iterations": 2}
+AGAIN = "this transaction has locked public.train against all others. Received: 'train'"
+NO_RUN = 4711
+THROUGH_SQL = {next(iter(case.arguments)): case for case in reversed(CASES)}  # one case an argument
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    write_tables(db)
+    return db
+
+
+@pytest.fixture
+def session(bench):
+    connection = bench.connect(autocommit=False)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def plan(bench):
+    """Give a function that plans a run in this process, and must be refused: a driver process takes its time."""
+    connection, catalog = bench.connect(autocommit=False), bench.connect()
+
+    def refuse(arguments: dict) -> Refusal:
+        session = DirectSession(connection)
+        with pytest.raises(MopError) as caught:
+            plan_fit(Call(FIT, GOOD | arguments, session), Record(None, catalog))
+        error = caught.value
+        connection.rollback()
+        return Refusal(error.sqlstate, f"{FIT}: {error.message}", error.hint)
+
+    yield refuse
+    connection.close()
+    catalog.close()
+
+
+def call(**arguments) -> tuple[str, list]:
+    """Write a call of fit, good but for these arguments."""
+    arguments = GOOD | arguments
+    slots = ", ".join(f"{name} := %s" for name in arguments)
+    return f"SELECT madlib.{FIT}({slots})", list(arguments.values())
+
+
+def traces(db) -> tuple:
+    """Give what a call that was refused must not have changed."""
+    return (
+        db.rows("SELECT run_id, state FROM madlib_mop.run ORDER BY 1"),
+        db.rows("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1"),
+    )
+
+
+def assert_refused(error: Refusal, sqlstate: str, message: str, hint: str) -> None:
+    """Hold an error against what it must say: one line, not too long, and a hint."""
+    assert error.sqlstate == sqlstate, error
+    assert error.message.startswith(f"{FIT}: {message}"), error
+    assert "\n" not in error.message and len(error.message) < 600
+    assert error.hint and hint in error.hint, error
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_bad_argument_is_named(plan, case):
+    assert_refused(plan(case.arguments), case.sqlstate, case.message, case.hint)
+
+
+@pytest.mark.parametrize("case", THROUGH_SQL.values(), ids=str)
+def test_a_bad_argument_is_named_to_who_calls_by_sql_and_nothing_is_done(bench, session, case):
+    before = traces(bench)
+    assert_refused(refusal(session, *call(**case.arguments)), case.sqlstate, case.message, case.hint)
+    assert traces(bench) == before
+
+
+@pytest.mark.parametrize(
+    "before, arguments, sqlstate, message, hint",
+    [
+        (
+            "CREATE TEMP TABLE mine AS TABLE train; CREATE TEMP TABLE mine_summary AS TABLE train_summary",
+            {"source_table": "mine"}, "0A000", "source_table: pg_temp", "ordinary table",
+        ),
+        (
+            "CREATE TABLE fresh AS TABLE train; CREATE TABLE fresh_summary AS TABLE train_summary",
+            {"source_table": "fresh"}, "55000", "source_table: public.fresh was made in this transaction", "COMMIT",
+        ),
+        (
+            "CREATE TABLE fresh AS TABLE valid; CREATE TABLE fresh_summary AS TABLE valid_summary",
+            {"validation_table": "fresh"}, "55000", "validation_table: public.fresh was made in this", "COMMIT",
+        ),
+        ("LOCK TABLE train", {}, "55000", f"source_table: {AGAIN}", "COMMIT"),
+        ("LOCK TABLE train_seg0", {}, "55000", f"source_table: {AGAIN}", "COMMIT"),
+        ("SET TRANSACTION READ ONLY", {}, "25006", "model_output_table cannot be written in a read-only", "may write"),
+        (
+            "SET search_path = nowhere", {"source_table": "public.train"},
+            "42P01", "model_selection_table does not exist. Received: 'mst'", "schema",
+        ),
+        (
+            "SET madlib_mop.trainer_threads = 'many'", {},
+            "22023", "setting madlib_mop.trainer_threads must be a whole number from 1 to 1024", "",
+        ),
+    ],
+    ids=["temporary", "uncommitted", "validation", "locked", "partition locked", "read-only", "path", "setting"],
+)  # fmt: skip
+def test_what_the_callers_session_lacks_is_named(bench, session, before, arguments, sqlstate, message, hint):
+    with session.cursor() as cursor:
+        cursor.execute(before)
+    began = time.monotonic()
+    assert_refused(refusal(session, *call(**arguments)), sqlstate, message, hint)
+    assert time.monotonic() - began < 10
+
+
+def test_who_may_not_make_tables_in_the_schema_is_told_before_the_work(bench):
+    role = user(bench, "without_create")
+    bench.rows("GRANT SELECT ON ALL TABLES IN SCHEMA public TO without_create")
+    error = refusal_of(bench, *call(model_output_table="public.never"), role)
+    message = "model_output_table: role without_create may not create tables in schema public. Received: 'public.never'"
+    assert_refused(error, "42501", message, "GRANT CREATE")
+
+
+@pytest.mark.parametrize("control", ["resume(%s)", "cancel(%s)", "replay(%s, 'again')", "drop_run(%s)"])
+def test_a_run_that_is_not_there_is_named(bench, session, control):
+    name = control.partition("(")[0]
+    for run_id in (NO_RUN, None):
+        error = refusal(session, f"SELECT madlib_mop.{control}", [run_id])
+        assert error.sqlstate == "22023"
+        assert error.message == f"{name}: there is no run of yours with that run_id. Received: {run_id}"
+        assert "madlib_mop.progress" in error.hint
+        session.rollback()
+
+
+def test_runs_in_the_wrong_state_are_told_so(bench, session):
+    owner = bench.cluster.superuser
+    record_run(bench, 51, owner)
+    record_run(bench, 52, owner, kind="replay", parent_run_id=NO_RUN)
+    record_run(bench, 53, owner, state="finished")
+    bench.rows("CREATE TABLE out_53_info (a integer)")
+    holder = bench.connect()
+    holder.cursor().execute("SELECT pg_advisory_lock(x'6d6f70'::int, 51)")  # as the driver of a run does
+    for statement, sqlstate, message, hint in (
+        ("replay(51, 'again')", "55000", "run 51 has not ended: it is interrupted", "resume(51)"),
+        ("replay(53, 'taken')", "42P07", "output_table: table public.taken exists already", "Drop it"),
+        ("replay(53, NULL)", "22023", "output_table is missing. Received: None", "name"),
+        ("replay(53, 'a.b.c')", "22P02", "output_table cannot be read. Received: 'a.b.c'", "schema.name"),
+        ("replay(52, 'again')", "55000", "run 52 repeats run 4711, whose record was dropped", "recorded"),
+        ("resume(52)", "55000", "run 52 repeats run 4711, whose record was dropped", "drop_run(52)"),
+        ("resume(53)", "42P07", "run 53 is to write table public.out_53_info, which exists already", "finished"),
+        ("resume(51)", "55000", "run 51 is being worked on by another session", "madlib_mop.cancel(51)"),
+        ("drop_run(51)", "55000", "run 51 is going on", "madlib_mop.cancel(51)"),
+    ):
+        before = traces(bench)
+        error = refusal(session, f"SELECT madlib_mop.{statement}")
+        message = f"{statement.partition('(')[0]}: {message}"
+        assert (error.sqlstate, error.message[: len(message)]) == (sqlstate, message), error
+        assert hint in error.hint, error
+        session.rollback()
+        assert traces(bench) == before
+    holder.close()
+
+
+def test_too_few_connections_are_told_with_their_numbers(bench):
+    bench.rows(
+        "CREATE TABLE many AS SELECT k AS __dist_key__, x, y, x_shape, y_shape, buffer_id FROM train,"
+        " generate_series(1, 120) k WHERE buffer_id = 0; CREATE TABLE many_summary AS TABLE train_summary"
+    )
+    error = refusal_of(bench, *call(source_table="many"))
+    assert_refused(error, "53000", "a run on 120 segments needs 120 connections, but only ", "max_connections")
+
+
+def test_workers_that_are_not_let_in_are_told_what_pg_hba_lacks(bench):
+    hba = bench.cluster.datadir / "pg_hba.conf"
+    text = hba.read_text()
+    hba.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("host")))
+    try:
+        bench.rows("SELECT pg_reload_conf()")
+        error = refusal_of(bench, *call())
+    finally:
+        hba.write_text(text)
+        bench.rows("SELECT pg_reload_conf()")
+    assert_refused(error, "55000", "the worker session of segment 0 cannot be opened at 127.0.0.1:", "scram-sha-256")
+    assert_nothing_left(bench)
+
+
+@pytest.mark.slow
+def test_a_database_that_is_full_is_told_so(bench):
+    bench.rows(f'ALTER DATABASE "{bench.name}" CONNECTION LIMIT 0')
+    try:
+        error = refusal_of(bench, *call())
+    finally:
+        bench.rows(f'ALTER DATABASE "{bench.name}" CONNECTION LIMIT -1')
+    message = "the worker session of segment 0 found no free connection at 127.0.0.1:"
+    assert_refused(error, "53000", message, "CONNECTION LIMIT")
+    assert_nothing_left(bench)
+
+
+def test_nan_in_packed_data_is_named_with_its_row(bench):
+    error = refusal_of(bench, *call(source_table="nan_x"))
+    message = "column x1 has nan in 1 of the rows 0 to 19 of the shard, first in row 5"
+    assert_refused(error, "22023", message, "Remove or replace NaN")
+    assert_nothing_left(bench)
+
+
+@pytest.mark.slow
+def test_ragged_rows_are_named(bench):
+    error = refusal_of(bench, *call(source_table="ragged"))
+    assert_refused(error, "22023", "column x1 is ragged: rows 20 to 39 have shape [64]", "one shape")
+
+
+def test_rows_that_are_not_committed_are_told_so(bench, session):
+    with session.cursor() as cursor:
+        cursor.execute("INSERT INTO train TABLE train")
+    error = refusal(session, *call())
+    message = "public.train: the worker of segment 0 sees 40 rows, the caller saw 80"
+    assert_refused(error, "55000", message, "Commit the transaction")

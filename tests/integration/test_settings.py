@@ -1,0 +1,51 @@
+"""Settings are checked before a run, and what they say is what trainers get."""
+
+import psycopg2
+import pytest
+from workbench import MIXED, fit, load_architectures, load_digits, one_thread, pack, select_configurations
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    one_thread()
+    load_digits(db)
+    load_architectures(db)
+    pack(db, 2)
+    select_configurations(db, "mst", MIXED[:3])
+    return db
+
+
+def refusal(bench, table: str, setting: str) -> str:
+    """Give the error by which fit refuses a setting; no model may be blamed for it."""
+    with pytest.raises(psycopg2.errors.InvalidParameterValue) as caught:
+        fit(bench, table, "mst", 1, (setting,))
+    blamed = "SELECT count(*) FROM madlib_mop.model JOIN madlib_mop.run r USING (run_id) WHERE model.state = 'failed'"
+    assert bench.value(blamed) == 0
+    return str(caught.value)
+
+
+def test_too_little_memory_for_a_trainer_to_start_ends_the_run_at_once(bench):
+    message = refusal(bench, "too_little", "SET madlib_mop.trainer_memory_mb = 256")
+    assert "memory limit of 256 MB is too small, TensorFlow takes" in message
+    assert "Raise the setting madlib_mop.trainer_memory_mb" in message
+    states = bench.rows("SELECT state FROM madlib_mop.run WHERE model_output_table = 'public.too_little'")
+    assert states == [("failed",)]
+
+
+@pytest.mark.parametrize("value", ["many", "-1", "255", "1e6"])
+def test_a_setting_that_is_no_number_in_its_range_is_named(bench, value):
+    message = refusal(bench, "bad_setting", f"SET madlib_mop.trainer_memory_mb = '{value}'")
+    assert "madlib_mop.trainer_memory_mb must be a whole number from 256" in message and repr(value) in message
+
+
+def test_a_superusers_row_limits_what_callers_may_set(bench):
+    bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('trainer_memory_mb', '2000')")
+    try:
+        limits = []
+        for asked in (1500, 3000):
+            run = fit(bench, f"limited_{asked}", "mst", 1, (f"SET madlib_mop.trainer_memory_mb = {asked}",))
+            plan = bench.value("SELECT plan -> 'trainer' FROM madlib_mop.run WHERE run_id = %s", [run.run_id])
+            limits.append(plan["memory_limit_bytes"] >> 20)
+    finally:
+        bench.rows("DELETE FROM madlib_mop.setting")
+    assert limits == [1500, 2000]

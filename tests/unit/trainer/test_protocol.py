@@ -1,0 +1,199 @@
+"""The conversation itself: what each request answers, malformed ones included, and that the process lives on."""
+
+import hashlib
+import random
+
+import numpy as np
+import pytest
+
+from madlib_mop.trainer import state
+from tests.unit.trainer.cases import CASES, weights_of
+from tests.unit.trainer.harness import Trainer, TrainerError
+
+CASE = CASES[0]
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    with Trainer(shard_cache_bytes=20_000, part_bytes=state.SMALLEST_PART_BYTES) as started:
+        yield started
+
+
+def test_start_tells_what_runs(trainer):
+    import keras
+    import tensorflow as tf
+
+    answer = trainer.versions
+    assert answer["pid"] == trainer.process.pid
+    assert (answer["tensorflow"], answer["keras"]) == (tf.__version__, keras.__version__)
+    assert answer["numpy"] == np.__version__
+    assert answer["memory_limit_bytes"] is None and answer["memory_bytes"] > 100 << 20
+    assert (answer["landlock"], answer["seccomp"]) == (False, False)
+
+
+def test_a_visit_is_accounted_for(trainer):
+    xs, ys = CASE.data(53)
+    shard = trainer.send_shard("s", xs, ys)
+    assert (shard["n_rows"], shard["n_bytes"], shard["cached"]) == (53, 53 * (12 * 4 + 3 * 2), True)
+    answer, parts = trainer.train(CASE.request(), "s")
+    assert (answer["n_rows"], answer["n_batches"]) == (53, 6 * CASE.passes)
+    assert len(parts) > 2 and all(len(part) <= state.SMALLEST_PART_BYTES for part in parts)
+    assert answer["state_bytes"] == sum(map(len, parts))
+    weights = state.weights_of(parts)
+    assert answer["model_bytes"] == len(weights)
+    assert answer["weights_digest"] == hashlib.sha256(weights).hexdigest()
+    assert answer["digest_out"] == state.digest_of(parts)
+    assert list(answer["metrics"]) == ["accuracy"] and 0 <= answer["metrics"]["accuracy"] <= 1
+    assert set(answer["timing"]) == {"build_s", "state_in_s", "trace_s", "compute_s", "state_out_s"}
+    again = trainer.train(CASE.request(), "s", epoch=2, state=parts)[0]
+    assert again["digest_in"] == answer["digest_out"]
+    assert again["timing"]["trace_s"] < 0.05  # traced already
+
+
+def test_training_logs_are_those_of_keras(trainer):
+    trainer.send_shard("s", *CASE.data(53))
+    answer = trainer.train(CASE.request(), "s")[0]
+    model = CASE.model()
+    CASE.fit(model, 1, 0, *CASE.data(53))
+    last = {name: values[-1] for name, values in model.history.history.items()}
+    assert {"loss": answer["loss"], **answer["metrics"]} == pytest.approx(last, rel=1e-6)
+
+
+def test_a_shard_above_the_cap_serves_one_visit(trainer):
+    xs, ys = CASE.data(500)
+    answer = trainer.send_shard("big", xs, ys)
+    assert not answer["cached"] and "big" not in answer["cached_shards"]
+    assert trainer.train(CASE.request(), "big")[0]["n_rows"] == 500
+    with pytest.raises(TrainerError, match="'big' is not in the trainer's memory"):
+        trainer.train(CASE.request(), "big")
+
+
+def test_shards_and_stats(trainer):
+    for key in "abcdefgh":
+        trainer.send_shard(key, *CASE.data(53))
+    stats = trainer.ask({"op": "stats"})[0]
+    assert stats["cached_shards"] == list("cdefgh")  # 2,862 bytes each, so that seven would pass the cap
+    assert stats["shard_bytes"] == 6 * 2862
+    assert trainer.ask({"op": "drop_shard", "shard": "e"})[0]["cached_shards"] == list("cdfgh")
+    trainer.train(CASE.request(), "h")
+    stats = trainer.ask({"op": "stats"})[0]
+    assert stats["compiled_models"] >= 1 and stats["compiled_model_bytes"] > 0
+    assert stats["memory_bytes"] > 0
+
+
+def test_the_reason_why_a_shard_is_refused_comes_at_its_end(trainer):
+    x, y = (columns[0].copy() for columns in CASE.data(53))
+    x[30, 5] = np.inf
+    with pytest.raises(TrainerError, match="column image has inf in 1 of the rows 30 to 39") as caught:
+        trainer.send_shard("s", [x], [y], buffer_size=10, names=["image", "label"])
+    assert (caught.value.kind, caught.value.sqlstate) == ("input", "22023")
+    with pytest.raises(TrainerError, match="is not in the trainer's memory"):
+        trainer.train(CASE.request(), "s")
+    assert trainer.send_shard("s", *CASE.data(53))["n_rows"] == 53
+
+
+def test_the_order_of_a_reinforced_callback(trainer):
+    """EarlyStopping ends the passes of a visit; a schedule sees passes numbered through the model's life."""
+    trainer.send_shard("s", *CASE.data(53))
+    stop = "callbacks=[EarlyStopping(monitor='loss', min_delta=1000.0, patience=1)]"
+    answer = trainer.train({**CASE.request(), "fit_params": f"batch_size=10, epochs=9, {stop}"}, "s")[0]
+    assert answer["n_batches"] == 6 * 2
+    drop = "callbacks=[LearningRateScheduler(schedule=PiecewiseConstantDecay([2], [0.5, 0.125]))]"
+    request, parts, rates = {**CASE.request(), "fit_params": f"batch_size=10, epochs=2, {drop}"}, None, []
+    for epoch in (1, 2):
+        parts = trainer.train(request, "s", epoch=epoch, state=parts)[1]
+        rates.append(float(state.decode_state(parts).read("optimizer", 1)))
+    assert rates == [0.5, 0.125]
+
+
+def test_tensorboard_is_refused(trainer):
+    trainer.send_shard("s", *CASE.data(53))
+    request = {**CASE.request(), "fit_params": "callbacks=[TensorBoard(log_dir='/tmp/logs')]"}
+    with pytest.raises(TrainerError, match="TensorBoard writes files") as caught:
+        trainer.train(request, "s")
+    assert (caught.value.kind, caught.value.sqlstate) == ("model", "0A000")
+
+
+MALFORMED = [
+    {},
+    {"op": None},
+    {"op": "fly"},
+    {"op": "__init__"},
+    {"op": "recover"},
+    {"op": ["train"]},
+    {"op": "train"},
+    {"op": "train", "shard": "s"},
+    {"op": "train", "shard": "s", "epoch": "1", "segment_id": 0, "model": {}},
+    {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": None},
+    {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": {"arch": 5}},
+    {"op": "evaluate", "shard": "s"},
+    {"op": "predict", "shapes": 5},
+    {"op": "predict", "shapes": []},
+    {"op": "predict_load", "model": {}},
+    {"op": "shard_end", "shard": "never begun"},
+    {"op": "drop_shard"},
+    {"op": "start", "threads": 1, "shard_cache_bytes": 0},
+    [],
+    "stop",
+    None,
+    5,
+]
+
+
+@pytest.mark.parametrize("header", MALFORMED, ids=str)
+def test_a_malformed_request_is_answered(trainer, header):
+    trainer.send_shard("s", *CASE.data(53))
+    with pytest.raises(TrainerError) as caught:
+        trainer.ask(header)
+    assert caught.value.kind in ("internal", "input", "model")
+    assert "\n" not in caught.value.message
+    assert trainer.ask({"op": "stats"})[0]["ok"]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [{"op": "shard_begin"}],
+        [{"op": "shard_begin", "shard": "s", "n_x": 0, "n_y": 1, "normalizing_const": 1.0}],
+        [{"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 1, "normalizing_const": 0}],
+        [{"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 1, "normalizing_const": "x"}],
+        [{"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 0, "normalizing_const": 1.0, "n_rows": "x"}],
+        [{"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 0, "normalizing_const": 1.0, "names": ["a", "b"]}],
+        [{"op": "shard_rows", "shapes": [[1, 1]]}],
+        [{"op": "shard_begin", "shard": "s", "n_x": 1, "n_y": 1, "normalizing_const": 1.0}, {"op": "shard_rows"}],
+    ],
+    ids=str,
+)
+def test_malformed_shards_are_answered_at_their_end(trainer, frames):
+    for header in frames:
+        trainer.channel.send(header, [bytes(4)] if header["op"] == "shard_rows" else [])
+    with pytest.raises(TrainerError):
+        trainer.ask({"op": "shard_end", "shard": "s"})
+    assert trainer.ask({"op": "stats"})[0]["ok"]
+
+
+def test_nothing_is_done_before_start():
+    with Trainer(started=False) as trainer:
+        with pytest.raises(TrainerError, match="before start"):
+            trainer.ask({"op": "stats"})
+        with pytest.raises(TrainerError, match="threads"):
+            trainer.ask({"op": "start", "threads": 0, "shard_cache_bytes": 0, "sandbox": False})
+        assert trainer.ask({"op": "start", "threads": 1, "shard_cache_bytes": 0, "sandbox": False})[0]["ok"]
+
+
+def test_random_bytes_end_it_quietly():
+    """What is no frame at all can only be a broken parent."""
+    import os
+
+    with Trainer() as trainer:
+        os.write(trainer.channel.write_fd, random.Random(1).randbytes(4096))
+        os.close(trainer.channel.write_fd)
+        assert trainer.process.wait(20) == 0
+
+
+def test_weights_replace_those_of_the_architecture_only(trainer):
+    """With start weights the seed generator of dropout is still the drawn one: two seeds, two results."""
+    trainer.send_shard("s", *CASE.data(53))
+    weights = weights_of(CASE.model())
+    digests = {trainer.train(CASE.request(seed=seed), "s", weights=weights)[0]["digest_out"] for seed in (1, 2)}
+    assert len(digests) == 2
