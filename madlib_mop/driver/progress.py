@@ -43,8 +43,10 @@ class Progress:
         """Say what begins."""
         run = self._run
         self._session.notice(
-            f"run {run['run_id']}: {run['n_models']} configurations on {run['n_segments']} segments,"
-            f" {run['num_iterations']} iterations, schedule {run['schedule']}, seed {run['seed']}"
+            f"run {run['run_id']}: {_count(run['n_models'], 'configuration')} on"
+            f" {_count(run['n_segments'], 'segment')},"
+            f" {_count(run['num_iterations'], 'iteration')}, schedule {run['schedule']}, seed {run['seed']};"
+            " the trainers are starting"
         )
 
     def metrics_known(self, mst_key: int, epoch: int, rows: list[dict]) -> None:
@@ -78,7 +80,7 @@ class Progress:
 
     def _report(self, scheduler: Scheduler) -> None:
         done = min(self._iterations.values(), default=0)
-        if done <= self._reported:
+        if done <= self._reported or not self._iterations:
             return
         self._reported = done
         failed = f", {self._n_failed} failed" if self._n_failed else ""
@@ -99,3 +101,7 @@ class Progress:
         mst_key = pick(known, key=lambda key: known[key][2])
         data_set, name, value = known[mst_key]
         return f", best {data_set} {name} {value:.4f} (mst_key {mst_key})"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -79,6 +79,11 @@ def _run(function, values, caller_path):
         conversation = _Conversation(function)
         try:
             return conversation.hold(request, blobs)
+        except plpy.SPIError as error:
+            if conversation.run_id is None:
+                raise
+            hint = f"What was committed is kept: SELECT madlib_mop.resume({conversation.run_id}); goes on with the run."
+            raise CallError(str(error), error.sqlstate, hint=hint) from None
         except ChildDied as death:
             if conversation.run_id is None or death.returncode != -signal.SIGKILL:
                 plpy.log(f"madlib_mop: the driver of {function} ended with status {death.returncode}: {death.stderr}")

@@ -101,7 +101,8 @@ def test_info_and_summary_say_what_was_asked_for(bench):
     assert sizes == [(True,)] * 3
     assert bench.rows(
         "SELECT source_table, validation_table, model, model_info, model_arch_table, model_selection_table,"
-        " num_iterations, metrics_compute_frequency, warm_start, name, description, num_classes, y_class_values, dependent_vartype,"
+        " num_iterations, metrics_compute_frequency, warm_start, name, description, num_classes, y_class_values,"
+        " dependent_vartype,"
         " normalizing_const, dependent_varname, independent_varname FROM out_summary"
     ) == [
         ("train", "valid", "out", "out_info", "arch", "mst", 4, 3, False, "a name", "a description", [10],
