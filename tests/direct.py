@@ -4,7 +4,10 @@ import itertools
 
 import psycopg2
 from psycopg2 import sql
+from sqlalchemy import create_engine
+from sqlalchemy.pool import StaticPool
 
+from madlib_mop.catalog.record import Record
 from madlib_mop.driver.caller import SessionInfo
 from madlib_mop.driver.relations import RelationLookup
 from madlib_mop.errors import from_dict
@@ -56,6 +59,14 @@ class DirectSession(RelationLookup):
         self.notices.append(text)
 
     warning = notice
+
+
+def record_on(connection) -> Record:
+    """Give the record as a driver has it, on a superuser's connection in autocommit."""
+    engine = create_engine(
+        "postgresql+psycopg2://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None
+    )
+    return Record(engine, connection)
 
 
 def _plain(value):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from madlib_mop.schedule import Evaluation, Visit
 
+_SIGNALS = {number: number.name for number in signal.Signals}
 MAX_FAULTS = 4
 MAX_MEMORY_FAULTS = 2
 MAX_KILLED = 100
@@ -77,12 +78,13 @@ class Attempts:
             hint = "Something on this host, such as the kernel's out-of-memory killer, kills the trainers."
             return Verdict(again, False, {"sqlstate": "53200", "message": message, "hint": hint})
         memory = "bad_alloc" in stderr or "emory" in stderr
-        name = signal.Signals(-status).name if status < 0 else f"status {status}"
+        name = _SIGNALS.get(-status, f"status {status}")
+        last_words = ([line.strip() for line in stderr.splitlines() if line.strip()] or ["none"])[-1][-300:]
         message = "its trainer ran out of memory" if memory else f"its trainer died ({name}) again and again"
         hint = (
             "Use a smaller batch_size or a smaller network, or raise madlib_mop.trainer_memory_mb."
             if memory
-            else f"Its last words: {stderr[-300:]}"
+            else f"Its last words: {last_words}"
         )
         limit = MAX_MEMORY_FAULTS if memory else MAX_FAULTS
         return self._count(task, {"sqlstate": "53200", "message": message, "hint": hint}, limit)

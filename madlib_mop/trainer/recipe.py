@@ -11,6 +11,7 @@ import numpy as np
 from madlib_mop.errors import Unsupported
 from madlib_mop.models import architecture, build, params, seeds, sharing
 from madlib_mop.trainer.failures import MODEL, blaming
+from madlib_mop.trainer.variables import ModelVariables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +55,19 @@ class Recipe:
         """What tells a first state from others of the same signature: its draws, and the learning rate."""
         return self.seed, self.mst_key, self.compile_params.learning_rate
 
-    def build(self) -> keras.Model:
-        """Build the model as it is before its first visit: weights drawn after seeding from (seed, mst_key)."""
-        seed = seeds.model_seed(self.seed, self.mst_key)
+    def build(self, weights: bytes | None = None) -> keras.Model:
+        """Build the model as it is before its first visit: weights drawn after seeding from (seed, mst_key).
+
+        ``weights`` (float32, flattened, in ``get_weights()`` order) replace the drawn ones before the optimizer is
+        made, for some optimizers start from them (ScheduleFreeAdamW).
+        """
         with blaming(MODEL):
-            if self.compile_params is None:
-                return build.build_architecture(self.config, seed)
-            return build.build_model(self.config, self.compile_params, seed)
+            model = build.build_architecture(self.config, seeds.model_seed(self.seed, self.mst_key))
+            if weights is not None:
+                ModelVariables(model, with_optimizer=False).load_weights(weights)
+            if self.compile_params is not None:
+                build.compile_model(model, self.compile_params)
+            return model
 
     def callbacks(self, model: keras.Model, n_passes: int, n_batches: int) -> keras.callbacks.CallbackList | None:
         """Make the callbacks of a visit. They see its passes as Keras' epochs; None when there are none."""

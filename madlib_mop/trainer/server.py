@@ -265,6 +265,8 @@ def _start(header: Request, blobs: list[bytearray]):
     from madlib_mop.trainer.visits import Start
 
     if header.get("has_state"):
+        if not blobs:
+            raise _malformed("a request with a state has no parts")
         return Start(parts=blobs)
     if header.get("has_weights"):
         if len(blobs) != 1:

@@ -67,7 +67,7 @@ class ModelVariables:
         self.holds = None
         for group in groups:
             for index, variable in enumerate(self._groups[group]):
-                variable.assign(_tensor(state.read(group, index)))
+                variable.assign(_tensor_of(state, group, index))
 
     def load_weights(self, weights: bytes) -> None:
         """Take over weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
@@ -91,7 +91,7 @@ class ModelVariables:
             for mine, theirs in zip(variables, other._groups[group], strict=True):
                 mine.assign(theirs.value)
 
-    def encode(self, static_batch: int, part_bytes: int) -> list[bytearray]:
+    def encode(self, static_batch: int, part_bytes: int) -> list[memoryview]:
         """Give the training state in parts."""
         return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
 
@@ -123,12 +123,13 @@ def _value(variable: keras.Variable) -> np.ndarray:
     return np.asarray(variable.value.read_value())
 
 
-def _tensor(array: np.ndarray) -> np.ndarray | tf.Tensor:
-    """Copy an array to where TensorFlow takes it as it is; ``assign`` alone would copy it twice."""
-    if array.nbytes < _WORTH_ALIGNING_BYTES or array.dtype.kind != "f":
-        return array
-    aligned = aligned_empty(array.shape, array.dtype)
-    np.copyto(aligned, array)
+def _tensor_of(state: State, group: str, index: int) -> np.ndarray | tf.Tensor:
+    """Give one tensor of a state; a large one in memory that TensorFlow takes as it is, where it would copy twice."""
+    spec = state.specs(group)[index]
+    if spec.n_bytes < _WORTH_ALIGNING_BYTES or spec.dtype not in ("float32", "float64"):
+        return state.read(group, index)
+    aligned = aligned_empty(spec.shape, spec.dtype)
+    state.copy_to(group, index, aligned)
     return tensors_of((aligned,))[0]
 
 

@@ -26,9 +26,12 @@ _USED_UNTRAINED = ("weights", "variables")  # groups that a forward pass needs
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model."""
+    """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model.
 
-    parts: Sequence[bytes] | None = None
+    The list of parts is emptied as soon as they have been read, for a state may be larger than all else.
+    """
+
+    parts: list[bytes] | None = None
     weights: bytes | None = None
 
 
@@ -37,7 +40,7 @@ class Trained:
     """What a training visit gives: numbers for the record (``answer``) and the new state's parts."""
 
     answer: dict
-    parts: list[bytearray]
+    parts: list[memoryview]
 
 
 class Visitor:
@@ -132,12 +135,10 @@ class Visitor:
     def load_predictor(self, recipe: Recipe, start: Start, normalizing_const: float) -> None:
         """Make the model ready that ``predict`` uses. Raises Failure (model)."""
         self._predictor = None
-        variables = ModelVariables(recipe.build(), with_optimizer=False)
         with blaming(MODEL):
+            variables = ModelVariables(recipe.build(start.weights), with_optimizer=False)
             if start.parts:
                 variables.load(_decoded(start.parts), _USED_UNTRAINED)
-            elif start.weights is not None:
-                variables.load_weights(start.weights)
         self._predictor = Predictor(variables.model, normalizing_const)
 
     def predict(self, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -189,11 +190,12 @@ def _begin(
         state = _decoded(start.parts)
         if held != digest_in:
             compiled.load(state, groups)
+        start.parts.clear()
         return state.static_batch
-    if drawn_for != recipe.chance:
-        compiled.copy_from(ModelVariables(recipe.build()))
-    if start.weights is not None:
+    if start.weights is not None and groups != GROUPS:
         compiled.load_weights(start.weights)
+    elif start.weights is not None or drawn_for != recipe.chance:
+        compiled.copy_from(ModelVariables(recipe.build(start.weights)))
     return None
 
 

@@ -90,7 +90,7 @@ def _run(function, values, caller_path):
                 raise CallError(
                     f"{function}: the driver process ended with status {death.returncode}",
                     "58000",
-                    detail=death.stderr[-600:] or None,
+                    detail=death.last_words,
                     hint="`madlib-mop doctor` checks the installation; the server's log may say more.",
                 ) from None
             plpy.notice(f"{function}: the driver process was killed; run {conversation.run_id} goes on with a new one")

@@ -26,6 +26,12 @@ class ChildDied(Exception):
         self.returncode = returncode
         self.stderr = stderr
 
+    @property
+    def last_words(self):
+        """The last line of its standard error, for the user: what came before may be a traceback."""
+        lines = self.stderr.strip().splitlines()
+        return lines[-1].strip()[-300:] if lines else None
+
 
 class Child:
     """``python -I -m <module>`` in a session of its own, so that no signal meant for the backend reaches it.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from workbench import load_digits, pack, script
+from workbench import load_digits, pack
 
 from tests.security.kit import SOFTMAX
 
@@ -86,6 +86,15 @@ SELECTIONS = {  # rows of a model selection table: mst_key, model_id, compile_pa
     "mst_deep_arch": [(5, 4, COMPILE, "")],
     "mst_arch_twice": [(5, 5, COMPILE, "")],
 }
+MORE = f"""
+    INSERT INTO two_rows_summary TABLE train_summary;
+    CREATE TABLE {LONG} AS TABLE train; CREATE SEQUENCE counter;
+    CREATE TABLE taken (a int); CREATE TABLE taken_i_info (a int); CREATE TABLE taken_s_summary (a int);
+    CREATE TABLE half (mst_key int, model_weights bytea, model_arch json, __dist_key__ int);
+    CREATE TABLE half_info (a int);
+    CREATE TABLE arch (model_id integer, model_arch json, model_weights bytea);
+    INSERT INTO arch VALUES (2, '7', NULL), (3, NULL, NULL), (5, '{{}}', NULL), (5, '{{}}', NULL);
+"""
 CASES = [
     case("22023", "source_table is missing. Received: None", "name of a table", source_table=None),
     case("22023", "source_table is missing. Received: ' '", "name of a table", source_table=" "),
@@ -291,37 +300,25 @@ CASES = [
 ]  # fmt: skip
 
 
-def write_selection(db, name: str, rows: list[tuple], arch_table: str = "arch") -> None:
-    """Write a model selection table and its summary by hand."""
-    db.rows(f"CREATE TABLE {name} (mst_key integer, model_id integer, compile_params text, fit_params text)")
-    for row in rows:
-        db.rows(f"INSERT INTO {name} VALUES (%s, %s, %s, %s)", row)
-    db.rows(
-        f"CREATE TABLE {name}_summary AS SELECT %s::text AS model_arch_table, NULL::text AS object_table", [arch_table]
-    )
-
-
 def write_tables(db) -> None:
     """Write a good table, ``train``, with configurations, ``mst``, and all those that went wrong."""
     load_digits(db, 40, 20)
     pack(db, 1, buffer_size=20)
-    for name, (select, change) in VARIANTS.items():
-        db.rows(f"CREATE TABLE {name} AS {select}; CREATE TABLE {name}_summary AS TABLE train_summary")
-        if change:
-            db.rows(f"UPDATE {name}_summary SET {change}")
-    script(
-        db,
-        "INSERT INTO two_rows_summary TABLE train_summary",
-        f"CREATE TABLE {LONG} AS TABLE train; CREATE SEQUENCE counter",
-        "CREATE TABLE taken (a int); CREATE TABLE taken_i_info (a int); CREATE TABLE taken_s_summary (a int)",
-        "CREATE TABLE half (mst_key int, model_weights bytea, model_arch json, __dist_key__ int)",
-        "CREATE TABLE half_info (a int)",
-        "CREATE TABLE arch (model_id integer, model_arch json, model_weights bytea)",
-        "INSERT INTO arch VALUES (2, '7', NULL), (3, NULL, NULL), (5, '{}', NULL), (5, '{}', NULL)",
-    )
-    db.rows("INSERT INTO arch VALUES (1, %s, NULL), (4, %s, NULL)", [SOFTMAX, DEEP])
-    for name, rows in SELECTIONS.items():
-        write_selection(db, name, rows)
-    write_selection(db, "mst_no_arch", SELECTIONS["mst"], "gone")
-    write_selection(db, "mst_odd_arch", SELECTIONS["mst"], "train")
-    db.rows("CREATE TABLE mst_lonely AS TABLE mst")
+    connection = db.connect()
+    with connection.cursor() as cursor:
+        for name, (select, change) in VARIANTS.items():
+            cursor.execute(f"CREATE TABLE {name} AS {select}; CREATE TABLE {name}_summary AS TABLE train_summary")
+            if change:
+                cursor.execute(f"UPDATE {name}_summary SET {change}")
+        cursor.execute(MORE)
+        cursor.execute("INSERT INTO arch VALUES (1, %s, NULL), (4, %s, NULL)", [SOFTMAX, DEEP])
+        selections = SELECTIONS | dict.fromkeys(("mst_no_arch", "mst_odd_arch", "mst_lonely"), SELECTIONS["mst"])
+        for name, rows in selections.items():
+            arch = {"mst_no_arch": "gone", "mst_odd_arch": "train"}.get(name, "arch")
+            cursor.execute(f"CREATE TABLE {name} (mst_key int, model_id int, compile_params text, fit_params text)")
+            for row in rows:
+                cursor.execute(f"INSERT INTO {name} VALUES (%s, %s, %s, %s)", row)
+            cursor.execute(f"CREATE TABLE {name}_summary (model_arch_table text, object_table text)")
+            cursor.execute(f"INSERT INTO {name}_summary VALUES (%s, NULL)", [arch])
+        cursor.execute("DROP TABLE mst_lonely_summary")
+    connection.close()

@@ -3,12 +3,11 @@
 import time
 
 import pytest
-from direct import DirectSession
+from direct import DirectSession, record_on
 from lab import assert_nothing_left
 
-from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
-from madlib_mop.driver.plan import plan_fit
+from madlib_mop.driver.plan import add_run, plan_fit
 from madlib_mop.errors import MopError
 from tests.integration.bad_inputs import CASES, write_tables
 from tests.security.kit import Refusal, record_run, refusal, refusal_of, user
@@ -37,14 +36,16 @@ def session(bench):
 def plan(bench):
     """Give a function that plans a run in this process, and must be refused: a driver process takes its time."""
     connection, catalog = bench.connect(autocommit=False), bench.connect()
+    record = record_on(catalog)
 
     def refuse(arguments: dict) -> Refusal:
-        session = DirectSession(connection)
-        with pytest.raises(MopError) as caught:
-            plan_fit(Call(FIT, GOOD | arguments, session), Record(None, catalog))
-        error = caught.value
-        connection.rollback()
-        return Refusal(error.sqlstate, f"{FIT}: {error.message}", error.hint)
+        try:
+            plan_fit(Call(FIT, GOOD | arguments, DirectSession(connection)), record)
+        except MopError as error:
+            return Refusal(error.sqlstate, f"{FIT}: {error.message}", error.hint)
+        finally:
+            connection.rollback()
+        raise AssertionError(f"not refused: {arguments}")
 
     yield refuse
     connection.close()
@@ -71,7 +72,7 @@ def assert_refused(error: Refusal, sqlstate: str, message: str, hint: str) -> No
     assert error.sqlstate == sqlstate, error
     assert error.message.startswith(f"{FIT}: {message}"), error
     assert "\n" not in error.message and len(error.message) < 600
-    assert error.hint and hint in error.hint, error
+    assert hint in (error.hint or ""), error
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -217,6 +218,25 @@ def test_nan_in_packed_data_is_named_with_its_row(bench):
 def test_ragged_rows_are_named(bench):
     error = refusal_of(bench, *call(source_table="ragged"))
     assert_refused(error, "22023", "column x1 is ragged: rows 20 to 39 have shape [64]", "one shape")
+
+
+def test_rows_that_are_not_those_of_the_run_any_more_are_told_so(bench):
+    """A run is begun, interrupted after its first visit, and resumed when the table was packed anew."""
+    connection, catalog = bench.connect(autocommit=False), bench.connect()
+    record = record_on(catalog)
+    run_id = add_run(record, plan_fit(Call(FIT, GOOD, DirectSession(connection)), record))
+    connection.close()
+    record.set_run(run_id, state="interrupted")
+    record.set_segment(run_id, "training", 0, fingerprint="that of other rows")
+    catalog.close()
+    error = refusal_of(bench, "SELECT madlib_mop.resume(%s)", [run_id])
+    assert error.sqlstate == "22023"
+    assert error.message == (
+        "resume: public.train: the rows of segment 0 are no longer those that the run was trained on"
+    )
+    assert "Bring the packed table back as it was" in error.hint
+    assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "failed"
+    assert_nothing_left(bench)
 
 
 def test_rows_that_are_not_committed_are_told_so(bench, session):

@@ -5,7 +5,9 @@ import time
 
 import psycopg2
 import pytest
+from direct import record_on
 
+from madlib_mop.driver.state_slots import create_slot, drop_slot
 from tests.security.kit import fingerprint, record_run, refusal, refusal_of, user
 
 ALICE, CAROL, LEAD = "alice", "carol", "team_lead"
@@ -42,17 +44,14 @@ def test_a_state_is_not_seen_through_its_partition(runs):
 
 
 def test_a_state_that_a_driver_wrote_is_not_seen_even_where_default_privileges_give_it_away(runs):
-    from madlib_mop.catalog.record import Record
-    from madlib_mop.driver.state_slots import create_slot, drop_slot
-
     session, slot = runs.connect(), CAROLS * 1000 + 7
     with session.cursor() as cursor:
         cursor.execute("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC")
-        create_slot(Record(None, session), slot)
+        create_slot(record_on(session), slot)
         cursor.execute("ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM PUBLIC")
         cursor.execute("INSERT INTO madlib_mop.model_state VALUES (%s, %s, 1, 0, 0, 'x')", [slot, CAROLS])
     assert runs.rows(f"SELECT * FROM madlib_mop.model_state_{CAROLS}_7", role=ALICE) == []
-    drop_slot(Record(None, session), slot)
+    drop_slot(record_on(session), slot)
     session.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.security.kit import fingerprint, record_run, refusal, user
 
-ALICE, LOGIN, RUN, OTHER = "alice", "madlib_mop_run_by_hand", 31, 32
+ALICE, LOGIN, RUN, OTHER = "alice", "login_by_hand", 31, 32
 TOKEN = "the token of this very session"
 CALLS = {
     "worker_check": "",

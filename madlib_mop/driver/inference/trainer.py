@@ -103,7 +103,7 @@ def _checked(answer: tuple[dict, list]) -> tuple[dict, list]:
 
 
 def _died(death: ChildDied) -> OutOfResources | NotReady:
-    detail = death.stderr[-600:] or None
+    detail = death.last_words
     if death.returncode == _SIGKILL:
         return OutOfResources(
             "the trainer process was killed, probably because the host has no memory left",

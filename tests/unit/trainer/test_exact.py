@@ -1,5 +1,6 @@
 """The promise: a trainer's visits give the same bits as plain Keras' ``fit`` on the same shards in the same order."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -9,6 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 from workbench import one_thread  # noqa: E402
 
+from madlib_mop.models import keras_names  # noqa: E402
 from madlib_mop.trainer import state  # noqa: E402
 from tests.unit.trainer.cases import CASES, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
@@ -23,6 +25,12 @@ ORDERS = ["53 80 7 160", "80 53 160", "7 160 80 54", "80 160"]
 
 @pytest.fixture(scope="module")
 def trainer():
+    with Trainer() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def another_trainer():
     with Trainer() as started:
         yield started
 
@@ -98,6 +106,49 @@ def test_start_weights_replace_the_drawn_ones(trainer):
     model = case.model()
     model.set_weights(other.get_weights())
     case.fit(model, 1, 0, *case.data(53))
+    assert state.weights_of(parts) == weights_of(model)
+
+
+OPTIMIZERS = sorted(keras_names.OPTIMIZERS)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_state_goes_on_in_another_process(trainer, another_trainer, name):
+    """Whatever an optimizer keeps is in the state: visits in turns in two processes, each of which has compiled it."""
+    case = dataclasses.replace(
+        CASES[0],
+        compile_params=f"loss='categorical_crossentropy', optimizer='{name}'",
+        compiled=lambda: {"loss": "categorical_crossentropy", "optimizer": getattr(keras.optimizers, name)()},
+    )
+    weights = weights_of(case.model(seed=5))
+    model, parts = case.model(), None
+    model.set_weights(case.model(seed=5).get_weights())
+    model.optimizer.build(model.trainable_variables)  # Keras' fit builds ScheduleFreeAdamW anew in every step
+    for segment_id, process in enumerate((trainer, another_trainer, trainer)):
+        send_shards(process, case, ["53"])
+        start = {"weights": weights} if parts is None else {"state": parts}
+        parts = process.train(case.request(), "53", segment_id=segment_id, **start)[1]
+        case.fit(model, 1, segment_id, *case.data(53))
+    assert state.weights_of(parts) == weights_of(model)
+
+
+POLICIES = ["mixed_bfloat16", "mixed_float16"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_mixed_precision(trainer, policy):
+    """float16 has its loss scaled: the scale is in the state too."""
+
+    def build():
+        hidden = [keras.layers.Dense(17, "relu", dtype=policy), keras.layers.Dropout(0.3, dtype=policy)]
+        return keras.Sequential([keras.Input((12,)), *hidden, keras.layers.Dense(3, "softmax", dtype="float32")])
+
+    case, parts = dataclasses.replace(CASES[0], build=build), None
+    send_shards(trainer, case, ["53", "80"])
+    model = case.model()
+    for segment_id, key in enumerate(["53", "80"]):
+        parts = trainer.train(case.request(), key, segment_id=segment_id, state=parts)[1]
+        case.fit(model, 1, segment_id, *case.data(SHARDS[key]))
     assert state.weights_of(parts) == weights_of(model)
 
 

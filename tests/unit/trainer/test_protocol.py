@@ -126,6 +126,8 @@ MALFORMED = [
     {"op": "train", "shard": "s", "epoch": "1", "segment_id": 0, "model": {}},
     {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": None},
     {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": {"arch": 5}},
+    {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": CASE.request(), "has_state": True},
+    {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": CASE.request(), "has_weights": True},
     {"op": "evaluate", "shard": "s"},
     {"op": "predict", "shapes": 5},
     {"op": "predict", "shapes": []},
@@ -140,7 +142,7 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("header", MALFORMED, ids=str)
+@pytest.mark.parametrize("header", MALFORMED, ids=lambda header: str(header)[:80])
 def test_a_malformed_request_is_answered(trainer, header):
     trainer.send_shard("s", *CASE.data(53))
     with pytest.raises(TrainerError) as caught:

@@ -165,7 +165,7 @@ DAMAGES = {
     "parts change places": lambda parts: [parts[1], parts[0], *parts[2:]],
     "a part of another state": lambda parts: [encode({**example()[0], "variables": []})[0], *parts[1:]],
     "a part is cut short": lambda parts: [parts[0][:-1], *parts[1:]],
-    "a part has more": lambda parts: [parts[0] + b"x", *parts[1:]],
+    "a part has more": lambda parts: [bytes(parts[0]) + b"x", *parts[1:]],
     "a part ends in its header": lambda parts: [parts[0][:20], *parts[1:]],
     "an empty part": lambda parts: [b"", *parts[1:]],
     "no safetensors": lambda parts: [b"\x80\x04pickle" * 10],

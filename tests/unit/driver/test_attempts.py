@@ -1,0 +1,97 @@
+"""Promise 5: which failed attempts are made again, which end their model, and which end the run."""
+
+import signal
+
+import pytest
+
+from madlib_mop.driver.attempts import MAX_FAULTS, MAX_KILLED, MAX_MEMORY_FAULTS, Attempts
+from madlib_mop.schedule import Evaluation, Visit
+
+VISIT = Visit(3, 1, 2, 1)
+ERROR = {"sqlstate": "38000", "message": "the loss is NaN", "hint": "Use a smaller learning rate."}
+
+
+def failed(kind: str) -> dict:
+    """Give a trainer's refusal."""
+    return {"outcome": "failed", "kind": kind, "error": ERROR}
+
+
+def died(status: int, stderr: str = "") -> dict:
+    """Give the end of a trainer."""
+    return {"outcome": "died", "status": status, "stderr": stderr}
+
+
+def sql(sqlstate: str | None) -> dict:
+    """Give a failed statement of a worker's."""
+    return {"outcome": "sql", "error": {"sqlstate": sqlstate, "message": "it failed"}}
+
+
+def test_attempts_are_counted_by_task():
+    attempts = Attempts()
+    assert [attempts.begin(VISIT), attempts.begin(VISIT), attempts.begin(Visit(4, 1, 2, 1))] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("kind, ends_run", [("model", False), ("input", True)])
+def test_a_fault_of_the_model_ends_the_model_and_one_of_the_data_the_run(kind, ends_run):
+    verdict = Attempts().judge(VISIT, failed(kind))
+    assert (verdict.again, verdict.ends_run, verdict.error) == (False, ends_run, ERROR)
+
+
+@pytest.mark.parametrize(
+    "fields, tries",
+    [
+        (failed("memory"), MAX_MEMORY_FAULTS),
+        (failed("internal"), MAX_FAULTS),
+        (died(-signal.SIGABRT, "F0000 check failed"), MAX_FAULTS),
+        (died(-signal.SIGSEGV), MAX_FAULTS),
+        (died(-35), MAX_FAULTS),
+        (died(1, "ImportError: no"), MAX_FAULTS),
+        (died(-signal.SIGABRT, "terminate called after throwing 'std::bad_alloc'"), MAX_MEMORY_FAULTS),
+        (died(1, "MemoryError"), MAX_MEMORY_FAULTS),
+        (died(-signal.SIGKILL), MAX_KILLED),
+    ],
+)
+def test_the_same_fault_again_and_again_ends_the_model_only(fields, tries):
+    attempts = Attempts()
+    verdicts = [attempts.judge(VISIT, fields) for _ in range(tries)]
+    assert [verdict.again for verdict in verdicts] == [True] * (tries - 1) + [False]
+    assert not any(verdict.ends_run for verdict in verdicts)
+    assert attempts.judge(Visit(4, 1, 2, 1), fields).again
+
+
+def test_killed_trainers_do_not_count_as_faults():
+    attempts = Attempts()
+    for _ in range(MAX_FAULTS):
+        assert attempts.judge(VISIT, died(-signal.SIGKILL)).again
+    assert attempts.judge(VISIT, failed("internal")).again
+
+
+@pytest.mark.parametrize("sqlstate", ["42501", "42P01", "22023", "28000"])
+def test_no_right_or_no_table_ends_the_run(sqlstate):
+    verdict = Attempts().judge(VISIT, sql(sqlstate))
+    assert (verdict.again, verdict.ends_run) == (False, True)
+
+
+def test_a_lock_that_is_not_to_be_had_ends_the_run_with_the_reason():
+    verdict = Attempts().judge(VISIT, sql("55P03"))
+    assert verdict.ends_run and "holds a lock on the packed table" in verdict.error["hint"]
+
+
+@pytest.mark.parametrize("sqlstate", ["40001", "53100", "XX000", None])
+def test_what_may_pass_is_tried_again_and_then_ends_the_run(sqlstate):
+    attempts = Attempts()
+    verdicts = [attempts.judge(VISIT, sql(sqlstate)) for _ in range(MAX_FAULTS)]
+    assert [(v.again, v.ends_run) for v in verdicts] == [(True, False)] * (MAX_FAULTS - 1) + [(False, True)]
+
+
+def test_a_reason_says_what_where_and_what_to_do_in_one_line():
+    verdict = Attempts().judge(VISIT, failed("model"))
+    assert verdict.reason(VISIT) == ("the loss is NaN (epoch 2, position 1, segment 1); Use a smaller learning rate.")
+    assert verdict.reason(Evaluation(3, 1)).startswith("the loss is NaN (evaluation, segment 1); ")
+
+
+def test_no_traceback_gets_into_a_reason():
+    stderr = 'Traceback (most recent call last):\n  File "/secret/path.py", line 1\nValueError: what was wrong\n\n'
+    reason = Attempts().judge(VISIT, died(1, stderr)).reason(VISIT)
+    assert "Traceback" not in reason and "secret" not in reason and "\n" not in reason
+    assert reason.endswith("Its last words: ValueError: what was wrong")

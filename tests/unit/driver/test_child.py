@@ -1,0 +1,56 @@
+"""Promise 7: a process of ours has a fixed interpreter and environment, whatever its parent's are."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from lab import wait_for
+from mop_backend.process import Child, ChildDied
+
+
+@pytest.fixture
+def child(monkeypatch, tmp_path):
+    """A child that waits for its input, of a parent whose environment would lead it astray."""
+    for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_LIBRARY_PATH", "PGHOST", "TF_CONFIG"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / "code.py").write_text("raise SystemExit('the wrong module')")
+    monkeypatch.chdir(tmp_path)
+    child = Child("code", python=sys.executable)
+    yield child
+    child.stop()
+
+
+def read(child: Child, what: str) -> list[str]:
+    """Read something of a process, once it is what it was started as."""
+    wait_for(lambda: b"-m" in Path(f"/proc/{child.pid}/cmdline").read_bytes().split(b"\0"), 5, "the interpreter")
+    return Path(f"/proc/{child.pid}/{what}").read_text().rstrip("\0").split("\0")
+
+
+def test_the_environment_is_fixed(child):
+    assert sorted(read(child, "environ")) == ["LANG=C.UTF-8", "PATH=/usr/bin:/bin", "PYTHONUNBUFFERED=1"]
+
+
+def test_the_interpreter_is_isolated_from_where_it_is_started(child):
+    assert read(child, "cmdline") == [sys.executable, "-I", "-m", "code"]
+    assert os.readlink(f"/proc/{child.pid}/cwd") == "/"
+    assert child.alive
+
+
+def test_it_has_a_session_of_its_own_and_none_of_our_files(child, tmp_path):
+    read(child, "cmdline")
+    with open(tmp_path / "ours", "w") as ours:
+        os.set_inheritable(ours.fileno(), True)
+        other = Child("code", python=sys.executable)
+        read(other, "cmdline")
+        assert os.getsid(other.pid) == other.pid != os.getsid(0)
+        files = {os.readlink(f"/proc/{other.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{other.pid}/fd")}
+        other.stop()
+    assert not any(str(tmp_path) in file or "socket" in file for file in files), files
+
+
+def test_the_last_words_are_one_line():
+    traceback = 'Traceback (most recent call last):\n  File "/x.py", line 1, in <module>\nValueError: no\n'
+    assert ChildDied(1, traceback).last_words == "ValueError: no"
+    assert ChildDied(-9, "  \n").last_words is None
+    assert len(ChildDied(1, "x" * 5000).last_words) == 300

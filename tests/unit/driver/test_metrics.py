@@ -1,0 +1,63 @@
+"""Metrics are means over rows, in float64, every metrics_compute_frequency iterations and at the last."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from madlib_mop.driver.metrics import EpochMetrics, EvaluationTask, is_due
+
+
+@pytest.mark.parametrize(
+    "first, last, frequency, due",
+    [
+        (1, 5, 2, [2, 4, 5]),
+        (1, 6, 3, [3, 6]),
+        (1, 3, 1, [1, 2, 3]),
+        (1, 4, 4, [4]),
+        (6, 10, 2, [7, 9, 10]),  # a warm start counts its own iterations
+    ],
+)
+def test_metrics_are_due_every_so_many_iterations_and_at_the_last(first, last, frequency, due):
+    assert [epoch for epoch in range(first, last + 1) if is_due(epoch, first, last, frequency)] == due
+
+
+@given(st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 10, width=32)), min_size=1, max_size=8), st.randoms())
+def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
+    tasks = [EvaluationTask("training", number, 1) for number in range(len(shards))]
+    metrics = EpochMetrics(1, set(tasks))
+    order = list(range(len(shards)))
+    chance.shuffle(order)
+    ends = [
+        metrics.add(tasks[i], {"n_rows": shards[i][0], "loss": shards[i][1], "metrics": {"accuracy": 1.0}}, 0.5)
+        for i in order
+    ]
+    assert ends == [False] * (len(shards) - 1) + [True]
+    loss, accuracy = metrics.rows(7, 3, 2.0)
+    rows = np.array([n for n, _ in shards], np.float64)
+    expected = float((rows * [value for _, value in shards]).sum() / rows.sum())
+    assert loss["value"] == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert (loss["name"], loss["ordinal"], accuracy["name"], accuracy["ordinal"]) == ("loss", 0, "accuracy", 1)
+    assert accuracy["value"] == 1.0 and loss["work_s"] == pytest.approx(0.5 * len(shards))
+
+
+def test_data_sets_are_kept_apart():
+    tasks = {EvaluationTask("training", 0, 2), EvaluationTask("validation", 0, 2)}
+    metrics = EpochMetrics(2, tasks)
+    for task in tasks:
+        value = 1.0 if task.data_set == "training" else 2.0
+        metrics.add(task, {"n_rows": 10, "loss": value, "metrics": {}}, 0.1)
+    assert [(row["data_set"], row["value"], row["epoch"]) for row in metrics.rows(1, 1, 0.0)] == [
+        ("training", 1.0, 2),
+        ("validation", 2.0, 2),
+    ]
+
+
+def test_one_shard_of_nan_makes_the_whole_nan():
+    tasks = [EvaluationTask("training", number, 1) for number in (0, 1)]
+    metrics = EpochMetrics(1, set(tasks))
+    for task, loss in zip(tasks, (0.5, math.nan), strict=True):
+        metrics.add(task, {"n_rows": 4, "loss": loss, "metrics": {}}, 0.1)
+    assert math.isnan(metrics.rows(1, 1, 0.0)[0]["value"])

@@ -1,0 +1,69 @@
+"""A caller's settings never pass what a superuser's row allows, and never choose where workers log in."""
+
+import os
+
+import pytest
+
+from madlib_mop.driver.settings import CALLER_SETTINGS, MIB, read_settings
+from madlib_mop.errors import InvalidParameter
+
+
+class Source:
+    """A record with a superuser's settings, and a session with a caller's."""
+
+    def __init__(self, fixed=None, own=None):
+        self._fixed, self._own = fixed or {}, own or {}
+
+    def settings(self):
+        return self._fixed
+
+    def caller_setting(self, name):
+        return self._own.get(name.removeprefix("madlib_mop."))
+
+
+def read(fixed=None, own=None, n_trainers=2, use_caching=False):
+    source = Source(fixed, own)
+    return read_settings(source, source, n_trainers, use_caching)
+
+
+def test_defaults_share_the_hosts_memory():
+    settings = read(n_trainers=4)
+    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert settings.trainer_memory_bytes <= max(1024 * MIB, host_bytes * 0.8 / 4)
+    assert settings.trainer_threads == 1 and settings.sandbox and settings.worker_host == "127.0.0.1"
+    assert read(use_caching=True).shard_cache_bytes > read().shard_cache_bytes > 0
+
+
+@pytest.mark.parametrize(
+    "fixed, own, threads",
+    [
+        ({}, {"trainer_threads": "3"}, 3),
+        ({"trainer_threads": "2"}, {}, 2),
+        ({"trainer_threads": "2"}, {"trainer_threads": "8"}, 2),
+        ({"trainer_threads": "8"}, {"trainer_threads": "2"}, 2),
+    ],
+)
+def test_the_smaller_one_counts(fixed, own, threads):
+    assert read(fixed, own).trainer_threads == threads
+
+
+def test_a_caller_cannot_say_where_workers_log_in_or_that_the_sandbox_is_off():
+    settings = read({}, {"worker_host": "10.0.0.1", "sandbox": "off"})
+    assert settings.worker_host == "127.0.0.1" and settings.sandbox
+    settings = read({"worker_host": "10.0.0.1", "sandbox": "off"})
+    assert settings.worker_host == "10.0.0.1" and not settings.sandbox
+
+
+@pytest.mark.parametrize("name", CALLER_SETTINGS)
+@pytest.mark.parametrize("value", ["", "many", "-1", "1.5", "1e3", "0x10", "²", "9" * 30, "1; DROP TABLE x", None])
+@pytest.mark.parametrize("by_superuser", [True, False])
+def test_what_is_no_number_in_range_is_named_with_who_set_it(name, value, by_superuser):
+    least, greatest = CALLER_SETTINGS[name]
+    value = str(least - 1) if value is None else value
+    with pytest.raises(InvalidParameter) as caught:
+        read({name: value} if by_superuser else {}, {} if by_superuser else {name: value})
+    where = "madlib_mop.setting" if by_superuser else "SET madlib_mop"
+    assert caught.value.message == (
+        f"setting madlib_mop.{name} must be a whole number from {least} to {greatest}. Received: {value!r} ({where})"
+    )
+    assert caught.value.hint
