@@ -236,7 +236,8 @@ def test_rights_are_the_callers(caller, db):
     refusal = stranger.refused(stranger.train, "secret", "public.never")
     assert (refusal.sqlstate, refusal.message) == (
         "42501",
-        "training_preprocessor_dl: permission denied for schema public",
+        "training_preprocessor_dl: output_table: role preprocess_stranger may not create tables in schema public."
+        " Received: 'public.never'",
     )
     stranger.train("secret", "pg_temp.mine")
     assert len(stranger.tensor("pg_temp.mine", "x")) == 2

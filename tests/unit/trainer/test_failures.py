@@ -151,14 +151,14 @@ CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
 
 
 @pytest.mark.parametrize("batch_size", [4000, 3999], ids=["static", "general"])
-@pytest.mark.parametrize("hidden", [[layers.BatchNormalization()], []], ids=["normalized", "plain"])
+@pytest.mark.parametrize("hidden", [[layers.BatchNormalization], []], ids=["normalized", "plain"])
 def test_a_batch_too_large_for_memory(hidden, batch_size):
     """The limit ends it, not the host: an answer, or, where TensorFlow does not check, a crash of this one process."""
     model = keras.Sequential(
         [
             keras.Input((32, 32, 3)),
             layers.Conv2D(64, 3),
-            *hidden,
+            *(layer() for layer in hidden),
             layers.GlobalAveragePooling2D(),
             layers.Dense(10, "softmax"),
         ]

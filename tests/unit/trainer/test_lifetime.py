@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tests.unit.trainer.cases import CASES
-from tests.unit.trainer.harness import REPOSITORY, Trainer
+from tests.unit.trainer.harness import REPOSITORY, Trainer, TrainerError
 
 _DEADLINE_S = 20
 
@@ -118,7 +118,8 @@ def test_it_is_first_in_line_and_holds_nothing_of_its_parent():
     os.set_inheritable(secret, True)
     try:
         with Trainer(started=False) as trainer:
-            wait_until_settled(trainer.process.pid)
+            with pytest.raises(TrainerError, match="before start"):  # and now it waits for the next request
+                trainer.ask({"op": "stats"})
             directory = pathlib.Path(f"/proc/{trainer.process.pid}")
             assert (directory / "oom_score_adj").read_text().strip() == "1000"
             fds = {int(entry.name): os.readlink(entry) for entry in (directory / "fd").iterdir()}
