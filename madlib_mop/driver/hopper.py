@@ -89,6 +89,7 @@ class Hopper:
         self._workers.open_all()
         while not self._scheduler.done:
             self._start_tasks()
+            self._slots.empty_dead()
             self._wait()
         self._slots.finish()
 
@@ -97,7 +98,7 @@ class Hopper:
             flight = _InFlight(task, time.monotonic())
             self._in_flight[task.segment] = flight
             if isinstance(task, Visit):
-                flight.slot = self._slots.begin_write()
+                flight.slot = self._slots.begin_write(task.model)
                 order = {
                     "do": "train",
                     "data_set": "training",
@@ -173,7 +174,7 @@ class Hopper:
     def _visit_kept(self, flight: _InFlight, digest: str, n_bytes: int, seconds: float) -> None:
         task = flight.task
         self._versions[task.model] += 1
-        self._end_write(flight, task.model, n_bytes)
+        self._end_write(flight, n_bytes)
         self._models[task.model]["digest"] = digest
         done = self._scheduler.finished(task, seconds)
         if done is not None and not self._evaluations.begin(task.model, done.epoch):
@@ -220,9 +221,9 @@ class Hopper:
             fields = {"outcome": "sql", "error": {"sqlstate": failure.sqlstate, "message": failure.message}}
             self._refused(task, self._attempts.judge(task, fields))
 
-    def _end_write(self, flight: _InFlight, mst_key: int | None = None, n_bytes: int = 0) -> None:
+    def _end_write(self, flight: _InFlight, n_bytes: int | None = None) -> None:
         if flight.slot is not None:
-            self._slots.end_write(flight.slot, mst_key, n_bytes)
+            self._slots.end_write(flight.slot, flight.task.model, n_bytes)
 
     def _check_shard(self, task, shard: dict | None) -> None:
         """Hold what a worker has read against what the caller saw, and against what earlier visits were trained on."""

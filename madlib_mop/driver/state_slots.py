@@ -2,7 +2,9 @@
 
 VACUUM cannot free a state that is replaced while a run goes on: the caller's own statement holds a snapshot as old as
 the run. TRUNCATE can. So states go into one slot, a partition of `madlib_mop.model_state`, until it is full, then into
-the next; a slot whose last state has been replaced is emptied and used again. Called by the hopper.
+the next; a slot whose last state has been replaced is emptied at once and used again. A slot is full with a 64th of
+the run's states: where there are fewer models than that, each state above 1 MB has a slot of its own, and the disk
+holds little more than the newest states. Called by the hopper.
 """
 
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 
 SLOTS_PER_RUN = 1000
-_QUOTA_SHARE = 4
+_SLOTS_PER_RUN_OF_STATES = 64
 _MIN_QUOTA_BYTES = 1 << 20
 _MAX_SPREAD = 2.0
 _LOCK_TIMEOUT_MS = 200
@@ -23,6 +25,7 @@ _LOCK_TIMEOUT_MS = 200
 class _Slot:
     number: int
     written_bytes: int = 0
+    reserved_bytes: int = 0
     writers: int = 0
 
 
@@ -54,20 +57,33 @@ class StateSlots:
         for slot in self._slots.values():
             slot.written_bytes = self._live_bytes(slot.number)
         self._current: _Slot | None = None
+        self._reserved: dict[int, int] = {}
 
-    def begin_write(self) -> int:
-        """Give the slot for a visit that begins now; `end_write` must follow."""
-        if self._current is None or self._current.written_bytes >= self._quota():
-            self._current = self._empty_slot()
-        self._current.writers += 1
-        return self._current.number
+    def begin_write(self, mst_key: int) -> int:
+        """Give the slot for a model's visit that begins now; `end_write` must follow."""
+        expected = self._expected_bytes(mst_key)
+        current = self._current
+        if current is None or current.written_bytes + current.reserved_bytes + expected > self._quota():
+            if current is None or current.writers or current.written_bytes:
+                self._current = current = self._empty_slot()
+        current.writers += 1
+        current.reserved_bytes += expected
+        self._reserved[mst_key] = expected
+        return current.number
 
-    def end_write(self, slot: int, mst_key: int | None = None, n_bytes: int = 0) -> None:
-        """Tell that a visit has ended; with ``mst_key`` it kept a state of ``n_bytes`` in the slot."""
+    def end_write(self, slot: int, mst_key: int, n_bytes: int | None = None) -> None:
+        """Tell that a visit has ended; with ``n_bytes`` it kept a state of that size in the slot."""
         self._slots[slot].writers -= 1
-        if mst_key is not None:
+        self._slots[slot].reserved_bytes -= self._reserved.pop(mst_key)
+        if n_bytes is not None:
             self._slots[slot].written_bytes += n_bytes
             self._places[mst_key] = _Place(slot, n_bytes)
+
+    def empty_dead(self) -> None:
+        """Give back the disk of the slots whose states have all been replaced."""
+        for slot in self._slots.values():
+            if slot.written_bytes and slot is not self._current and self._is_dead(slot):
+                self._truncate(slot)
 
     def compact(self, idle: set[int]) -> None:
         """Move states of idle models out of the emptiest slot when dead ones take more than their share of the disk."""
@@ -78,30 +94,33 @@ class StateSlots:
         candidates = [s for s in self._slots.values() if s is not self._current and self._keys_in(s.number)]
         for slot in sorted(candidates, key=lambda s: self._live_bytes(s.number) / max(1, s.written_bytes)):
             if self._keys_in(slot.number) <= idle:
-                target = self.begin_write()
                 for mst_key in sorted(self._keys_in(slot.number)):
-                    self._move(mst_key, target)
-                self.end_write(target)
+                    self._move(mst_key, self.begin_write(mst_key))
                 self._truncate(slot)
                 return
 
     def finish(self) -> None:
         """Drop the slots that hold no state, when the run ends; where another run is in the way, only empty them."""
         for slot in list(self._slots.values()):
-            if not self._keys_in(slot.number) and not slot.writers:
+            if self._is_dead(slot):
                 if _within_lock_timeout(self._record, "DROP TABLE {slot}", slot.number):
                     del self._slots[slot.number]
                 else:
                     self._truncate(slot)
 
     def _quota(self) -> int:
+        return max(_MIN_QUOTA_BYTES, self._mean_bytes() * self._n_models // _SLOTS_PER_RUN_OF_STATES)
+
+    def _expected_bytes(self, mst_key: int) -> int:
+        return self._places[mst_key].n_bytes if mst_key in self._places else self._mean_bytes()
+
+    def _mean_bytes(self) -> int:
         known = [place.n_bytes for place in self._places.values()]
-        expected = sum(known) / len(known) * self._n_models if known else 0
-        return max(_MIN_QUOTA_BYTES, int(expected / _QUOTA_SHARE))
+        return sum(known) // len(known) if known else 0
 
     def _empty_slot(self) -> _Slot:
         for slot in self._slots.values():
-            if slot is not self._current and not slot.writers and not self._keys_in(slot.number):
+            if slot is not self._current and self._is_dead(slot):
                 if slot.written_bytes == 0 or self._truncate(slot):
                     return slot
         number = self._run_id * SLOTS_PER_RUN + len(self._slots)
@@ -126,8 +145,10 @@ class StateSlots:
             " UPDATE madlib_mop.model SET state_slot = %(target)s WHERE run_id = %(run)s AND mst_key = %(key)s",
             {"target": target, "old": place.slot, "run": self._run_id, "key": mst_key},
         )
-        self._slots[target].written_bytes += place.n_bytes
-        self._places[mst_key] = _Place(target, place.n_bytes)
+        self.end_write(target, mst_key, place.n_bytes)
+
+    def _is_dead(self, slot: _Slot) -> bool:
+        return not slot.writers and not self._keys_in(slot.number)
 
     def _keys_in(self, slot: int) -> set[int]:
         return {mst_key for mst_key, place in self._places.items() if place.slot == slot}
