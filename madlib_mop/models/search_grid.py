@@ -46,6 +46,34 @@ class Grid:
     optimizers: list[dict[str, list]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Range:
+    """A range of a search: ``low`` below ``high``; ``whole`` where the parameter takes whole numbers only."""
+
+    low: float
+    high: float
+    distribution: str
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value for every parameter of two grids; `write_choice` writes it as texts.
+
+    Attributes
+    ----------
+    compile, fit : dict
+        Parameter -> value.
+    optimizer : dict or None
+        Argument -> value of the dict of ``optimizer_params_list`` that was chosen, its number being ``which``.
+    """
+
+    compile: dict[str, Any]
+    fit: dict[str, Any]
+    optimizer: dict[str, Any] | None = None
+    which: int | None = None
+
+
 def search_type(text: str | None) -> str:
     """Give 'grid' or 'random' for any prefix of it, in any case.
 
@@ -133,13 +161,55 @@ def iterate_random(
     iterator of (str, str)
         Compile and fit parameters. Errors are raised here, before the first is drawn.
     """
+    return map(write_choice, iterate_choices(*read_ranges(compile_grid_text, fit_grid_text), random_state))
+
+
+def read_ranges(compile_grid_text: str | None, fit_grid_text: str | None) -> tuple[Grid, Grid]:
+    """Read the two grids of a search, whose lists may be ranges.
+
+    Raises
+    ------
+    UnreadableText, InvalidParameter
+        If a grid is not a dict of lists, has an unknown parameter, or a range that cannot be drawn from.
+    """
     grids = _read_grids(compile_grid_text, fit_grid_text)
     for grid in grids:
         for choices in (grid.choices, *grid.optimizers):
             for name, values in choices.items():
                 _check_range(name, values)
+    return grids
+
+
+def as_range(name: str, values: list) -> Range | None:
+    """Give the range that a parameter's list of a grid stands for; None for a list of choices."""
+    return Range(*values, whole=_is_whole(name)) if _is_range(values) else None
+
+
+def iterate_choices(compile_grid: Grid, fit_grid: Grid, random_state: int | None) -> Iterator[Choice]:
+    """Draw as `iterate_random` does, from grids that `read_ranges` has read, and give the values themselves."""
     check_random_state(random_state)
-    return _draws(*grids, random_state)
+    return _draws(compile_grid, fit_grid, random_state)
+
+
+def draw_value(rng: np.random.Generator, name: str, values: list) -> Any:
+    """Draw a value of one parameter: one of its choices, or a number of its range."""
+    span = as_range(name, values)
+    if span is None:
+        return values[int(rng.integers(len(values)))]
+    low, high = span.low, span.high
+    if span.distribution == "linear":
+        value = rng.uniform(low, high)
+    elif span.distribution == "log":
+        value = 10 ** rng.uniform(np.log10(low), np.log10(high))
+    else:
+        value = 1 - 10 ** rng.uniform(np.log10(1 - high), np.log10(1 - low))
+    value = min(max(float(value), low), high)
+    return round(value) if span.whole else value
+
+
+def write_choice(choice: Choice) -> tuple[str, str]:
+    """Write a choice as texts of compile and of fit parameters."""
+    return _text(choice.compile, choice.optimizer), _text(choice.fit)
 
 
 def stream(random_state: int | None, dimension: str) -> np.random.Generator:
@@ -155,7 +225,7 @@ def check_random_state(random_state: int | None) -> None:
         raise InvalidParameter(f"random_state must be a whole number of 0 or more. Received: {random_state!r}")
 
 
-def _draws(compile_grid: Grid, fit_grid: Grid, random_state) -> Iterator[tuple[str, str]]:
+def _draws(compile_grid: Grid, fit_grid: Grid, random_state) -> Iterator[Choice]:
     streams: dict[str, np.random.Generator] = {}
 
     def chosen(choices: dict[str, list], prefix: str) -> dict[str, Any]:
@@ -163,30 +233,16 @@ def _draws(compile_grid: Grid, fit_grid: Grid, random_state) -> Iterator[tuple[s
         for name, values in choices.items():
             dimension = f"{prefix}/{name}"
             rng = streams.setdefault(dimension, stream(random_state, dimension))
-            drawn[name] = _draw(rng, name, values)
+            drawn[name] = draw_value(rng, name, values)
         return drawn
 
     which = stream(random_state, f"compile/{_OPTIMIZERS}")
     while True:
-        optimizer = None
+        optimizer = index = None
         if compile_grid.optimizers:
             index = int(which.integers(len(compile_grid.optimizers)))
             optimizer = chosen(compile_grid.optimizers[index], f"compile/{_OPTIMIZERS}/{index}")
-        yield _text(chosen(compile_grid.choices, "compile"), optimizer), _text(chosen(fit_grid.choices, "fit"))
-
-
-def _draw(rng: np.random.Generator, name: str, values: list) -> Any:
-    if not _is_range(values):
-        return values[int(rng.integers(len(values)))]
-    low, high, distribution = values
-    if distribution == "linear":
-        value = rng.uniform(low, high)
-    elif distribution == "log":
-        value = 10 ** rng.uniform(np.log10(low), np.log10(high))
-    else:
-        value = 1 - 10 ** rng.uniform(np.log10(1 - high), np.log10(1 - low))
-    value = min(max(float(value), low), high)
-    return round(value) if _is_whole(name) else value
+        yield Choice(chosen(compile_grid.choices, "compile"), chosen(fit_grid.choices, "fit"), optimizer, index)
 
 
 def _check_range(name: str, values: list) -> None:

@@ -12,11 +12,12 @@ MAY_IMPORT = {
     "schedule": set(),
     "packing": set(),
     "models": set(),
+    "search": {"models"},
     "catalog": set(),
     "trainer": {"models"},
     "engines": {"catalog"},
-    "driver": {"schedule", "packing", "models", "trainer", "catalog", "engines"},
-    "cli": {"schedule", "packing", "models", "trainer", "catalog", "engines", "driver"},
+    "driver": {"schedule", "packing", "models", "search", "trainer", "catalog", "engines"},
+    "cli": {"schedule", "packing", "models", "search", "trainer", "catalog", "engines", "driver"},
 }
 HEAVY = {"tensorflow", "keras"}
 HEAVY_ROOMS = {"models", "trainer"}

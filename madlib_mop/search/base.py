@@ -1,0 +1,242 @@
+"""What every search is: proposals and actions out, results in; the driver obeys it, `make_search` makes it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from madlib_mop.search.parameters import SearchParams
+from madlib_mop.search.space import Point, SearchSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A configuration that the search wants trained.
+
+    Attributes
+    ----------
+    mst_key : int
+        1, 2, ... in the order of proposals; never used twice in a run.
+    compile_params, fit_params : str
+        Texts as generate_model_configs writes them.
+    last_epoch : int
+        Train until the end of this epoch (1-based, counted from the model's first), then evaluate.
+    s, i : int or None
+        Hyperband's bracket, and the round that the proposal begins with.
+    """
+
+    mst_key: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    last_epoch: int
+    s: int | None = None
+    i: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A new model is to be trained."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """A model goes on until the end of ``last_epoch`` and is evaluated there; ``i`` is hyperband's new round."""
+
+    mst_key: int
+    last_epoch: int
+    i: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A model is not trained further; it stays at the epoch that it has reached, and its place is free at once."""
+
+    mst_key: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exploit:
+    """A model takes over another's newest state and architecture, and goes on with these parameters.
+
+    The state is weights and optimizer's variables after the same number of epochs as the model's own. ``source`` may
+    itself be told to go on among the same actions: its state is to be copied before it is trained further.
+    ``model_id`` is the source's.
+    """
+
+    mst_key: int
+    source: int
+    compile_params: str
+    fit_params: str
+    last_epoch: int
+    model_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The search is over although models may still be in training: they end with the epoch that they are in."""
+
+    reason: str
+
+
+Action = Add | Extend | Stop | Exploit | Finish
+
+
+@dataclass(slots=True)
+class _Standing:
+    """A model as its search sees it: the epoch it is told to reach, and its newest epoch with that epoch's loss."""
+
+    last_epoch: int
+    in_training: bool = True
+    failed: bool = False
+    epoch: int = 0
+    loss: float = math.inf
+
+
+class Search(ABC):
+    """A search under way; it owns its models' promises (``last_epoch``), the driver owns the models.
+
+    It has no clock, and no other chance than ``random_state``: the same calls in the same order give the same actions.
+    So it is never stored. The driver records each call of :meth:`result`, :meth:`failed` and :meth:`finish` before
+    it obeys the actions; a resume makes the search anew and repeats the recorded calls.
+
+    The driver calls :meth:`start` once, then, for every model in training, either :meth:`result` once when its
+    ``last_epoch`` has been evaluated, or :meth:`failed`. A model in training is one that was added, extended or told
+    to exploit after its last result. Any other call raises ValueError and changes nothing.
+
+    Parameters
+    ----------
+    params : SearchParams
+    space : SearchSpace
+    random_state : int
+        Of all chance; the driver draws one where the user gave none, and records it.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, params: SearchParams, space: SearchSpace, random_state: int):
+        self.params = params
+        self.space = space
+        self.random_state = random_state
+        self._models: dict[int, _Standing] = {}
+        self._n_in_training = 0
+        self._started = self._finished = False
+
+    # What the driver calls.
+
+    def start(self, n_slots: int) -> list[Action]:
+        """Give the first actions; ``n_slots`` models must be in training to keep all segments busy."""
+        if self._started or n_slots < 1:
+            raise ValueError(f"a search is started once, with at least one slot, received {n_slots}")
+        self._started = True
+        return self._noted(self._begin(n_slots))
+
+    def result(self, mst_key: int, epoch: int, loss: float) -> list[Action]:
+        """Take the loss of a model at its ``last_epoch``, and say what is next.
+
+        ``loss`` is the validation loss if there are validation data, else the training loss. Not a number counts as
+        infinite. After :meth:`finish`, losses of earlier epochs are taken too; they matter to :meth:`best` only.
+        """
+        standing = self._in_training(mst_key)
+        if epoch != standing.last_epoch and not (self._finished and standing.epoch < epoch < standing.last_epoch):
+            raise ValueError(f"model {mst_key} is to be evaluated at {standing.last_epoch}, received {epoch}")
+        standing.epoch, standing.loss = epoch, math.inf if math.isnan(loss) else loss
+        if epoch == standing.last_epoch:
+            self._end_of_training(standing)
+        return [] if self._finished else self._noted(self._result(mst_key))
+
+    def failed(self, mst_key: int) -> list[Action]:
+        """Take note that a model has failed for good, which counts as an infinite loss, and say what is next."""
+        standing = self._in_training(mst_key)
+        standing.failed, standing.loss = True, math.inf
+        self._end_of_training(standing)
+        return [] if self._finished else self._noted(self._result(mst_key))
+
+    def finish(self, reason: str = "the budget is spent") -> list[Action]:
+        """End the search with the best so far; twice is as once."""
+        if self._finished:
+            return []
+        self._finished = True
+        return [Finish(reason)]
+
+    @property
+    def done(self) -> bool:
+        """Say whether nothing proposed is still to be trained and nothing more will come."""
+        return self._finished or (self._started and not self._n_in_training)
+
+    def best(self) -> int | None:
+        """Give the model with the lowest loss at its newest epoch, the smaller key of equals; None without any.
+
+        Infinite losses and failed models are none.
+        """
+        finite = [(m.loss, key) for key, m in self._models.items() if math.isfinite(m.loss)]
+        return min(finite)[1] if finite else None
+
+    # What a method of search says.
+
+    @property
+    @abstractmethod
+    def max_epochs(self) -> int:
+        """Give the most epochs that a model of it can be trained."""
+
+    @abstractmethod
+    def _begin(self, n_slots: int) -> list[Action]:
+        """Give the first actions."""
+
+    @abstractmethod
+    def _result(self, mst_key: int) -> list[Action]:
+        """Give the actions that follow from a model's newest loss or failure, already noted."""
+
+    def _end(self) -> list[Action]:
+        """Give the last actions, when no model is in training any more."""
+        return []
+
+    # What it may use.
+
+    def _propose(self, point: Point, last_epoch: int, s: int | None = None, i: int | None = None) -> Add:
+        """Make a proposal under the next key."""
+        key = len(self._models) + 1
+        self._models[key] = _Standing(last_epoch)
+        self._n_in_training += 1
+        return Add(Proposal(key, point.model_id, *point.texts, last_epoch, s, i))
+
+    def _loss(self, mst_key: int) -> float:
+        """Give a model's newest loss; infinite if it has failed."""
+        return self._models[mst_key].loss
+
+    def _ranked(self, mst_keys: Sequence[int]) -> list[int]:
+        """Sort models, best first: by newest loss, then by key."""
+        return sorted(mst_keys, key=lambda key: (self._loss(key), key))
+
+    def _able(self, mst_key: int) -> bool:
+        """Say whether a model is worth training on: not failed, and with a finite loss."""
+        return math.isfinite(self._loss(mst_key))
+
+    # Inside.
+
+    def _in_training(self, mst_key: int) -> _Standing:
+        standing = self._models.get(mst_key)
+        if standing is None or not standing.in_training:
+            raise ValueError(f"model {mst_key} is not in training")
+        return standing
+
+    def _end_of_training(self, standing: _Standing) -> None:
+        standing.in_training = False
+        self._n_in_training -= 1
+
+    def _noted(self, actions: list[Action]) -> list[Action]:
+        """Note which models go on."""
+        for action in actions:
+            if isinstance(action, Extend | Exploit):
+                standing = self._models[action.mst_key]
+                if standing.in_training or standing.failed or action.last_epoch <= standing.epoch:
+                    raise AssertionError(f"{self.name} extends a model that cannot go on: {action}")
+                standing.last_epoch, standing.in_training = action.last_epoch, True
+                self._n_in_training += 1
+        return actions if self._n_in_training else actions + self._end()

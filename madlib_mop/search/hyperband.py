@@ -1,0 +1,108 @@
+"""Hyperband (Li et al., JMLR 2018) with MADlib's schedule: brackets of successive halving, side by side in one run."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from fractions import Fraction
+
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.search.base import Action, Extend, Search, Stop
+from madlib_mop.search.parameters import MAX_CONFIGURATIONS, HyperbandParams, floor_log
+from madlib_mop.search.space import derived
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Round ``i`` of bracket ``s``: ``n_i`` configurations are trained for ``r_i`` iterations more."""
+
+    s: int
+    i: int
+    n_i: int
+    r_i: int
+
+
+def hyperband_rounds(params: HyperbandParams) -> list[Round]:
+    """Give the schedule, brackets from ``s_max`` down to 0, each with its rounds in order.
+
+    ``s_max = floor(log_eta R)``, ``n = floor((s_max + 1) / (s + 1)) eta^s``, ``n_i = floor(n / eta^i)``,
+    ``r_i = round(R eta^(i - s))``, halves to the even number. All of it in whole numbers, where MADlib's floats lose a
+    bracket at R=243, eta=3, and a configuration where 49 / 7^2 comes out below 1.
+
+    Raises
+    ------
+    InvalidParameter
+        The brackets have more than 100,000 configurations.
+    """
+    R, eta, skip_last = params.R, params.eta, params.skip_last
+    s_max = floor_log(R, eta)
+    rounds = []
+    for s in range(s_max, -1, -1):
+        n = (s_max + 1) // (s + 1) * eta**s
+        for i in range(s + 1 - skip_last):
+            rounds.append(Round(s, i, n // eta**i, round(Fraction(R, eta ** (s - i)))))
+    if (n_configs := sum(one.n_i for one in rounds if one.i == 0)) > MAX_CONFIGURATIONS:
+        raise InvalidParameter(
+            f"R={R} and eta={eta} ask for more than {MAX_CONFIGURATIONS:,} configurations. Received: {n_configs:,}",
+            hint="Give a smaller R, or a larger eta.",
+        )
+    return rounds
+
+
+class Hyperband(Search):
+    """Brackets of successive halving; a round ends when all of its models have been evaluated or have failed.
+
+    A round trains ``r_i`` iterations *more* than the rounds before it, as MADlib's warm starts do: a model that
+    reaches round i has made ``r_0 + ... + r_i``, so up to half as much again as R. (In the paper ``r_i`` counts from
+    the start.)
+
+    Otherwise than MADlib's: all brackets run at the same time, with no barrier between them (MADlib runs the rounds
+    of equal length of several brackets together, diagonal by diagonal); configurations of a bracket have a stream of
+    their own; one that was drawn already is drawn again; epochs are counted for each model; those that failed or have
+    no finite loss never go on.
+    """
+
+    name = "hyperband"
+    params: HyperbandParams
+
+    @property
+    def max_epochs(self) -> int:
+        rounds = hyperband_rounds(self.params)
+        return max(sum(one.r_i for one in rounds if one.s == s) for s in {one.s for one in rounds})
+
+    def _begin(self, n_slots: int) -> list[Action]:
+        brackets = itertools.groupby(hyperband_rounds(self.params), key=lambda one: one.s)
+        self._rounds = {s: list(rounds) for s, rounds in brackets}
+        self._bracket_of: dict[int, int] = {}
+        self._now: dict[int, int] = {}  # bracket -> number of its round
+        self._awaited: dict[int, set[int]] = {}  # bracket -> models of its round that are in training
+        self._members: dict[int, list[int]] = {}
+        actions, seen = [], set()
+        for s, rounds in self._rounds.items():
+            points = self.space.draw(derived(self.random_state, s), seen)
+            added = [self._propose(point, rounds[0].r_i, s, 0) for point in itertools.islice(points, rounds[0].n_i)]
+            keys = [one.proposal.mst_key for one in added]
+            self._bracket_of |= dict.fromkeys(keys, s)
+            self._now[s], self._members[s], self._awaited[s] = 0, keys, set(keys)
+            actions += added
+        return actions
+
+    def _result(self, mst_key: int) -> list[Action]:
+        s = self._bracket_of[mst_key]
+        self._awaited[s].discard(mst_key)
+        return [] if self._awaited[s] else self._next_round(s)
+
+    def _next_round(self, s: int) -> list[Action]:
+        members, rounds, i = self._ranked(self._members[s]), self._rounds[s], self._now[s] + 1
+        if i == len(rounds):
+            return []
+        going_on = {key for key in members[: rounds[i].n_i] if self._able(key)}
+        last_epoch = sum(one.r_i for one in rounds[: i + 1])
+        actions: list[Action] = []
+        for key in sorted(members):
+            if key in going_on:
+                actions.append(Extend(key, last_epoch, i))
+            elif not self._models[key].failed:
+                actions.append(Stop(key, f"not among the best {rounds[i].n_i} of {len(members)} in bracket {s}"))
+        self._now[s], self._members[s], self._awaited[s] = i, sorted(going_on), set(going_on)
+        return actions

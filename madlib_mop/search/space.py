@@ -1,0 +1,122 @@
+"""The space of a search: architectures times the two grids of generate_model_configs; drawn from by the searches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.calls import is_int
+from madlib_mop.models.search_grid import Choice, Grid, as_range, iterate_choices, read_ranges, stream, write_choice
+
+_MAX_DRAWS_FOR_ONE = 100
+
+
+@dataclass(frozen=True)
+class Point:
+    """One configuration of a space."""
+
+    model_id: int
+    choice: Choice
+
+    @cached_property
+    def texts(self) -> tuple[str, str]:
+        """Compile and fit parameters as generate_model_configs writes them."""
+        return write_choice(self.choice)
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """All configurations of a list of architectures and two grids, whose lists may be ranges.
+
+    Parameters
+    ----------
+    model_ids : tuple of int
+        Of the architecture table; sorted, without duplicates.
+    compile_grid, fit_grid : Grid
+    """
+
+    model_ids: tuple[int, ...]
+    compile_grid: Grid
+    fit_grid: Grid = field(default_factory=Grid)
+
+    @classmethod
+    def read(cls, model_id_list, compile_params_grid: str | None, fit_params_grid: str | None) -> SearchSpace:
+        """Read a space as a user gives it.
+
+        Raises
+        ------
+        UnreadableText, InvalidParameter
+            The list has no ids, or a grid cannot be read or drawn from.
+        """
+        if not model_id_list or not all(is_int(item) for item in model_id_list):
+            raise InvalidParameter(
+                f"model_id_list must be an array of one or more ids, without NULL. Received: {model_id_list!r}"
+            )
+        return cls(tuple(sorted(set(model_id_list))), *read_ranges(compile_params_grid, fit_params_grid))
+
+    def draw(self, random_state: int, seen: set | None = None) -> Iterator[Point]:
+        """Draw points without end, the very ones that generate_model_configs' random search draws.
+
+        A point that was drawn before is passed over, as there; but not more than 100 times in a row, so that a small
+        space gives as many points as are asked for, some of them twice: other start weights make another model.
+
+        Parameters
+        ----------
+        seen : set, optional
+            What was drawn before; it is added to.
+        """
+        seen = set() if seen is None else seen
+        ids = stream(random_state, "model_id")
+        n_in_vain = 0
+        for choice in iterate_choices(self.compile_grid, self.fit_grid, random_state):
+            point = Point(self.model_ids[int(ids.integers(len(self.model_ids)))], choice)
+            what = (point.model_id, *point.texts)
+            if what in seen and n_in_vain < _MAX_DRAWS_FOR_ONE:
+                n_in_vain += 1
+                continue
+            n_in_vain = 0
+            seen.add(what)
+            yield point
+
+    def examples(self) -> Iterator[tuple[str, str]]:
+        """Give compile and fit parameters in which every value and both ends of every range occur.
+
+        Few, unlike all combinations; the driver parses them, so that a value that no configuration can have is an
+        error before any work.
+        """
+        fits = list(_one_by_one(self.fit_grid.choices))
+        optimizers = [(which, one) for which, choices in enumerate(self.compile_grid.optimizers)
+                      for one in _one_by_one(choices)] or [(None, None)]  # fmt: skip
+        compiles = list(_one_by_one(self.compile_grid.choices))
+        first = compiles[0], fits[0], *reversed(optimizers[0])
+        chosen = itertools.chain(
+            (Choice(one, first[1], first[2], first[3]) for one in compiles),
+            (Choice(first[0], one, first[2], first[3]) for one in fits),
+            (Choice(first[0], first[1], one, which) for which, one in optimizers),
+        )
+        yield from dict.fromkeys(write_choice(choice) for choice in chosen)
+
+
+def derived(random_state: int, number: int) -> int:
+    """Derive a random state of its own for one part of a search, e.g. a bracket."""
+    return int(np.random.SeedSequence([random_state, number]).generate_state(1)[0])
+
+
+def _one_by_one(choices: dict[str, list]) -> Iterator[dict]:
+    """Give the first values together, then each other value with the first ones of the rest."""
+    values = {name: _ends(name, items) for name, items in choices.items()}
+    first = {name: items[0] for name, items in values.items()}
+    yield first
+    for name, items in values.items():
+        for item in items[1:]:
+            yield {**first, name: item}
+
+
+def _ends(name: str, values: list) -> list:
+    span = as_range(name, values)
+    return values if span is None else [span.low, span.high]
