@@ -16,13 +16,14 @@ class Rotation:
 
     name = "rotation"
 
-    def __init__(self, n_segments: int):
+    def __init__(self, n_segments: int, n_models: int = 0):
         self.n_segments = n_segments
+        self.n_models = n_models  # of the run so far
         self._all = (1 << n_segments) - 1
 
-    def last_epoch(self, model: Progress) -> int:
-        """Give the last epoch in which the model has visits to make."""
-        return model.last_epoch
+    def last_epoch(self, model: Progress, wanted: int) -> int:
+        """Give the last epoch in which the model has visits to make, ``wanted`` or before."""
+        return wanted
 
     def segments_of(self, model: Progress, epoch: int) -> int:
         """Give the set of segments that the model visits in an epoch."""
@@ -76,12 +77,8 @@ class Auto(Rotation):
 
     name = "auto"
 
-    def __init__(self, n_segments: int, n_models: int):
-        super().__init__(n_segments)
-        self._few = n_models <= n_segments
-
     def roams(self, costs: MeasuredCosts) -> bool:
-        return not self._few and not costs.alike
+        return self.n_models > self.n_segments and not costs.alike
 
 
 class Recorded(Rotation):
@@ -114,8 +111,8 @@ class Recorded(Rotation):
         self._sets[key] = seen | (1 << number)
         self._last[visit.model] = visit.epoch
 
-    def last_epoch(self, model: Progress) -> int:
-        return min(model.last_epoch, self._last.get(model.key, 0))
+    def last_epoch(self, model: Progress, wanted: int) -> int:
+        return min(wanted, self._last.get(model.key, 0))
 
     def segments_of(self, model: Progress, epoch: int) -> int:
         return self._sets.get((model.key, epoch), 0)

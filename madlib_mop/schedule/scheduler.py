@@ -11,7 +11,7 @@ from .costs import MeasuredCosts
 from .progress import Progress, bits, first_from
 from .ready import ReadyModels
 from .rules import Rotation, make_rule
-from .work import EpochDone, Evaluation, ModelWork, Task, Visit
+from .work import EpochDone, Evaluation, ModelWork, Task, Visit, check_works
 
 
 def make_scheduler(
@@ -42,16 +42,8 @@ def make_scheduler(
     """
     if not segment_rows:
         raise InvalidParameter("a run needs at least one segment, received none", hint="Pack a table that has rows.")
-    for what, values in (("key", [m.key for m in models]), ("index", [m.index for m in models])):
-        if len(set(values)) < len(values):
-            raise InvalidParameter(f"two models of a run have the same {what}, received {sorted(values)}")
+    check_works(models, segment_rows)
     numbers = {segment: number for number, segment in enumerate(segment_rows)}
-    unknown = {segment for model in models for segment in model.visited} - set(numbers)
-    if unknown:
-        raise InvalidParameter(
-            f"the run has visited segments that its packed table no longer has, received {sorted(unknown)}",
-            hint="Restore the packed table as it was when the run began, or start a new run.",
-        )
     return Scheduler(make_rule(schedule, len(models), numbers, recorded), models, segment_rows)
 
 
@@ -91,6 +83,7 @@ class Scheduler:
         self._n_unfinished = 0  # models with visits left
         self._n_queued = 0  # evaluations not yet in flight
         self._models = {work.key: self._begin(work) for work in models}
+        self._indices = {work.index for work in models}
         self._unbind()
 
     # The loop.
@@ -163,6 +156,70 @@ class Scheduler:
         return not (self._n_unfinished or self._in_flight or self._n_queued)
 
     # What else happens to models.
+
+    def add_model(self, work: ModelWork) -> None:
+        """Take in one more model, at any time.
+
+        Raises
+        ------
+        InvalidParameter
+            Its key or its index is another model's, or it has visited a segment that is not there.
+        """
+        check_works([work], self.segments, self._models.keys(), self._indices)
+        self._indices.add(work.index)
+        self._models[work.key] = self._begin(work)
+        self._rule.n_models = len(self._models)
+        self._unbind()
+
+    def extend(self, model: int, last_epoch: int) -> None:
+        """Let a model go on until the end of ``last_epoch``, whether it has made its epochs so far or not.
+
+        Under recorded it makes no visits but recorded ones.
+
+        Raises
+        ------
+        ValueError
+            The model was dropped, or goes on for longer already; :meth:`finish_early` is what ends one.
+        """
+        progress = self._models[model]
+        if progress.dropped or last_epoch < progress.last_epoch:
+            raise ValueError(
+                f"model {model} was dropped, or goes on until epoch {progress.last_epoch}, received {last_epoch}"
+            )
+        was_over, before = progress.over, progress.last_epoch
+        progress.last_epoch = max(before, self._rule.last_epoch(progress, last_epoch))
+        if progress.over:
+            return
+        self._withdraw(progress)  # it may rank otherwise now
+        self._n_unfinished += was_over
+        if was_over:
+            progress.left = self._rule.segments_of(progress, progress.epoch)
+        for epoch in range(before + 1, progress.last_epoch + 1):
+            progress.units_left += self._units_in(self._rule.segments_of(progress, epoch))
+        self._costs.plan(progress.last_epoch - before)
+        self._offer(progress)
+
+    def finish_early(self, model: int) -> int:
+        """Begin no further epoch of a model, and give the epoch with which it ends.
+
+        That is the epoch that it is in, if a visit of it was made or is in flight: its other visits are made too, so
+        that its state is one of a whole epoch. Its evaluations go on, and :meth:`extend` may let it go on later.
+        """
+        progress = self._models[model]
+        begun = progress.position > 0 or progress.in_flight
+        last_epoch = progress.epoch if begun else progress.epoch - 1
+        if progress.dropped or last_epoch >= progress.last_epoch:
+            return progress.last_epoch
+        self._withdraw(progress)
+        for epoch in range(last_epoch + 1, progress.last_epoch + 1):
+            progress.units_left -= self._units_in(self._rule.segments_of(progress, epoch))
+        self._costs.plan(last_epoch - progress.last_epoch)
+        progress.last_epoch = last_epoch
+        if progress.over:
+            progress.left = 0
+            self._n_unfinished -= 1
+        self._offer(progress)
+        return last_epoch
 
     def add_evaluation(self, model: int, segment: int, payload: object = None) -> Evaluation:
         """Queue an evaluation of a model's newest state; the model trains no further before it has ended.
@@ -246,7 +303,7 @@ class Scheduler:
 
     def _begin(self, work: ModelWork) -> Progress:
         model = Progress(work)
-        model.last_epoch = self._rule.last_epoch(model)
+        model.last_epoch = self._rule.last_epoch(model, work.last_epoch)
         visited = [self._numbers[segment] for segment in work.visited]
         model.left = self._rule.left_after(model, visited)
         model.n_visits = (work.epoch - 1) * len(self.segments) + len(visited)

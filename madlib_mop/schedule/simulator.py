@@ -11,6 +11,7 @@ from .scheduler import Scheduler
 from .work import EpochDone, Evaluation, Task, Visit
 
 Cost = Callable[[int, int, int], float]  # (model, segment, epoch) -> seconds
+Listener = Callable[[int, int], None]  # (model, epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ def simulate(
     *,
     hop_s: float = 0.0,
     evaluation: Cost | None = None,
+    epoch_over: Listener | None = None,
     keep: bool = True,
 ) -> Simulation:
     """Run a scheduler to its end in simulated time.
@@ -42,6 +44,9 @@ def simulate(
         Seconds that every visit takes in addition to fetch and store the state.
     evaluation : callable, optional
         (model, segment, epoch) -> seconds. Every model is evaluated after every epoch on every segment.
+    epoch_over : callable, optional
+        Called with (model, epoch) when an epoch has been trained and, if there are evaluations, evaluated. It may add
+        models to the scheduler, extend them and finish them early, as a search does.
     keep : bool
         Keep visits and spans. Without them memory is O(n), and 10^7 visits can be simulated.
 
@@ -69,9 +74,13 @@ def simulate(
         if keep:
             spans.append(span)
         done = scheduler.finished(task, now - started)
-        if evaluation is not None and isinstance(done, EpochDone):
-            for segment in scheduler.segments:
+        over = isinstance(task, Evaluation) and not scheduler.evaluations_left(task.model)
+        if isinstance(done, EpochDone):
+            over = evaluation is None
+            for segment in scheduler.segments if evaluation is not None else ():
                 scheduler.add_evaluation(done.model, segment, done.epoch)
+        if over and epoch_over is not None:
+            epoch_over(task.model, epoch)
     return Simulation(account.efficiency(len(scheduler.segments)), tuple(visits), tuple(spans))
 
 

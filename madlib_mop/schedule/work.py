@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from madlib_mop.errors import InvalidParameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +75,30 @@ class EpochDone:
     model: int
     epoch: int
     last: bool
+
+
+def check_works(
+    works: Sequence[ModelWork],
+    segments: Collection[int],
+    keys: Collection[int] = (),
+    indices: Collection[int] = (),
+) -> None:
+    """Check models that come into a run with these segments, and with models of these keys and indices.
+
+    Raises
+    ------
+    InvalidParameter
+        A key or an index is twice there, or a segment was visited that the run does not have.
+    """
+    for what, values, known in (
+        ("key", [work.key for work in works], keys),
+        ("index", [work.index for work in works], indices),
+    ):
+        if len(set(values)) < len(values) or any(value in known for value in values):
+            raise InvalidParameter(f"two models of a run have the same {what}, received {sorted(values)}")
+    unknown = {segment for work in works for segment in work.visited} - set(segments)
+    if unknown:
+        raise InvalidParameter(
+            f"the run has visited segments that its packed table no longer has, received {sorted(unknown)}",
+            hint="Restore the packed table as it was when the run began, or start a new run.",
+        )

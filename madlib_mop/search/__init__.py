@@ -1,4 +1,4 @@
-"""Searches of configurations for madlib_keras_automl: pure; the driver trains what they propose and tells the losses."""
+"""Searches of configurations, for madlib_keras_automl: pure; the driver trains what they propose and tells losses."""
 
 from .base import Action, Add, Exploit, Extend, Finish, Proposal, Search, Stop
 from .hyperband import Round, hyperband_rounds
