@@ -1,7 +1,6 @@
 """Promise 6: told to stop in any way and in any phase, a run stops within 1 s, leaves nothing, and can be resumed."""
 
 import subprocess
-import time
 
 import psycopg2
 import pytest
