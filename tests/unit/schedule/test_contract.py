@@ -50,7 +50,7 @@ def test_exactly_once_and_alone_through_faults_holds_and_evaluations(schedule, n
         assert evaluated == sorted(done.segments) or epoch.model in done.dropped
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @runs
 def test_models_may_come_go_on_and_end_early_at_any_time(schedule, n, p, n_epochs, seed):
     """Whatever a search does to a run, each model makes each visit of its epochs exactly once, and the run ends."""
