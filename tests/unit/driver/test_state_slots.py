@@ -42,7 +42,9 @@ class Disk:
         return sum(size for rows in self.slots.values() for _, size in rows)
 
 
-def train(sizes: list[int], n_segments: int, n_visits: int, chance: random.Random, disk: Disk) -> tuple[int, StateSlots]:
+def train(
+    sizes: list[int], n_segments: int, n_visits: int, chance: random.Random, disk: Disk
+) -> tuple[int, StateSlots]:
     """Let models visit segments in any order; give the most that the disk held beyond the visits in flight."""
     slots = StateSlots(disk, RUN_ID, [{"mst_key": key, "state_slot": None} for key in range(len(sizes))])
     in_flight, most = {}, 0
