@@ -3,7 +3,7 @@
 import os
 import time
 
-from madlib_mop.catalog.connection import connect_catalog
+from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import SessionInfo
@@ -18,11 +18,12 @@ from madlib_mop.schedule import Visit
 from madlib_mop.schedule.bounds import Efficiency
 
 _TAKE_WITHIN_S = 10.0
-STDIN_FD = 0
 
 
 def open_record(info: SessionInfo) -> Record:
     """Open the catalog session for a call."""
+    if info.catalog_dsn is not None:
+        return Record(*connect_by_dsn(info.catalog_dsn))
     return Record(*connect_catalog(info.sockets, info.port, info.database))
 
 
@@ -87,7 +88,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         segments = [s["segment_id"] for s in run["plan"]["training"]["segments"]]
         address = Address(run["plan"]["worker_host"], call.info.port, call.info.database)
         workers = Workers(record, address, login, run["owner"], run_id, segments)
-        hopper = Hopper(record, workers, run, progress, STDIN_FD, recorded)
+        hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded)
         hopper.run()
         state, detail = "trained", None
     except Cancelled as error:

@@ -68,8 +68,11 @@ def read_selection(session: CallerSession, name: str) -> Selection:
             f"{what}: {relation} has no {relation.name}_summary. Received: {name!r}",
             hint=_MAKE_AGAIN,
         )
-    _need_columns(session, summary, ("model_arch_table", "object_table"), what, name)
-    rows = session.execute(statement("SELECT model_arch_table::text, object_table::text FROM {s}", s=summary))
+    has_objects = "object_table" in _need_columns(session, summary, ("model_arch_table",), what, name)
+    object_table = "object_table" if has_objects else "NULL"  # tables written by hand may leave it out
+    rows = session.execute(
+        statement(f"SELECT model_arch_table::text, {object_table}::text AS object_table FROM {{s}}", s=summary)
+    )
     if len(rows) != 1:
         raise InvalidParameter(
             f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_MAKE_AGAIN
@@ -149,9 +152,11 @@ def _architecture(session, table: Relation, model_id: int) -> tuple[object, byte
     return json.loads(rows[0]["arch"]), rows[0]["weights"]
 
 
-def _need_columns(session, relation, columns, what, name) -> None:
+def _need_columns(session, relation, columns, what, name) -> set[str]:
+    """Refuse a table that lacks one of the columns; give all that it has."""
     present = {column.name for column in session.columns(relation)}
     for column in columns:
         if column not in present:
             hint = "Make it with load_keras_model." if what == "model_arch_table" else _MAKE_AGAIN
             raise UndefinedColumn(f"{what}: table {relation} has no column {column!r}. Received: {name!r}", hint=hint)
+    return present
