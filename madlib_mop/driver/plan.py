@@ -1,6 +1,7 @@
 """The plan of a run: everything that a call of the hopper asks for, checked before any work starts."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from madlib_mop.catalog.names import Relation
@@ -11,7 +12,7 @@ from madlib_mop.driver.packed import PackedTable, read_packed_table
 from madlib_mop.driver.selection import Configuration, read_selection
 from madlib_mop.driver.settings import read_settings
 from madlib_mop.driver.state_slots import SLOTS_PER_RUN, create_slot
-from madlib_mop.driver.warm_start import WarmStart, find_warm_start
+from madlib_mop.driver.warm_start import WarmStart, find_warm_start, recorded_functions
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
 
 SCHEDULES = ("auto", "rotation", "longest_first")
@@ -42,6 +43,8 @@ class RunPlan:
         Rows of `madlib_mop.start_weights` by origin.
     warm : WarmStart or None
         Where the states come from that a warm start goes on with.
+    functions : mapping of str to bytes
+        Rows of `madlib_mop.custom_function` by name.
     """
 
     run: dict
@@ -49,6 +52,7 @@ class RunPlan:
     segments: list[dict]
     weights: dict[str, bytes] = field(repr=False)
     warm: WarmStart | None = None
+    functions: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 def plan_fit(call: Call, record: Record) -> RunPlan:
@@ -72,12 +76,14 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     for what, packed in (("source_table", source), ("validation_table", validation)):
         if packed is not None:
             _seen_by_workers(record, packed, what, call.info.pid)
-    selection = read_selection(session, a.get("model_selection_table"))
     warm_start = bool(a.get("warm_start"))
-    warm, output = None, None
+    warm, output, recorded = None, None, None
     if warm_start:
         session.check_may_write(a.get("model_output_table"), "model_output_table")
         output = session.relation(a.get("model_output_table"), "model_output_table")
+        recorded = recorded_functions(record, output, call.info.role)
+    selection = read_selection(session, a.get("model_selection_table"), recorded)
+    if warm_start:
         warm = find_warm_start(session, record, output, call.info.role, selection.configurations)
     else:
         output = session.output(a.get("model_output_table"), OUTPUT_SUFFIXES, "model_output_table")
@@ -132,7 +138,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             "summary": summary,
         },
     }
-    return RunPlan(run, models, _segments(source, validation), weights, warm)
+    return RunPlan(run, models, _segments(source, validation), weights, warm, selection.functions.objects)
 
 
 def _models(configurations: list[Configuration], weights, num_iterations, warm):
@@ -281,7 +287,7 @@ def _enough_connections(record: Record, n_segments: int) -> None:
 def add_run(record: Record, plan: RunPlan) -> int:
     """Record a planned run, its models' first states included, in one transaction; give its run_id."""
     with record.transaction():
-        run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights)
+        run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights, plan.functions)
         taken_over = {key: m.state for key, m in (plan.warm.models if plan.warm else {}).items() if m.state}
         if taken_over:
             slot = run_id * SLOTS_PER_RUN

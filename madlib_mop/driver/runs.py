@@ -7,6 +7,7 @@ from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import SessionInfo
+from madlib_mop.driver.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.hopper import Hopper
 from madlib_mop.driver.progress import Progress
 from madlib_mop.driver.stopping import undisturbed
@@ -14,6 +15,7 @@ from madlib_mop.driver.workers import Workers
 from madlib_mop.engines.login import create_login, drop_login, sweep_logins
 from madlib_mop.engines.session import Address
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady
+from madlib_mop.models.custom import CustomFunctions
 from madlib_mop.schedule import Visit
 from madlib_mop.schedule.bounds import Efficiency
 
@@ -62,6 +64,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     Cancelled, MopError
         The run is marked as cancelled, interrupted or failed; what was committed is kept.
     """
+    check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
     _take(record, run_id)
     sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
     run = record.run(run_id)
