@@ -33,7 +33,7 @@ def run_page(cluster, page: str) -> str:
     return done.stdout
 
 
-# page: what must be in what its statements print
+# page: what must be in what its statements print, where there is more to hold than that they run
 PAGES = {
     "custom_functions.md": (
         "{accuracy,top_2_accuracy,certainty}",
@@ -46,7 +46,7 @@ PAGES = {
 @pytest.mark.parametrize("page", sorted(file.name for file in DOCS.glob("*.md")))
 def test_the_statements_of_a_page_run_and_print_what_it_says(cluster, page):
     printed = run_page(cluster, page)
-    for text in PAGES[page]:
+    for text in PAGES.get(page, ()):
         assert text in printed, printed[-3000:]
 
 
