@@ -137,7 +137,7 @@ def custom_names(
     MopError
         As `find_object_table`.
     """
-    if object_table is None:
+    if not (object_table or "").strip():
         return frozenset()
     kept = recorded.names if recorded else frozenset()
     try:
@@ -167,9 +167,9 @@ def read_custom_functions(
     objects = {name: recorded.objects[name] for name in wanted if recorded and name in recorded.objects}
     missing = [name for name in wanted if name not in objects]
     if missing:
-        if object_table is None:
+        if not (object_table or "").strip():
             raise InvalidParameter(
-                f"custom function {missing[0]!r} needs an object_table. Received: NULL",
+                f"custom function {missing[0]!r} needs an object_table. Received: {object_table!r}",
                 hint="Give the table that load_custom_function registered it in.",
             )
         objects |= _read(session, find_object_table(session, object_table, stored), missing)
@@ -200,7 +200,7 @@ def functions_of_model(
     MopError
         As `read_custom_functions`, or if the parameters cannot be read.
     """
-    if object_table is None or compile_params is None:
+    if not (object_table or "").strip() or compile_params is None:
         return CustomFunctions()
     rows = session.execute(_RECORDED, [str(relation)])
     recorded = CustomFunctions({row["name"]: bytes(row["object"]) for row in rows})
