@@ -212,6 +212,23 @@ def functions_of_model(
     return read_custom_functions(session, object_table, names, True, recorded)
 
 
+def tell_changed(session: CallerSession, object_table: str | None, used: CustomFunctions) -> None:
+    """Say by a NOTICE which functions of a run that is gone on with are not what the table has now."""
+    if not used.objects:
+        return
+    try:
+        table = find_object_table(session, object_table, True)
+    except MopError:  # gone, or not to be trusted any more: nothing of it was used
+        return
+    rows = session.execute(statement("SELECT name, object FROM ONLY {t}", t=table))
+    now = {row["name"]: row["object"] for row in rows}
+    if changed := [name for name, value in used.objects.items() if now.get(name) != value]:
+        session.notice(
+            f"warm start: custom function {', '.join(changed)}: going on with what the earlier run used;"
+            f" {table} has changed since"
+        )
+
+
 def check_openable(functions: CustomFunctions) -> None:
     """Refuse pickles unless a superuser lets them be opened, and the library can.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.custom_functions import tell_changed
 from madlib_mop.driver.outputs import check_replaceable
 from madlib_mop.driver.packed import PackedTable, read_packed_table
 from madlib_mop.driver.selection import Configuration, read_selection
@@ -84,6 +85,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         recorded = recorded_functions(record, output, call.info.role)
     selection = read_selection(session, a.get("model_selection_table"), recorded)
     if warm_start:
+        tell_changed(session, selection.object_table, selection.functions)
         warm = find_warm_start(session, record, output, call.info.role, selection.configurations)
     else:
         output = session.output(a.get("model_output_table"), OUTPUT_SUFFIXES, "model_output_table")
