@@ -61,7 +61,7 @@ def default_of(expression: str | None) -> str:
 
 def matches(signature: Signature, function: tuple) -> bool:
     """Whether a function of ours can be called as that one of MADlib's."""
-    names, types, defaults, result = function
+    names, types, defaults, result = function[0] or [], *function[1:]
     n = len(signature.arguments)
     same = [
         (name, LONG.get(type_, type_), default) == (names[i], types[i], default_of(defaults[i]))
