@@ -62,14 +62,16 @@ def check_outputs(session: CallerSession, run: dict) -> None:
             )
 
 
-def has_outputs(session: CallerSession, record: Record, run: dict) -> bool:
+def has_outputs(
+    session: CallerSession, record: Record, run: dict, suffixes: tuple[str, ...] = ("", "_info", "_summary")
+) -> bool:
     """Tell whether a finished run has nothing left to write: its tables are there.
 
     The tables of a warm start were there before it. Its call may have been rolled back, so the newest run of a table
     writes its rows again.
     """
     output = output_relation(run)
-    present = [session.existing(output.with_suffix(suffix).sql) for suffix in ("", "_info", "_summary")]
+    present = [session.existing(output.with_suffix(suffix).sql) for suffix in suffixes]
     if None in present:
         return False
     return not run["warm_start"] or record.newest_run(str(output), run["owner"])["run_id"] != run["run_id"]

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 ELSEWHERE = "<!-- elsewhere -->"  # marks an example that needs another server
 pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a busy machine
-FENCE = re.compile(r"^(?:(<!--.*-->)\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^(?:(<!--[^\n]*-->)\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
