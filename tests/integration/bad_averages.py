@@ -28,6 +28,7 @@ CASES = [
     case("22023", "compile_params", "", compile_params=None),
     case("22023", "compile_params", "", compile_params="optimizer='sgd'"),
     case("22023", "fit_params", "", fit_params="batch_size=0"),
+    case("42P01", "object_table does not exist in schema madlib", "load_custom_function", object_table="nowhere"),
     case("42P01", "model does not exist. Received: 'nowhere'", "", model="nowhere", warm_start=True),
     case("42P01", "model: warm_start needs a table that madlib_keras_fit wrote", "leave", model="train",
          warm_start=True),

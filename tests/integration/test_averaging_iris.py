@@ -70,6 +70,28 @@ def test_ten_iterations_a_warm_start_and_predictions_in_temporary_tables(bench):
     connection.close()
 
 
+def test_custom_functions_of_an_object_table(bench):
+    """And a run that a warm start goes on with keeps those that it was begun with."""
+    source = "import keras\n\ndef certainty(y_true, y_pred):\n    return keras.ops.max(y_pred, axis=-1)\n"
+    bench.rows("SELECT madlib.load_custom_function('functions', convert_to(%s, 'UTF8'), 'certainty')", [source])
+    bench.rows("SELECT madlib.load_top_k_accuracy_function('functions', 2)")
+    fit = (
+        "SELECT madlib.madlib_keras_fit('iris_packed', 'custom_model', '\"odd arch?\"', 1,"
+        " $$optimizer='sgd', loss='categorical_crossentropy', metrics=['certainty', 'top_2_accuracy']$$, NULL, 1,"
+        " object_table := 'functions', warm_start := {})"
+    )
+    script(
+        bench,
+        fit.format("NULL"),
+        "DROP TABLE madlib.functions",
+        fit.format("true"),
+        "SELECT madlib.madlib_keras_evaluate('custom_model', 'iris_packed', 'custom_found')",
+    )
+    (row,) = bench.rows("SELECT object_table, metrics_type, training_metrics_final FROM custom_model_summary")
+    assert row[:2] == ("functions", ["certainty", "top_2_accuracy"]) and 1 / 3 < row[2] < 1
+    assert bench.value("SELECT metric FROM custom_found") == pytest.approx(row[2])
+
+
 @pytest.mark.slow
 def test_one_hot_labels_no_metrics_and_steps_a_pass(bench):
     script(
