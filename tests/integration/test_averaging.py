@@ -121,6 +121,7 @@ def test_a_warm_start_splits_a_run_without_a_trace(bench):
     assert bench.value("SELECT num_iterations FROM split_summary") == 2
 
 
+@pytest.mark.slow
 def test_a_replay_gives_the_same_bits(bench):
     script(bench, f"SELECT madlib_mop.replay({bench.run.run_id}, 'again')")
     assert weights(bench, "again") == weights(bench, "out")
@@ -132,6 +133,7 @@ def test_a_replay_gives_the_same_bits(bench):
     )
 
 
+@pytest.mark.slow
 def test_a_warm_start_with_another_optimizer_goes_on_with_the_weights(bench):
     """And with fit_params NULL, which stay NULL: mini-batches of 32 rows, one pass."""
     average(bench, "changed", 1, source_table="train_2", seed=4)
@@ -210,22 +212,13 @@ def test_only_the_newest_state_is_left_in_its_parts(bench):
     assert model == ("trained", 3, 4, 3, sum(length for _, length in parts))
 
 
-def test_evaluate_and_predict_take_the_table(bench):
-    script(
-        bench,
-        "SELECT madlib.madlib_keras_evaluate('out', 'valid_3', 'evaluated')",
-        "SELECT madlib.madlib_keras_predict('out', 'valid_rows', 'id', 'x', 'predicted', 'response')",
-    )
-    figures, kinds = "SELECT loss, metric FROM evaluated", "SELECT metrics_type, loss_type FROM evaluated"
-    final = "SELECT validation_loss_final, validation_metrics_final FROM out_summary"
-    assert bench.rows(figures)[0] == pytest.approx(bench.rows(final)[0])
-    assert bench.rows(kinds) == [(["accuracy"], "categorical_crossentropy")]
-    error = refusal_of(bench, "SELECT madlib.madlib_keras_evaluate('out', 'valid_3', 'evaluated_1', mst_key := 1)")
-    assert "mst_key is for tables with many models; public.out has one" in error.message
-    right = bench.value("SELECT avg((class_value = y::text)::int)::float8 FROM predicted JOIN valid_rows USING (id)")
-    assert right == pytest.approx(bench.value("SELECT validation_metrics_final FROM out_summary"))
+def test_a_table_of_one_model_has_no_keys(bench):
+    """That evaluate and predict take it is in test_averaging_iris."""
+    error = refusal_of(bench, "SELECT madlib.madlib_keras_evaluate('out', 'valid_3', 'evaluated', mst_key := 1)")
+    assert "mst_key is for tables with many models; public.out has one. Received: 1" in error.message
 
 
+@pytest.mark.slow
 def test_a_dropped_run_leaves_nothing_but_its_tables(bench):
     run = average(bench, "dropped", 1, source_table="train_1", seed=1)
     script(bench, f"SELECT madlib_mop.drop_run({run.run_id})")

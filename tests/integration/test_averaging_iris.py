@@ -70,6 +70,7 @@ def test_ten_iterations_a_warm_start_and_predictions_in_temporary_tables(bench):
     connection.close()
 
 
+@pytest.mark.slow
 def test_custom_functions_of_an_object_table(bench):
     """And a run that a warm start goes on with keeps those that it was begun with."""
     source = "import keras\n\ndef certainty(y_true, y_pred):\n    return keras.ops.max(y_pred, axis=-1)\n"
