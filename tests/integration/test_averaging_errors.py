@@ -71,10 +71,12 @@ def test_a_model_that_cannot_be_trained_fails_the_call_with_its_reason(bench):
     assert error.message.startswith(f"{FIT}: ") and "while training" in error.message, error
     assert "(epoch 1, position 1, segment 0)" in error.message and error.sqlstate == "38000" and error.hint
     (row,) = bench.rows(
-        "SELECT r.state, m.state, m.state_detail FROM madlib_mop.run r JOIN madlib_mop.model m USING (run_id)"
+        "SELECT r.state, m.state, m.state_detail, run_id FROM madlib_mop.run r JOIN madlib_mop.model m USING (run_id)"
         " WHERE kind = 'fit'"
     )
     assert row[:2] == ("failed", "failed") and "while training" in row[2]
+    again = refusal_of(bench, "SELECT madlib_mop.resume(%s)", [row[3]])
+    assert again.message.startswith(f"resume: run {row[3]}: its only model failed") and row[2] in again.message
     assert bench.value("SELECT to_regclass('never')") is None
     assert_nothing_left(bench)
 
