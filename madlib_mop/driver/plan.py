@@ -8,7 +8,7 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import tell_changed
-from madlib_mop.driver.outputs import check_replaceable
+from madlib_mop.driver.outputs import SUFFIXES, check_replaceable
 from madlib_mop.driver.packed import PackedTable, read_packed_table
 from madlib_mop.driver.selection import Configuration, read_selection
 from madlib_mop.driver.settings import read_settings
@@ -17,7 +17,6 @@ from madlib_mop.driver.warm_start import WarmStart, find_warm_start, recorded_fu
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
 
 SCHEDULES = ("auto", "rotation", "longest_first")
-OUTPUT_SUFFIXES = ("", "_info", "_summary")
 _MAX_SEED = 2**31 - 1
 # read from the catalogs only: a function such as pg_partition_tree would wait for the very lock that is looked for
 _LOCKED = """
@@ -65,18 +64,18 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         One clear error for the first thing that is wrong; nothing was done.
     """
     a, session = call.arguments, call.session
-    num_iterations = _positive(a, "num_iterations")
-    frequency = _frequency(a, num_iterations)
+    num_iterations = read_positive(a, "num_iterations")
+    frequency = read_frequency(a, num_iterations)
     schedule = _schedule(a)
-    _no_gpus(a)
+    refuse_gpus(a)
     source = read_packed_table(session, a.get("source_table"), "source_table")
     validation = None
     if (a.get("validation_table") or "").strip():
         validation = read_packed_table(session, a["validation_table"], "validation_table")
-        _same_data(source, validation)
+        check_same_data(source, validation)
     for what, packed in (("source_table", source), ("validation_table", validation)):
         if packed is not None:
-            _seen_by_workers(record, packed, what, call.info.pid)
+            check_seen_by_workers(record, packed, what, call.info.pid)
     warm_start = bool(a.get("warm_start"))
     warm, output, recorded = None, None, None
     if warm_start:
@@ -88,8 +87,8 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         tell_changed(session, selection.object_table, selection.functions)
         warm = find_warm_start(session, record, output, call.info.role, selection.configurations)
     else:
-        output = session.output(a.get("model_output_table"), OUTPUT_SUFFIXES, "model_output_table")
-    seed = _seed(a, warm)
+        output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
+    seed = read_seed(a, warm)
     summary = {
         "source_table": a["source_table"],
         "validation_table": a.get("validation_table"),
@@ -110,8 +109,8 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     if warm_start:
         check_replaceable(session, output, summary)
     settings = read_settings(record, session, len(source.shards), bool(a.get("use_caching")))
-    _enough_connections(record, len(source.shards))
-    models, weights = _models(selection.configurations, selection.weights, num_iterations, warm)
+    check_connections(record, len(source.shards))
+    models, weights = model_rows(selection.configurations, selection.weights, num_iterations, warm)
     run = {
         "kind": "fit_multiple_model",
         "state": "running",
@@ -140,10 +139,22 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             "summary": summary,
         },
     }
-    return RunPlan(run, models, _segments(source, validation), weights, warm, selection.functions.objects)
+    return RunPlan(run, models, segment_rows(source, validation), weights, warm, selection.functions.objects)
 
 
-def _models(configurations: list[Configuration], weights, num_iterations, warm):
+def model_rows(
+    configurations: list[Configuration], weights: dict[int, bytes | None], num_iterations: int, warm: WarmStart | None
+) -> tuple[list[dict], dict[str, bytes]]:
+    """Give the rows of `madlib_mop.model`, and the weights that models start from by origin.
+
+    Parameters
+    ----------
+    configurations : list of Configuration
+    weights : dict of int to bytes
+        The architectures' start weights by model_id.
+    num_iterations : int
+    warm : WarmStart or None
+    """
     rows, origins = [], {}
     for ordinal, c in enumerate(configurations):
         old = warm.models.get(c.mst_key) if warm else None
@@ -174,7 +185,8 @@ def _models(configurations: list[Configuration], weights, num_iterations, warm):
     return rows, origins
 
 
-def _segments(source: PackedTable, validation: PackedTable | None) -> list[dict]:
+def segment_rows(source: PackedTable, validation: PackedTable | None) -> list[dict]:
+    """Give the rows of `madlib_mop.segment`."""
     rows = []
     for data_set, packed in (("training", source), ("validation", validation)):
         for shard in packed.shards if packed else ():
@@ -184,14 +196,16 @@ def _segments(source: PackedTable, validation: PackedTable | None) -> list[dict]
     return rows
 
 
-def _positive(arguments: dict, name: str) -> int:
+def read_positive(arguments: dict, name: str) -> int:
+    """Read an argument that is a whole number from 1. Raises InvalidParameter."""
     value = arguments.get(name)
     if not isinstance(value, int) or value < 1:
         raise InvalidParameter(f"{name} must be at least 1. Received: {value}", hint="Give a whole number such as 10.")
     return value
 
 
-def _frequency(arguments: dict, num_iterations: int) -> int:
+def read_frequency(arguments: dict, num_iterations: int) -> int:
+    """Read metrics_compute_frequency; NULL stands for the last iteration only. Raises InvalidParameter."""
     value = arguments.get("metrics_compute_frequency")
     if value is None:
         return num_iterations
@@ -213,7 +227,8 @@ def _schedule(arguments: dict) -> str:
     return value
 
 
-def _seed(arguments: dict, warm: WarmStart | None) -> int:
+def read_seed(arguments: dict, warm: WarmStart | None) -> int:
+    """Read the seed; NULL stands for that of the run that a warm start goes on with, or a drawn one."""
     value = arguments.get("seed")
     if value is None:
         return warm.seed if warm and warm.seed is not None else secrets.randbelow(_MAX_SEED)
@@ -225,14 +240,16 @@ def _seed(arguments: dict, warm: WarmStart | None) -> int:
     return value
 
 
-def _no_gpus(arguments: dict) -> None:
+def refuse_gpus(arguments: dict) -> None:
+    """Refuse use_gpus. Raises Unsupported."""
     if arguments.get("use_gpus"):
         raise Unsupported(
             "use_gpus: this version trains on CPUs only. Received: true", hint="Leave use_gpus out, or give false."
         )
 
 
-def _same_data(source: PackedTable, validation: PackedTable) -> None:
+def check_same_data(source: PackedTable, validation: PackedTable) -> None:
+    """Refuse a validation table that was not packed as the source table. Raises InvalidParameter."""
     checks = (
         ("number of inputs", len(source.independent), len(validation.independent)),
         ("number of outputs", len(source.dependent), len(validation.dependent)),
@@ -254,7 +271,7 @@ def _classes(source: PackedTable, validation: PackedTable) -> list[tuple]:
     return [("list of class values", a, b) for (_, a), (_, b) in pairs if a is not None and b is not None]
 
 
-def _seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid: int) -> None:
+def check_seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid: int) -> None:
     """Refuse what the workers, which are other sessions, would not see, or would wait for."""
     relation: Relation = packed.relation
     if relation.is_temp:
@@ -274,7 +291,8 @@ def _seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid:
         )
 
 
-def _enough_connections(record: Record, n_segments: int) -> None:
+def check_connections(record: Record, n_segments: int) -> None:
+    """Refuse a run for whose workers there are too few connections. Raises OutOfResources."""
     ((free,),) = record.execute(
         "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
         " - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')"

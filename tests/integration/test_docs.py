@@ -41,6 +41,7 @@ PAGES = {
         "weighted_error",
     ),
     "madlib.md": (),  # a table, no statements
+    "model_averaging.md": ("kinds of flowers", "{2,4,6}", "| finished |"),
 }
 
 
