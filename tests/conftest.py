@@ -14,10 +14,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "madlib_mop_template"
 PASSWORD = "a password for tests"
+
+settings.register_profile("madlib_mop", deadline=None)  # what an example takes depends on who shares the machine
+settings.load_profile("madlib_mop")
 
 
 @pytest.hookimpl(wrapper=True)
