@@ -76,7 +76,7 @@ def read_selection(session: CallerSession, name: str) -> Selection:
         )
     arch_text = rows[0]["model_arch_table"]
     arch_table = session.relation(arch_text, "model_arch_table")
-    _need_columns(session, arch_table, _ARCH_COLUMNS, "model_arch_table", arch_text)
+    need_architecture_columns(session, arch_table, arch_text)
     msts = session.execute(
         statement(
             "SELECT mst_key::pg_catalog.int4, model_id::pg_catalog.int4, compile_params::pg_catalog.text,"
@@ -87,7 +87,7 @@ def read_selection(session: CallerSession, name: str) -> Selection:
     _check_keys(msts, relation, name)
     archs, weights = {}, {}
     for model_id in sorted({row["model_id"] for row in msts}):
-        archs[model_id], weights[model_id] = _architecture(session, arch_table, model_id)
+        archs[model_id], weights[model_id] = read_architecture(session, arch_table, model_id)
     return Selection(
         relation, arch_table, arch_text, rows[0]["object_table"], [_configuration(row, archs) for row in msts], weights
     )
@@ -129,7 +129,14 @@ def _configuration(row: dict, archs: dict) -> Configuration:
     )  # fmt: skip
 
 
-def _architecture(session, table: Relation, model_id: int) -> tuple[object, bytes | None]:
+def read_architecture(session: CallerSession, table: Relation, model_id: int) -> tuple[object, bytes | None]:
+    """Give the JSON of an architecture, checked, and its start weights.
+
+    Raises
+    ------
+    MopError
+        If it is not there once, or cannot be trained.
+    """
     rows = session.execute(
         statement("SELECT model_arch::text AS arch, model_weights AS weights FROM {t} WHERE model_id = $1", t=table),
         [model_id],
@@ -147,6 +154,11 @@ def _architecture(session, table: Relation, model_id: int) -> tuple[object, byte
         error.message = f"model_arch_table: model_id {model_id}: {error.message}"
         raise
     return json.loads(rows[0]["arch"]), rows[0]["weights"]
+
+
+def need_architecture_columns(session: CallerSession, table: Relation, name: str) -> None:
+    """Raise UndefinedColumn unless a table has the columns of a table of architectures."""
+    _need_columns(session, table, _ARCH_COLUMNS, "model_arch_table", name)
 
 
 def _need_columns(session, relation, columns, what, name) -> None:
