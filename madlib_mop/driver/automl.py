@@ -28,7 +28,8 @@ def make_searcher(record: Record, run: dict, progress: SearchProgress) -> "Searc
     params = parse_params(plan["method"], plan["params"])
     if run["kind"] == "replay":
         parent = run["parent_run_id"]
-        return Searcher(record, run, RecordedSearch(record.search_events(parent), record.models(parent)), progress)
+        recorded = RecordedSearch(record.search_events(parent), record.models(parent), run["n_segments"])
+        return Searcher(record, run, recorded, progress)
     space = SearchSpace.read(plan["model_ids"], plan["compile_params_grid"], plan["fit_params_grid"])
     search = make_search(plan["method"], params, space, plan["random_state"])
     return Searcher(record, run, search, progress, params.budget_s)
@@ -113,8 +114,8 @@ class Searcher(Steering):
                 hint="In a replay: a model has failed that had not failed before. Otherwise please report it.",
             )
         if isinstance(self._search, RecordedSearch):
-            for mst_key, reason in self._search.failures.items():
-                self._record.set_model(self._run_id, mst_key, state="failed", state_detail=reason)
+            for mst_key, values in self._search.untrained.items():
+                self._record.set_model(self._run_id, mst_key, **values)
         self._progress.search_over()
 
     @property

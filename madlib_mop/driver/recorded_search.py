@@ -18,17 +18,23 @@ class RecordedSearch:
         Rows of `madlib_mop.search_event` of the run that is repeated.
     models : sequence of dict
         Its rows of `madlib_mop.model`, at its end.
+    n_segments : int
 
     Attributes
     ----------
-    failures : dict of int to str
-        Why models failed, by mst_key; they make the visits that they made.
+    untrained : dict of int to dict
+        Columns ``state`` and ``state_detail`` of the models that were not trained to their ends, by mst_key.
     """
 
-    def __init__(self, events: Sequence[dict], models: Sequence[dict]):
+    def __init__(self, events: Sequence[dict], models: Sequence[dict], n_segments: int):
         self._events = list(events)
-        self._last_epoch = {m["mst_key"]: m["last_epoch"] for m in models if m["state"] != "stopped"}
-        self.failures = {m["mst_key"]: m["state_detail"] for m in models if m["state"] == "failed"}
+        self._reach = {m["mst_key"]: _reach(m, n_segments) for m in models}
+        self._told: dict[int, int] = {}  # the last epoch that a model was told to reach
+        self.untrained = {
+            m["mst_key"]: {name: m[name] for name in ("state", "state_detail")}
+            for m in models
+            if m["state"] in ("failed", "stopped")
+        }
         self._next = 0
         self._known: set[tuple[int, int]] = set()
 
@@ -66,14 +72,26 @@ class RecordedSearch:
         return actions
 
     def _within_reach(self, action: Action) -> Action | None:
+        """Give an action with the epoch that its model really came to; None where it was not begun."""
         match action:
             case Add(proposal):
-                reached = self._last_epoch.get(proposal.mst_key)
-                last_epoch = min(proposal.last_epoch, reached or 0)
-                return Add(replace(proposal, last_epoch=last_epoch)) if reached else None
+                last_epoch = self._tell(proposal.mst_key, proposal.last_epoch)
+                return Add(replace(proposal, last_epoch=last_epoch)) if last_epoch else None
             case Extend() | Exploit():
-                reached = self._last_epoch.get(action.mst_key)
-                return replace(action, last_epoch=min(action.last_epoch, reached)) if reached else None
+                last_epoch = self._tell(action.mst_key, action.last_epoch)
+                return replace(action, last_epoch=last_epoch) if last_epoch else None
             case Finish():
                 return None
         return action
+
+    def _tell(self, mst_key: int, last_epoch: int) -> int | None:
+        last_epoch, before = min(last_epoch, self._reach[mst_key]), self._told.get(mst_key, 0)
+        self._told[mst_key] = max(last_epoch, before)
+        return last_epoch if last_epoch > before else None
+
+
+def _reach(model: dict, n_segments: int) -> int:
+    """Give the last epoch that is to be repeated of a model."""
+    if model["state"] == "stopped":
+        return model["epoch"] if model["position"] == n_segments else max(0, model["epoch"] - 1)
+    return model["last_epoch"]

@@ -170,8 +170,10 @@ class Roster:
         in_visit = self._epoch_in_visit(key)
         begun = max(model["epoch"], in_visit or 0)
         complete = begun == model["epoch"] and model["position"] in (0, self._n_segments)
-        if begun < model["first_epoch"] or (begun == model["first_epoch"] and not complete):
-            values = {"state": "stopped", "state_detail": f"{change.reason} before its first epoch was complete"}
+        untrained = _just_taken_over(model) and in_visit is None
+        if begun < model["first_epoch"] or (begun == model["first_epoch"] and not complete) or untrained:
+            what = "it was trained with the state that it took over" if untrained else "its first epoch was complete"
+            values = {"state": "stopped", "state_detail": f"{change.reason} before {what}"}
             then = self._scheduler.drop
         else:
             values = {"last_epoch": begun}
@@ -193,3 +195,9 @@ class Roster:
             if isinstance(task, Visit) and task.model == mst_key:
                 return task.epoch
         return None
+
+
+def _just_taken_over(model: dict) -> bool:
+    """Tell whether a model's newest state is another's, not trained since: its metrics are not those of that state."""
+    taken_over = model["taken_over"]
+    return taken_over is not None and taken_over["version"] == model["state_version"]
