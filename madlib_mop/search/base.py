@@ -65,9 +65,8 @@ class Stop:
 class Exploit:
     """A model takes over another's newest state and architecture, and goes on with these parameters.
 
-    The state is weights and optimizer's variables after the same number of epochs as the model's own. ``source`` may
-    itself be told to go on among the same actions: its state is to be copied before it is trained further.
-    ``model_id`` is the source's.
+    The state is weights and optimizer's variables after as many epochs as the model has made itself. ``source`` is
+    told to go on by a later one of the same actions: its state is to be copied before. ``model_id`` is the source's.
     """
 
     mst_key: int

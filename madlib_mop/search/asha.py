@@ -1,0 +1,84 @@
+"""ASHA, asynchronous successive halving (Li et al., MLSys 2020): promotes a model as soon as its rung allows it."""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from madlib_mop.search.base import Action, Extend, Search, Stop
+from madlib_mop.search.parameters import AshaParams, floor_log
+
+
+class _Rung:
+    """The models that have come to one rung, best first; those not able to go on count, and come last."""
+
+    def __init__(self, last_epoch: int):
+        self.last_epoch = last_epoch
+        self.members: list[tuple[float, int]] = []  # (loss, key), sorted
+        self.promoted: set[int] = set()
+
+
+class Asha(Search):
+    """Models are evaluated at rungs of r, r eta, r eta^2, ... epochs, the last of them at R or below.
+
+    Whenever a place is free, the highest rung that has a candidate gives it: one among the best 1/eta of those that
+    have come to the rung so far, not yet promoted. If no rung has one, a new configuration takes the place, while
+    there are any left (algorithm 2 of the paper, `get_job`). So nothing ever waits for the end of a round. A model
+    that is not promoted waits at its rung without taking a place; those that still wait at the end of the search are
+    stopped then.
+
+    Configurations are those of generate_model_configs' random search, in its order, whatever the order of results.
+    The promotions do depend on that order, as they must. Models that failed, or have no finite loss, count as
+    members of their rung and are never promoted.
+    """
+
+    name = "asha"
+    params: AshaParams
+
+    @property
+    def max_epochs(self) -> int:
+        return self.params.r * self.params.eta ** floor_log(self.params.R // self.params.r, self.params.eta)
+
+    def _begin(self, n_slots: int) -> list[Action]:
+        r, eta = self.params.r, self.params.eta
+        self._rungs = [_Rung(r * eta**k) for k in range(floor_log(self.params.R // r, eta) + 1)]
+        self._rung_of: dict[int, int] = {}
+        self._points = self.space.draw(self.random_state)
+        self._n_free = n_slots
+        return self._fill()
+
+    def _result(self, mst_key: int) -> list[Action]:
+        insort(self._rungs[self._rung_of[mst_key]].members, (self._loss(mst_key), mst_key))
+        self._n_free += 1
+        return self._fill()
+
+    def _fill(self) -> list[Action]:
+        """Give every free place a model, while there are any."""
+        actions: list[Action] = []
+        while self._n_free and (action := self._promotion() or self._new()):
+            actions.append(action)
+            self._n_free -= 1
+        return actions
+
+    def _promotion(self) -> Extend | None:
+        for k in range(len(self._rungs) - 2, -1, -1):
+            rung = self._rungs[k]
+            for _, key in rung.members[: len(rung.members) // self.params.eta]:
+                if key not in rung.promoted and self._able(key):
+                    rung.promoted.add(key)
+                    self._rung_of[key] = k + 1
+                    return Extend(key, self._rungs[k + 1].last_epoch)
+        return None
+
+    def _new(self) -> Action | None:
+        if len(self._models) == self.params.num_configs:
+            return None
+        added = self._propose(next(self._points), self._rungs[0].last_epoch)
+        self._rung_of[added.proposal.mst_key] = 0
+        return added
+
+    def _end(self) -> list[Action]:
+        return [
+            Stop(key, f"not among the best 1/{self.params.eta} at epoch {self._rungs[k].last_epoch}")
+            for key, k in sorted(self._rung_of.items())
+            if k < len(self._rungs) - 1 and not self._models[key].failed
+        ]

@@ -1,0 +1,65 @@
+"""Population based training (Jaderberg et al., 2017): the worst copy the best and go on with changed parameters."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from madlib_mop.search.base import Action, Exploit, Extend, Search, Stop
+from madlib_mop.search.parameters import PbtParams
+from madlib_mop.search.perturbation import perturbed
+from madlib_mop.search.space import Point, derived
+
+
+class Pbt(Search):
+    """Generations of ``interval`` epochs, each known whole before the next.
+
+    After a generation (truncation selection, section 3 and appendix A of the paper) each model of the worst quantile
+    takes over the state and the architecture of one drawn from the best quantile, and its parameters, changed by
+    `perturbation.perturbed`. All models are at the same epoch then. A quantile is one model at least. Models without
+    a finite loss take over another's state however many they are, and give theirs to nobody; where no model has a
+    finite loss, all are stopped. Failed models leave the population.
+    """
+
+    name = "pbt"
+    params: PbtParams
+
+    @property
+    def max_epochs(self) -> int:
+        return self.params.num_iterations
+
+    def _begin(self, n_slots: int) -> list[Action]:
+        points = itertools.islice(self.space.draw(self.random_state), self.params.population)
+        last_epoch = min(self.params.interval, self.params.num_iterations)
+        added = [(self._propose(point, last_epoch), point) for point in points]
+        self._points: dict[int, Point] = {one.proposal.mst_key: point for one, point in added}
+        self._awaited = set(self._points)
+        self._generation = 1
+        return [one for one, _ in added]
+
+    def _result(self, mst_key: int) -> list[Action]:
+        self._awaited.discard(mst_key)
+        return [] if self._awaited else self._next_generation()
+
+    def _next_generation(self) -> list[Action]:
+        reached = self._generation * self.params.interval
+        if reached >= self.params.num_iterations:
+            return []
+        last_epoch = min(reached + self.params.interval, self.params.num_iterations)
+        alive = self._ranked([key for key in self._points if not self._models[key].failed])
+        able = [key for key in alive if self._able(key)]
+        if not able:
+            return [Stop(key, "no model of the population has a finite loss") for key in sorted(alive)]
+        n = max(1, int(len(alive) * self.params.quantile))
+        best = able[:n]
+        worst = {key for key in alive[-n:] if key not in best} | (set(alive) - set(able))
+        rng = np.random.default_rng(derived(self.random_state, self._generation))
+        actions: list[Action] = []
+        for key in sorted(worst):
+            source = best[int(rng.integers(len(best)))]
+            point = self._points[key] = perturbed(self._points[source], self.space, rng)
+            actions.append(Exploit(key, source, *point.texts, last_epoch, point.model_id))
+        self._generation += 1
+        self._awaited = set(alive)
+        return actions + [Extend(key, last_epoch) for key in sorted(alive) if key not in worst]

@@ -1,0 +1,67 @@
+"""Changes a configuration a little, within its space and so that a state of the one fits the other; called by `pbt`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from madlib_mop.models.calls import is_number
+from madlib_mop.models.search_grid import as_range, draw_value
+from madlib_mop.search.space import Point, SearchSpace
+
+RESAMPLE = 0.25  # how often a value is drawn anew instead; as in the paper's appendix A
+FACTORS = (0.8, 1.2)
+_AMOUNT_OF_TRAINING = ("epochs", "initial_epoch", "steps_per_epoch", "verbose")
+
+
+def perturbed(point: Point, space: SearchSpace, rng: np.random.Generator) -> Point:
+    """Give a point near another one.
+
+    A number of a range is drawn anew with probability 0.25, else multiplied by 0.8 or 1.2 and kept within the range.
+    A number of a list is drawn anew likewise, else replaced by its neighbour in the sorted list, up or down. All
+    else stays: another architecture, optimizer or switch of it would not fit the state that is taken over. For the
+    same reason a zero stays zero, and nothing becomes zero (without momentum, SGD has no variables). How much a visit
+    trains is no parameter of the model, and stays too.
+    """
+    choice = point.choice
+    changed = replace(
+        choice,
+        compile=_changed(choice.compile, space.compile_grid.choices, rng),
+        fit=_changed(choice.fit, space.fit_grid.choices, rng),
+    )
+    if choice.which is not None:
+        optimizer = _changed(choice.optimizer, space.compile_grid.optimizers[choice.which], rng)
+        changed = replace(changed, optimizer=optimizer)
+    return replace(point, choice=changed)
+
+
+def _changed(values: dict[str, Any], choices: dict[str, list], rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        name: value if name in _AMOUNT_OF_TRAINING else _near(name, value, choices[name], rng)
+        for name, value in values.items()
+    }
+
+
+def _near(name: str, value: Any, choices: list, rng: np.random.Generator) -> Any:
+    if not is_number(value) or not value:
+        return value
+    span = as_range(name, choices)
+    numbers = sorted({item for item in choices if item}) if all(map(is_number, choices)) else []
+    if span is None and len(numbers) < 2:
+        return value
+    if rng.random() < RESAMPLE:
+        drawn = draw_value(rng, name, choices if span else numbers)
+        return drawn or value
+    up = bool(rng.integers(2))
+    if span is None:
+        place = numbers.index(value) + (1 if up else -1)
+        return numbers[min(max(place, 0), len(numbers) - 1)]
+    moved = min(max(value * FACTORS[up], span.low), span.high)
+    return (_whole_step(value, moved, span.low, span.high) if span.whole else moved) or value
+
+
+def _whole_step(value: int, moved: float, low: int, high: int) -> int:
+    """Round a change of a whole number away from it, so that small numbers change too."""
+    return min(max(int(np.ceil(moved) if moved > value else np.floor(moved)), low), high)

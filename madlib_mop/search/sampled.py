@@ -1,0 +1,105 @@
+"""Searches whose configurations Optuna's samplers choose: hyperopt (rand and tpe, in batches) and tpe (one by one)."""
+
+from __future__ import annotations
+
+import warnings
+
+import optuna
+
+from madlib_mop.search.base import Action, Search
+from madlib_mop.search.parameters import HyperoptParams, TpeParams
+from madlib_mop.search.suggestions import suggest
+
+_BITS_OF_A_SEED = 32  # what NumPy's RandomState takes
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class _Sampled(Search):
+    """A search with a study in memory: it asks the sampler for configurations and tells it what came of them."""
+
+    params: HyperoptParams | TpeParams
+
+    @property
+    def max_epochs(self) -> int:
+        return self.params.num_iterations
+
+    def _sampler(self) -> optuna.samplers.BaseSampler:
+        seed = self.random_state % 2**_BITS_OF_A_SEED
+        if getattr(self.params, "algorithm", "tpe") == "rand":
+            return optuna.samplers.RandomSampler(seed=seed)
+        with warnings.catch_warnings():  # the constant liar is called experimental: it has been there since 2021
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+
+    def _begin(self, n_slots: int) -> list[Action]:
+        self._n_slots = n_slots
+        self._study = optuna.create_study(sampler=self._sampler())
+        self._trials: dict[int, optuna.Trial] = {}
+        return self._ask(self._first())
+
+    def _first(self) -> int:
+        return self._n_slots
+
+    def _ask(self, n: int) -> list[Action]:
+        """Propose ``n`` configurations, or as many as are left."""
+        actions: list[Action] = []
+        for _ in range(min(n, self.params.num_configs - len(self._models))):
+            trial = self._study.ask()
+            added = self._propose(suggest(trial, self.space), self.params.num_iterations)
+            self._trials[added.proposal.mst_key] = trial
+            actions.append(added)
+        return actions
+
+    def _tell(self, mst_key: int) -> None:
+        self._study.tell(self._trials.pop(mst_key), self._loss(mst_key))
+
+
+class Hyperopt(_Sampled):
+    """MADlib's hyperopt: batches of as many configurations as there are segments, each known whole before the next.
+
+    So the search does not depend on the order in which a batch's models end. As in MADlib, a rest of less than half
+    a batch joins the last one. The samplers are Optuna's, not the package hyperopt's: of the Tree-structured Parzen
+    Estimator (Bergstra et al., NeurIPS 2011) with the first ten configurations drawn at random, and of independent
+    draws.
+
+    Otherwise than MADlib's: 'log_near_one' ranges can be searched too; a range of a fit parameter gives a number, and
+    a whole one where it must be (there a list of one float); a configuration may be proposed twice, where MADlib
+    fails if that happens within a batch.
+    """
+
+    name = "hyperopt"
+
+    def _first(self) -> int:
+        self._awaited: set[int] = set()
+        n, size = self.params.num_configs, self._n_slots
+        n_batches = max(1, (2 * n + size) // (2 * size))  # n / size, halves rounded up
+        self._sizes = [size] * (n_batches - 1) + [n - size * (n_batches - 1)]
+        return self._sizes.pop(0)
+
+    def _ask(self, n: int) -> list[Action]:
+        actions = super()._ask(n)
+        self._awaited = set(self._trials)
+        self._batch = sorted(self._trials)
+        return actions
+
+    def _result(self, mst_key: int) -> list[Action]:
+        self._awaited.discard(mst_key)
+        if self._awaited:
+            return []
+        for key in self._batch:
+            self._tell(key)
+        return self._ask(self._sizes.pop(0)) if self._sizes else []
+
+
+class Tpe(_Sampled):
+    """Hyperopt's tpe without batches: as soon as a model ends, the next configuration is asked for.
+
+    Models still in training count as bad ones meanwhile (the constant liar), so that the sampler looks elsewhere.
+    """
+
+    name = "tpe"
+
+    def _result(self, mst_key: int) -> list[Action]:
+        self._tell(mst_key)
+        return self._ask(1)

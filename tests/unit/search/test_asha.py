@@ -1,0 +1,126 @@
+"""ASHA's promotions: a small example by hand, and a slow plain reference."""
+
+import math
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from madlib_mop.search import Add, Extend, Stop
+from tests.unit.search.lab import Laboratory, search_of, space
+
+
+def brief(actions):
+    """Write actions in a few letters."""
+    return [
+        f"add {a.proposal.mst_key} to {a.proposal.last_epoch}"
+        if isinstance(a, Add)
+        else f"extend {a.mst_key} to {a.last_epoch}"
+        if isinstance(a, Extend)
+        else f"stop {a.mst_key}"
+        for a in actions
+    ]
+
+
+def test_a_small_example_by_hand():
+    """One place, eta 2, rungs at 1, 2 and 4 epochs: a model goes on as soon as it is in the better half of its rung."""
+    lab = Laboratory(search_of("asha", "R=4, eta=2, num_configs=4"))
+    assert brief(lab.call("start", 1)) == ["add 1 to 1"]
+    assert brief(lab.result(1, 0.5)) == ["add 2 to 1"], "half of one is none"
+    assert brief(lab.result(2, 0.4)) == ["extend 2 to 2"]
+    assert brief(lab.result(2, 0.3)) == ["add 3 to 1"], "2 is the one of two that went on, and alone at its rung"
+    assert brief(lab.result(3, 0.2)) == ["extend 3 to 2"], "now the best of three"
+    assert brief(lab.result(3, 0.25)) == ["extend 3 to 4"], "and of two at the second rung"
+    assert brief(lab.result(3, 0.1)) == ["add 4 to 1"]
+    assert brief(lab.result(4, 0.9)) == ["stop 1", "stop 2", "stop 4"], "the better two of four went on before"
+    assert lab.search.done and lab.search.best() == 3
+
+
+def test_a_model_that_waits_may_be_promoted_later():
+    """Worse ones that come after it make it one of the best third; meanwhile it takes no place."""
+    lab = Laboratory(search_of("asha", "R=3, eta=3, num_configs=6"))
+    lab.call("start", 1)
+    assert brief(lab.result(1, 0.5)) == ["add 2 to 1"]
+    assert brief(lab.result(2, 0.1)) == ["add 3 to 1"]
+    assert brief(lab.result(3, 0.6)) == ["extend 2 to 3"]
+    assert brief(lab.result(2, 0.1)) == ["add 4 to 1"]
+    assert brief(lab.result(4, 0.7)) == ["add 5 to 1"]
+    assert brief(lab.result(5, 0.8)) == ["add 6 to 1"]
+    assert brief(lab.result(6, 0.9)) == ["extend 1 to 3"]
+    assert brief(lab.result(1, 0.4)) == ["stop 3", "stop 4", "stop 5", "stop 6"]
+
+
+class Reference:
+    """Algorithm 2 of the paper, written plainly: everything is sorted anew at each step."""
+
+    def __init__(self, r, R, eta, num_configs):
+        self.eta, self.num_configs = eta, num_configs
+        self.epochs = [r * eta**k for k in range(20) if r * eta**k <= R]
+        self.losses = [{} for _ in self.epochs]
+        self.rung_of, self.promoted, self.n = {}, [set() for _ in self.epochs], 0
+
+    def job(self):
+        for k in reversed(range(len(self.epochs) - 1)):
+            ranked = sorted(self.losses[k], key=lambda key: (self.losses[k][key], key))
+            for key in ranked[: math.floor(len(ranked) / self.eta)]:
+                if key not in self.promoted[k] and self.losses[k][key] < math.inf:
+                    self.promoted[k].add(key)
+                    self.rung_of[key] = k + 1
+                    return f"extend {key} to {self.epochs[k + 1]}"
+        if self.n < self.num_configs:
+            self.n += 1
+            self.rung_of[self.n] = 0
+            return f"add {self.n} to {self.epochs[0]}"
+        return None
+
+    def jobs(self, n_free):
+        """Give a job to each free place, and the places that stay free."""
+        given = []
+        while n_free and (job := self.job()):
+            given.append(job)
+            n_free -= 1
+        return given, n_free
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    eta=st.integers(2, 4),
+    r=st.integers(1, 3),
+    R=st.integers(3, 30),
+    num_configs=st.integers(1, 25),
+    n_slots=st.integers(1, 6),
+    seed=st.integers(0, 10_000),
+)
+def test_it_is_the_algorithm_of_the_paper(eta, r, R, num_configs, n_slots, seed):
+    """For any order of results, equal losses and failures included, promotions are those of the plain reference."""
+    rng = random.Random(seed)
+    lab = Laboratory(search_of("asha", f"R={R}, eta={eta}, r={r}, num_configs={num_configs}"))
+    reference = Reference(r, R, eta, num_configs)
+    expected, n_free = reference.jobs(n_slots)
+    assert brief(lab.call("start", n_slots)) == expected
+    while not lab.search.done:
+        key = rng.choice(sorted(lab.awaited))
+        loss = rng.choice([math.nan, math.inf, rng.randrange(5) / 4, rng.random()])
+        failed = rng.random() < 0.1
+        said = lab.failed(key) if failed else lab.result(key, loss)
+        counted = math.inf if failed or math.isnan(loss) else loss
+        reference.losses[reference.rung_of[key]][key] = counted
+        expected, n_free = reference.jobs(n_free + 1)
+        assert brief(action for action in said if not isinstance(action, Stop)) == expected
+    assert len(lab.params_of) == num_configs
+    top = {key for key, epoch in lab.reached.items() if epoch == lab.search.max_epochs}
+    assert lab.stopped == set(lab.params_of) - lab.dead - top
+
+
+def test_configurations_are_those_of_random_search_whatever_the_order():
+    """The n-th model's configuration depends on n and random_state alone."""
+    (one, other) = (Laboratory(search_of("asha", "R=9, num_configs=12", 3)).run(n, random.Random(n)) for n in (1, 4))
+    assert one.params_of == other.params_of
+    points = space().draw(3)
+    assert [one.params_of[key] for key in sorted(one.params_of)] == [next(points).texts[0] for _ in range(12)]
+
+
+def test_no_model_trains_past_the_last_rung():
+    """With R between two rungs the lower one is the last."""
+    lab = Laboratory(search_of("asha", "R=20, eta=3, r=2, num_configs=30")).run(4, random.Random(1))
+    assert set(lab.reached.values()) == {2, 6, 18} and lab.search.max_epochs == 18

@@ -1,0 +1,117 @@
+"""Searches by Optuna's samplers: batches, dimensions, and that TPE finds what it looks for."""
+
+import math
+import random
+
+import pytest
+
+from madlib_mop.models.params import parse_compile_params, parse_fit_params
+from madlib_mop.search import Add, make_search
+from tests.unit.search.lab import Laboratory, search_of, space
+
+
+def keys(actions):
+    return [action.proposal.mst_key for action in actions if isinstance(action, Add)]
+
+
+@pytest.mark.parametrize(
+    ("num_configs", "n_slots", "sizes"),
+    [(5, 2, [2, 2, 1]), (7, 3, [3, 4]), (9, 4, [4, 5]), (10, 4, [4, 4, 2]), (2, 6, [2]), (6, 3, [3, 3]), (1, 1, [1])],
+)
+@pytest.mark.parametrize("algorithm", ["rand", "tpe"])
+def test_hyperopt_asks_in_batches_of_the_segments(num_configs, n_slots, sizes, algorithm):
+    """The next batch comes when the last model of one has ended; a small rest joins the last batch."""
+    lab = Laboratory(search_of("hyperopt", f"num_configs={num_configs}, num_iterations=3, algorithm={algorithm}"))
+    lab.call("start", n_slots)
+    while not lab.search.done:
+        lab.result(max(lab.awaited))
+    assert [len(actions) for actions in lab.said if actions] == sizes
+    assert set(lab.reached.values()) == {3} and sorted(lab.reached) == list(range(1, num_configs + 1))
+
+
+def test_tpe_asks_for_one_whenever_one_ends():
+    """No model waits for another; a failed one is replaced too."""
+    lab = Laboratory(search_of("tpe", "num_configs=5, num_iterations=2"))
+    assert keys(lab.call("start", 2)) == [1, 2]
+    assert keys(lab.result(2)) == [3]
+    assert keys(lab.failed(3)) == [4]
+    assert keys(lab.result(1)) == [5]
+    assert lab.result(5) == [] and not lab.search.done
+    assert lab.result(4) == [] and lab.search.done
+
+
+def best_of(method, params, random_state, n_slots=4):
+    """Give the lowest distance to the optimum, lr = 0.01 and momentum = 0.9, that a search comes to."""
+
+    def loss(text, key, epoch):
+        arguments = parse_compile_params(text).optimizer.kwargs
+        if "momentum" not in arguments:
+            return 9.0
+        return (math.log10(arguments["learning_rate"]) + 2) ** 2 + 100 * (arguments["momentum"] - 0.9) ** 2
+
+    grid = """{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [1e-6, 1.0, 'log']},
+        {'optimizer': ['SGD'], 'lr': [1e-6, 1.0, 'log'], 'momentum': [0.5, 0.999, 'linear']}]}"""
+    search = make_search(method, params, space(grid), random_state)
+    return min(Laboratory(search, loss).run(n_slots, random.Random(random_state)).losses.values())
+
+
+@pytest.mark.parametrize(
+    ("method", "params"), [("hyperopt", "algorithm=tpe, num_configs=48"), ("tpe", "num_configs=48")]
+)
+def test_tpe_comes_nearer_than_random_search(method, params):
+    """On a function with a minimum in one branch of the space, in the median of seven seeds, by far."""
+    found = sorted(best_of(method, params, state) for state in range(7))
+    drawn = sorted(best_of("hyperopt", "algorithm=rand, num_configs=48", state) for state in range(7))
+    assert found[3] < drawn[3] / 2
+
+
+def test_infinite_losses_and_failures_teach_the_sampler_to_look_elsewhere():
+    """Where all SGD models fail, later configurations are Adam's in their majority."""
+    grid = """{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log']},
+                                                          {'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]}"""
+    lab = Laboratory(make_search("tpe", "num_configs=60", space(grid), 4))
+    lab.call("start", 3)
+    while not lab.search.done:
+        key = min(lab.awaited)
+        if "SGD" not in lab.params_of[key]:
+            lab.result(key, 1.0)
+        elif key % 2:
+            lab.failed(key)
+        else:
+            lab.result(key, math.nan)
+    late = [lab.params_of[key] for key in range(31, 61)]
+    assert sum("Adam" in text for text in late) > 20
+
+
+def test_every_kind_of_dimension_stays_within_its_grid():
+    """Whole numbers stay whole, ranges keep their bounds, arguments come with their own optimizer only."""
+    grid = """{'loss': ['mse', 'mae'], 'metrics': [['mae'], None],
+               'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log'], 'amsgrad': [True, False],
+                                          'beta_1': [0.8, 0.99, 'log_near_one']},
+                                         {'optimizer': ['SGD'], 'lr': [0.5], 'momentum': [0.1, 0.2, 'linear']}]}"""
+    fit = "{'batch_size': [3, 9, 'linear'], 'epochs': [1, 2], 'class_weight': [{0: 1.0, 1: 2.0}]}"
+    for algorithm in ("rand", "tpe"):
+        search = make_search("hyperopt", f"num_configs=60, algorithm={algorithm}", space(grid, fit), 1)
+        lab = Laboratory(search, loss=lambda text, key, epoch: 1.0 / key).run(5, random.Random(1))
+        proposals = [action.proposal for action in lab.actions]
+        assert {p.model_id for p in proposals} == {1, 2}
+        fits = [parse_fit_params(p.fit_params) for p in proposals]
+        assert {one.batch_size for one in fits} <= set(range(3, 10)) and len({one.batch_size for one in fits}) > 3
+        assert {one.epochs for one in fits} == {1, 2} and all(one.class_weight == {0: 1.0, 1: 2.0} for one in fits)
+        names = set()
+        for arguments in (parse_compile_params(p.compile_params).optimizer for p in proposals):
+            names.add(arguments.name)
+            if arguments.name == "Adam":
+                assert 0.001 <= arguments.kwargs["learning_rate"] <= 0.1
+                assert 0.8 <= arguments.kwargs["beta_1"] <= 0.99
+                assert "momentum" not in arguments.kwargs
+            else:
+                assert arguments.kwargs["learning_rate"] == 0.5 and 0.1 <= arguments.kwargs["momentum"] <= 0.2
+        assert names == {"Adam", "SGD"}
+
+
+def test_optuna_says_nothing(capfd):
+    """Neither its log nor its warnings reach the driver's output."""
+    Laboratory(search_of("tpe")).run(2, random.Random(1))
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
