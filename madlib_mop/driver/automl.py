@@ -114,8 +114,8 @@ class Searcher(Steering):
                 hint="In a replay: a model has failed that had not failed before. Otherwise please report it.",
             )
         if isinstance(self._search, RecordedSearch):
-            for mst_key, values in self._search.untrained.items():
-                self._record.set_model(self._run_id, mst_key, **values)
+            for mst_key in self._search.untrained.keys() & self._roster.models.keys():
+                self._record.set_model(self._run_id, mst_key, **self._search.untrained[mst_key])
         self._progress.search_over()
 
     @property
