@@ -103,12 +103,12 @@ class ModelVariables:
         keep_optimizer : bool
             Whether to take the optimizer's variables too. They stay fresh where they do not fit.
         """
-        rate = fresh.model.optimizer._learning_rate
+        rate = _learning_rate(fresh.model)
         self.copy_from(fresh)
         fits = state.specs("optimizer") == self.specs()["optimizer"]
         self.load(state, GROUPS if keep_optimizer and fits else ("weights", "variables"))
         if isinstance(rate, keras.Variable):  # else a schedule, which goes by the number of steps made
-            self.model.optimizer._learning_rate.assign(rate.value)
+            _learning_rate(self.model).assign(rate.value)
 
     def encode(self, static_batch: int, part_bytes: int) -> list[memoryview]:
         """Give the training state in parts."""
@@ -136,6 +136,11 @@ def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
         "variables": others,
         "optimizer": list(model.optimizer.variables) if with_optimizer else [],
     }
+
+
+def _learning_rate(model: keras.Model):
+    """Give a model's learning rate, a variable or a schedule; under loss scaling that of the optimizer inside."""
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)._learning_rate
 
 
 def _value(variable: keras.Variable) -> np.ndarray:
