@@ -7,6 +7,7 @@ the run's states: where there are fewer models than that, each state above 1 MB 
 holds little more than the newest states. Called by the hopper.
 """
 
+import time
 from dataclasses import dataclass
 
 import psycopg2
@@ -19,6 +20,7 @@ _SLOTS_PER_RUN_OF_STATES = 64
 _MIN_QUOTA_BYTES = 1 << 20
 _MAX_SPREAD = 2.0
 _LOCK_TIMEOUT_MS = 200
+_RETRY_EVERY_S = 5.0  # a dump may read for hours, and each try keeps the driver waiting
 
 
 @dataclass
@@ -58,6 +60,7 @@ class StateSlots:
             slot.written_bytes = self._live_bytes(slot.number)
         self._current: _Slot | None = None
         self._reserved: dict[int, int] = {}
+        self._retry_at = 0.0
 
     def add_models(self, n_models: int) -> None:
         """Tell that the run has more models."""
@@ -84,10 +87,13 @@ class StateSlots:
             self._places[mst_key] = _Place(slot, n_bytes)
 
     def empty_dead(self) -> None:
-        """Give back the disk of the slots whose states have all been replaced."""
+        """Give back the disk of the slots whose states have all been replaced; later, while somebody reads them."""
+        if time.monotonic() < self._retry_at:
+            return
         for slot in self._slots.values():
-            if slot.written_bytes and slot is not self._current and self._is_dead(slot):
-                self._truncate(slot)
+            if slot.written_bytes and slot is not self._current and self._is_dead(slot) and not self._truncate(slot):
+                self._retry_at = time.monotonic() + _RETRY_EVERY_S
+                return
 
     def compact(self, idle: set[int]) -> None:
         """Move states of idle models out of the emptiest slot when dead ones take more than their share of the disk."""

@@ -79,6 +79,7 @@ def drop_login(catalog: connection, role: str) -> None:
 
     User code in a worker session may have made objects as this role, in open transactions too. What cannot be done at
     once, because of these, the next sweep tries again: a role without rights and login is all that stays till then.
+    Nothing waits for the disk: what a crash brings back, the sweep drops.
     """
     name = sql.Identifier(role)
     with catalog.cursor() as cursor:
@@ -91,13 +92,13 @@ def drop_login(catalog: connection, role: str) -> None:
             sql.SQL("DROP OWNED BY {} CASCADE").format(name),
             sql.SQL("DROP ROLE {}").format(name),
         ]
-        cursor.execute("SET lock_timeout = %s", [_LOCK_TIMEOUT_MS])
+        cursor.execute("SET lock_timeout = %s; SET synchronous_commit = off", [_LOCK_TIMEOUT_MS])
         try:
             for step in steps:
                 with contextlib.suppress(*_HINDRANCES):
                     cursor.execute(step)
         finally:
-            cursor.execute("RESET lock_timeout")
+            cursor.execute("RESET lock_timeout; RESET synchronous_commit")
 
 
 def sweep_logins(catalog: connection, is_live) -> None:

@@ -115,6 +115,9 @@ def alive(pid: int) -> bool:
         return False
 
 
+_TRACES_WITHIN_S = 3.0  # the driver takes its role and lock away when all work has ended
+
+
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     """Send a signal; it is fine if the process has just ended."""
     try:
@@ -129,24 +132,28 @@ def pause(chance: random.Random, at_most_s: float) -> None:
 
 
 def assert_nothing_left(db, pids=(), within_s: float = 1.0) -> None:
-    """Hold that no session, process, role or lock of a run is left, at the latest after some time."""
+    """Hold that no session or process of a run works on, at the latest after some time, and that nothing else stays."""
 
-    def left() -> list:
+    def at_work() -> list:
         sessions = db.rows(
             "SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%'"
             " AND datname = current_database()"
         )
+        return [*sessions, *[pid for pid in pids if alive(pid)]]
+
+    def traces() -> list:
         roles = db.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%%'")
         locks = db.rows(
             "SELECT locktype, pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
             " WHERE d.datname = current_database() AND locktype = 'advisory'"
         )
-        return [*sessions, *roles, *locks, *[pid for pid in pids if alive(pid)]]
+        return [*roles, *locks]
 
-    deadline = time.monotonic() + within_s
-    while left() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not left(), f"left behind after {within_s} s: {left()}"
+    for left, limit_s in ((at_work, within_s), (traces, _TRACES_WITHIN_S)):
+        deadline = time.monotonic() + limit_s
+        while left() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not left(), f"left behind after {limit_s} s: {left()}"
 
 
 def assert_whole(db, run_id: int, expected: dict[int, str], n_models: int, n_segments: int, n_epochs: int) -> None:

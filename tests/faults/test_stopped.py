@@ -1,7 +1,6 @@
 """Promise 6: told to stop in any way and in any phase, a run stops within 1 s, leaves nothing, and can be resumed."""
 
 import subprocess
-import time
 
 import psycopg2
 import pytest
@@ -150,10 +149,8 @@ def test_a_trainer_dies_with_its_backend_in_the_middle_of_a_long_call(bench):
     call = BackgroundFit(bench, fit_statement("t_long", "mst", 40, "train_2", SEED))
     victims = wait_for(lambda: len(trainers(bench)) == N_SEGMENTS and trainers(bench), what="trainers")
     wait_for(lambda: visits(bench, newest_run(bench)) > 4, what="visits")
-    begun = time.monotonic()
     driver = wait_for(lambda: children(call.pid, "madlib_mop.driver"))[0]
     bench.rows("SELECT pg_terminate_backend(%s)", [call.pid])
     assert_nothing_left(bench, {driver, *victims}, within_s=1.0)
-    assert time.monotonic() - begun < 2.0
     kill(driver)
     bench.rows("SELECT madlib_mop.drop_run(%s)", [newest_run(bench)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from madlib_mop.schedule import EpochDone, Evaluation, ModelWork, Scheduler, Task, Visit
 
@@ -16,6 +16,8 @@ class Chances:
     fail: float = 0.0
     segment: float = 0.0  # a segment goes down, with the task on it, or comes up again
     hold: float = 0.0
+    change: float = 0.0  # a model comes in, or is extended, or finished early, as searches do; so many times at most
+    n_changes: int = 40
     evaluate: bool = False
 
 
@@ -115,6 +117,9 @@ class Referee:
             self._toggle_segment(self.rng.choice(self.segments))
         if chance() < self.chances.hold:
             self._toggle_hold(self.rng.choice(self.models).key)
+        if chance() < self.chances.change and self.chances.n_changes:
+            self.chances = replace(self.chances, n_changes=self.chances.n_changes - 1)
+            self._change()
         if not self.running:
             return
         task = self.running.pop(self.rng.choice(sorted(self.running)))
@@ -154,6 +159,28 @@ class Referee:
                 self.scheduler.add_evaluation(done.model, segment, done.epoch)
                 self.waiting.append((done.model, segment))
             assert self.scheduler.evaluations_left(done.model) == len(self.segments)
+
+    def _change(self) -> None:
+        kind = self.rng.choice(["add", "extend", "finish"])
+        if kind == "add":
+            work = ModelWork(1000 + len(self.models), len(self.models) + 50, self.rng.randrange(3))
+            self.models.append(work)
+            self.scheduler.add_model(work)
+            return
+        place = self.rng.randrange(len(self.models)) if self.models else 0
+        if not self.models or self.models[place].key in self.dropped:
+            return
+        model = self.models[place]
+        if kind == "extend":
+            last_epoch = model.last_epoch + self.rng.randrange(3)
+            self.scheduler.extend(model.key, last_epoch)
+        else:
+            n_done = sum(visit.model == model.key for visit in self.kept) // len(self.segments)
+            at_work = any(isinstance(task, Visit) and task.model == model.key for task in self.running.values())
+            begun = at_work or self._visited(model.key, n_done + 1)
+            last_epoch = min(model.last_epoch, n_done + bool(begun))
+            assert self.scheduler.finish_early(model.key) == last_epoch
+        self.models[place] = replace(model, last_epoch=last_epoch)
 
     def _forget(self, model: int) -> None:
         self.dropped.add(model)

@@ -50,6 +50,18 @@ def test_exactly_once_and_alone_through_faults_holds_and_evaluations(schedule, n
         assert evaluated == sorted(done.segments) or epoch.model in done.dropped
 
 
+@settings(max_examples=200)
+@runs
+def test_models_may_come_go_on_and_end_early_at_any_time(schedule, n, p, n_epochs, seed):
+    """Whatever a search does to a run, each model makes each visit of its epochs exactly once, and the run ends."""
+    chances = Chances(requeue=0.1, fail=0.01, segment=0.05, hold=0.05, change=0.4, evaluate=True)
+    done = referee(schedule, n, p, n_epochs, seed, chances).run()
+    done.check_whole()
+    for model in done.models:
+        if model.key not in done.dropped:
+            assert sum(visit.model == model.key for visit in done.kept) == p * model.last_epoch
+
+
 @runs
 def test_same_events_same_plan(schedule, n, p, n_epochs, seed):
     one, two = (referee(schedule, n, p, n_epochs, seed, STORMY).run() for _ in range(2))

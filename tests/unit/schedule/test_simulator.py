@@ -83,3 +83,21 @@ def test_evaluations_are_spans_but_no_visits():
         (True, 1, 11.0),
     ]
     assert simulation.visits == (Visit(0, 0, 1, 1),)
+
+
+def test_a_listener_hears_of_epochs_when_they_are_evaluated_and_may_ask_for_more():
+    """Models added and extended by it are trained as if they had been there; ended ones stop after their epoch."""
+    scheduler = make_scheduler("rotation", [ModelWork(0, 0, 1), ModelWork(1, 1, 5)], {0: 10, 1: 10})
+    heard = []
+
+    def listen(model, epoch):
+        assert scheduler.evaluations_left(model) == 0
+        heard.append((model, epoch))
+        if (model, epoch) == (0, 1):
+            scheduler.extend(0, 2)
+            scheduler.add_model(ModelWork(2, 2, 1))
+            scheduler.finish_early(1)
+
+    simulation = simulate(scheduler, lambda *_: 1.0, evaluation=lambda *_: 0.1, epoch_over=listen)
+    assert sorted(heard) == [(0, 1), (0, 2), (1, 1), (2, 1)]
+    assert {(visit.model, visit.epoch) for visit in simulation.visits} == set(heard)

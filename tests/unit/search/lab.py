@@ -19,9 +19,9 @@ COMPILE_GRID = """{'loss': ['categorical_crossentropy'], 'metrics': [['accuracy'
 FIT_GRID = "{'batch_size': [4, 64, 'log'], 'epochs': [1]}"
 METHODS = {  # small ones of every kind
     "hyperband": "R=9",
-    "hyperopt": "num_configs=7, num_iterations=2",
+    "hyperopt": "num_configs=16, num_iterations=2",  # more than the ten that TPE draws at random first
     "asha": "R=8, eta=2, num_configs=9",
-    "tpe": "num_configs=7, num_iterations=2",
+    "tpe": "num_configs=16, num_iterations=2",
     "pbt": "population=5, num_iterations=5, interval=2",
 }
 SYNCHRONOUS = ("hyperband", "hyperopt", "pbt")

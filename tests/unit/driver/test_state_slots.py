@@ -1,0 +1,110 @@
+"""Promise 9 without a server: what `StateSlots` empties is dead, and what it holds stays small."""
+
+import random
+
+import psycopg2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from madlib_mop.driver.state_slots import StateSlots
+
+RUN_ID = 7
+
+
+class Disk:
+    """Stands in for the record: keeps what is written in each slot, and empties a slot when it is told to."""
+
+    def __init__(self):
+        self.slots: dict[int, list[tuple[int, int]]] = {}
+        self.is_read = False
+
+    def execute(self, query, params=(), slot=None):
+        if query.startswith("SELECT"):
+            return []
+        if "UPDATE madlib_mop.model_state" in query:
+            (row,) = [row for row in self.slots[params["old"]] if row[0] == params["key"]][-1:]
+            self.slots[params["target"]].append(row)
+            return []
+        number = RUN_ID * 1000 + int(str(slot).rsplit("_", 1)[1].strip('"'))
+        if "CREATE TABLE" in query:
+            self.slots[number] = []
+        elif self.is_read:
+            raise psycopg2.errors.LockNotAvailable
+        elif "TRUNCATE" in query:
+            self.slots[number].clear()
+        elif "DROP TABLE" in query:
+            del self.slots[number]
+        return []
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(size for rows in self.slots.values() for _, size in rows)
+
+
+def train(
+    sizes: list[int], n_segments: int, n_visits: int, chance: random.Random, disk: Disk
+) -> tuple[int, StateSlots]:
+    """Let models visit segments in any order; give the most that the disk held beyond the visits in flight."""
+    slots = StateSlots(disk, RUN_ID, [{"mst_key": key, "state_slot": None} for key in range(len(sizes))])
+    in_flight, most = {}, 0
+    for _ in range(n_visits):
+        idle = [key for key in range(len(sizes)) if key not in in_flight]
+        while idle and len(in_flight) < n_segments:
+            key = idle.pop(chance.randrange(len(idle)))
+            in_flight[key] = slots.begin_write(key)
+        key = chance.choice(list(in_flight))
+        slot = in_flight.pop(key)
+        if chance.random() < 0.1:
+            slots.end_write(slot, key)  # a failed visit, which left nothing
+        else:
+            disk.slots[slot].append((key, sizes[key]))
+            slots.end_write(slot, key, sizes[key])
+        slots.empty_dead()
+        slots.compact(set(range(len(sizes))) - set(in_flight))
+        most = max(most, disk.n_bytes)
+        for key, place in slots._places.items():
+            assert (key, sizes[key]) in disk.slots[place.slot], "a newest state was emptied away"
+    return most, slots
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1 << 20, 30 << 20), min_size=1, max_size=40),
+    n_segments=st.integers(1, 8),
+    seed=st.integers(0, 2**32),
+)
+def test_large_states_take_little_more_than_once_their_size(sizes, n_segments, seed):
+    disk = Disk()
+    most, _ = train(sizes, n_segments, 300, random.Random(seed), disk)
+    assert most <= 1.5 * sum(sizes) + 2 * n_segments * max(sizes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1 << 10, 200 << 10), min_size=1, max_size=120),
+    n_segments=st.integers(1, 8),
+    seed=st.integers(0, 2**32),
+)
+def test_small_states_take_at_most_thrice_their_size_and_some_megabytes(sizes, n_segments, seed):
+    disk = Disk()
+    most, _ = train(sizes, n_segments, 600, random.Random(seed), disk)
+    assert most <= 3 * sum(sizes) + (4 << 20)
+
+
+def test_after_the_last_visit_only_newest_states_are_left():
+    disk = Disk()
+    _, slots = train([2 << 20] * 5, 2, 100, random.Random(1), disk)
+    slots.finish()
+    assert disk.n_bytes == 5 * (2 << 20)
+
+
+@pytest.mark.parametrize("n_models", [1, 6])
+def test_a_slot_that_somebody_reads_is_let_be(n_models):
+    disk = Disk()
+    disk.is_read = True
+    most, slots = train([2 << 20] * n_models, 1, 20, random.Random(2), disk)
+    assert most > 2 * n_models * (2 << 20), "nothing was emptied"
+    disk.is_read = False
+    slots.finish()
+    assert disk.n_bytes == n_models * (2 << 20)
