@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from iris import arguments, decisions, load_iris, results, search, statement, states
 from lab import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
+from searches import arguments, decisions, load_iris, results, search, statement, states
 from workbench import one_thread, weights
 
 pytestmark = pytest.mark.timeout(900)

@@ -2,7 +2,7 @@
 
 import psycopg2
 import pytest
-from iris import arguments, decisions, load_iris, results, search, statement, states
+from searches import COMPILE, arguments, decisions, load_iris, results, search, statement, states
 from workbench import one_thread, weights
 
 pytestmark = pytest.mark.timeout(600)
@@ -143,6 +143,15 @@ def test_pbt_copies_states_and_a_replay_copies_them_again(iris):
     assert decisions(iris, run.run_id) == decisions(iris, again)
 
 
+@pytest.mark.slow
+def test_hyperopt_with_20_configurations_finds_a_good_model(iris):
+    """The other example of MADlib's manual."""
+    search(iris, "tpe", "hyperopt", "num_configs=20, num_iterations=10, algorithm=tpe", random_state=1)
+    best = "SELECT validation_metrics_final FROM tpe_info JOIN tpe_mst USING (mst_key)"
+    assert iris.value(best) >= 0.93
+    assert iris.rows("SELECT count(*), min(metrics_iters), max(metrics_iters) FROM tpe_info") == [(20, [10], [10])]
+
+
 def test_a_budget_that_is_spent_before_anything_is_trained_leaves_empty_tables(iris):
     run = search(iris, "poor", "hyperopt", "num_configs=4, algorithm=rand, budget_s=0.01", random_state=1)
     assert iris.rows("SELECT event FROM madlib_mop.search_event WHERE run_id = %s ORDER BY ordinal", [run.run_id]) == [
@@ -153,6 +162,7 @@ def test_a_budget_that_is_spent_before_anything_is_trained_leaves_empty_tables(i
     assert "the budget was spent" in run.notices and "no model was trained" in run.notices
 
 
+BAD_LOSS = COMPILE.replace("['categorical_crossentropy']", "['mse', 'nonsense']")
 REFUSED = [
     ("invalid method", {"automl_method": "hyper"}, "22023", "automl_method"),
     ("R below eta", {"automl_params": "R=2, eta=3"}, "22023", "R must not be less than eta"),
@@ -175,7 +185,7 @@ REFUSED = [
     ("one name for two", {"model_selection_table": "refused"}, "22023", "different tables"),
     ("frequency", {"metrics_compute_frequency": 99}, "22023", "metrics_compute_frequency"),
     ("random state", {"random_state": -1}, "22023", "random_state"),
-    ("a value that no model can have", {"compile_params_grid": "{'loss': ['mse', 'nonsense']}"}, "22023", "nonsense"),
+    ("a value that no model can have", {"compile_params_grid": BAD_LOSS}, "22023", "nonsense"),
     ("grid", {"fit_params_grid": "{'batch_size': 4}"}, "22023", "batch_size"),
 ]
 

@@ -1,0 +1,56 @@
+"""The pages of docs/ say nothing untrue: the statements of each run in their order, in a database of the page's own."""
+
+import re
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+ELSEWHERE = "<!-- elsewhere -->"  # marks an example that needs another server
+FENCE = re.compile(r"^(?:(<!--.*-->)\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a busy machine
+
+
+def run_page(cluster, page: str) -> str:
+    """Run all SQL of a page through psql, as a reader would; give what it printed."""
+    text = (DOCS / page).read_text()
+    script = "".join(m[3] for m in FENCE.finditer(text) if m[2] == "sql" and m[1] != ELSEWHERE)
+    name = f"docs_{uuid.uuid4().hex[:8]}"
+    connection = cluster.connect()
+    with connection.cursor() as cursor:
+        cursor.execute(f'CREATE DATABASE "{name}" TEMPLATE madlib_mop_template')
+        psql = [cluster.bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", cluster.dsn_for(name)]
+        try:
+            done = subprocess.run(
+                psql, input=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )  # fmt: skip
+        finally:
+            cursor.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    connection.close()
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+# page: what must be in what its statements print
+PAGES = {
+    "automl.md": (
+        "the best model is mst_key",
+        "| extend",
+        "models | same_bits \n--------+-----------\n      6 |         6",
+    ),
+}
+
+
+@pytest.mark.parametrize("page", sorted(file.name for file in DOCS.glob("*.md")))
+def test_the_statements_of_a_page_run_and_print_what_it_says(cluster, page):
+    printed = run_page(cluster, page)
+    for text in PAGES.get(page, ()):
+        assert text in printed, printed[-3000:]
+
+
+def test_links_of_the_pages_lead_somewhere():
+    for file in DOCS.glob("*.md"):
+        for link in re.findall(r"\]\(([^)]*)\)", file.read_text()):
+            assert link.startswith(("http", "#")) or (file.parent / link.partition("#")[0]).exists(), (file.name, link)
