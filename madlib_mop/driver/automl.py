@@ -135,7 +135,7 @@ class Searcher(Steering):
         }
         self._roster.change(self._changes(actions), lambda: self._record.add_search_event(self._run_id, row))
         self._n_events += 1
-        self._progress.decided(event, actions)
+        self._progress.decided(row, actions)
 
     def _call(self, event: str, mst_key: int | None, epoch: int | None, loss: float | None) -> list[Action]:
         match event:
@@ -155,7 +155,7 @@ class Searcher(Steering):
                 f" {event['ordinal']} ({event['event']})",
                 hint="A library such as Optuna may have changed since; bring its version back, or start a new search.",
             )
-        self._progress.repeated(event["event"], actions)
+        self._progress.repeated(event, actions)
 
     def _catch_up(self, events: list[dict]) -> None:
         """Tell the search what is in the record but was not told it when the last driver died."""

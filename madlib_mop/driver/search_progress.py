@@ -28,7 +28,8 @@ class SearchProgress(Progress):
 
     def __init__(self, session: CallerSession, run: dict, models: list[dict]):
         super().__init__(session, run, models)
-        self._losses: dict[int, tuple[float, int, str]] = {}  # by mst_key: loss, epoch, what it is
+        self._data_set = "validation" if run["plan"]["validation"] else "training"
+        self._losses: dict[int, tuple[float, int]] = {}  # by mst_key: loss, epoch
         self._n_added = self._n_results = 0
         self._counts: Counter = Counter()
         self._told_at = -math.inf
@@ -45,11 +46,7 @@ class SearchProgress(Progress):
     def metrics_known(self, mst_key: int, epoch: int, rows: list[dict]) -> None:
         """Take note of a model's newest loss."""
         losses = {row["data_set"]: row["value"] for row in rows if row["ordinal"] == 0}
-        data_set = "validation" if "validation" in losses else "training"
-        if math.isfinite(losses[data_set]):
-            self._losses[mst_key] = (losses[data_set], epoch, data_set)
-        else:
-            self._losses.pop(mst_key, None)
+        self._note_loss(mst_key, epoch, losses[self._data_set])
 
     def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
         """Say nothing of single epochs: a search says what it decides."""
@@ -59,12 +56,14 @@ class SearchProgress(Progress):
         self._session.warning(f"run {self._run['run_id']}: mst_key {mst_key} failed: {reason}")
         self._losses.pop(mst_key, None)
 
-    def repeated(self, event: str, actions: Sequence[Action]) -> None:
-        """Take note of what a search had decided before this driver."""
-        self._n_results += event in ("result", "failed")
+    def repeated(self, event: dict, actions: Sequence[Action]) -> None:
+        """Take note of what a search was told (a row of `madlib_mop.search_event`) and decided before this driver."""
+        self._n_results += event["event"] in ("result", "failed")
         self._n_added += sum(isinstance(action, Add) for action in actions)
+        if event["event"] == "result":
+            self._note_loss(event["mst_key"], event["epoch"], event["loss"])
 
-    def decided(self, event: str, actions: Sequence[Action]) -> None:
+    def decided(self, event: dict, actions: Sequence[Action]) -> None:
         """Say what a search has decided now."""
         self.repeated(event, actions)
         for action in actions:
@@ -82,6 +81,12 @@ class SearchProgress(Progress):
         self._counts["the search is over"] = 0
         self._tell()
 
+    def _note_loss(self, mst_key: int, epoch: int, loss: float) -> None:
+        if math.isfinite(loss):
+            self._losses[mst_key] = (loss, epoch)
+        else:
+            self._losses.pop(mst_key, None)
+
     def _tell(self) -> None:
         self._told_at = time.monotonic()
         what = ", ".join(f"{n} {word}" if n else word for word, n in self._counts.items())
@@ -97,5 +102,5 @@ class SearchProgress(Progress):
         if not self._losses:
             return ""
         mst_key = min(self._losses, key=lambda key: (self._losses[key][0], key))
-        loss, epoch, data_set = self._losses[mst_key]
-        return f"; best so far mst_key {mst_key}: {data_set} loss {loss:.4f} after epoch {epoch}"
+        loss, epoch = self._losses[mst_key]
+        return f"; best so far mst_key {mst_key}: {self._data_set} loss {loss:.4f} after epoch {epoch}"
