@@ -81,7 +81,7 @@ RESET client_min_messages;
 SELECT max(run_id) AS run_id FROM madlib_mop.run WHERE model_output_table = 'demo.models' \gset
 
 
-\echo '\n== 5. The leaderboard: the lowest loss on the validation images comes first'
+\echo '\n== 5. The leaderboard: the highest accuracy on the validation images comes first'
 
 SELECT rank, mst_key, n.name AS network, n.description AS l2,
        substring(compile_params, 'lr=([0-9.e-]+)') AS rate, substring(fit_params, 'batch_size=(\d+)') AS batch,

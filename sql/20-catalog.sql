@@ -108,6 +108,14 @@ CREATE TABLE madlib_mop.start_weights (
 COMMENT ON TABLE madlib_mop.start_weights IS 'Weights to start from, from the architecture table or an earlier output table: float32, in get_weights() order';
 ALTER TABLE madlib_mop.start_weights ALTER COLUMN weights SET STORAGE EXTERNAL;
 
+CREATE TABLE madlib_mop.custom_function (
+    run_id  bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
+    name    text NOT NULL,
+    object  bytea NOT NULL,
+    PRIMARY KEY (run_id, name)
+);
+COMMENT ON TABLE madlib_mop.custom_function IS 'One custom loss or metric that a run uses, as it was registered when the run was begun';
+
 -- Every commit writes a state anew, and the caller's own statement keeps VACUUM from freeing the old ones as long as it
 -- runs. So a run writes its states into a few partitions of its own, and the driver empties by TRUNCATE, which frees
 -- disk at once, a partition that holds no newest state any more (madlib_mop/driver/state_slots.py).
@@ -180,6 +188,7 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run_run_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.segment', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.start_weights', '');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.custom_function', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model_state', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit_visit_id_seq', '');

@@ -14,6 +14,8 @@ ALTER TABLE madlib_mop.model ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.model FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.start_weights ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.start_weights FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+ALTER TABLE madlib_mop.custom_function ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.custom_function FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.visit ENABLE ROW LEVEL SECURITY;

@@ -25,27 +25,44 @@ CROSS JOIN LATERAL (
     FROM madlib_mop.visit WHERE run_id = r.run_id) v;
 COMMENT ON VIEW madlib_mop.progress IS 'One row a run: how far it is and how long it will take';
 
+CREATE FUNCTION madlib_mop.higher_is_better(metric_name text) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+SELECT lower(metric_name) ~ 'acc|auc|precision|recall|f1|fbeta|similarity|iou|io_u|r2|correlation|sensitivity|specificity|true_'
+$body$;
+COMMENT ON FUNCTION madlib_mop.higher_is_better(text)
+IS 'Whether a metric of this name is the better the higher it is: accuracies, AUC, F1 and the like; losses and errors are not';
+
 CREATE VIEW madlib_mop.leaderboard WITH (security_invoker = true) AS
 SELECT run_id,
-       pg_catalog.rank() OVER (PARTITION BY run_id ORDER BY state = 'failed', order_by NULLS LAST, mst_key) AS rank,
+       pg_catalog.rank() OVER (PARTITION BY run_id ORDER BY state = 'failed',
+           CASE WHEN of_one_metric THEN CASE WHEN madlib_mop.higher_is_better(metric_name) THEN -metric ELSE metric END
+           END NULLS LAST, loss NULLS LAST, mst_key) AS rank,
        mst_key, model_id, state, epoch, validation_metric, validation_loss, training_metric, training_loss,
        metric_name, compile_params, fit_params, state_detail
 FROM (
-    SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.compile_params, m.fit_params, m.state_detail,
-           vm.value AS validation_metric, vl.value AS validation_loss,
-           tm.value AS training_metric, tl.value AS training_loss,
-           coalesce(vm.name, tm.name) AS metric_name,
-           CASE WHEN coalesce(vl.value, tl.value) = 'NaN' THEN NULL ELSE coalesce(vl.value, tl.value) END AS order_by
-    FROM madlib_mop.model m
-    LEFT JOIN LATERAL (SELECT value FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
-        AND data_set = 'validation' AND ordinal = 0 ORDER BY x.epoch DESC LIMIT 1) vl ON true
-    LEFT JOIN LATERAL (SELECT value, name FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
-        AND data_set = 'validation' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) vm ON true
-    LEFT JOIN LATERAL (SELECT value FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
-        AND data_set = 'training' AND ordinal = 0 ORDER BY x.epoch DESC LIMIT 1) tl ON true
-    LEFT JOIN LATERAL (SELECT value, name FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
-        AND data_set = 'training' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) tm ON true) ranked;
-COMMENT ON VIEW madlib_mop.leaderboard IS 'The models of each run by their newest loss: on validation data where there are some, else on training data';
+    SELECT figures.*,
+           pg_catalog.min(metric_name) OVER run = pg_catalog.max(metric_name) OVER run
+               AND pg_catalog.count(metric_name) OVER run = pg_catalog.count(coalesce(validation_loss, training_loss)) OVER run
+               AS of_one_metric,
+           nullif(CASE WHEN validation_loss IS NULL THEN training_metric ELSE validation_metric END, 'NaN') AS metric,
+           nullif(coalesce(validation_loss, training_loss), 'NaN') AS loss
+    FROM (
+        SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.compile_params, m.fit_params, m.state_detail,
+               vm.value AS validation_metric, vl.value AS validation_loss,
+               tm.value AS training_metric, tl.value AS training_loss,
+               coalesce(vm.name, tm.name) AS metric_name
+        FROM madlib_mop.model m
+        LEFT JOIN LATERAL (SELECT value FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
+            AND data_set = 'validation' AND ordinal = 0 ORDER BY x.epoch DESC LIMIT 1) vl ON true
+        LEFT JOIN LATERAL (SELECT value, name FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
+            AND data_set = 'validation' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) vm ON true
+        LEFT JOIN LATERAL (SELECT value FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
+            AND data_set = 'training' AND ordinal = 0 ORDER BY x.epoch DESC LIMIT 1) tl ON true
+        LEFT JOIN LATERAL (SELECT value, name FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
+            AND data_set = 'training' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) tm ON true) figures
+    WINDOW run AS (PARTITION BY run_id)) ranked;
+COMMENT ON VIEW madlib_mop.leaderboard
+IS 'The models of each run, best first: by the newest value of their first metric if all have the same one, else by their loss; ties by loss, then by mst_key. What counts is the validation data where there are some, else the training data. higher_is_better tells which way a metric goes. Failed models come last.';
 
 CREATE VIEW madlib_mop.timeline WITH (security_invoker = true) AS
 SELECT v.run_id, v.segment_id, v.visit_id, v.mst_key, v.epoch, v.position, v.attempt,

@@ -50,6 +50,18 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop.worker_start_weights(bigint, text, integer) IS 'Weights that a model starts from';
 
+CREATE FUNCTION madlib_mop.worker_custom_functions(run_id bigint, token text) RETURNS json
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.worker_check(run_id, token);
+    RETURN (
+        SELECT json_build_object('functions', json_object_agg(f.name, encode(f.object, 'base64')),
+            'pickles', EXISTS (SELECT FROM madlib_mop.setting s WHERE s.name = 'pickled_functions' AND s.value = 'on'))
+        FROM madlib_mop.custom_function f WHERE f.run_id = worker_custom_functions.run_id HAVING count(*) > 0);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.worker_custom_functions(bigint, text) IS 'The custom functions that the run uses, or NULL';
+
 CREATE FUNCTION madlib_mop.worker_state_part(run_id bigint, token text, mst_key integer, slot bigint, version bigint, part integer) RETURNS bytea
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 BEGIN

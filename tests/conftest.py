@@ -1,9 +1,11 @@
 """Fixtures that every test may use: a private cluster of the test session, and a fresh database for each module.
 
 Unit tests ask for neither and need no server. The cluster is made by ``make/cluster.sh`` under the name
-``test-<pid>`` and removed at the end; what a killed session left behind is removed by the next one.
+``test-<pid>`` and removed at the end; what a killed session left behind is removed by the next one. Where pytest-xdist
+runs several processes, each has a cluster of its own.
 """
 
+import fcntl
 import os
 import re
 import subprocess
@@ -18,12 +20,28 @@ TEMPLATE = "madlib_mop_template"
 PASSWORD = "a password for tests"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Let a test that is marked ``alone`` run while the other processes of pytest-xdist run none.
+
+    Each test holds the room, with others or for itself. Who waits for it stands in the door, so that nobody overtakes.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    with open(ROOT / "pyproject.toml") as door, open(ROOT / "Makefile") as room:  # any two files do: they are locked
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+        fcntl.flock(door, fcntl.LOCK_UN)
+        return (yield)
+
+
 class Cluster:
     """A running PostgreSQL cluster, and the ways to stop it, start it and log in to it."""
 
     def __init__(self, name: str):
         self.name = name
         self._roles: set[str] = set()
+        self._answers: dict[tuple[str, ...], str] = {}
 
     def control(self, *arguments: str) -> str:
         """Run ``make/cluster.sh`` on this cluster and give what it prints."""
@@ -32,8 +50,15 @@ class Cluster:
         assert done.returncode == 0, f"cluster.sh {' '.join(arguments)}: {done.stderr}"
         return done.stdout.strip()
 
+    def tell(self, *arguments: str) -> str:
+        """Ask ``make/cluster.sh`` for what only a start can change; asked once, for a process takes 0.1 s."""
+        if arguments not in self._answers:
+            self._answers[arguments] = self.control(*arguments)
+        return self._answers[arguments]
+
     def start(self) -> None:
         """Start the cluster and wait until it answers."""
+        self._answers.clear()
         self.control("start")
 
     def stop(self) -> None:
@@ -46,6 +71,7 @@ class Cluster:
 
     def restart(self) -> None:
         """Stop and start it."""
+        self._answers.clear()
         self.control("restart")
 
     def destroy(self) -> None:
@@ -54,37 +80,37 @@ class Cluster:
 
     def log_tail(self, n_lines: int = 50) -> str:
         """Give the end of the server's log."""
-        return "\n".join(Path(self.control("logfile")).read_text(errors="replace").splitlines()[-n_lines:])
+        return "\n".join(Path(self.tell("logfile")).read_text(errors="replace").splitlines()[-n_lines:])
 
     @property
     def datadir(self) -> Path:
         """The data directory."""
-        return Path(self.control("datadir"))
+        return Path(self.tell("datadir"))
 
     @property
     def bindir(self) -> Path:
         """Where psql, pg_dump and the like of this server are."""
-        return Path(self.control("bindir"))
+        return Path(self.tell("bindir"))
 
     @property
     def superuser(self) -> str:
         """The superuser, and the operating system user that the server runs as."""
-        return self.control("owner")
+        return self.tell("owner")
 
     @property
     def port(self) -> int:
         """The port, also of 127.0.0.1."""
-        return int(self.control("port"))
+        return int(self.tell("port"))
 
     @property
     def dsn(self) -> str:
         """The superuser's URI for database ``postgres``."""
-        return self.control("dsn", "postgres")
+        return self.tell("dsn", "postgres")
 
     def dsn_for(self, dbname: str, role: str | None = None) -> str:
         """Give the URI for a database: the superuser's by the socket, or a role's by password over 127.0.0.1."""
         if role is None:
-            return self.control("dsn", dbname)
+            return self.tell("dsn", dbname)
         return f"postgresql://{quote(role)}:{quote(PASSWORD)}@127.0.0.1:{self.port}/{quote(dbname)}"
 
     def connect(self, dbname: str = "postgres", role: str | None = None, autocommit: bool = True):

@@ -6,7 +6,10 @@ Nothing of madlib_mop is used here but its documented orders: `model.fit` on eac
 import numpy as np
 
 
-def train(db, run_id: int, mst_key: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None) -> bytes:
+def train(
+    db, run_id: int, mst_key: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None,
+    loss="categorical_crossentropy",
+) -> bytes:  # fmt: skip
     """Train one configuration as recorded in a run; give its weights: float32, in get_weights() order.
 
     Parameters
@@ -20,6 +23,8 @@ def train(db, run_id: int, mst_key: int, optimizer, batch_size: int, epochs: int
     shuffle : bool
     start : list of ndarray or None
         Start weights, in get_weights() order.
+    loss : str or callable
+        As Keras' compile takes it.
     """
     import keras
 
@@ -36,7 +41,7 @@ def train(db, run_id: int, mst_key: int, optimizer, batch_size: int, epochs: int
     model = keras.models.model_from_json(arch)
     if start is not None:
         model.set_weights(start)
-    model.compile(optimizer=optimizer(), loss="categorical_crossentropy", metrics=["accuracy"])
+    model.compile(optimizer=optimizer(), loss=loss, metrics=["accuracy"])
     for epoch, segment in visits:
         x, y = shard(db, source, segment)
         for pass_ in range(epochs):

@@ -80,11 +80,8 @@ def load_digits(db, n_train: int = 240, n_valid: int = 80) -> None:
     x, y = digits()
     for table, start, stop in (("train_rows", 0, n_train), ("valid_rows", n_train, n_train + n_valid)):
         db.rows(f"CREATE TABLE {table} (id integer, x real[], y integer)")
-        connection = db.connect()
-        with connection.cursor() as cursor:
-            for i in range(start, stop):
-                cursor.execute(f"INSERT INTO {table} VALUES (%s, %s, %s)", [i, x[i].tolist(), int(y[i])])
-        connection.close()
+        rows = [(i, x[i].tolist(), int(y[i])) for i in range(start, stop)]
+        db.rows(f"INSERT INTO {table} VALUES " + ", ".join(["%s"] * len(rows)), rows)
 
 
 def pack(db, n_segments: int, buffer_size: int = 37, suffix: str = "", role: str | None = None) -> None:

@@ -31,21 +31,48 @@ def connect_catalog(sockets: str, port: str, database: str) -> tuple[Engine, con
     """
     directory = sockets.split(",")[0].strip()
     try:
-        raw = psycopg2.connect(
-            host=directory,
-            port=port,
-            dbname=database,
-            application_name="madlib_mop driver",
-            connect_timeout=10,
-            options="-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
-            " -c search_path=pg_catalog -c client_min_messages=warning",
-        )
+        return _session(host=directory, port=port, dbname=database)
     except psycopg2.OperationalError as error:
         raise NotReady(
             "the driver cannot open its catalog session as the server's own operating system user",
             detail=str(error).strip(),
             hint="pg_hba.conf needs a line `local all all peer` that lets that user in; `madlib-mop doctor` checks it.",
         ) from None
+
+
+def connect_by_dsn(dsn: str) -> tuple[Engine, connection]:
+    """Open the catalog session by a superuser's DSN, as `connect_catalog` does it for the server's own user.
+
+    Raises
+    ------
+    NotReady
+        If it cannot be opened, or is no superuser's.
+    """
+    try:
+        engine, raw = _session(dsn)
+    except psycopg2.Error as error:
+        raise NotReady(f"the catalog session cannot be opened: {str(error).strip().splitlines()[0]}") from None
+    with raw.cursor() as cursor:
+        cursor.execute("SELECT rolsuper, rolname FROM pg_roles WHERE rolname = current_user")
+        is_superuser, role = cursor.fetchone()
+    if not is_superuser:
+        raw.close()
+        raise NotReady(
+            f"the record of runs is written by a superuser's session. Received one of role {role}",
+            hint="Give a superuser's login for it by --catalog-dsn, or call the SQL function: it needs none.",
+        )
+    return engine, raw
+
+
+def _session(*dsn: str, **keywords) -> tuple[Engine, connection]:
+    raw = psycopg2.connect(
+        *dsn,
+        **keywords,
+        application_name="madlib_mop driver",
+        connect_timeout=10,
+        options="-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
+        " -c search_path=pg_catalog -c client_min_messages=warning",
+    )
     raw.autocommit = True
     engine = create_engine(
         "postgresql+psycopg2://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None

@@ -1,6 +1,6 @@
 """The record of runs: what the driver writes and reads in the extension's tables, through its catalog session."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from psycopg2.extensions import connection
@@ -81,8 +81,21 @@ class Record:
 
     # runs
 
-    def add_run(self, run: dict, models: Sequence[dict], segments: Sequence[dict], weights: dict[str, bytes]) -> int:
-        """Write a new run with its models, segments and start weights, in one transaction; give its run_id."""
+    def add_run(
+        self,
+        run: dict,
+        models: Sequence[dict],
+        segments: Sequence[dict],
+        weights: dict[str, bytes],
+        functions: Mapping[str, bytes] | None = None,
+    ) -> int:
+        """Write a new run with its models, segments, start weights and custom functions, in one transaction.
+
+        Returns
+        -------
+        int
+            Its run_id.
+        """
         with self.transaction() as session:
             run_id = session.execute(insert(t.run).values(**run).returning(t.run.c.run_id)).scalar_one()
             if models:  # a search adds its own later
@@ -90,6 +103,8 @@ class Record:
             session.execute(insert(t.segment), [{"run_id": run_id, **row} for row in segments])
             for origin, blob in weights.items():
                 session.execute(insert(t.start_weights).values(run_id=run_id, origin=origin, weights=blob))
+            for name, value in (functions or {}).items():
+                session.execute(insert(t.custom_function).values(run_id=run_id, name=name, object=value))
         return run_id
 
     @contextmanager
@@ -223,6 +238,11 @@ class Record:
     def add_search_event(self, run_id: int, event: dict) -> None:
         """Write one event of a run's search."""
         self._do(insert(t.search_event).values(run_id=run_id, **event))
+
+    def custom_functions(self, run_id: int) -> dict[str, bytes]:
+        """Give the custom functions that a run was begun with, by name."""
+        rows = self._rows(select(t.custom_function).where(t.custom_function.c.run_id == run_id))
+        return {row["name"]: bytes(row["object"]) for row in rows}
 
     # states
 

@@ -94,6 +94,14 @@ start_weights = Table(
     Column("weights", LargeBinary),
 )
 
+custom_function = Table(
+    "custom_function",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("object", LargeBinary),
+)
+
 model_state = Table(
     "model_state",
     metadata,

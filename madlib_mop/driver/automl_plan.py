@@ -7,12 +7,14 @@ from typing import Protocol
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.custom_functions import read_custom_functions
 from madlib_mop.driver.plan import MAX_SEED, OUTPUT_SUFFIXES, RunPlan, seed_of
 from madlib_mop.driver.plan_data import check_connections, check_gpus, read_data, schedule_of
 from madlib_mop.driver.selection import need_architecture_columns, read_architecture
 from madlib_mop.driver.selection_tables import stored_name
 from madlib_mop.driver.settings import read_settings
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.params import CompileParams, FitParams
 from madlib_mop.models.search_grid import check_random_state
 from madlib_mop.search import SearchParams, SearchSpace, hyperband_rounds, make_search, method_name, parse_params
 
@@ -25,10 +27,10 @@ class Parser(Protocol):
 
     custom_names: frozenset[str]
 
-    def compile_params(self, text: str | None, where: str):
+    def compile_params(self, text: str | None, where: str) -> CompileParams:
         """Parse compile parameters."""
 
-    def fit_params(self, text: str | None, where: str):
+    def fit_params(self, text: str | None, where: str) -> FitParams:
         """Parse fit parameters."""
 
 
@@ -54,9 +56,12 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     method = method_name(a.get("automl_method"))
     params = parse_params(method, a.get("automl_params"))
     space = SearchSpace.read(model_ids, a.get("compile_params_grid"), a.get("fit_params_grid"))
+    custom_names: set[str] = set()
     for compile_text, fit_text in space.examples():
-        parser.compile_params(compile_text, f"compile_params_grid gives {compile_text}")
+        compile_params = parser.compile_params(compile_text, f"compile_params_grid gives {compile_text}")
+        custom_names |= set(compile_params.custom_names)
         parser.fit_params(fit_text, f"fit_params_grid gives {fit_text}")
+    functions = read_custom_functions(session, a.get("object_table"), custom_names)
     random_state = _random_state(a.get("random_state"))
     max_epochs = make_search(method, params, space, random_state).max_epochs
     frequency = _frequency(a.get("metrics_compute_frequency"), max_epochs)
@@ -124,12 +129,12 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
                 "fit_params_grid": a.get("fit_params_grid"),
                 "archs": archs,
                 "start_weights": origins,
-                "custom_names": sorted(parser.custom_names),
+                "custom_names": sorted(custom_names),
                 "selection": _place(selection),
             },
         },
     }
-    return RunPlan(run, [], data.segments(), weights)
+    return RunPlan(run, [], data.segments(), weights, functions=functions.objects)
 
 
 def _random_state(given: int | None) -> int:

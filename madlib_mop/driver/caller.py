@@ -37,7 +37,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """Whose call this is: filled from the server's own answers in the caller's backend."""
+    """Whose call this is: filled from the server's own answers in the caller's backend.
+
+    ``catalog_dsn`` is there on the command line only, where a superuser says how to log in for the record of runs.
+    """
 
     role: str
     login: str
@@ -46,6 +49,7 @@ class SessionInfo:
     port: str
     sockets: str
     search_path: str | None = None
+    catalog_dsn: str | None = None
 
 
 class CallerSession(RelationLookup):
@@ -54,6 +58,8 @@ class CallerSession(RelationLookup):
     One request is in flight at a time, except that `stream` asks for its next batch ahead; its answer is then read
     before anything else is sent, so that two full pipes never wait for each other.
     """
+
+    stop_fd = 0  # stdin: at its end the backend wants the work to stop
 
     def __init__(self, channel: Channel, info: SessionInfo):
         self.info = info

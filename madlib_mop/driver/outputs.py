@@ -15,7 +15,7 @@ from madlib_mop.driver.automl_outputs import (
     write_selection,
 )
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter
+from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ModelFailed
 
 _INFO = (
     ("mst_key", "integer"), ("model_id", "integer"), ("compile_params", "text"), ("fit_params", "text"),
@@ -66,10 +66,40 @@ def check_outputs(session: CallerSession, run: dict) -> None:
         if session.existing(table.sql) is not None:
             raise DuplicateTable(
                 f"run {run['run_id']} is to write table {table}, which exists already",
-                hint="Rename or drop it, then resume the run."
-                if run["state"] != "finished"
-                else "The run is finished.",
+                hint="Rename or drop it, then resume the run.",
             )
+
+
+def has_outputs(session: CallerSession, record: Record, run: dict) -> bool:
+    """Tell whether a finished run has nothing left to write: its tables are there.
+
+    The tables of a warm start were there before it. Its call may have been rolled back, so the newest run of a table
+    writes its rows again.
+    """
+    output = output_relation(run)
+    present = [session.existing(output.with_suffix(suffix).sql) for suffix in ("", "_info", "_summary")]
+    if None in present:
+        return False
+    return not run["warm_start"] or record.newest_run(str(output), run["owner"])["run_id"] != run["run_id"]
+
+
+def check_some_trained(run_id: int, models: list[dict]) -> None:
+    """Refuse to go on with a run of which no model is left.
+
+    Raises
+    ------
+    ModelFailed
+        If all models have failed; the message has the reason of the first, the detail those of all.
+    """
+    if not models or any(model["state"] != "failed" for model in models):
+        return
+    reasons = [f"mst_key {model['mst_key']}: {model['state_detail']}" for model in models]
+    many = f"all {len(models)} models failed" if len(models) > 1 else "its only model failed"
+    raise ModelFailed(
+        f"run {run_id}: {many}, so there is nothing to write. {reasons[0]}",
+        detail="\n".join(reasons),
+        hint=f"SELECT mst_key, state_detail FROM madlib_mop.leaderboard WHERE run_id = {run_id}; shows it again.",
+    )
 
 
 def check_replaceable(session: CallerSession, output: Relation, summary: dict) -> None:
@@ -116,8 +146,19 @@ def check_replaceable(session: CallerSession, output: Relation, summary: dict) -
 
 
 def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
-    """Write the models, `_info` and `_summary` of a trained run, and mark it finished."""
+    """Write the models, `_info` and `_summary` of a trained run, and mark it finished.
+
+    Raises
+    ------
+    ModelFailed
+        If all models have failed: the run is marked as failed, and nothing is written.
+    """
     run, models = record.run(run_id), record.models(run_id)
+    try:
+        check_some_trained(run_id, models)
+    except ModelFailed as error:
+        record.set_run(run_id, state="failed", state_detail=error.message)
+        raise
     output = output_relation(run)
     if not (run["warm_start"] and session.existing(output.sql)):
         _create(session, output, run)

@@ -1,6 +1,7 @@
 """The plan of a run: everything that a call of the hopper asks for, checked before any work starts."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from madlib_mop.catalog.record import Record
@@ -10,7 +11,7 @@ from madlib_mop.driver.plan_data import check_connections, check_gpus, read_data
 from madlib_mop.driver.selection import Configuration, read_selection
 from madlib_mop.driver.settings import read_settings
 from madlib_mop.driver.state_slots import SLOTS_PER_RUN, create_slot
-from madlib_mop.driver.warm_start import WarmStart, find_warm_start
+from madlib_mop.driver.warm_start import WarmStart, find_warm_start, recorded_functions
 from madlib_mop.errors import InvalidParameter
 
 OUTPUT_SUFFIXES = ("", "_info", "_summary")
@@ -31,6 +32,8 @@ class RunPlan:
         Rows of `madlib_mop.start_weights` by origin.
     warm : WarmStart or None
         Where the states come from that a warm start goes on with.
+    functions : mapping of str to bytes
+        Rows of `madlib_mop.custom_function` by name.
     """
 
     run: dict
@@ -38,6 +41,7 @@ class RunPlan:
     segments: list[dict]
     weights: dict[str, bytes] = field(repr=False)
     warm: WarmStart | None = None
+    functions: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 def plan_fit(call: Call, record: Record) -> RunPlan:
@@ -55,12 +59,14 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     check_gpus(a)
     data = read_data(call, record)
     source = data.source
-    selection = read_selection(session, a.get("model_selection_table"))
     warm_start = bool(a.get("warm_start"))
-    warm, output = None, None
+    warm, output, recorded = None, None, None
     if warm_start:
         session.check_may_write(a.get("model_output_table"), "model_output_table")
         output = session.relation(a.get("model_output_table"), "model_output_table")
+        recorded = recorded_functions(record, output, call.info.role)
+    selection = read_selection(session, a.get("model_selection_table"), recorded)
+    if warm_start:
         warm = find_warm_start(session, record, output, call.info.role, selection.configurations)
     else:
         output = session.output(a.get("model_output_table"), OUTPUT_SUFFIXES, "model_output_table")
@@ -107,7 +113,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             "summary": summary,
         },
     }
-    return RunPlan(run, models, data.segments(), weights, warm)
+    return RunPlan(run, models, data.segments(), weights, warm, selection.functions.objects)
 
 
 def _models(configurations: list[Configuration], weights, num_iterations, warm):
@@ -176,7 +182,7 @@ def seed_of(arguments: dict, warm: WarmStart | None = None) -> int:
 def add_run(record: Record, plan: RunPlan) -> int:
     """Record a planned run, its models' first states included, in one transaction; give its run_id."""
     with record.transaction():
-        run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights)
+        run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights, plan.functions)
         taken_over = {key: m.state for key, m in (plan.warm.models if plan.warm else {}).items() if m.state}
         if taken_over:
             slot = run_id * SLOTS_PER_RUN

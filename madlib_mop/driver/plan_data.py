@@ -122,8 +122,7 @@ def _same_data(source: PackedTable, validation: PackedTable) -> None:
         ("number of inputs", len(source.independent), len(validation.independent)),
         ("number of outputs", len(source.dependent), len(validation.dependent)),
         ("shape of a row", source.shapes, validation.shapes),
-        ("num_classes", source.num_classes, validation.num_classes),
-        ("class values", source.class_values, validation.class_values),
+        *_classes(source, validation),
         ("normalizing_const", source.normalizing_const, validation.normalizing_const),
     )
     for what, ours, theirs in checks:
@@ -132,6 +131,12 @@ def _same_data(source: PackedTable, validation: PackedTable) -> None:
                 f"validation_table: its {what} is not that of source_table. Received: {theirs}, expected: {ours}",
                 hint="Pack it by validation_preprocessor_dl with source_table as training_preprocessor_table.",
             )
+
+
+def _classes(source: PackedTable, validation: PackedTable) -> list[tuple]:
+    """Pair the class values of each output; labels that came as one-hot arrays have none to be compared."""
+    pairs = zip(source.class_values, validation.class_values, strict=False)
+    return [("list of class values", a, b) for (_, a), (_, b) in pairs if a is not None and b is not None]
 
 
 def _seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid: int) -> None:

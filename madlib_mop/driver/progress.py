@@ -1,11 +1,20 @@
 """What a person sees of a run while it goes on: a NOTICE at its start, one an iteration, one a failed model."""
 
 import time
+from dataclasses import dataclass
 
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.schedule import Scheduler
 
-_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "similarity", "iou", "r2")
+
+@dataclass(frozen=True)
+class _Figures:
+    """One model's figures after one iteration: its loss, and its first metric (the loss again if it has none)."""
+
+    data_set: str
+    loss: float
+    metric_name: str | None
+    metric: float
 
 
 class Progress:
@@ -32,7 +41,8 @@ class Progress:
             for key, m in self._left.items()
         }
         self._reported = min(self._iterations.values(), default=0)
-        self._best: dict[int, dict[int, tuple[str, str, float]]] = {}
+        self._figures: dict[int, dict[int, _Figures]] = {}
+        self._directions: dict[str, bool] = {}
 
     @property
     def elapsed_s(self) -> float:
@@ -53,10 +63,11 @@ class Progress:
         """Take note of a model's metrics."""
         data_sets = {row["data_set"] for row in rows}
         data_set = "validation" if "validation" in data_sets else "training"
-        shown = [row for row in rows if row["data_set"] == data_set]
-        row = shown[1] if len(shown) > 1 else shown[0]
+        values = {row["ordinal"]: row for row in rows if row["data_set"] == data_set}
+        loss, first = values[0]["value"], values.get(1)
         iteration = epoch - self._left[mst_key]["first_epoch"] + 1
-        self._best.setdefault(iteration, {})[mst_key] = (data_set, row["name"], row["value"])
+        figures = _Figures(data_set, loss, first and first["name"], first["value"] if first else loss)
+        self._figures.setdefault(iteration, {})[mst_key] = figures
 
     def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
         """Take note of a model's complete epoch; say so when it was the last model of an iteration."""
@@ -93,14 +104,23 @@ class Progress:
         )
 
     def _best_of(self, iteration: int) -> str:
-        known = {key: value for key, value in self._best.get(iteration, {}).items() if value[2] == value[2]}
+        """Name the best by the rule of view `leaderboard`: by the first metric if all have the same, else by loss."""
+        known = {key: f for key, f in self._figures.pop(iteration, {}).items() if f.metric == f.metric}
+        names = {f.metric_name for f in known.values()}
         if not known:
             return ""
-        name = next(iter(known.values()))[1]
-        pick = max if any(word in name.lower() for word in _HIGHER_IS_BETTER) else min
-        mst_key = pick(known, key=lambda key: known[key][2])
-        data_set, name, value = known[mst_key]
-        return f", best {data_set} {name} {value:.4f} (mst_key {mst_key})"
+        by_metric = len(names) == 1 and None not in names
+        sign = -1 if by_metric and self._higher_is_better(*names) else 1
+        mst_key = min(known, key=lambda key: (sign * known[key].metric if by_metric else 0, known[key].loss, key))
+        best = known[mst_key]
+        name, value = (best.metric_name, best.metric) if by_metric else ("loss", best.loss)
+        return f", best {best.data_set} {name} {value:.4f} (mst_key {mst_key})"
+
+    def _higher_is_better(self, metric_name: str) -> bool:
+        if metric_name not in self._directions:
+            (row,) = self._session.execute("SELECT madlib_mop.higher_is_better($1) AS higher", [metric_name])
+            self._directions[metric_name] = row["higher"]
+        return self._directions[metric_name]
 
 
 def _count(n: int, what: str) -> str:

@@ -64,6 +64,7 @@ def plan_replay(record: Record, run: dict, output: Relation, owner: str) -> RunP
         [{name: s[name] for name in _COPIED_SEGMENT} for s in record.segments(run["run_id"])],
         record.start_weights(run["run_id"]),
         _states(record, run, models),
+        record.custom_functions(run["run_id"]),
     )
 
 

@@ -3,10 +3,11 @@
 import os
 import time
 
-from madlib_mop.catalog.connection import connect_catalog
+from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import SessionInfo
+from madlib_mop.driver.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.hopper import Hopper
 from madlib_mop.driver.progress import Progress
 from madlib_mop.driver.steering import Steering
@@ -15,15 +16,17 @@ from madlib_mop.driver.workers import Workers
 from madlib_mop.engines.login import create_login, drop_login, sweep_logins
 from madlib_mop.engines.session import Address
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady
+from madlib_mop.models.custom import CustomFunctions
 from madlib_mop.schedule import Visit
 from madlib_mop.schedule.bounds import Efficiency
 
 _TAKE_WITHIN_S = 10.0
-STDIN_FD = 0
 
 
 def open_record(info: SessionInfo) -> Record:
     """Open the catalog session for a call."""
+    if info.catalog_dsn is not None:
+        return Record(*connect_by_dsn(info.catalog_dsn))
     return Record(*connect_catalog(info.sockets, info.port, info.database))
 
 
@@ -62,6 +65,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     Cancelled, MopError
         The run is marked as cancelled, interrupted or failed; what was committed is kept.
     """
+    check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
     _take(record, run_id)
     sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
     run = record.run(run_id)
@@ -88,7 +92,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         segments = [s["segment_id"] for s in run["plan"]["training"]["segments"]]
         address = Address(run["plan"]["worker_host"], call.info.port, call.info.database)
         workers = Workers(record, address, login, run["owner"], run_id, segments)
-        hopper = Hopper(record, workers, run, progress, STDIN_FD, recorded, steering)
+        hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, steering)
         hopper.run()
         state, detail = "trained", None
     except Cancelled as error:

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.custom_functions import custom_names, read_custom_functions
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.custom import CustomFunctions
 from madlib_mop.models.functions import flat_names
 from madlib_mop.models.params import parse_compile_params, parse_fit_params
 
@@ -28,6 +30,8 @@ class Configuration:
         The architecture's JSON, as the user stored it.
     loss_type : str
     metrics_type : list of str or None
+    custom_names : tuple of str
+        The custom functions that it uses.
     """
 
     mst_key: int
@@ -37,11 +41,12 @@ class Configuration:
     arch: object
     loss_type: str
     metrics_type: list[str] | None
+    custom_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A model selection table: configurations in the order of their keys, and the weights of its architectures."""
+    """A model selection table: configurations in the order of their keys, and what they need besides."""
 
     relation: Relation
     arch_table: Relation
@@ -49,10 +54,18 @@ class Selection:
     object_table: str | None
     configurations: list[Configuration]
     weights: dict[int, bytes | None] = field(repr=False)
+    functions: CustomFunctions = CustomFunctions()
 
 
-def read_selection(session: CallerSession, name: str) -> Selection:
+def read_selection(session: CallerSession, name: str, recorded: CustomFunctions | None = None) -> Selection:
     """Read a model selection table and what it refers to.
+
+    Parameters
+    ----------
+    session : CallerSession
+    name : str
+    recorded : CustomFunctions or None
+        Those of the run that a warm start goes on with: they are used whatever the object table has now.
 
     Raises
     ------
@@ -68,8 +81,11 @@ def read_selection(session: CallerSession, name: str) -> Selection:
             f"{what}: {relation} has no {relation.name}_summary. Received: {name!r}",
             hint=_MAKE_AGAIN,
         )
-    _need_columns(session, summary, ("model_arch_table", "object_table"), what, name)
-    rows = session.execute(statement("SELECT model_arch_table::text, object_table::text FROM {s}", s=summary))
+    has_objects = "object_table" in _need_columns(session, summary, ("model_arch_table",), what, name)
+    object_table = "object_table" if has_objects else "NULL"  # tables written by hand may leave it out
+    rows = session.execute(
+        statement(f"SELECT model_arch_table::text, {object_table}::text AS object_table FROM {{s}}", s=summary)
+    )
     if len(rows) != 1:
         raise InvalidParameter(
             f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_MAKE_AGAIN
@@ -88,9 +104,12 @@ def read_selection(session: CallerSession, name: str) -> Selection:
     archs, weights = {}, {}
     for model_id in sorted({row["model_id"] for row in msts}):
         archs[model_id], weights[model_id] = read_architecture(session, arch_table, model_id)
-    return Selection(
-        relation, arch_table, arch_text, rows[0]["object_table"], [_configuration(row, archs) for row in msts], weights
-    )
+    object_table = rows[0]["object_table"]
+    known = custom_names(session, object_table, True, recorded)
+    configurations = [_configuration(row, archs, known) for row in msts]
+    used = {used for c in configurations for used in c.custom_names}
+    functions = read_custom_functions(session, object_table, used, True, recorded)
+    return Selection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
 
 
 def _check_keys(rows: list[dict], relation: Relation, name: str) -> None:
@@ -115,10 +134,10 @@ def _check_keys(rows: list[dict], relation: Relation, name: str) -> None:
         seen.add(mst_key)
 
 
-def _configuration(row: dict, archs: dict) -> Configuration:
+def _configuration(row: dict, archs: dict, known: frozenset[str]) -> Configuration:
     mst_key = row["mst_key"]
     try:
-        compile_params = parse_compile_params(row["compile_params"])
+        compile_params = parse_compile_params(row["compile_params"], known)
         parse_fit_params(row["fit_params"])
     except MopError as error:
         error.message = f"model_selection_table: mst_key {mst_key}: {error.message}"
@@ -126,6 +145,7 @@ def _configuration(row: dict, archs: dict) -> Configuration:
     return Configuration(
         mst_key, row["model_id"], row["compile_params"], row["fit_params"] or "", archs[row["model_id"]],
         ", ".join(flat_names(compile_params.loss)), list(compile_params.metric_names) or None,
+        compile_params.custom_names,
     )  # fmt: skip
 
 
@@ -161,9 +181,11 @@ def need_architecture_columns(session: CallerSession, table: Relation, name: str
     _need_columns(session, table, _ARCH_COLUMNS, "model_arch_table", name)
 
 
-def _need_columns(session, relation, columns, what, name) -> None:
+def _need_columns(session, relation, columns, what, name) -> set[str]:
+    """Refuse a table that lacks one of the columns; give all that it has."""
     present = {column.name for column in session.columns(relation)}
     for column in columns:
         if column not in present:
             hint = "Make it with load_keras_model." if what == "model_arch_table" else _MAKE_AGAIN
             raise UndefinedColumn(f"{what}: table {relation} has no column {column!r}. Received: {name!r}", hint=hint)
+    return present

@@ -12,6 +12,9 @@ if TYPE_CHECKING:  # predict reads settings too, and importing SQLAlchemy would 
 
 MIB = 1 << 20
 _MAX_PART_BYTES = 64 * MIB
+# What a trainer has mapped before it has any model, and what each of its threads adds (TensorFlow 2.21: 337 MB with one
+# thread, 450 with 8, 837 with 32), with some room for a model.
+_IDLE_MB, _THREAD_MB = 400, 16
 
 # name: (least, greatest value); a caller may SET these too, but never above what a superuser's row says
 CALLER_SETTINGS = {
@@ -64,21 +67,34 @@ def read_settings(record: "Record", session: CallerSession, n_trainers: int, use
     Raises
     ------
     InvalidParameter
-        If a setting is no number, or out of its range.
+        If a setting is no number, or out of its range, or no trainer would start with it.
     """
     fixed = record.settings()
     host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     share = max(1024, int(host_bytes * 0.8 / n_trainers) // MIB)
     memory_mb = _number("trainer_memory_mb", fixed, session, share)
+    threads = _number("trainer_threads", fixed, session, 1)
+    _enough_memory(memory_mb, threads)
     cache_mb = _number("shard_cache_mb", fixed, session, memory_mb // 2 if use_caching else memory_mb // 4)
     return Settings(
         worker_host=fixed.get("worker_host", "127.0.0.1"),
         trainer_memory_bytes=memory_mb * MIB,
-        trainer_threads=_number("trainer_threads", fixed, session, 1),
+        trainer_threads=threads,
         shard_cache_bytes=cache_mb * MIB,
         state_part_bytes=_number("state_part_bytes", fixed, session, _MAX_PART_BYTES),
         sandbox=fixed.get("sandbox", "on") != "off",
     )
+
+
+def _enough_memory(memory_mb: int, threads: int) -> None:
+    """Refuse what trainers would refuse when they start, or soon after."""
+    least = _IDLE_MB + _THREAD_MB * threads
+    if memory_mb < least:
+        raise InvalidParameter(
+            f"setting madlib_mop.trainer_memory_mb is too small: with madlib_mop.trainer_threads = {threads},"
+            f" TensorFlow alone needs {least} MB. Received: {memory_mb}",
+            hint=f"SET madlib_mop.trainer_memory_mb = {2 * least}; or fewer madlib_mop.trainer_threads.",
+        )
 
 
 def _number(name: str, fixed: dict[str, str], session: CallerSession, default: int) -> int:

@@ -18,6 +18,11 @@ def obey_sigterm() -> None:
     signal.signal(signal.SIGTERM, _handle)
 
 
+def obey_sigint() -> None:
+    """Let Ctrl-C do the same, once."""
+    signal.signal(signal.SIGINT, _handle)
+
+
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Let a SIGTERM that comes now take effect afterwards: around what must be done whole, such as cleaning up."""

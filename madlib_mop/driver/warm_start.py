@@ -6,6 +6,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, UndefinedTable
+from madlib_mop.models.custom import CustomFunctions
 
 _COLUMNS = {"mst_key", "model_weights", "model_arch"}
 
@@ -87,6 +88,12 @@ def find_warm_start(
             " starts anew (no training state is recorded for these weights and parameters)"
         )
     return WarmStart(parent["run_id"] if parent else None, parent["seed"] if parent else None, models)
+
+
+def recorded_functions(record: Record, output: Relation, owner: str) -> CustomFunctions:
+    """Give the custom functions of the run that wrote an output table, for the warm start to use the same."""
+    parent = record.newest_run(str(output), owner)
+    return CustomFunctions(record.custom_functions(parent["run_id"]) if parent else {})
 
 
 def _weights(session: CallerSession, output: Relation, mst_key: int) -> bytes:

@@ -153,7 +153,10 @@ def _functions(value: Any, kind: str, custom: Mapping[str, Callable]) -> Any:
         return [_functions(item, kind, custom) for item in value]
     if isinstance(value, dict):
         return {name: _functions(item, kind, custom) for name, item in value.items()}
-    return custom.get(value, value)
+    if value in custom:
+        # Keras would write a function's name in snake case; the name that it was given is the one to report
+        return keras.metrics.MeanMetricWrapper(custom[value], name=value) if kind == "metric" else custom[value]
+    return value
 
 
 def compile_signature(config: dict, compile_params: CompileParams, extra: str = "") -> str:

@@ -80,9 +80,11 @@ class FunctionReader:
                 return name
             spec = CallSpec(name, (), {"name": name} if classes is METRICS else {})
         if spec.name not in classes:
+            registered = ", ".join(sorted(self.custom_names)) or "none"
+            allowed = suggestion(name, {*classes, *strings, *self.custom_names} - _sparse(classes, strings))
             raise InvalidParameter(
                 f"{what}: there is no function of that name in Keras or among the custom functions. Received: {name!r}",
-                hint=suggestion(name, {*classes, *strings, *self.custom_names} - _sparse(classes, strings)),
+                hint=f"Custom functions of the object table: {registered}. {allowed}",
             )
         call = check_call(spec, classes, what)
         if name in ("IoU", "MeanIoU") and call.kwargs.get("sparse_y_true", True):

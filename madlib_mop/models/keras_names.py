@@ -164,8 +164,6 @@ CALLBACKS = _table(
     EarlyStopping="monitor min_delta patience verbose mode baseline restore_best_weights start_from_epoch",
     LearningRateScheduler="schedule verbose",
     ReduceLROnPlateau="monitor factor patience verbose mode min_delta cooldown min_lr",
-    TensorBoard="log_dir histogram_freq write_graph write_images write_steps_per_second update_freq profile_batch"
-    " embeddings_freq embeddings_metadata",
     TerminateOnNaN="raise_error",
 )
 

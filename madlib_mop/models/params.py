@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from madlib_mop.errors import InvalidParameter
+from madlib_mop.errors import InvalidParameter, Unsupported
 from madlib_mop.models.calls import as_spec, check_call, check_kind, is_int, is_number, suggestion
 from madlib_mop.models.functions import FunctionReader, flat_names
 from madlib_mop.models.keras_names import CALLBACKS
-from madlib_mop.models.literals import CallSpec, canonical, read_keywords, read_value, shorten
+from madlib_mop.models.literals import CallSpec, canonical, read_keywords, read_value, shorten, write_value
 from madlib_mop.models.optimizers import check_optimizer, check_rate
 
 COMPILE_KEYS = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
@@ -23,8 +23,8 @@ FIT_KEYS = (
     "callbacks",
 )
 _COMPILE_HINT = "Write e.g. loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']."
+_WRITER = "TensorBoard"
 _FIT_HINT = "Write e.g. batch_size=32, epochs=1."
-_TENSORBOARD_OLD = ("batch_size", "write_grad", "write_grads")
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,6 @@ class FitParams:
         """The same for parameters that mean the same."""
         values = {name: value for name, value in vars(self).items() if name not in ("text", "verbose")}
         return canonical(values)
-
-    @property
-    def writes_files(self) -> bool:
-        """Whether a callback writes files on the server, which only a superuser may ask for."""
-        return any(callback.name == "TensorBoard" for callback in self.callbacks)
 
 
 def parse_compile_params(text: str | None, custom_names: Iterable[str] = frozenset()) -> CompileParams:
@@ -234,6 +229,13 @@ def _callbacks(value):
     for item in value if isinstance(value, list) else [value]:
         spec = as_spec(item, what)
         spec = CallSpec(spec) if isinstance(spec, str) else spec
+        if isinstance(spec, CallSpec) and spec.name == _WRITER:
+            raise Unsupported(
+                f"{what}: {_WRITER} writes files, and a trainer may write none, whoever asks for it. "
+                f"Received: {shorten(write_value(spec))}",
+                hint="Leave it out: madlib_mop.progress, madlib_mop.timeline and madlib_mop.metric hold what was"
+                " measured.",
+            )
         if not isinstance(spec, CallSpec) or spec.name not in CALLBACKS:
             name = spec.name if isinstance(spec, CallSpec) else spec
             raise InvalidParameter(
@@ -244,12 +246,7 @@ def _callbacks(value):
 
 
 def _callback(spec: CallSpec, what: str) -> CallSpec:
-    if spec.name == "TensorBoard":
-        kept = {name: value for name, value in spec.kwargs.items() if name not in _TENSORBOARD_OLD}
-        spec = CallSpec(spec.name, spec.args, kept)
     kwargs = dict(check_call(spec, CALLBACKS, what).kwargs)
-    if spec.name == "TensorBoard" and "log_dir" not in kwargs:
-        raise InvalidParameter(f"{what}: TensorBoard needs log_dir. Received: {shorten(kwargs)}")
     if spec.name == "LearningRateScheduler":
         schedule = check_rate(kwargs["schedule"], f"{what}: schedule of LearningRateScheduler")
         if isinstance(schedule, float):

@@ -8,8 +8,9 @@ import dataclasses
 import keras
 import numpy as np
 
-from madlib_mop.errors import Unsupported
 from madlib_mop.models import architecture, build, params, seeds, sharing
+from madlib_mop.models.custom import CustomFunctions
+from madlib_mop.trainer import custom
 from madlib_mop.trainer.failures import MODEL, blaming
 from madlib_mop.trainer.variables import ModelVariables
 
@@ -26,24 +27,28 @@ class Recipe:
     fit_params: params.FitParams
     seed: int
     mst_key: int
+    custom: CustomFunctions = CustomFunctions()
 
     @classmethod
     def read(cls, model: dict) -> "Recipe":
         """Check and parse ``model`` of a request. Raises Failure (model)."""
         with blaming(MODEL):
             compile_text = model.get("compile_params")
+            functions = CustomFunctions.from_request(model.get("custom"))
             return cls(
                 architecture.check_architecture(model["arch"]),
-                None if compile_text is None else params.parse_compile_params(compile_text),
+                None if compile_text is None else params.parse_compile_params(compile_text, functions.names),
                 params.parse_fit_params(model.get("fit_params")),
                 int(model.get("seed") or 0),
                 int(model.get("mst_key") or 0),
+                functions,
             )
 
     @property
     def signature(self) -> str:
         """What models must share to take turns in one compiled model."""
-        return build.compile_signature(self.config, self.compile_params)
+        functions = self.custom.digest(self.compile_params.custom_names)
+        return build.compile_signature(self.config, self.compile_params, functions)
 
     @property
     def strengths(self) -> sharing.Strengths:
@@ -66,18 +71,14 @@ class Recipe:
             if weights is not None:
                 ModelVariables(model, with_optimizer=False).load_weights(weights)
             if self.compile_params is not None:
-                build.compile_model(model, self.compile_params)
+                functions = custom.define(self.custom, self.compile_params.custom_names)
+                build.compile_model(model, self.compile_params, functions)
             return model
 
     def callbacks(self, model: keras.Model, n_passes: int, n_batches: int) -> keras.callbacks.CallbackList | None:
         """Make the callbacks of a visit. They see its passes as Keras' epochs; None when there are none."""
         if not self.fit_params.callbacks:
             return None
-        if self.fit_params.writes_files:
-            raise Unsupported(
-                "callback TensorBoard writes files, which a trainer may not",
-                hint="Leave it out; the views madlib_mop.progress and madlib_mop.timeline have what was measured.",
-            )
         made = [build.make(spec) for spec in self.fit_params.callbacks]
         return keras.callbacks.CallbackList(
             made, add_history=False, add_progbar=False, model=model, epochs=n_passes, steps=n_batches, verbose=0

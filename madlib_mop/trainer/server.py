@@ -5,6 +5,8 @@ cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "ki
 "internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new one.
 """
 
+import contextlib
+import importlib
 import os
 import platform
 import traceback
@@ -92,6 +94,9 @@ class Session:
         threads = _positive(header, "threads")
         cache_bytes = _positive(header, "shard_cache_bytes", least=0)
         in_force = {"landlock": False, "seccomp": False}
+        # dill opens /dev/null to write when it is imported, and TensorFlow imports it where it is installed
+        with contextlib.suppress(ImportError):
+            importlib.import_module("dill")
         if header.get("sandbox", True):
             from madlib_mop.trainer import sandbox
 

@@ -20,6 +20,7 @@ _TRAINER = "madlib_mop.trainer"
 _NARROW = {
     "plan": ("select madlib_mop.worker_plan($1, $2) as value", []),
     "model": ("select madlib_mop.worker_model($1, $2, $3) as value", ["int4"]),
+    "custom_functions": ("select madlib_mop.worker_custom_functions($1, $2) as value", []),
     "start_weights": ("select madlib_mop.worker_start_weights($1, $2, $3) as value", ["int4"]),
     "state_part": (
         "select madlib_mop.worker_state_part($1, $2, $3, $4, $5, $6) as value",
@@ -77,6 +78,8 @@ class _Worker:
         answer = json.loads(self._narrow("plan"))
         self._plan = answer["plan"]
         self._seed = answer["seed"]
+        custom = self._narrow("custom_functions")
+        self._custom = json.loads(custom) if custom else None
         self._start()
 
     def close(self):
@@ -158,7 +161,7 @@ class _Worker:
                 "fit_params": model["fit_params"],
                 "mst_key": model["mst_key"],
                 "seed": self._seed,
-                "custom": None,
+                "custom": self._custom,
             },
             "shard": _shard_key(task["data_set"], task["segment_id"]),
             "epoch": task.get("epoch"),

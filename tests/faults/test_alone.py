@@ -2,8 +2,9 @@
 
 import json
 
+import psycopg2
 import pytest
-from lab import assert_nothing_left
+from lab import assert_nothing_left, newest_run
 from workbench import ADAM, MIXED, digests, fit, load_architectures, load_digits, mlp, one_thread, pack, quiet_keras
 from workbench import select_configurations as select
 
@@ -64,9 +65,20 @@ def test_a_model_too_large_for_memory(bench):
     assert "memory" in reason and "trainer_memory_mb" in reason
 
 
-def test_all_bad_is_said_and_the_tables_are_written(bench):
-    select(bench, "mst_all_bad", [(3, ADAM, "batch_size=8")])
-    run = fit(bench, "all_bad", "mst_all_bad", 1, seed=4)
-    assert "1 of 1 models failed" in run.notices
-    assert bench.value("SELECT count(*) FROM all_bad") == 0
-    assert bench.value("SELECT status FROM all_bad_info") == "failed"
+def test_where_all_fail_it_is_an_error_and_the_record_keeps_the_reasons(bench):
+    select(bench, "mst_all_bad", [(3, ADAM, "batch_size=8"), (3, ADAM, "batch_size=16")])
+    with pytest.raises(psycopg2.errors.ExternalRoutineException) as caught:
+        fit(bench, "all_bad", "mst_all_bad", 1, seed=4)
+    run_id = newest_run(bench)
+    told = caught.value.diag
+    assert f"run {run_id}: all 2 models failed, so there is nothing to write. mst_key 1: " in told.message_primary
+    assert told.message_detail.splitlines()[1].startswith("mst_key 2: ") and "leaderboard" in told.message_hint
+    assert bench.rows("SELECT 1 FROM pg_class WHERE relname LIKE 'all\\_bad%%'") == []
+    reasons = "SELECT state_detail FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY mst_key"
+    assert [f"mst_key {key}: {reason}" for key, (reason,) in enumerate(bench.rows(reasons, [run_id]), 1)] == (
+        told.message_detail.splitlines()
+    )
+    assert bench.value("SELECT state FROM madlib_mop.progress WHERE run_id = %s", [run_id]) == "failed"
+    with pytest.raises(psycopg2.errors.ExternalRoutineException, match="all 2 models failed"):
+        bench.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert_nothing_left(bench)

@@ -18,6 +18,7 @@ from lab import (
 )
 from workbench import MIXED, digests, fit, load_architectures, load_digits, one_thread, pack, select_configurations
 
+pytestmark = pytest.mark.alone
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 3, 2, 2, 78
 WAYS = ("cancelled", "terminated", "timed out", "client gone", "cancelled by number")
 PHASES = {

@@ -258,7 +258,9 @@ CASES = [
         "validation_preprocessor_dl", validation_table="other_const",
     ),
     case(
-        "22023", "validation_table: its num_classes is not that of source_table. Received: [2], expected: [10]",
+        "22023",
+        "validation_table: its list of class values is not that of source_table. Received: {1,2},"
+        " expected: {0,1,2,3,4,5,6,7,8,9}",
         "validation_preprocessor_dl", validation_table="other_classes",
     ),
     case(

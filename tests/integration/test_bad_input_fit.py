@@ -3,10 +3,11 @@
 import time
 
 import pytest
-from direct import DirectSession, record_on
+from direct import record_on
 from lab import assert_nothing_left
 
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.direct import DirectSession
 from madlib_mop.driver.plan import add_run, plan_fit
 from madlib_mop.errors import MopError
 from tests.integration.bad_inputs import CASES, write_tables
@@ -148,6 +149,7 @@ def test_runs_in_the_wrong_state_are_told_so(bench, session):
     record_run(bench, 51, owner)
     record_run(bench, 52, owner, kind="replay", parent_run_id=NO_RUN)
     record_run(bench, 53, owner, state="finished")
+    bench.rows("UPDATE madlib_mop.model SET state = 'trained' WHERE run_id = 53")
     bench.rows("CREATE TABLE out_53_info (a integer)")
     holder = bench.connect()
     holder.cursor().execute("SELECT pg_advisory_lock(x'6d6f70'::int, 51)")  # as the driver of a run does
@@ -158,7 +160,7 @@ def test_runs_in_the_wrong_state_are_told_so(bench, session):
         ("replay(53, 'a.b.c')", "22P02", "output_table cannot be read. Received: 'a.b.c'", "schema.name"),
         ("replay(52, 'again')", "55000", "run 52 repeats run 4711, whose record was dropped", "recorded"),
         ("resume(52)", "55000", "run 52 repeats run 4711, whose record was dropped", "drop_run(52)"),
-        ("resume(53)", "42P07", "run 53 is to write table public.out_53_info, which exists already", "finished"),
+        ("resume(53)", "42P07", "run 53 is to write table public.out_53_info, which exists already", "drop it"),
         ("resume(51)", "55000", "run 51 is being worked on by another session", "madlib_mop.cancel(51)"),
         ("drop_run(51)", "55000", "run 51 is going on", "madlib_mop.cancel(51)"),
     ):

@@ -40,6 +40,11 @@ PAGES = {
         "| extend",
         "models | same_bits \n--------+-----------\n      6 |         6",
     ),
+    "custom_functions.md": (
+        "{accuracy,top_2_accuracy,certainty}",
+        "custom function 'mistaken' failed in line 3: AttributeError",
+        "weighted_error",
+    ),
 }
 
 

@@ -1,5 +1,7 @@
 """What a fit leaves behind: the three output tables as MADlib has them, the record, the views, the NOTICEs."""
 
+import re
+
 import numpy as np
 import pytest
 from oracle import shard
@@ -120,9 +122,14 @@ def test_the_record_and_its_views_tell_the_same(bench):
     )
     assert progress == [("finished", 3, 3, 0, 24, 24, 100)]
     board = bench.rows(
-        "SELECT rank, mst_key, validation_loss FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY rank", [run_id]
+        "SELECT rank, mst_key, validation_loss, validation_metric FROM madlib_mop.leaderboard WHERE run_id = %s"
+        " ORDER BY rank",
+        [run_id],
     )
-    assert [row[0] for row in board] == [1, 2, 3] and [row[2] for row in board] == sorted(row[2] for row in board)
+    assert [row[0] for row in board] == [1, 2, 3]
+    assert board == sorted(board, key=lambda row: (-row[3], row[2], row[1]))
+    last = re.findall(r"best validation accuracy ([\d.]+) \(mst_key (\d+)\)", bench.run.notices)[-1]
+    assert last == (f"{board[0][3]:.4f}", str(board[0][1]))
     assert {row[1]: row[2] for row in board} == dict(bench.rows("SELECT mst_key, validation_loss_final FROM out_info"))
     overlaps = bench.value(
         "SELECT count(*) FROM madlib_mop.timeline a JOIN madlib_mop.timeline b USING (run_id, segment_id)"
@@ -206,6 +213,18 @@ def test_start_weights_come_from_the_architecture_table_and_frozen_layers_stay(b
         "SELECT digest_in FROM madlib_mop.visit WHERE run_id = %s ORDER BY visit_id LIMIT 1", [run.run_id]
     )
     assert chain[0][0]
+
+
+def test_resuming_a_finished_run_says_so_and_writes_its_tables_only_where_they_are_gone(bench):
+    before = weights(bench, "out"), bench.rows("SELECT * FROM out_info ORDER BY 1")
+    connection = bench.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.resume(%s)", [bench.run.run_id])
+        assert f"run {bench.run.run_id} is finished, and its output table public.out is there" in connection.notices[-1]
+        cursor.execute("DROP TABLE out, out_info, out_summary")
+        cursor.execute("SELECT madlib_mop.resume(%s)", [bench.run.run_id])
+    connection.close()
+    assert (weights(bench, "out"), bench.rows("SELECT * FROM out_info ORDER BY 1")) == before
 
 
 def test_small_parts_give_the_same_state(bench):

@@ -24,12 +24,18 @@ def refusal(bench, table: str, setting: str) -> str:
     return str(caught.value)
 
 
-def test_too_little_memory_for_a_trainer_to_start_ends_the_run_at_once(bench):
-    message = refusal(bench, "too_little", "SET madlib_mop.trainer_memory_mb = 256")
-    assert "memory limit of 256 MB is too small, TensorFlow takes" in message
-    assert "Raise the setting madlib_mop.trainer_memory_mb" in message
-    states = bench.rows("SELECT state FROM madlib_mop.run WHERE model_output_table = 'public.too_little'")
-    assert states == [("failed",)]
+@pytest.mark.parametrize("setting", ["trainer_memory_mb = 400", "trainer_threads = 1024"])
+def test_too_little_memory_for_trainers_to_start_is_refused_before_any_work(bench, setting):
+    message = refusal(bench, "too_little", f"SET madlib_mop.{setting}")
+    assert "madlib_mop.trainer_memory_mb is too small: with madlib_mop.trainer_threads = " in message
+    assert "TensorFlow alone needs" in message and "SET madlib_mop.trainer_memory_mb = " in message
+    assert bench.rows("SELECT 1 FROM madlib_mop.run WHERE model_output_table = 'public.too_little'") == []
+
+
+def test_what_is_needed_is_enough_for_trainers_and_a_small_network(bench):
+    settings = ("SET madlib_mop.trainer_memory_mb = 832", "SET madlib_mop.trainer_threads = 2")
+    fit(bench, "just_enough", "mst", 1, settings)
+    assert bench.value("SELECT count(*) FROM just_enough") == 3
 
 
 @pytest.mark.parametrize("value", ["many", "-1", "255", "1e6"])

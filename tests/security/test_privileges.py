@@ -11,6 +11,7 @@ NOTHING, USAGE, GRANTED = "role_without", "role_with_usage", "role_granted"
 # they run with the extension owner's rights, and obey a worker session of the run alone
 DEFINERS = {
     "worker_check(bigint,text)",
+    "worker_custom_functions(bigint,text)",
     "worker_keep_visit(bigint,text,integer,json)",
     "worker_model(bigint,text,integer)",
     "worker_plan(bigint,text)",

@@ -14,6 +14,7 @@ CALLS = {
     "worker_check": "",
     "worker_plan": "",
     "worker_model": ", 1",
+    "worker_custom_functions": "",
     "worker_start_weights": ", 1",
     "worker_state_part": f", 1, {RUN * 1000}, 0, 0",
     "worker_put_state_part": f", 1, {RUN * 1000}, 0, 1, 'forged'",
@@ -64,8 +65,8 @@ def assert_refused(connection, statement: str) -> None:
 
 def test_a_worker_is_obeyed(runs, worker):
     with worker.cursor() as cursor:
-        for name in ("worker_check", "worker_plan", "worker_model", "worker_start_weights", "worker_state_part"):
-            cursor.execute(call(name))
+        for name in ("check", "plan", "model", "custom_functions", "start_weights", "state_part"):
+            cursor.execute(call(f"worker_{name}"))
             assert cursor.fetchone() is not None
 
 

@@ -5,6 +5,7 @@ import uuid
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.emptied import drop_if_empty
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 
 COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
@@ -21,16 +22,6 @@ CREATE TABLE {table} (
     description text,
     __internal_madlib_id__ text UNIQUE
 )
-"""
-
-# What keeps an emptied table from being dropped: somebody else's table, a row policy that may hide rows, or a view.
-_MAY_DROP = """
-SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
-       pg_catalog.row_security_active(c.oid) AS hides_rows,
-       EXISTS (SELECT FROM pg_catalog.pg_depend d
-               WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = c.oid
-                     AND d.deptype = 'n') AS is_used
-FROM pg_catalog.pg_class c WHERE c.oid = $1::pg_catalog.oid AND c.relkind IN ('r', 'p')
 """
 
 
@@ -100,16 +91,7 @@ def delete_keras_model(call: Call) -> None:
             f"{table} has no such model_id. Received: {model_id}",
             hint="SELECT model_id, name FROM the table shows those that it has.",
         )
-    if session.execute(statement("SELECT 1 AS found FROM {table} LIMIT 1", table=table)):
-        return
-    state = session.execute(_MAY_DROP, [table.oid], ["bigint"])
-    if not state or state[0]["hides_rows"] or not state[0]["is_owner"]:
-        return
-    if state[0]["is_used"]:
-        session.warning(f"{call.function}: {table} is empty now, but is kept: a view or another object depends on it")
-        return
-    session.execute(statement("DROP TABLE {table}", table=table))
-    session.notice(f"{call.function}: {table} had no other model and was dropped")
+    drop_if_empty(call, table, "model")
 
 
 def _create(session: CallerSession, name: str) -> Relation:

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from madlib_mop.catalog.names import Identifier, Relation, quote, split_name, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.custom_functions import custom_names
 from madlib_mop.driver.selection_tables import create_selection, create_selection_summary, stored_name
-from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, UndefinedColumn, UndefinedTable
+from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn
 from madlib_mop.models.calls import is_int
-from madlib_mop.models.literals import shorten
 from madlib_mop.models.params import CompileParams, FitParams, parse_compile_params, parse_fit_params
 from madlib_mop.models.search_grid import check_random_state, expand_grid, iterate_random, search_type, stream
 
 _ARCH = "model_arch_table"
 _MST = "model_selection_table"
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
-_CUSTOM_SCHEMA = "madlib"
 _MAX_DRAWS_FOR_ONE = 100
 
 _INSERT = """
@@ -57,8 +56,7 @@ class Parser:
     """Parses texts of parameters once each, with the custom functions of the object table and the caller's rights."""
 
     def __init__(self, session: CallerSession, object_table: str | None):
-        self.custom_names = _custom_names(session, object_table)
-        self._session = session
+        self.custom_names = custom_names(session, object_table)
         self._compile: dict[str | None, CompileParams] = {}
         self._fit: dict[str | None, FitParams] = {}
 
@@ -69,15 +67,9 @@ class Parser:
         return self._compile[text]
 
     def fit_params(self, text: str | None, where: str) -> FitParams:
-        """Parse fit parameters; only a superuser may ask for callbacks that write files."""
+        """Parse fit parameters; an error says ``where`` they stand."""
         if text not in self._fit:
-            params = _placed(parse_fit_params, where, text)
-            if params.writes_files and not _is_superuser(self._session):
-                raise InsufficientPrivilege(
-                    f"{where}: TensorBoard writes files on the server, which only superusers may ask for. "
-                    f"Received: {shorten(text)}"
-                )
-            self._fit[text] = params
+            self._fit[text] = _placed(parse_fit_params, where, text)
         return self._fit[text]
 
     def row(self, model_id: int, compile_text: str, fit_text: str | None, where: str = "") -> Row:
@@ -265,39 +257,6 @@ def _check_summary(session, summary, arch_table, given) -> str | None:
     if stored and asked and split_name(asked, "object_table")[1] != stored:
         raise InvalidParameter(f"object_table: {name} uses object table {stored}. Received: {asked!r}")
     return quote(stored) if stored else None
-
-
-def _custom_names(session: CallerSession, object_table: str | None) -> frozenset[str]:
-    """Give the names of the custom functions in ``madlib.<object_table>``, which a superuser must own."""
-    if object_table is None:
-        return frozenset()
-    schema, base = split_name(object_table, "object_table")
-    if schema is not None:
-        raise InvalidParameter(
-            f"object_table must be a name without a schema: such tables are in schema {_CUSTOM_SCHEMA}. "
-            f"Received: {object_table!r}"
-        )
-    table = session.existing(Relation(_CUSTOM_SCHEMA, base).sql, "object_table")
-    if table is None:
-        raise UndefinedTable(
-            f"object_table does not exist in schema {_CUSTOM_SCHEMA}. Received: {object_table!r}",
-            hint="load_custom_function makes it.",
-        )
-    _need(session, table, ("name", "object"), "object_table", object_table)
-    (owner,) = session.execute(
-        "SELECT r.rolsuper AS is_superuser FROM pg_catalog.pg_class c"
-        " JOIN pg_catalog.pg_roles r ON r.oid = c.relowner WHERE c.oid = $1::pg_catalog.oid",
-        [table.oid],
-        ["bigint"],
-    )
-    if not owner["is_superuser"]:
-        raise InsufficientPrivilege(f"object_table is not owned by a superuser. Received: {object_table!r}")
-    return frozenset(row["name"] for row in session.execute(statement("SELECT name FROM {t}", t=table)))
-
-
-def _is_superuser(session: CallerSession) -> bool:
-    (row,) = session.execute("SELECT rolsuper AS yes FROM pg_catalog.pg_roles WHERE rolname = current_user")
-    return row["yes"]
 
 
 def _placed(parse, where: str, *arguments):

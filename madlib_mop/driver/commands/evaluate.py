@@ -1,11 +1,12 @@
 """The command madlib_keras_evaluate: loss and metrics of one trained model over a packed table."""
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.custom_functions import functions_of_model
 from madlib_mop.driver.inference.fits import check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.inference.trainer import LocalTrainer, refuse_gpus
@@ -35,6 +36,8 @@ def madlib_keras_evaluate(call: Call) -> None:
     packed = read_packed_table(session, a.get("test_table"), "test_table")
     model = read_model(session, a.get("model_table"), a.get("mst_key"))
     check_test_table(model, packed)
+    custom = functions_of_model(session, model.relation, model.object_table, model.compile_params)
+    model = replace(model, custom=custom)
     with LocalTrainer(session) as trainer:
         evaluation = evaluate_shards(session, trainer, model, packed)
     _write(session, output, model, evaluation)

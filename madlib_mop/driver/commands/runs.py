@@ -2,7 +2,7 @@
 
 from madlib_mop.catalog.names import quote
 from madlib_mop.driver.call import Call
-from madlib_mop.driver.outputs import check_outputs, write_outputs
+from madlib_mop.driver.outputs import check_outputs, check_some_trained, has_outputs, output_relation, write_outputs
 from madlib_mop.driver.plan import OUTPUT_SUFFIXES, add_run
 from madlib_mop.driver.replays import plan_replay
 from madlib_mop.driver.runs import drive, find_run, open_record
@@ -15,7 +15,8 @@ from madlib_mop.schedule import Visit
 def resume(call: Call) -> None:
     """Go on with a run that was interrupted, cancelled or has failed, and write its output tables.
 
-    Of a run that is trained already only the output tables are written, if they are not there.
+    Of a run that is trained already only the output tables are written, if they are not there; a run that is finished
+    and has its tables is left alone.
     """
     record = open_record(call.info)
     run = find_run(record, call)
@@ -26,6 +27,12 @@ def resume(call: Call) -> None:
             f" Received a call by role {call.info.role}",
             hint=f"SET ROLE {quote(run['owner'])}; then resume it.",
         )
+    if run["state"] == "finished" and has_outputs(call.session, record, run):
+        call.session.notice(
+            f"run {run_id} is finished, and its output table {output_relation(run)} is there: nothing is left to do"
+        )
+        return
+    check_some_trained(run_id, record.models(run_id))
     check_outputs(call.session, run)
     if run["state"] not in ("trained", "finished"):
         drive(call, record, run_id, _recorded(record, run))

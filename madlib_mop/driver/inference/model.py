@@ -7,6 +7,7 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.custom import CustomFunctions
 from madlib_mop.models.params import parse_compile_params
 from madlib_mop.models.shapes import ModelShape, describe
 
@@ -92,6 +93,12 @@ class TrainedModel:
     n_inputs : int
     outputs : tuple of Output
     normalizing_const : float
+    relation : Relation or None
+        The table that it is in.
+    object_table : str or None
+        Where its custom functions were registered.
+    custom : CustomFunctions
+        Those that its loss and metrics need, for who wants these.
     """
 
     label: str
@@ -104,6 +111,9 @@ class TrainedModel:
     n_inputs: int
     outputs: tuple[Output, ...]
     normalizing_const: float
+    relation: Relation | None = None
+    object_table: str | None = None
+    custom: CustomFunctions = CustomFunctions()
 
     @property
     def shape(self) -> ModelShape:
@@ -118,7 +128,7 @@ class TrainedModel:
             "fit_params": self.fit_params if compiled else None,
             "seed": 0,
             "mst_key": 0,
-            "custom": None,
+            "custom": self.custom.as_request() if compiled else None,
         }
 
 
@@ -176,6 +186,8 @@ def read_model(session: CallerSession, name: str, mst_key: int | None) -> Traine
             for column, vartype, loss in zip(dependent, vartypes, losses, strict=True)
         ),
         float(facts["normalizing_const"] or 1.0),
+        relation,
+        _object_table(session, summary),
     )
 
 
@@ -222,6 +234,14 @@ def _read_summary(session, summary: Relation, name: str) -> dict:
     if len(rows) != 1:
         raise InvalidParameter(f"model_table: {summary} has {len(rows)} rows, not one. Received: {name!r}")
     return rows[0]
+
+
+def _object_table(session, summary: Relation) -> str | None:
+    """Give the object table of the model's custom functions; summaries of other origin may not have the column."""
+    if "object_table" not in {column.name for column in session.columns(summary)}:
+        return None
+    (row,) = session.execute(statement("SELECT object_table::pg_catalog.text AS value FROM {t}", t=summary))
+    return row["value"] or None
 
 
 def _class_values(session, summary: Relation, column: str, name: str) -> tuple[tuple | None, str | None]:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from madlib_mop.errors import InvalidParameter, UnreadableText
+from madlib_mop.errors import InvalidParameter, UnreadableText, Unsupported
 from madlib_mop.models.literals import CallSpec
 from madlib_mop.models.params import FitParams, parse_compile_params, parse_fit_params
 
@@ -232,7 +232,6 @@ def test_callbacks_are_calls_by_name():
     stop, schedule = parse_fit_params(text).callbacks
     assert stop == CallSpec("EarlyStopping", (), {"patience": 2, "monitor": "loss"})
     assert schedule.kwargs["schedule"].name == "ExponentialDecay"
-    assert not parse_fit_params(text).writes_files
 
 
 @pytest.mark.parametrize(
@@ -243,10 +242,10 @@ def test_callbacks_are_calls_by_name():
         "callbacks=TensorBoard('/tmp/logs')",
     ],
 )
-def test_tensorboard_is_marked_as_writing_files(text):
-    params = parse_fit_params(text)
-    assert params.callbacks == (CallSpec("TensorBoard", (), {"log_dir": "/tmp/logs"}),)
-    assert params.writes_files
+def test_tensorboard_is_refused_with_the_reason(text):
+    with pytest.raises(Unsupported, match="TensorBoard writes files, and a trainer may write none") as caught:
+        parse_fit_params(text)
+    assert "/tmp/logs" in caught.value.message and "madlib_mop.metric" in caught.value.hint
 
 
 BAD_FIT = {
@@ -270,7 +269,6 @@ BAD_FIT = {
     "callbacks=[LambdaCallback(print)]": "'LambdaCallback'",
     "callbacks=[ModelCheckpoint('/tmp/x')]": "'ModelCheckpoint'",
     "callbacks=[3]": "Received: 3",
-    "callbacks=[TensorBoard()]": "needs log_dir",
     "callbacks=[LearningRateScheduler(0.1)]": "schedule by name",
     "callbacks=[EarlyStopping(monitor='val_loss')]": "validation data",
     "callbacks=[EarlyStopping(patience='x')]": "a whole number. Received: 'x'",

@@ -1,0 +1,110 @@
+"""The sessions of a command that trains: the caller's, whose transaction it is, and the superuser's for the record."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg2
+
+from madlib_mop.driver.direct import DirectSession
+from madlib_mop.driver.stopping import Stopped, obey_sigint, obey_sigterm
+from madlib_mop.errors import InvalidParameter, MopError, NotReady
+
+_OPTIONS = "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0"
+
+
+def connect(dsn: str):
+    """Log in by a DSN; what is not in it comes from PGHOST and its like.
+
+    Raises
+    ------
+    NotReady
+        If that fails.
+    """
+    try:
+        return psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop")
+    except psycopg2.Error as error:
+        raise NotReady(
+            f"cannot log in: {str(error).strip().splitlines()[-1].strip()}",
+            hint="Say by --dsn where the server is and who you are, for instance --dsn dbname=mydb.",
+        ) from None
+
+
+@contextmanager
+def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[DirectSession]:
+    """Give the caller's session for one command of the driver; commit at the end, undo what an error leaves.
+
+    Parameters
+    ----------
+    dsn : str
+        The caller's login.
+    catalog_dsn : str or None
+        A superuser's login; None where the caller is one.
+    settings : list of str
+        ``name=value`` for settings of schema madlib_mop, as by SET.
+
+    Raises
+    ------
+    SystemExit
+        With 128 + the signal's number, after SIGINT or SIGTERM: what was committed of the run is kept.
+    """
+    connection = connect(dsn)
+    session = None
+    received = []
+    try:
+        _set(connection, settings)
+        (search_path,) = _row(connection, "SELECT current_setting('search_path')")
+        session = DirectSession(connection, search_path, _say, dsn if catalog_dsn is None else catalog_dsn)
+        for number, obey in ((signal.SIGINT, obey_sigint), (signal.SIGTERM, obey_sigterm)):
+            obey()
+            _note(number, received)
+        yield session
+        connection.commit()
+    except Stopped:
+        _say(f"stopped{_how_to_go_on(session)}")
+        sys.exit(128 + (received[0] if received else signal.SIGTERM))
+    except MopError as error:
+        if session is not None and session.run_id is not None and error.hint is None:
+            error.hint = f"What was committed is kept{_how_to_go_on(session)}"
+        raise
+    finally:
+        connection.close()
+
+
+def _set(connection, settings: list[str]) -> None:
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise InvalidParameter(
+                f"--set takes name=value. Received: {setting!r}", hint="For instance --set trainer_memory_mb=2000."
+            )
+        _row(connection, "SELECT set_config('madlib_mop.' || %s, %s, false)", name.strip(), value.strip())
+    connection.commit()
+
+
+def _row(connection, query: str, *values) -> tuple:
+    with connection.cursor() as cursor:
+        cursor.execute(query, values)
+        return cursor.fetchone()
+
+
+def _note(number: int, received: list[int]) -> None:
+    """Keep in mind which signal came, and let it do what it did."""
+    obey = signal.getsignal(number)
+
+    def handle(signum, frame):
+        received.append(signum)
+        obey(signum, frame)
+
+    signal.signal(number, handle)
+
+
+def _how_to_go_on(session: DirectSession | None) -> str:
+    if session is None or session.run_id is None:
+        return ""
+    return f"; madlib-mop resume {session.run_id} goes on with the run"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,111 @@
+"""The commands load_custom_function, delete_custom_function and load_top_k_accuracy_function: a superuser's own."""
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.custom_functions import check_pickle, find_object_table, object_relation, pickles_allowed
+from madlib_mop.driver.emptied import drop_if_empty
+from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
+from madlib_mop.models.calls import is_int
+from madlib_mop.models.custom import check_name, check_source, is_pickle, top_k_name, top_k_source
+
+_CREATE = "CREATE TABLE {table} (id serial, name text PRIMARY KEY, description text, object bytea)"
+_N_SHOWN = 20
+
+
+def load_custom_function(call: Call) -> None:
+    """Register a function in an object table, which is made if it is not there. Nothing of the function is run.
+
+    Raises
+    ------
+    InsufficientPrivilege
+        If the caller is no superuser, or others may write to the table.
+    UnreadableText, InvalidParameter, Unsupported
+        If the object is not Python source that defines the name, or a pickle where these are refused; or the name is
+        Keras' own, or taken.
+    """
+    given = call.arguments
+    _superusers_only(call)
+    name, value = given.get("name"), given.get("object")
+    check_name(name)
+    if value is None or not len(value):
+        raise InvalidParameter(
+            f"object is missing. Received: {'NULL' if value is None else 'no bytes'}",
+            hint="Give Python source as UTF-8 bytes: convert_to('def ...', 'UTF8').",
+        )
+    if is_pickle(value):
+        check_pickle("the object", pickles_allowed(call.session))
+    else:
+        check_source(name, bytes(value))
+    _add(call, name, bytes(value), given.get("description"))
+
+
+def load_top_k_accuracy_function(call: Call) -> None:
+    """Register the metric ``top_<k>_accuracy``: the share of rows whose class is among the k that score best."""
+    _superusers_only(call)
+    k = call.arguments.get("k")
+    if not is_int(k) or k < 1:
+        raise InvalidParameter(f"k must be a whole number of 1 or more. Received: {k}")
+    _add(call, top_k_name(k), top_k_source(k), f"returns {top_k_name(k)}")
+
+
+def delete_custom_function(call: Call) -> None:
+    """Delete a function by its id or its name, and with the last one the table."""
+    session, given = call.session, call.arguments
+    _superusers_only(call)
+    table = find_object_table(session, given.get("object_table"))
+    by, kind = ("id", "integer") if "id" in given else ("name", "text")
+    wanted = given[by]
+    if wanted is None:
+        raise InvalidParameter(f"{by} of the function is missing. Received: NULL")
+    deleted = session.execute(
+        statement("DELETE FROM {t} WHERE {by} = $1 RETURNING id, name", t=table, by=Identifier(by)),
+        [wanted],
+        [kind],
+    )
+    if not deleted:
+        rows = session.execute(statement("SELECT id, name FROM {t} ORDER BY id", t=table))
+        present = ", ".join(f"{row['id']} ({row['name']})" for row in rows[:_N_SHOWN]) or "none"
+        raise InvalidParameter(f"{table} has no such {by}. Received: {wanted!r}", hint=f"It has {present}.")
+    session.notice(f"{call.function}: {deleted[0]['name']}, id {deleted[0]['id']}, was deleted from {table}")
+    drop_if_empty(call, table, "function")
+
+
+def _superusers_only(call: Call) -> None:
+    (row,) = call.session.execute(
+        "SELECT rolsuper AS is_superuser FROM pg_catalog.pg_roles WHERE rolname = current_user"
+    )
+    if not row["is_superuser"]:
+        raise InsufficientPrivilege(
+            f"custom functions are code that the server runs, so superusers alone register and delete them."
+            f" Received a call by role {call.info.role}",
+            hint="Ask a superuser; everybody may use what is registered.",
+        )
+
+
+def _add(call: Call, name: str, value: bytes, description: str | None) -> None:
+    session, object_table = call.session, call.arguments.get("object_table")
+    wanted = object_relation(object_table)
+    if session.existing(wanted.sql, "object_table") is None:
+        _create(session, wanted)
+    table = find_object_table(session, object_table)
+    added = session.execute(
+        statement(
+            "INSERT INTO {t} (name, description, object) SELECT $1, $2, $3"
+            " WHERE NOT EXISTS (SELECT FROM {t} o WHERE o.name = $1) RETURNING id",
+            t=table,
+        ),
+        [name, description, value],
+        ["text", "text", "bytea"],
+    )
+    if not added:
+        raise InvalidParameter(
+            f"{table} has a function of that name already. Received: {name!r}",
+            hint="Delete it first by delete_custom_function, or choose another name.",
+        )
+    session.notice(f"{call.function}: {name} is in {table}, id {added[0]['id']}")
+
+
+def _create(session, table: Relation) -> None:
+    target = session.output(table.sql, suffixes=("",), what="object_table")
+    session.execute(statement(_CREATE, table=target))
+    session.execute(statement("GRANT SELECT ON TABLE {table} TO PUBLIC", table=target))

@@ -1,0 +1,108 @@
+"""A caller's session on a connection of this process: the driver's commands without a backend, for the command line."""
+
+import decimal
+import itertools
+from collections.abc import Callable, Sequence
+
+import psycopg2
+import psycopg2.extras
+from psycopg2 import sql
+
+from madlib_mop.driver.caller import SessionInfo
+from madlib_mop.driver.relations import RelationLookup
+from madlib_mop.errors import NotReady, from_dict
+
+_numbers = itertools.count()
+
+
+class DirectSession(RelationLookup):
+    """Runs the statements that a command gives to its caller's session; what streams rows (predict) is not there.
+
+    Parameters
+    ----------
+    connection : psycopg2 connection
+        Not in autocommit: a call runs in one transaction, which its owner commits. The session's own search_path is
+        pinned in it, as our SQL functions do.
+    search_path : str
+        Where names without a schema are looked for.
+    say : callable or None
+        Told every NOTICE and WARNING.
+    catalog_dsn : str or None
+        How a superuser logs in, for the record of runs.
+    """
+
+    stop_fd = None  # a signal stops this process, not the end of a pipe
+
+    def __init__(
+        self,
+        connection,
+        search_path: str = "public",
+        say: Callable[[str], None] | None = None,
+        catalog_dsn: str | None = None,
+    ):
+        self.connection = connection
+        self.notices: list[str] = []
+        self.run_id: int | None = None
+        self._say = say
+        psycopg2.extras.register_default_json(connection, loads=str)
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+            cursor.execute("SELECT current_user, session_user, current_database(), current_setting('port')")
+            role, login, database, port = cursor.fetchone()
+        pid = connection.info.backend_pid
+        self.info = SessionInfo(role, login, database, pid, port, "", search_path, catalog_dsn)
+
+    def execute(self, statement: str, params: Sequence = (), types: Sequence[str] = ()) -> list[dict]:
+        """Run one statement with ``$1`` ... parameters; give its rows. As `CallerSession.execute`.
+
+        Raises
+        ------
+        MopError
+            What the server said; the transaction is as it was before the statement.
+        """
+        name = sql.Identifier(f"direct_{next(_numbers)}")
+        all_types = [*types, *["pg_catalog.text"] * (len(params) - len(types))]
+        listed = f"({', '.join(all_types)})" if all_types else ""
+        values = sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, params))) if params else sql.SQL("")
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute("SAVEPOINT statement")
+                try:
+                    cursor.execute(sql.SQL("PREPARE {} {} AS {}").format(name, sql.SQL(listed), sql.SQL(statement)))
+                    cursor.execute(sql.SQL("EXECUTE {}{}").format(name, values))
+                    rows = cursor.fetchall() if cursor.description else []
+                    names = [column.name for column in cursor.description or ()]
+                    cursor.execute(sql.SQL("DEALLOCATE {}; RELEASE statement").format(name))
+                except psycopg2.Error as error:
+                    fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
+                    cursor.execute("ROLLBACK TO statement")
+                    raise from_dict({**fields, "hint": error.diag.message_hint}) from None
+        except (psycopg2.InterfaceError, psycopg2.OperationalError) as error:
+            raise NotReady(
+                "the caller's session was lost", detail=str(error).strip(), hint="See the server's log."
+            ) from None
+        return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+
+    def notice(self, text: str) -> None:
+        """Keep a NOTICE, and tell it."""
+        self._tell("NOTICE", text)
+
+    def warning(self, text: str) -> None:
+        """Keep a WARNING, and tell it."""
+        self._tell("WARNING", text)
+
+    def run_started(self, run_id: int) -> None:
+        """Keep in mind which run this is."""
+        self.run_id = run_id
+
+    def _tell(self, level: str, text: str) -> None:
+        self.notices.append(text)
+        if self._say is not None:
+            self._say(f"{level}:  {text}")
+
+
+def _plain(value):
+    """Give a value as the frames between processes would have brought it."""
+    if isinstance(value, memoryview):
+        return bytes(value)
+    return str(value) if isinstance(value, decimal.Decimal) else value

@@ -1,0 +1,148 @@
+"""The one place where custom functions become code; called by ``recipe.py``, when the trainer has given up its rights.
+
+Python source is compiled and executed, a dill pickle opened, only where a superuser registered it. What goes wrong in
+it fails the models that use it, and says in which function and line.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from madlib_mop.errors import ModelFailed
+from madlib_mop.models.custom import CustomFunctions, is_pickle
+from madlib_mop.trainer.failures import MEMORY, failure_of, sentence_of
+
+_WANTED = "Give one value a row, float32 (batch,), computed from y_true and y_pred."
+_MAX_KEPT = 256
+
+
+def define(functions: CustomFunctions, names: Iterable[str]) -> dict[str, Callable]:
+    """Make the functions of some names.
+
+    Returns
+    -------
+    dict of str to callable
+        ``f(y_true, y_pred)`` each; whatever it raises is a ModelFailed that names it.
+
+    Raises
+    ------
+    ModelFailed
+        If one cannot be made, or is no function of (y_true, y_pred).
+    """
+    return {name: _made(name, functions.objects[name], functions.pickles) for name in names}
+
+
+@functools.lru_cache(_MAX_KEPT)
+def _made(name: str, value: bytes, pickles: bool) -> Callable:
+    try:
+        function = _opened(name, value, pickles) if is_pickle(value) else _executed(name, value)
+    except (Exception, SystemExit) as error:
+        raise _failed(name, error, _file(name), "cannot be made") from error
+    if not callable(function) or isinstance(function, type):
+        raise ModelFailed(
+            f"custom function {name!r} is not a function but {_kind(function)}",
+            hint="Register source that has def name(y_true, y_pred): ...",
+        )
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise ModelFailed(
+            f"custom function {name!r} must take two arguments by position, y_true and y_pred; it takes"
+            f" {inspect.signature(function)}"
+        ) from None
+    except ValueError:  # one that is written in C has no signature to look at
+        pass
+    return _guarded(name, function)
+
+
+def _executed(name: str, value: bytes) -> Any:
+    # a name of its own, so that nothing in it takes the source for a module of ours or for a script
+    namespace = {"__name__": f"custom_function_{name}"}
+    exec(compile(value.decode("utf-8"), _file(name), "exec", dont_inherit=True), namespace)
+    if name not in namespace:
+        raise NameError(f"the source does not define {name}")
+    return namespace[name]
+
+
+def _opened(name: str, value: bytes, pickles: bool) -> Any:
+    if not pickles:
+        raise ModelFailed(
+            f"custom function {name!r} is a pickle, which is not opened here",
+            hint="Register its source, or let a superuser set pickled_functions to on in madlib_mop.setting.",
+        )
+    try:
+        import dill
+    except ImportError:
+        raise ModelFailed(
+            f"custom function {name!r} is a dill pickle, and the library has no dill", hint="Install dill into it."
+        ) from None
+    return dill.loads(value)
+
+
+def _guarded(name: str, function: Callable) -> Callable:
+    """Give the function with its errors and its result looked at; what is computed is what it computes."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", _file(name))
+
+    def checked(y_true, y_pred):
+        try:
+            result = function(y_true, y_pred)
+        except Exception as error:
+            if failure_of(error).kind == MEMORY:
+                raise
+            raise _failed(name, error, file, "failed") from error
+        return _checked(name, result, y_pred)
+
+    checked.__name__ = checked.__qualname__ = name
+    return checked
+
+
+def _checked(name: str, result: Any, y_pred: tf.Tensor) -> Any:
+    """Refuse what is no number a row: Keras would take it for one, or fail later without the function's name."""
+    if not tf.is_tensor(result):
+        try:
+            result = tf.convert_to_tensor(result)
+        except (TypeError, ValueError):
+            raise ModelFailed(
+                f"custom function {name!r} returned {_kind(result)}, not a tensor", hint=_WANTED
+            ) from None
+    if not (result.dtype.is_floating or result.dtype.is_integer or result.dtype.is_bool):
+        raise ModelFailed(f"custom function {name!r} returned values of type {result.dtype.name}", hint=_WANTED)
+    shape = result.shape
+    if shape.rank and shape[0] is not None and shape[0] != y_pred.shape[0]:
+        raise ModelFailed(
+            f"custom function {name!r} returned the shape {_text(shape)} for predictions of the shape"
+            f" {_text(y_pred.shape)}: neither one value a row nor a single one",
+            hint=_WANTED,
+        )
+    return result
+
+
+def _failed(name: str, error: BaseException, file: str, what: str) -> ModelFailed:
+    if isinstance(error, ModelFailed):
+        return error
+    line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else None
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == file:
+            line = step.tb_lineno
+        step = step.tb_next
+    where = f" in line {line}" if line else ""
+    return ModelFailed(
+        f"custom function {name!r} {what}{where}: {type(error).__name__}: {sentence_of(error)}",
+        hint="Correct it, and register it anew: delete_custom_function, then load_custom_function.",
+    )
+
+
+def _file(name: str) -> str:
+    return f"<custom function {name}>"
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _text(shape: tf.TensorShape) -> str:
+    return "(" + ", ".join("batch" if size is None else str(size) for size in shape) + ")"

@@ -1,0 +1,57 @@
+-- Tables of custom losses and metrics, in schema madlib: superusers register, everybody uses.
+
+CREATE FUNCTION madlib.load_custom_function(object_table varchar, object bytea, name text, description text DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('load_custom_function', json_build_object(
+        'object_table', object_table, 'name', name, 'description', description), NULL,
+        payload_name => 'object', payload => object);
+END
+$body$;
+COMMENT ON FUNCTION madlib.load_custom_function(varchar, bytea, text, text) IS
+    'Registers a loss or metric, as Python source in UTF-8, in a table of schema madlib (superusers)';
+
+CREATE FUNCTION madlib.delete_custom_function(object_table varchar, id integer)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('delete_custom_function', json_build_object('object_table', object_table, 'id', id), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib.delete_custom_function(varchar, integer) IS
+    'Deletes a custom function by its id, and the table with the last one (superusers)';
+
+CREATE FUNCTION madlib.delete_custom_function(object_table varchar, name text)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('delete_custom_function', json_build_object('object_table', object_table, 'name', name), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib.delete_custom_function(varchar, text) IS
+    'Deletes a custom function by its name, and the table with the last one (superusers)';
+
+CREATE FUNCTION madlib.load_top_k_accuracy_function(object_table varchar, k integer)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('load_top_k_accuracy_function', json_build_object('object_table', object_table, 'k', k), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib.load_top_k_accuracy_function(varchar, integer) IS
+    'Registers the metric top_<k>_accuracy (superusers)';
+
+CREATE FUNCTION madlib.load_custom_function(message text DEFAULT NULL)
+RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop.call('help', json_build_object('topic', 'load_custom_function', 'option', message), NULL) #>> '{}'
+$body$;
+COMMENT ON FUNCTION madlib.load_custom_function(text) IS 'Help';
+
+CREATE FUNCTION madlib.delete_custom_function(message text DEFAULT NULL)
+RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop.call('help', json_build_object('topic', 'delete_custom_function', 'option', message), NULL) #>> '{}'
+$body$;
+COMMENT ON FUNCTION madlib.delete_custom_function(text) IS 'Help';
+
+CREATE FUNCTION madlib.load_top_k_accuracy_function(message text DEFAULT NULL)
+RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop.call('help', json_build_object('topic', 'load_top_k_accuracy_function', 'option', message), NULL) #>> '{}'
+$body$;
+COMMENT ON FUNCTION madlib.load_top_k_accuracy_function(text) IS 'Help';

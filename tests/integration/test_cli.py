@@ -1,0 +1,135 @@
+"""`madlib-mop` drives runs without SQL: the same bits, the run's number on stdout, progress and errors on stderr."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from lab import assert_nothing_left, newest_run, visits, wait_for
+from workbench import digests, fit, weights
+
+from tests.integration.iris import ADAM, load_iris, load_perceptrons, pack_iris
+
+FIT = ("fit", "iris_train_packed", "by_cli", "mst", "2")
+
+
+def command(db, *words: str, dsn: str | None = None) -> list[str]:
+    """Write the command line; the DSN comes last, as people give options."""
+    return [sys.executable, "-m", "madlib_mop.cli", *words, "--dsn", dsn or db.dsn]
+
+
+def run(db, *words: str, dsn: str | None = None) -> subprocess.CompletedProcess:
+    """Run `madlib-mop`; stdin is closed, as in a job."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        command(db, *words, dsn=dsn), stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment
+    )
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    load_iris(db)
+    pack_iris(db, 2)
+    load_perceptrons(db, "arch")
+    db.rows(
+        "SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], %s, ARRAY['batch_size=20'])",
+        [[ADAM.format(0.1), ADAM.format(0.01)]],
+    )
+    return db
+
+
+@pytest.fixture(scope="module")
+def fitted(bench):
+    return run(bench, *FIT, "--seed", "3", "--schedule", "rotation", "--set", "trainer_memory_mb=1500")
+
+
+def test_fit_prints_the_runs_number_and_gives_the_bits_of_the_sql_function(fitted, bench):
+    assert fitted.returncode == 0, fitted.stderr
+    run_id = int(fitted.stdout)
+    assert f"NOTICE:  run {run_id}: 2 configurations on 2 segments" in fitted.stderr
+    assert re.search("iteration 2 of 2 done by 2 of 2 models, best training accuracy", fitted.stderr)
+    by_sql = fit(bench, "by_sql", "mst", 2, source_table="iris_train_packed", seed=3, schedule="rotation")
+    assert weights(bench, "by_cli") == weights(bench, "by_sql")
+    assert digests(bench, run_id) == digests(bench, by_sql.run_id)
+    plan = bench.value("SELECT plan -> 'trainer' FROM madlib_mop.run WHERE run_id = %s", [run_id])
+    assert plan["memory_limit_bytes"] == 1500 << 20
+    assert_nothing_left(bench)
+
+
+def test_runs_lists_them(fitted, bench):
+    listed = run(bench, "runs")
+    assert listed.returncode == 0
+    assert re.search(
+        rf"^ *{int(fitted.stdout)} +fit_multiple_model +finished .*public\.by_cli .* 100", listed.stdout, re.M
+    )
+
+
+def test_a_stopped_run_is_resumed_and_replayed(bench, fitted):
+    before = newest_run(bench)
+    words = ("fit", "iris_train_packed", "stopped", "mst", "60", "--seed", "3", "--schedule", "rotation")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        command(bench, *words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment,
+    )  # fmt: skip
+    run_id = wait_for(lambda: newest_run(bench) != before and newest_run(bench), what="the run's start")
+    wait_for(lambda: visits(bench, run_id) > 2, what="visits")
+    process.send_signal(signal.SIGINT)
+    printed, told = process.communicate(timeout=30)
+    assert (process.returncode, printed) == (130, "")
+    assert told.splitlines()[-1] == f"stopped; madlib-mop resume {run_id} goes on with the run"
+    assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "interrupted"
+    assert_nothing_left(bench, within_s=5)
+
+    resumed = run(bench, "resume", str(run_id))
+    assert (resumed.returncode, resumed.stdout) == (0, f"{run_id}\n"), resumed.stderr
+    replayed = run(bench, "replay", str(int(fitted.stdout)), "again")
+    assert replayed.returncode == 0, replayed.stderr
+    assert weights(bench, "again") == weights(bench, "by_cli")
+    finished = run(bench, "resume", str(run_id))
+    assert finished.returncode == 0 and "is finished" in finished.stderr
+
+
+def test_cancel_says_whether_there_was_something_to_stop(bench, fitted):
+    done = run(bench, "cancel", fitted.stdout.strip())
+    assert (done.returncode, done.stdout) == (1, f"run {int(fitted.stdout)} is not going on\n")
+
+
+@pytest.mark.parametrize(
+    "words, message, hint",
+    [
+        (FIT, "output_table: table public.by_cli exists already", "another name"),
+        ((*FIT[:2], "new", "nothing", "2"), "model_selection_table does not exist. Received: 'nothing'", "schema"),
+        ((*FIT[:4], "0"), "num_iterations must be at least 1. Received: 0", "whole number"),
+        ((*FIT, "--set", "nonsense"), "--set takes name=value. Received: 'nonsense'", "trainer_memory_mb"),
+        (("resume", "4711"), "there is no run of yours with that run_id. Received: 4711", "madlib_mop.progress"),
+        (("cancel", "4711"), "cancel: there is no run of yours with that run_id. Received: 4711", "madlib_mop"),
+    ],
+)
+def test_an_error_is_one_line_and_a_hint(fitted, bench, words, message, hint):
+    done = run(bench, *words)
+    first, second = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert first.startswith("madlib-mop: ") and message in first and hint in second
+
+
+def test_whoever_is_no_superuser_needs_a_superusers_login_for_the_record(bench, fitted):
+    bench.cluster.create_role("cli_user")
+    bench.rows("SELECT madlib_mop.grant_use('cli_user'); GRANT CREATE ON SCHEMA public TO cli_user")
+    bench.rows("GRANT SELECT ON ALL TABLES IN SCHEMA public TO cli_user")
+    words = (*FIT[:2], "by_user", *FIT[3:])
+    refused = run(bench, *words, dsn=bench.dsn_of("cli_user"))
+    assert refused.returncode == 1
+    assert "written by a superuser's session. Received one of role cli_user" in refused.stderr
+    done = run(bench, *words, "--catalog-dsn", bench.dsn, dsn=bench.dsn_of("cli_user"))
+    assert done.returncode == 0, done.stderr
+    owner = "SELECT owner, (SELECT tableowner FROM pg_tables WHERE tablename = 'by_user') FROM madlib_mop.run"
+    assert bench.rows(f"{owner} WHERE run_id = %s", [int(done.stdout)]) == [("cli_user", "cli_user")]
+
+
+def test_a_server_that_is_not_there_is_one_line(bench):
+    done = run(bench, "runs", dsn="host=/nowhere dbname=none")
+    assert done.returncode == 1 and done.stderr.startswith("madlib-mop: cannot log in: ")
+    assert "Traceback" not in done.stderr
