@@ -145,8 +145,14 @@ def test_pbt_copies_states_and_a_replay_copies_them_again(iris):
 
 @pytest.mark.slow
 def test_hyperopt_with_20_configurations_finds_a_good_model(iris):
-    """The other example of MADlib's manual."""
-    search(iris, "tpe", "hyperopt", "num_configs=20, num_iterations=10, algorithm=tpe", random_state=1)
+    """The other example of MADlib's manual; with a metric of the caller's own."""
+    iris.rows("SELECT madlib.load_top_k_accuracy_function('automl_functions', 2)")
+    search(
+        iris, "tpe", "hyperopt", "num_configs=20, num_iterations=10, algorithm=tpe", random_state=1,
+        object_table="automl_functions", compile_params_grid=COMPILE.replace("'accuracy'", "'accuracy', 'top_2_accuracy'"),
+    )  # fmt: skip
+    names = "SELECT DISTINCT metrics_type, object_table FROM tpe_info, tpe_summary"
+    assert iris.rows(names) == [(["accuracy", "top_2_accuracy"], "madlib.automl_functions")]
     best = "SELECT validation_metrics_final FROM tpe_info JOIN tpe_mst USING (mst_key)"
     assert iris.value(best) >= 0.93
     assert iris.rows("SELECT count(*), min(metrics_iters), max(metrics_iters) FROM tpe_info") == [(20, [10], [10])]
