@@ -149,7 +149,8 @@ def test_hyperopt_with_20_configurations_finds_a_good_model(iris):
     iris.rows("SELECT madlib.load_top_k_accuracy_function('automl_functions', 2)")
     search(
         iris, "tpe", "hyperopt", "num_configs=20, num_iterations=10, algorithm=tpe", random_state=1,
-        object_table="automl_functions", compile_params_grid=COMPILE.replace("'accuracy'", "'accuracy', 'top_2_accuracy'"),
+        object_table="automl_functions",
+        compile_params_grid=COMPILE.replace("'accuracy'", "'accuracy', 'top_2_accuracy'"),
     )  # fmt: skip
     names = "SELECT DISTINCT metrics_type, object_table FROM tpe_info, tpe_summary"
     assert iris.rows(names) == [(["accuracy", "top_2_accuracy"], "madlib.automl_functions")]
