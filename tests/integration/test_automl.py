@@ -94,14 +94,6 @@ def test_the_output_tables_have_the_columns_of_madlib(iris, found):
     ]  # fmt: skip
 
 
-def test_a_search_is_seen_by_its_owner_alone(iris, found):
-    count = "SELECT (SELECT count(*) FROM madlib_mop.search_event), (SELECT count(*) FROM madlib_mop.search_history)"
-    assert min(iris.rows(count)[0]) > 15
-    iris.cluster.create_role("automl_other")
-    iris.rows("SELECT madlib_mop.grant_use('automl_other')")
-    assert iris.rows(count, role="automl_other") == [(0, 0)]
-
-
 def test_asha_frees_places_at_once_and_a_replay_has_the_same_bits(iris):
     """Searches whose decisions hang on what is ready first are repeated by their record."""
     run = search(iris, "asha", "asha", "R=4, eta=2, num_configs=5", random_state=3)
