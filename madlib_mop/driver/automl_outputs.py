@@ -1,11 +1,11 @@
 """What a search's output tables have beyond the hopper's: brackets, arguments, and the one best configuration."""
 
 import math
+from collections.abc import Iterable
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.search_actions import brackets
 from madlib_mop.driver.selection_tables import create_selection, create_selection_summary
 
 SELECTION_SUFFIXES = ("", "_summary")
@@ -50,10 +50,7 @@ def write_selection(session: CallerSession, run: dict, models: list[dict], losse
     target = selection_relation(run)
     summary = run["plan"]["summary"]
     create_selection(session, target)
-    create_selection_summary(session, target, summary["model_arch_table"], None)
-    session.execute(
-        statement("UPDATE {t} SET object_table = $1", t=target.with_suffix("_summary")), [summary["object_table"]]
-    )
+    create_selection_summary(session, target, summary["model_arch_table"], summary["object_table"])
     finite = {key: loss for key, loss in losses.items() if loss is not None and math.isfinite(loss)}
     if not finite:
         session.warning(f"run {run['run_id']}: no model was trained to a finite loss, so {target} is empty")
@@ -71,3 +68,14 @@ def write_selection(session: CallerSession, run: dict, models: list[dict], losse
         ["integer", "integer"],
     )
     session.notice(f"run {run['run_id']}: the best model is mst_key {best}, loss {finite[best]:.4f}; it is in {target}")
+
+
+def brackets(events: Iterable[dict]) -> dict[int, tuple[int, int]]:
+    """Give hyperband's bracket and the newest round of each model, from rows of `madlib_mop.search_event`."""
+    found: dict[int, tuple[int, int]] = {}
+    for event in events:
+        for item in event["actions"]:
+            if "i" in item:
+                key = item["mst_key"]
+                found[key] = (item["s"] if "s" in item else found[key][0], item["i"])
+    return found

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
+from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import read_custom_functions
 from madlib_mop.driver.plan import MAX_SEED, OUTPUT_SUFFIXES, RunPlan, seed_of
@@ -18,7 +19,6 @@ from madlib_mop.models.params import CompileParams, FitParams
 from madlib_mop.models.search_grid import check_random_state
 from madlib_mop.search import SearchParams, SearchSpace, hyperband_rounds, make_search, method_name, parse_params
 
-SELECTION_SUFFIXES = ("", "_summary")
 _ARCH = "model_arch_table"
 
 

@@ -26,14 +26,3 @@ def from_json(written: Sequence[dict]) -> list[Action]:
         kind = _KINDS[item["do"]]
         actions.append(Add(Proposal(**fields)) if kind is Add else kind(**fields))
     return actions
-
-
-def brackets(events: Iterable[dict]) -> dict[int, tuple[int, int]]:
-    """Give hyperband's bracket and the newest round of each model, from rows of `madlib_mop.search_event`."""
-    found: dict[int, tuple[int, int]] = {}
-    for event in events:
-        for item in event["actions"]:
-            if "i" in item:
-                key = item["mst_key"]
-                found[key] = (item["s"] if "s" in item else found[key][0], item["i"])
-    return found

@@ -24,12 +24,12 @@ def create_selection(session: CallerSession, target: Relation) -> None:
 def create_selection_summary(
     session: CallerSession, target: Relation, arch_table: str, object_table: str | None
 ) -> None:
-    """Make the summary of a model selection table, with the names of its two other tables as the user wrote them."""
+    """Make the summary of a model selection table; the object table is given as `stored_name` writes it."""
     summary = target.with_suffix("_summary")
     session.execute(statement(_CREATE_SUMMARY, table=summary))
     session.execute(
         statement("INSERT INTO {table} VALUES ($1, $2)", table=summary),
-        [arch_table, stored_name(object_table)],
+        [arch_table, object_table],
         ["varchar", "varchar"],
     )
 

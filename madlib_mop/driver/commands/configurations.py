@@ -104,7 +104,7 @@ def load_model_selection_table(call: Call) -> None:
     rows = list(_distinct(parser.row(*combination) for combination in combinations))
     create_selection(session, target)
     _append(session, target, rows)
-    create_selection_summary(session, target, given[_ARCH], given.get("object_table"))
+    create_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")))
     call.session.notice(f"{call.function}: {target} has {_count(len(rows))}")
 
 
@@ -135,7 +135,7 @@ def generate_model_configs(call: Call) -> None:
         create_selection(session, target)
     _append(session, target, rows)
     if existing is None or existing.summary is None:
-        create_selection_summary(session, target, given[_ARCH], given.get("object_table"))
+        create_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")))
     elif existing.object_table is None and object_table is not None:
         session.execute(
             statement("UPDATE {table} SET object_table = $1", table=existing.summary), [stored_name(object_table)]

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 from madlib_mop.driver.automl import Searcher, loss_of
+from madlib_mop.driver.automl_outputs import brackets
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.recorded_search import RecordedSearch
 from madlib_mop.driver.roster import Roster
-from madlib_mop.driver.search_actions import brackets, from_json, to_json
+from madlib_mop.driver.search_actions import from_json, to_json
 from madlib_mop.errors import NotReady
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.search import SearchSpace, make_search
