@@ -69,7 +69,7 @@ BEGIN
     RETURN (
         SELECT s.data FROM madlib_mop.model_state s
         WHERE s.slot = worker_state_part.slot AND s.run_id = worker_state_part.run_id AND s.mst_key = worker_state_part.mst_key
-              AND s.version = worker_state_part.version AND s.part = worker_state_part.part);
+              AND s.version = worker_state_part.version AND s.part = worker_state_part.part AND s.segment_id IS NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.worker_state_part(bigint, text, integer, bigint, bigint, integer) IS 'One part of a state, or NULL after the last';

@@ -58,3 +58,60 @@ def shard(db, table: str, segment: int) -> tuple[np.ndarray, np.ndarray]:
     x = np.concatenate([np.frombuffer(row[0], np.float32).reshape(row[1]) for row in rows])
     y = np.concatenate([np.frombuffer(row[2], np.int16).reshape(row[3]) for row in rows])
     return x, y.astype(np.float32)
+
+
+def train_averaged(db, run_id: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None) -> bytes:
+    """Model averaging in plain Keras and NumPy: p runs of `model.fit` an iteration, from one state, averaged by rows.
+
+    Parameters as for `train`; gives the weights likewise.
+    """
+    import keras
+
+    arch, seed, source, first_epoch, last_epoch = db.rows(
+        "SELECT m.model_arch::text, r.seed, r.source_table, m.first_epoch, m.last_epoch FROM madlib_mop.run r"
+        " JOIN madlib_mop.model m USING (run_id) WHERE run_id = %s",
+        [run_id],
+    )[0]
+    segments = [key for (key,) in db.rows(f"SELECT DISTINCT __dist_key__ FROM {source} ORDER BY 1")]
+    models, shards = {}, {}
+    for segment in segments:
+        keras.utils.set_random_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
+        model = models[segment] = keras.models.model_from_json(arch)
+        if start is not None:
+            model.set_weights(start)
+        model.compile(optimizer=optimizer(), loss="categorical_crossentropy", metrics=["accuracy"])
+        model.optimizer.build(model.trainable_variables)
+        shards[segment] = shard(db, source, segment)
+    n_rows = [len(x) for x, _ in shards.values()]
+    state = None
+    for epoch in range(first_epoch, last_epoch + 1):
+        for segment, model in models.items():
+            if state is not None:
+                for variable, value in zip(_variables(model), state, strict=True):
+                    variable.assign(value)
+            x, y = shards[segment]
+            for pass_ in range(epochs):
+                order = np.arange(len(x))
+                if shuffle:
+                    order = np.random.default_rng([seed, 1, epoch, segment, pass_]).permutation(len(x))
+                model.fit(x[order], y[order], batch_size=batch_size, epochs=1, shuffle=False, verbose=0)
+        trained = [[v.numpy() for v in _variables(model)] for model in models.values()]
+        state = [_mean(values, n_rows) for values in zip(*trained, strict=True)]
+    first = next(iter(models.values()))
+    for variable, value in zip(_variables(first), state, strict=True):
+        variable.assign(value)
+    return b"".join(np.asarray(w, np.float32).tobytes() for w in first.get_weights())
+
+
+def _variables(model) -> list:
+    return [*model.variables, *model.optimizer.variables]
+
+
+def _mean(values: tuple[np.ndarray, ...], n_rows: list[int]) -> np.ndarray:
+    """Average by rows in float64; of whole numbers take the first segment's."""
+    if values[0].dtype.kind != "f":
+        return values[0]
+    total = n_rows[0] * values[0].astype(np.float64)
+    for n, value in zip(n_rows[1:], values[1:], strict=True):
+        total = total + n * value.astype(np.float64)
+    return (total / sum(n_rows)).astype(values[0].dtype)

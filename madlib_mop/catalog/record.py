@@ -279,12 +279,26 @@ class Record:
                 s.mst_key == model["mst_key"],
                 s.version == model["state_version"],
                 s.part == part,
+                s.segment_id.is_(None),
             )
             rows = self._rows(query)
             if not rows:
                 return
             yield bytes(rows[0]["data"])
             part += 1
+
+    def staged_slots(self, run_id: int, mst_key: int, version: int, slots: Sequence[int]) -> dict[int, int]:
+        """Tell in which of a run's slots each segment's staged part-result is that is to be averaged into a version."""
+        s = t.model_state.c
+        query = select(s.segment_id, s.slot).where(
+            s.slot.in_(slots),
+            s.run_id == run_id,
+            s.mst_key == mst_key,
+            s.version == version,
+            s.part == 0,
+            s.segment_id.is_not(None),
+        )
+        return {row["segment_id"]: row["slot"] for row in self._rows(query)}
 
     def execute(self, template: str, params: Sequence = (), **names: Relation) -> list[tuple]:
         """Run a statement of the driver's own about its tables (DDL, mostly), with names quoted into it."""
@@ -313,4 +327,5 @@ def _newest_state(model: dict) -> tuple:
         s.run_id == model["run_id"],
         s.mst_key == model["mst_key"],
         s.version == model["state_version"],
+        s.segment_id.is_(None),
     )

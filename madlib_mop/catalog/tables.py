@@ -111,6 +111,7 @@ model_state = Table(
     Column("version", BigInteger),
     Column("part", Integer),
     Column("data", LargeBinary),
+    Column("segment_id", Integer),
 )
 
 visit = Table(

@@ -26,7 +26,7 @@ def connect(dsn: str):
         return psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop")
     except psycopg2.Error as error:
         raise NotReady(
-            f"cannot log in: {str(error).strip().splitlines()[-1].strip()}",
+            f"cannot log in: {str(error).strip().splitlines()[0]}",
             hint="Say by --dsn where the server is and who you are, for instance --dsn dbname=mydb.",
         ) from None
 

@@ -4,8 +4,9 @@ import signal
 from collections import Counter
 from dataclasses import dataclass
 
-from madlib_mop.schedule import Evaluation, Visit
+from madlib_mop.schedule import Average, Evaluation, Visit
 
+Task = Visit | Evaluation | Average
 _SIGNALS = {number: number.name for number in signal.Signals}
 MAX_FAULTS = 4
 MAX_MEMORY_FAULTS = 2
@@ -30,11 +31,19 @@ class Verdict:
     ends_run: bool
     error: dict
 
-    def reason(self, task: Visit | Evaluation) -> str:
+    def reason(self, task: Task) -> str:
         """Say in one line why a model failed, where, and what to do."""
-        where = f"epoch {task.epoch}, position {task.position}" if isinstance(task, Visit) else "evaluation"
         hint = self.error.get("hint")
-        return f"{self.error['message']} ({where}, segment {task.segment})" + (f"; {hint}" if hint else "")
+        return f"{self.error['message']} ({self.place(task)})" + (f"; {hint}" if hint else "")
+
+    def place(self, task: Task) -> str:
+        """Say where a task was."""
+        where = "evaluation"
+        if isinstance(task, Visit):
+            where = f"epoch {task.epoch}, position {task.position}"
+        elif isinstance(task, Average):
+            where = f"average of epoch {task.epoch}"
+        return f"{where}, segment {task.segment}"
 
 
 class Attempts:
@@ -45,17 +54,17 @@ class Attempts:
         self._faults: Counter = Counter()
         self._killed: Counter = Counter()
 
-    def begin(self, task: Visit | Evaluation) -> int:
+    def begin(self, task: Task) -> int:
         """Count an attempt; give its number, from 1."""
         self._begun[task] += 1
         return self._begun[task]
 
-    def judge(self, task: Visit | Evaluation, fields: dict) -> Verdict:
+    def judge(self, task: Task, fields: dict) -> Verdict:
         """Judge a worker's answer other than "done".
 
         Parameters
         ----------
-        task : Visit or Evaluation
+        task : Visit, Evaluation or Average
         fields : dict
             ``outcome`` "failed" (``error``, ``kind``), "died" (``status``, ``stderr``) or "sql" (``error``).
         """

@@ -9,9 +9,10 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import read_custom_functions
-from madlib_mop.driver.plan import MAX_SEED, OUTPUT_SUFFIXES, RunPlan, seed_of
-from madlib_mop.driver.plan_data import check_connections, check_gpus, read_data, schedule_of
-from madlib_mop.driver.selection import need_architecture_columns, read_architecture
+from madlib_mop.driver.outputs import SUFFIXES
+from madlib_mop.driver.plan import MAX_SEED, RunPlan, check_connections, read_schedule, read_seed, refuse_gpus
+from madlib_mop.driver.plan_data import read_data
+from madlib_mop.driver.selection import read_architecture
 from madlib_mop.driver.selection_tables import stored_name
 from madlib_mop.driver.settings import read_settings
 from madlib_mop.errors import InvalidParameter
@@ -65,11 +66,10 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     random_state = _random_state(a.get("random_state"))
     max_epochs = make_search(method, params, space, random_state).max_epochs
     frequency = _frequency(a.get("metrics_compute_frequency"), max_epochs)
-    schedule = schedule_of({"schedule": a.get("schedule") or "rotation"})
-    seed = seed_of({"seed": random_state if a.get("seed") is None else a["seed"]})
-    check_gpus(a)
+    schedule = read_schedule({"schedule": a.get("schedule") or "rotation"})
+    seed = read_seed({"seed": random_state if a.get("seed") is None else a["seed"]}, None)
+    refuse_gpus(a)
     data = read_data(call, record)
-    need_architecture_columns(session, arch_table, a[_ARCH])
     archs, weights, origins = {}, {}, {}
     for model_id in space.model_ids:
         arch, blob = read_architecture(session, arch_table, model_id)
@@ -77,7 +77,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         if blob is not None:
             origins[model_id] = f"model_id {model_id}"
             weights[origins[model_id]] = blob
-    output = session.output(a.get("model_output_table"), OUTPUT_SUFFIXES, "model_output_table")
+    output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
     selection = session.output(a.get("model_selection_table"), SELECTION_SUFFIXES, "model_selection_table")
     _apart(output, selection, a)
     settings = read_settings(record, session, len(data.source.shards), bool(a.get("use_caching")))
@@ -161,7 +161,7 @@ def _usual_frequency(method: str, params: SearchParams, max_epochs: int) -> int 
 
 def _apart(output: Relation, selection: Relation, given: dict) -> None:
     """Refuse two output names that would need the same table."""
-    tables = [output.with_suffix(suffix) for suffix in OUTPUT_SUFFIXES]
+    tables = [output.with_suffix(suffix) for suffix in SUFFIXES]
     if {t.sql for t in tables} & {selection.with_suffix(suffix).sql for suffix in SELECTION_SUFFIXES}:
         raise InvalidParameter(
             f"model_selection_table and model_output_table (with its _info and _summary) must be different tables."

@@ -137,7 +137,7 @@ def custom_names(
     MopError
         As `find_object_table`.
     """
-    if object_table is None:
+    if not (object_table or "").strip():
         return frozenset()
     kept = recorded.names if recorded else frozenset()
     try:
@@ -167,9 +167,9 @@ def read_custom_functions(
     objects = {name: recorded.objects[name] for name in wanted if recorded and name in recorded.objects}
     missing = [name for name in wanted if name not in objects]
     if missing:
-        if object_table is None:
+        if not (object_table or "").strip():
             raise InvalidParameter(
-                f"custom function {missing[0]!r} needs an object_table. Received: NULL",
+                f"custom function {missing[0]!r} needs an object_table. Received: {object_table!r}",
                 hint="Give the table that load_custom_function registered it in.",
             )
         objects |= _read(session, find_object_table(session, object_table, stored), missing)
@@ -200,7 +200,7 @@ def functions_of_model(
     MopError
         As `read_custom_functions`, or if the parameters cannot be read.
     """
-    if object_table is None or compile_params is None:
+    if not (object_table or "").strip() or compile_params is None:
         return CustomFunctions()
     rows = session.execute(_RECORDED, [str(relation)])
     recorded = CustomFunctions({row["name"]: bytes(row["object"]) for row in rows})
@@ -210,6 +210,23 @@ def functions_of_model(
         known = custom_names(session, object_table, True, recorded)
         names = parse_compile_params(compile_params, known).custom_names
     return read_custom_functions(session, object_table, names, True, recorded)
+
+
+def tell_changed(session: CallerSession, object_table: str | None, used: CustomFunctions) -> None:
+    """Say by a NOTICE which functions of a run that is gone on with are not what the table has now."""
+    if not used.objects:
+        return
+    try:
+        table = find_object_table(session, object_table, True)
+    except MopError:  # gone, or not to be trusted any more: nothing of it was used
+        return
+    rows = session.execute(statement("SELECT name, object FROM ONLY {t}", t=table))
+    now = {row["name"]: row["object"] for row in rows}
+    if changed := [name for name, value in used.objects.items() if now.get(name) != value]:
+        session.notice(
+            f"warm start: custom function {', '.join(changed)}: going on with what the earlier run used;"
+            f" {table} has changed since"
+        )
 
 
 def check_openable(functions: CustomFunctions) -> None:

@@ -60,19 +60,14 @@ class DirectSession(RelationLookup):
         MopError
             What the server said; the transaction is as it was before the statement.
         """
-        name = sql.Identifier(f"direct_{next(_numbers)}")
-        all_types = [*types, *["pg_catalog.text"] * (len(params) - len(types))]
-        listed = f"({', '.join(all_types)})" if all_types else ""
-        values = sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, params))) if params else sql.SQL("")
         try:
             with self.connection.cursor() as cursor:
                 cursor.execute("SAVEPOINT statement")
                 try:
-                    cursor.execute(sql.SQL("PREPARE {} {} AS {}").format(name, sql.SQL(listed), sql.SQL(statement)))
-                    cursor.execute(sql.SQL("EXECUTE {}{}").format(name, values))
+                    _run(cursor, statement, params, types)
                     rows = cursor.fetchall() if cursor.description else []
                     names = [column.name for column in cursor.description or ()]
-                    cursor.execute(sql.SQL("DEALLOCATE {}; RELEASE statement").format(name))
+                    cursor.execute("RELEASE statement")
                 except psycopg2.Error as error:
                     fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
                     cursor.execute("ROLLBACK TO statement")
@@ -99,6 +94,18 @@ class DirectSession(RelationLookup):
         self.notices.append(text)
         if self._say is not None:
             self._say(f"{level}:  {text}")
+
+
+def _run(cursor, statement: str, params: Sequence, types: Sequence[str]) -> None:
+    """Run a statement; with parameters it is prepared under a name, for that is where ``$1`` has a meaning."""
+    if not params:  # CREATE TABLE and its like, which cannot be prepared
+        cursor.execute(statement)
+        return
+    name = sql.Identifier(f"direct_{next(_numbers)}")
+    all_types = ", ".join([*types, *["pg_catalog.text"] * (len(params) - len(types))])
+    values = sql.SQL(", ").join(map(sql.Literal, params))
+    cursor.execute(sql.SQL("PREPARE {} ({}) AS {}").format(name, sql.SQL(all_types), sql.SQL(statement)))
+    cursor.execute(sql.SQL("EXECUTE {} ({})").format(name, values))
 
 
 def _plain(value):

@@ -5,7 +5,6 @@ come on. What to do next the scheduler says; what was done the workers commit th
 any moment.
 """
 
-import select
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,18 +14,17 @@ from madlib_mop.driver.attempts import Attempts, Verdict
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.progress import Progress
 from madlib_mop.driver.roster import Roster
+from madlib_mop.driver.sameness import Sameness
 from madlib_mop.driver.state_slots import StateSlots
 from madlib_mop.driver.steering import Steering
-from madlib_mop.driver.stopping import ignore_from_now_on
+from madlib_mop.driver.watch import Watch
 from madlib_mop.driver.workers import Workers
 from madlib_mop.engines.session import Answer, Failure
-from madlib_mop.errors import Cancelled, InvalidParameter, NotReady, from_dict
+from madlib_mop.errors import from_dict
 from madlib_mop.schedule import Evaluation, ModelWork, Scheduler, Visit, make_scheduler
 from madlib_mop.schedule.bounds import Account, Span
 
-_TICK_S = 1.0
 _COMPACT_EVERY_S = 2.0
-_VERSIONS = ("python", "tensorflow", "keras", "numpy")
 
 
 @dataclass
@@ -71,7 +69,7 @@ class Hopper:
         self._run = run
         self._run_id = run["run_id"]
         self._progress = progress
-        self._stdin_fd = stdin_fd
+        self._watch = Watch(record, workers, self._run_id, stdin_fd)
         self._models = {m["mst_key"]: m for m in record.models(self._run_id)}
         self._slots = StateSlots(record, self._run_id, list(self._models.values()))
         self._versions = {key: m["state_version"] for key, m in self._models.items()}
@@ -84,7 +82,7 @@ class Hopper:
         self._roster = Roster(
             record, run, self._models, self._versions, self._slots, self._scheduler, self._evaluations
         )
-        self._fingerprints = {(s["data_set"], s["segment_id"]): s["fingerprint"] for s in record.segments(self._run_id)}
+        self._sameness = Sameness(record, run, progress)
         self._compacted = 0.0
         self.account = Account()
         for segment in self._rows:
@@ -140,21 +138,9 @@ class Hopper:
             self._workers.begin(task.segment, order)
 
     def _wait(self) -> None:
-        poller = select.poll()
-        by_fd = {}
-        for segment, session in self._workers.sessions():
-            poller.register(session.fileno(), session.events)
-            by_fd[session.fileno()] = segment
-        poller.register(self._record.raw.fileno(), select.POLLIN)
-        if self._stdin_fd is not None:
-            poller.register(self._stdin_fd, select.POLLIN)
-        for fd, _ in poller.poll(min(_TICK_S, self._workers.seconds_to_reopen()) * 1000):
-            if fd == self._stdin_fd:
-                ignore_from_now_on()
-                raise Cancelled("the caller's session has ended or was told to stop")
-            if fd in by_fd:
-                self._advance(by_fd[fd])
-        self._look_for_cancel()
+        for segment in self._watch.wait():
+            self._advance(segment)
+        self._watch.look_for_cancel()
         self._workers.reopen_lost()
         self._compact()
 
@@ -177,8 +163,10 @@ class Hopper:
             self._end_write(flight)
             self._refused(task, self._attempts.judge(task, fields))
             return
-        self._check_shard(task, fields.get("shard"))
-        self._check_versions(fields["versions"])
+        is_visit = isinstance(task, Visit)
+        place = ("training", task.segment) if is_visit else (task.payload.data_set, task.payload.segment_id)
+        self._sameness.check_shard(*place, fields.get("shard"))
+        self._sameness.check_versions(fields["versions"])
         epoch = task.epoch if isinstance(task, Visit) else task.payload.epoch
         self.account.add(Span(task.model, segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
         if isinstance(task, Visit):
@@ -251,53 +239,6 @@ class Hopper:
     def _end_write(self, flight: _InFlight, n_bytes: int | None = None) -> None:
         if flight.slot is not None:
             self._slots.end_write(flight.slot, flight.task.model, n_bytes)
-
-    def _check_shard(self, task, shard: dict | None) -> None:
-        """Hold what a worker has read against what the caller saw, and against what earlier visits were trained on."""
-        if shard is None:
-            return
-        data_set = "training" if isinstance(task, Visit) else task.payload.data_set
-        segment_id = task.segment if isinstance(task, Visit) else task.payload.segment_id
-        key = (data_set, segment_id)
-        table = self._run["plan"][data_set]["table"]
-        planned = {s["segment_id"]: s["n_rows"] for s in self._run["plan"][data_set]["segments"]}[segment_id]
-        if shard["n_rows"] != planned:
-            raise NotReady(
-                f"{table}: the worker of segment {segment_id} sees {shard['n_rows']} rows, the caller saw {planned}",
-                hint="Commit the transaction that packed the table, and let nobody change it while a run uses it.",
-            )
-        known = self._fingerprints.get(key)
-        if known is None:
-            self._record.set_segment(self._run_id, *key, fingerprint=shard["fingerprint"], n_bytes=shard["n_bytes"])
-            self._fingerprints[key] = shard["fingerprint"]
-        elif known != shard["fingerprint"]:
-            raise InvalidParameter(
-                f"{table}: the rows of segment {segment_id} are no longer those that the run was trained on",
-                hint="Bring the packed table back as it was, or start a new run.",
-            )
-
-    def _check_versions(self, answer: dict) -> None:
-        """Record what the run is trained with; say so if that has changed since it was begun."""
-        versions = {name: answer[name] for name in _VERSIONS}
-        known = self._run["versions"]
-        if versions == known:
-            return
-        if known:
-            self._progress.versions_changed(known, versions)
-        self._run["versions"] = versions
-        self._record.set_run(self._run_id, versions=versions)
-
-    def _look_for_cancel(self) -> None:
-        raw = self._record.raw
-        raw.poll()
-        if raw.notifies:
-            raw.notifies.clear()
-            by = self._record.run(self._run_id)["cancelled_by"]
-            if by is not None:
-                raise Cancelled(
-                    f"run {self._run_id} was cancelled by {by}",
-                    hint=f"SELECT madlib_mop.resume({self._run_id}) goes on with it.",
-                )
 
     def _compact(self) -> None:
         if time.monotonic() - self._compacted > _COMPACT_EVERY_S:

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
@@ -17,6 +17,7 @@ from madlib_mop.driver.automl_outputs import (
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ModelFailed
 
+SUFFIXES = ("", "_info", "_summary")
 _INFO = (
     ("mst_key", "integer"), ("model_id", "integer"), ("compile_params", "text"), ("fit_params", "text"),
     ("model_type", "text"), ("model_size", "float8"), ("metrics_elapsed_time", "float8[]"), ("metrics_type", "text[]"),
@@ -44,8 +45,23 @@ def output_relation(run: dict) -> Relation:
     return Relation(output["schema"], output["name"], 0, "r", output["is_temp"])
 
 
-def check_outputs(session: CallerSession, run: dict) -> None:
+def check_outputs(
+    session: CallerSession,
+    run: dict,
+    suffixes: Sequence[str] = SUFFIXES,
+    replaceable: Callable[[CallerSession, Relation, dict], None] | None = None,
+) -> None:
     """Refuse a run whose output tables exist already, unless it is a warm start, which replaces them.
+
+    Parameters
+    ----------
+    session : CallerSession
+    run : dict
+        Row of `madlib_mop.run`.
+    suffixes : sequence of str
+        What its tables' names end in.
+    replaceable : callable, optional
+        Holds the tables of a warm start against what it will write; `check_replaceable` by default.
 
     Raises
     ------
@@ -55,10 +71,10 @@ def check_outputs(session: CallerSession, run: dict) -> None:
     what = f"run {run['run_id']} is to write table {output}, which"
     session.check_may_write(str(output), what)
     if run["warm_start"] and run["kind"] != "replay" and session.existing(output.sql) is not None:
-        check_replaceable(session, output, run["plan"]["summary"])
+        (replaceable or check_replaceable)(session, output, run["plan"]["summary"])
         return
     session.check_may_create(output, str(output), what)
-    tables = [output.with_suffix(suffix) for suffix in ("", "_info", "_summary")]
+    tables = [output.with_suffix(suffix) for suffix in suffixes]
     if (selection := selection_relation(run)) is not None:
         session.check_may_create(selection, str(selection), what)
         tables += [selection.with_suffix(suffix) for suffix in SELECTION_SUFFIXES]
@@ -70,14 +86,14 @@ def check_outputs(session: CallerSession, run: dict) -> None:
             )
 
 
-def has_outputs(session: CallerSession, record: Record, run: dict) -> bool:
+def has_outputs(session: CallerSession, record: Record, run: dict, suffixes: Sequence[str] = SUFFIXES) -> bool:
     """Tell whether a finished run has nothing left to write: its tables are there.
 
     The tables of a warm start were there before it. Its call may have been rolled back, so the newest run of a table
     writes its rows again.
     """
     output = output_relation(run)
-    present = [session.existing(output.with_suffix(suffix).sql) for suffix in ("", "_info", "_summary")]
+    present = [session.existing(output.with_suffix(suffix).sql) for suffix in suffixes]
     if None in present:
         return False
     return not run["warm_start"] or record.newest_run(str(output), run["owner"])["run_id"] != run["run_id"]
@@ -122,13 +138,31 @@ def check_replaceable(session: CallerSession, output: Relation, summary: dict) -
         "_info": [name for name, _ in (*_INFO, *_INFO_END)],
         "_summary": [name for name, _ in _summary_columns(summary)],
     }
+    check_columns(session, output, expected, "model_output_table")
+
+
+def check_columns(session: CallerSession, output: Relation, expected: dict[str, list[str]], argument: str) -> None:
+    """Hold tables whose rows are to be replaced against the columns, by suffix, that will be written.
+
+    Parameters
+    ----------
+    session : CallerSession
+    output : Relation
+    expected : dict of str to list of str
+    argument : str
+        What names the output table, for messages.
+
+    Raises
+    ------
+    UndefinedTable, InvalidParameter, InsufficientPrivilege
+    """
     for suffix, columns in expected.items():
-        table = session.relation(output.with_suffix(suffix).sql, "model_output_table")
+        table = session.relation(output.with_suffix(suffix).sql, argument)
         present = [column.name for column in session.columns(table)]
         if present != columns:
             odd = sorted({*present} ^ {*columns}) or present
             raise InvalidParameter(
-                f"model_output_table: a warm start cannot write its results into {table}, which has other columns"
+                f"{argument}: a warm start cannot write its results into {table}, which has other columns"
                 f" ({', '.join(odd)}). Received: {output}",
                 hint="Leave warm_start out and give a new name.",
             )
@@ -140,7 +174,7 @@ def check_replaceable(session: CallerSession, output: Relation, summary: dict) -
         )
         if not row["allowed"]:
             raise InsufficientPrivilege(
-                f"model_output_table: role {session.info.role} may not replace the rows of {table}. Received: {output}",
+                f"{argument}: role {session.info.role} may not replace the rows of {table}. Received: {output}",
                 hint=f"GRANT SELECT, INSERT, DELETE ON {table} TO {session.info.role};",
             )
 
@@ -163,7 +197,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     if not (run["warm_start"] and session.existing(output.sql)):
         _create(session, output, run)
     else:
-        for suffix in ("", "_info", "_summary"):
+        for suffix in SUFFIXES:
             session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
     last_segment = {v["mst_key"]: v["segment_id"] for v in record.visits(run_id)}
     for model in models:
@@ -191,29 +225,23 @@ def _create(session: CallerSession, output: Relation, run: dict) -> None:
                   t=output)
     )  # fmt: skip
     session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
-    _create_table(session, output.with_suffix("_info"), _info_columns(run), ", PRIMARY KEY (mst_key)")
-    _create_table(session, output.with_suffix("_summary"), _summary_columns(run["plan"]["summary"]))
+    create_table(session, output.with_suffix("_info"), _info_columns(run), ", PRIMARY KEY (mst_key)")
+    create_table(session, output.with_suffix("_summary"), _summary_columns(run["plan"]["summary"]))
 
 
-def _create_table(session, table: Relation, columns: Sequence[tuple[str, str]], constraint: str = "") -> None:
-    parts, slots = [], {}
+def create_table(
+    session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], constraint: str = ""
+) -> None:
+    """Make a table of columns, each a name and an SQL type; ``constraint`` is SQL after them."""
+    items, slots = [], {}
     for number, (name, type_name) in enumerate(columns):
-        parts.append(f"{{c{number}}} {{t{number}}}")
+        items.append(f"{{c{number}}} {{t{number}}}")
         slots |= {f"c{number}": Identifier(name), f"t{number}": SqlType(type_name)}
-    session.execute(statement("CREATE TABLE {t} (" + ", ".join(parts) + constraint + ")", t=table, **slots))
+    session.execute(statement("CREATE TABLE {t} (" + ", ".join(items) + constraint + ")", t=table, **slots))
 
 
 def _write_model(session, record: Record, output: Relation, run_id: int, model: dict, segment: int | None) -> None:
-    if model["model_bytes"] and model["model_bytes"] > _MAX_FIELD_BYTES:
-        session.warning(
-            f"mst_key {model['mst_key']}: its weights of {model['model_bytes']} bytes do not fit into a field of 1 GB;"
-            f" model_weights is NULL, the weights are in madlib_mop.model_state of run {run_id}"
-        )
-        weights = None
-    else:
-        from madlib_mop.trainer.state import weights_of  # NumPy with it: not before the trainers have been started
-
-        weights = weights_of(list(record.state_parts(run_id, model)))
+    weights = weights_to_write(session, record, run_id, model, f"mst_key {model['mst_key']}")
     session.execute(
         statement(
             "INSERT INTO {t} (mst_key, model_weights, model_arch, __dist_key__) VALUES ($1, $2, $3, $4)", t=output
@@ -221,6 +249,24 @@ def _write_model(session, record: Record, output: Relation, run_id: int, model: 
         [model["mst_key"], weights, json.dumps(model["model_arch"]), segment],
         ["integer", "bytea", "json", "integer"],
     )
+
+
+def weights_to_write(session: CallerSession, record: Record, run_id: int, model: dict, label: str) -> bytes | None:
+    """Give a trained model's weights; None, and a warning, where they do not fit into a field."""
+    if not passes_field(model):
+        from madlib_mop.trainer.state import weights_of  # NumPy with it: not before the trainers have been started
+
+        return weights_of(list(record.state_parts(run_id, model)))
+    session.warning(
+        f"{label}: its weights of {model['model_bytes']} bytes do not fit into a field of 1 GB;"
+        f" model_weights is NULL, the weights are in madlib_mop.model_state of run {run_id}"
+    )
+    return None
+
+
+def passes_field(model: dict) -> bool:
+    """Tell whether a recorded model's weights are too large for a field, so that output tables have NULL."""
+    return (model["model_bytes"] or 0) > _MAX_FIELD_BYTES
 
 
 def _info_columns(run: dict) -> tuple[tuple[str, str], ...]:
@@ -310,7 +356,14 @@ def _write_summary(session, output: Relation, run: dict, iterations: list[int]) 
     }
     for name, (_, text) in zip(summary["dependent_varname"], summary["class_values"], strict=True):
         values[f"{name}_class_values"] = text
-    columns = _summary_columns(summary)
+    insert_row(session, output.with_suffix("_summary"), _summary_columns(summary), values)
+
+
+def insert_row(session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], values: dict) -> None:
+    """Write one row: for each column, a name and an SQL type, the value of its name.
+
+    Times are ISO texts with their zone; class values are arrays as PostgreSQL writes them.
+    """
     casts = ", ".join(
         f"${n}::text::timestamptz::timestamp" if type_name == "timestamp" else f"${n}::text::{{t{n}}}"
         if name.endswith("_class_values") else f"${n}"
@@ -319,7 +372,7 @@ def _write_summary(session, output: Relation, run: dict, iterations: list[int]) 
     types = ["text" if t == "timestamp" or name.endswith("_class_values") else t for name, t in columns]
     slots = {f"t{n}": SqlType(type_name) for n, (_, type_name) in enumerate(columns, 1)}
     session.execute(
-        statement(f"INSERT INTO {{table}} VALUES ({casts})", table=output.with_suffix("_summary"), **slots),
+        statement(f"INSERT INTO {{table}} VALUES ({casts})", table=table, **slots),
         [values[name] for name, _ in columns],
         types,
     )

@@ -2,6 +2,7 @@
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
+from madlib_mop.driver.averaging import AVERAGING
 from madlib_mop.driver.plan import RunPlan
 from madlib_mop.driver.warm_start import WarmModel, WarmStart
 from madlib_mop.errors import NotReady
@@ -54,7 +55,8 @@ def plan_replay(record: Record, run: dict, output: Relation, owner: str) -> RunP
     plan["summary"] = {**plan["summary"], "model": str(output)}
     row = {name: run[name] for name in _COPIED_RUN} | {
         "kind": "replay", "state": "running", "owner": owner, "model_output_table": str(output),
-        "schedule": "recorded", "parent_run_id": run["run_id"], "plan": plan,
+        "schedule": AVERAGING if run["schedule"] == AVERAGING else "recorded", "parent_run_id": run["run_id"],
+        "plan": plan,
     }  # fmt: skip
     if is_search:
         row["n_models"] = 0

@@ -5,6 +5,7 @@ import time
 
 from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog
 from madlib_mop.catalog.record import Record
+from madlib_mop.driver.averaging import AVERAGING, Averaging
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import SessionInfo
 from madlib_mop.driver.custom_functions import check_openable, pickles_on
@@ -92,7 +93,10 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         segments = [s["segment_id"] for s in run["plan"]["training"]["segments"]]
         address = Address(run["plan"]["worker_host"], call.info.port, call.info.database)
         workers = Workers(record, address, login, run["owner"], run_id, segments)
-        hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, steering)
+        if run["schedule"] == AVERAGING:
+            hopper = Averaging(record, workers, run, progress, call.session.stop_fd)
+        else:
+            hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, steering)
         hopper.run()
         state, detail = "trained", None
     except Cancelled as error:

@@ -91,8 +91,7 @@ def read_selection(session: CallerSession, name: str, recorded: CustomFunctions 
             f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_MAKE_AGAIN
         )
     arch_text = rows[0]["model_arch_table"]
-    arch_table = session.relation(arch_text, "model_arch_table")
-    need_architecture_columns(session, arch_table, arch_text)
+    arch_table = read_architecture_table(session, arch_text)
     msts = session.execute(
         statement(
             "SELECT mst_key::pg_catalog.int4, model_id::pg_catalog.int4, compile_params::pg_catalog.text,"
@@ -110,6 +109,48 @@ def read_selection(session: CallerSession, name: str, recorded: CustomFunctions 
     used = {used for c in configurations for used in c.custom_names}
     functions = read_custom_functions(session, object_table, used, True, recorded)
     return Selection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
+
+
+def read_architecture_table(session: CallerSession, name: str) -> Relation:
+    """Find an architecture table. Raises MopError unless it is one."""
+    table = session.relation(name, "model_arch_table")
+    _need_columns(session, table, _ARCH_COLUMNS, "model_arch_table", name)
+    return table
+
+
+def read_configuration(
+    session: CallerSession,
+    arch_table: Relation,
+    mst_key: int,
+    model_id: int,
+    compile_params: str | None,
+    fit_params: str | None,
+    known: frozenset[str] = frozenset(),
+) -> tuple[Configuration, bytes | None]:
+    """Read one configuration that is given by its parts, not by a model selection table.
+
+    Parameters
+    ----------
+    session : CallerSession
+    arch_table : Relation
+    mst_key, model_id : int
+    compile_params, fit_params : str or None
+    known : frozenset of str
+        Names of the custom functions that it may use.
+
+    Returns
+    -------
+    tuple of Configuration and (bytes or None)
+        With the start weights that the architecture table has.
+
+    Raises
+    ------
+    MopError
+        If the parameters cannot be read, or the architecture is not there or cannot be used.
+    """
+    arch, weights = read_architecture(session, arch_table, model_id)
+    row = {"mst_key": mst_key, "model_id": model_id, "compile_params": compile_params, "fit_params": fit_params}
+    return _checked(row, arch, known), weights
 
 
 def _check_keys(rows: list[dict], relation: Relation, name: str) -> None:
@@ -135,15 +176,18 @@ def _check_keys(rows: list[dict], relation: Relation, name: str) -> None:
 
 
 def _configuration(row: dict, archs: dict, known: frozenset[str]) -> Configuration:
-    mst_key = row["mst_key"]
     try:
-        compile_params = parse_compile_params(row["compile_params"], known)
-        parse_fit_params(row["fit_params"])
+        return _checked(row, archs[row["model_id"]], known)
     except MopError as error:
-        error.message = f"model_selection_table: mst_key {mst_key}: {error.message}"
+        error.message = f"model_selection_table: mst_key {row['mst_key']}: {error.message}"
         raise
+
+
+def _checked(row: dict, arch: object, known: frozenset[str]) -> Configuration:
+    compile_params = parse_compile_params(row["compile_params"], known)
+    parse_fit_params(row["fit_params"])
     return Configuration(
-        mst_key, row["model_id"], row["compile_params"], row["fit_params"] or "", archs[row["model_id"]],
+        row["mst_key"], row["model_id"], row["compile_params"], row["fit_params"] or "", arch,
         ", ".join(flat_names(compile_params.loss)), list(compile_params.metric_names) or None,
         compile_params.custom_names,
     )  # fmt: skip
@@ -174,11 +218,6 @@ def read_architecture(session: CallerSession, table: Relation, model_id: int) ->
         error.message = f"model_arch_table: model_id {model_id}: {error.message}"
         raise
     return json.loads(rows[0]["arch"]), rows[0]["weights"]
-
-
-def need_architecture_columns(session: CallerSession, table: Relation, name: str) -> None:
-    """Raise UndefinedColumn unless a table has the columns of a table of architectures."""
-    _need_columns(session, table, _ARCH_COLUMNS, "model_arch_table", name)
 
 
 def _need_columns(session, relation, columns, what, name) -> set[str]:

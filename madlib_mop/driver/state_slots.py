@@ -86,6 +86,10 @@ class StateSlots:
             self._slots[slot].written_bytes += n_bytes
             self._places[mst_key] = _Place(slot, n_bytes)
 
+    def release(self, mst_key) -> None:
+        """Tell that a state is needed no more, though no newer one has taken its place."""
+        self._places.pop(mst_key, None)
+
     def empty_dead(self) -> None:
         """Give back the disk of the slots whose states have all been replaced; later, while somebody reads them."""
         if time.monotonic() < self._retry_at:

@@ -7,6 +7,7 @@ import ast
 import base64
 import hashlib
 import keyword
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from madlib_mop.models.keras_names import LOSS_STRINGS, LOSSES, METRIC_STRINGS, 
 from madlib_mop.models.literals import shorten
 
 _OF_KERAS = frozenset({*LOSSES, *METRICS, *LOSS_STRINGS, *METRIC_STRINGS, *OLD_LOSSES, *OLD_METRICS})
+_WORD = re.compile(r"[^\W\d]\w*")
 _MAX_NAME_LENGTH = 200
 _PICKLE_PROTOCOLS = range(2, 6)  # dill writes none older, whose bytes would not tell a pickle from text
 _FORM = "Give Python source as UTF-8 bytes, e.g. convert_to($$def my_loss(y_true, y_pred): ...$$, 'UTF8')."
@@ -118,6 +120,11 @@ def check_source(name: str, value: bytes) -> None:
                 f"{what} is {kind}, not a function. Received: {shorten(ast.unparse(other))}",
                 hint="Write def name(y_true, y_pred): ..., which gives one value a row.",
             )
+
+
+def possible_names(compile_params: str | None) -> frozenset[str]:
+    """Give every word of compile parameters that may be a custom function, for who reads what they name, not trains."""
+    return frozenset(_WORD.findall(compile_params or "")) - _OF_KERAS
 
 
 def top_k_name(k: int) -> str:

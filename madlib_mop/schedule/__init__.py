@@ -1,10 +1,13 @@
 """Which configuration visits which segment next: pure, without clock or threads; for the driver and the simulator."""
 
 from .bounds import Efficiency, Span, efficiency
+from .bulk import Average, BulkSynchronous
 from .scheduler import Scheduler, make_scheduler
 from .work import EpochDone, Evaluation, ModelWork, Task, Visit
 
 __all__ = [
+    "Average",
+    "BulkSynchronous",
     "Efficiency",
     "EpochDone",
     "Evaluation",

@@ -59,7 +59,8 @@ def static_batch_of(n_rows: int, batch_size: int, inherited: int | None) -> tupl
     n_rows, batch_size : int
         Of the visit.
     inherited : int or None
-        ``State.static_batch`` of the state that the visit starts from; None at a model's first visit.
+        ``State.static_batch`` of the state that the visit starts from; None at a model's first visit, and where that
+        is an average of states, which as a Keras model would be a new one.
 
     Returns
     -------

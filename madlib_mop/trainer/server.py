@@ -49,7 +49,7 @@ def _handle(session: "Session", header: object, blobs: list[bytearray]) -> tuple
     try:
         if op not in Session.OPS:
             raise _malformed(f"no operation {op!r}")
-        if op != "start" and not session.started:
+        if op not in Session.ANY_TIME and not session.started:
             raise _malformed(f"operation {op} came before start")
         answer, out = getattr(session, op)(Request(header), blobs)
         return (None if silent else {"ok": True, **answer}), out
@@ -73,8 +73,10 @@ class Session:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start shard_begin shard_rows shard_end train evaluate predict_load predict drop_shard stats stop".split()
+        "start shard_begin shard_rows shard_end train evaluate predict_load predict average_add average_end"
+        " describe_state drop_shard stats stop".split()
     )
+    ANY_TIME = frozenset({"start", "average_add", "average_end"})  # these need no TensorFlow
     SILENT = frozenset({"shard_begin", "shard_rows"})
 
     def __init__(self, read_fd: int):
@@ -227,6 +229,28 @@ class Session:
             raise invalid_input(f"the columns to predict from have {[len(x) for x in xs]} rows")
         outputs = self._visitor.predict(xs)
         return {"shapes": [list(output.shape) for output in outputs]}, outputs
+
+    def average_add(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Add two parts of training states, or sums of such, weighted by their rows."""
+        from madlib_mop.trainer import averaging
+
+        if len(blobs) != 2:
+            raise _malformed(f"average_add has {len(blobs)} blobs, expected 2")
+        return {}, [averaging.add(*blobs, header["n_rows"], header["summed"])]
+
+    def average_end(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Divide such a sum by its rows."""
+        from madlib_mop.trainer import averaging
+
+        if len(blobs) != 1:
+            raise _malformed(f"average_end has {len(blobs)} blobs, expected 1")
+        return {}, [averaging.finish(blobs[0], _positive(header, "n_rows"), bool(header["summed"]))]
+
+    def describe_state(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Check a whole training state; give its digests."""
+        from madlib_mop.trainer import averaging
+
+        return averaging.describe(blobs), []
 
     def drop_shard(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Let go of a shard."""

@@ -22,6 +22,9 @@ DEFAULT_PART_BYTES = 64 << 20
 #: Below it the headers would not fit; tests use parts hardly larger.
 SMALLEST_PART_BYTES = 2048
 
+#: ``State.static_batch`` of an average of states.
+UNDECIDED = -1
+
 _FORMAT = "madlib_mop.state/1"
 _LENGTH_BYTES = 8
 _DTYPES = {
@@ -119,7 +122,7 @@ def encode_state(
     plan = _plan(specs, part_bytes)
     parts, held, data = [], None, None
     for number, pieces in enumerate(plan):
-        part, offset = _empty_part(specs, pieces, number, len(plan), static_batch)
+        part, offset = _headed_part(specs, pieces, number, len(plan), static_batch)
         for piece in pieces:
             spec = specs[piece.group][piece.index]
             if held != (piece.group, piece.index):
@@ -145,7 +148,7 @@ def decode_state(parts: Sequence[bytes]) -> "State":
     """Open a training state; raises StateError unless every tensor is there once, whole and of one shape."""
     if not parts:
         raise StateError("the training state has no parts")
-    headers = [_parse_header(part, number) for number, part in enumerate(parts)]
+    headers = [parse_header(part, number) for number, part in enumerate(parts)]
     first = headers[0].metadata
     for number, header in enumerate(headers):
         if header.metadata["part"] != number or header.metadata["parts"] != len(parts):
@@ -170,7 +173,8 @@ class State:
     static_batch : int
         The batch size of the model's first visit if its shard was a multiple of it, else 0. Keras compiles a training
         step for batches of one known size in that case, and for any size else; the two round differently, and a
-        Keras model keeps the choice (see ``loop.py``). So it is part of the state.
+        Keras model keeps the choice (see ``loop.py``). So it is part of the state. ``UNDECIDED`` in an average of
+        states: the next visit decides by its own shard.
     """
 
     def __init__(self, parts: Sequence[bytes], headers: list["_Header"]):
@@ -198,8 +202,8 @@ class State:
         spec = self._specs[group][index]
         pieces = self._pieces[group, index]
         if len(pieces) == 1:
-            return np.frombuffer(self._bytes_of(pieces[0]), _numpy_dtype(spec.dtype)).reshape(spec.shape)
-        array = np.empty(spec.shape, _numpy_dtype(spec.dtype))
+            return np.frombuffer(self._bytes_of(pieces[0]), numpy_dtype(spec.dtype)).reshape(spec.shape)
+        array = np.empty(spec.shape, numpy_dtype(spec.dtype))
         self.copy_to(group, index, array)
         return array
 
@@ -290,7 +294,7 @@ def _tensors(specs: dict[str, Sequence[TensorSpec]]) -> Iterator[tuple[str, int,
             yield group, index, spec
 
 
-def _empty_part(
+def _headed_part(
     specs: dict[str, Sequence[TensorSpec]], pieces: list[_Piece], number: int, n_parts: int, static_batch: int
 ) -> tuple[memoryview, int]:
     """Make a part with its header and room for its tensors; give it and where the first tensor goes."""
@@ -307,10 +311,14 @@ def _empty_part(
         "static_batch": static_batch,
         "shapes": shapes,
     }
+    return empty_part(metadata, pieces, [specs[piece.group][piece.index] for piece in pieces])
+
+
+def empty_part(metadata: dict, pieces: Sequence[_Piece], specs: Sequence[TensorSpec]) -> tuple[memoryview, int]:
+    """Write a header for pieces of tensors with these specs; give the part and where the first tensor goes."""
     header: dict = {"__metadata__": {"madlib_mop": json.dumps(metadata, separators=(",", ":"))}}
     offset = 0
-    for piece in pieces:
-        spec = specs[piece.group][piece.index]
+    for piece, spec in zip(pieces, specs, strict=True):
         end = offset + (piece.stop - piece.start) * spec.item_bytes
         header[piece.name] = {
             "dtype": _DTYPES[spec.dtype],
@@ -327,7 +335,7 @@ def _empty_part(
     return part, _LENGTH_BYTES + len(text)
 
 
-def _parse_header(part: bytes, number: int) -> _Header:
+def parse_header(part: bytes, number: int) -> _Header:
     """Read the head of a part; raises StateError for anything that ``encode_state`` does not write."""
     view = memoryview(part).cast("B")
     try:
@@ -383,7 +391,7 @@ def _raw(array: np.ndarray, spec: TensorSpec, piece: _Piece) -> memoryview:
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
 
-def _numpy_dtype(name: str) -> np.dtype:
+def numpy_dtype(name: str) -> np.dtype:
     if name == "bfloat16":
         import ml_dtypes
 

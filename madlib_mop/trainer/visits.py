@@ -18,7 +18,15 @@ from madlib_mop.trainer.loop import DataSpec
 from madlib_mop.trainer.predict import Predictor, batch_rows
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.shards import Shard
-from madlib_mop.trainer.state import DEFAULT_PART_BYTES, GROUPS, State, StateError, decode_state, digest_of
+from madlib_mop.trainer.state import (
+    DEFAULT_PART_BYTES,
+    GROUPS,
+    UNDECIDED,
+    State,
+    StateError,
+    decode_state,
+    digest_of,
+)
 from madlib_mop.trainer.variables import ModelVariables
 
 _USED_UNTRAINED = ("weights", "variables")  # groups that a forward pass needs
@@ -198,7 +206,7 @@ def _begin(
         elif held != digest_in:
             compiled.load(state, groups)
         start.parts.clear()
-        return None if start.taken_over else state.static_batch
+        return None if start.taken_over or state.static_batch == UNDECIDED else state.static_batch
     if start.weights is not None and groups != GROUPS:
         compiled.load_weights(start.weights)
     elif start.weights is not None or drawn_for != recipe.chance:

@@ -109,14 +109,18 @@ class Child:
         size = os.fstat(self._stderr_fd).st_size
         return os.pread(self._stderr_fd, n_bytes, max(0, size - n_bytes)).decode("utf-8", "replace").strip()
 
+    def death(self):
+        """Wait for the child, which closes its pipes, to end, and give the ChildDied that tells how."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        if self.alive:
+            self._process.kill()
+            self._process.wait()
+        return ChildDied(self._process.returncode, self.stderr_tail())
+
     @contextlib.contextmanager
     def _death(self):
         try:
             yield
         except PeerGone:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)
-            if self.alive:
-                self._process.kill()
-                self._process.wait()
-            raise ChildDied(self._process.returncode, self.stderr_tail()) from None
+            raise self.death() from None

@@ -13,6 +13,7 @@ import json
 
 import plpy
 
+from mop_backend import averaging
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import Child, ChildDied
 
@@ -31,6 +32,17 @@ _NARROW = {
         ["int4", "int8", "int8", "int4", "bytea"],
     ),
     "keep_visit": ("select madlib_mop.worker_keep_visit($1, $2, $3, $4) as value", ["int4", "json"]),
+    "put_staged_part": (
+        "select madlib_mop.worker_put_staged_part($1, $2, $3, $4, $5, $6, $7, $8)::text as value",
+        ["int4", "int8", "int8", "int4", "int4", "bytea"],
+    ),
+    "keep_staged": ("select madlib_mop.worker_keep_staged($1, $2, $3, $4) as value", ["int4", "json"]),
+    "average_part": (
+        "select madlib_mop.average_state(p.data, p.n_rows order by p.segment_id) as value"
+        " from madlib_mop.worker_staged_parts($1, $2, $3, $4, $5, $6, $7) p",
+        ["int4", "int4", "int8", "int8[]", "int4"],
+    ),
+    "keep_average": ("select madlib_mop.worker_keep_average($1, $2, $3, $4)::text as value", ["int4", "json"]),
 }
 
 _worker = None
@@ -104,7 +116,8 @@ class _Worker:
         ----------
         task : dict
             ``do``: "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for a model its ``mst_key``; for
-            training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of the state to write.
+            training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of the state to write, and
+            ``staged`` where that state is to be averaged with other segments'. Or "average"; see `_average`.
             ``number`` counts the session's tasks from 1.
 
         Returns
@@ -140,6 +153,8 @@ class _Worker:
                 self._forget_trainer()
                 raise _Refused(refusal.error, "input") from None
             self._ready = True
+        if task["do"] == "average":
+            return {"outcome": "done", "versions": self._versions, **self._average(task)}
         shard = self._load_shard(task["data_set"], task["segment_id"])
         if task["do"] == "load":
             return {"outcome": "done", "versions": self._versions, "shard": shard}
@@ -182,8 +197,10 @@ class _Worker:
         return answer, new_parts
 
     def _keep(self, task, model, answer, parts, started_at):
+        staged = task.get("staged", False)
+        place = [task["mst_key"], task["slot"], task["version"], *([task["segment_id"]] if staged else [])]
         for number, part in enumerate(parts):
-            self._narrow("put_state_part", task["mst_key"], task["slot"], task["version"], number, bytes(part))
+            self._narrow("put_staged_part" if staged else "put_state_part", *place, number, bytes(part))
         visit = {
             "epoch": task["epoch"],
             "position": task["position"],
@@ -202,8 +219,39 @@ class _Worker:
             "loss": answer["loss"],
             "timing": answer.get("timing", {}),
         }
-        answer["visit_id"] = self._narrow("keep_visit", task["mst_key"], json.dumps(visit))
+        answer["visit_id"] = self._narrow("keep_staged" if staged else "keep_visit", task["mst_key"], json.dumps(visit))
         answer["state_bytes"] = visit["state_bytes"]
+
+    def _average(self, task):
+        """Average what the segments have trained in an iteration, part by part, and keep it as the newest state.
+
+        Parameters
+        ----------
+        task : dict
+            ``mst_key``, ``epoch``; ``slot`` and ``version`` of the state to write; ``slots`` that hold what is
+            averaged; ``n_visits``, how many that must be.
+        """
+        key, parts = task["mst_key"], []
+        try:
+            with averaging.lending(self._child):
+                while True:
+                    place = key, task["epoch"], task["version"], task["slots"], len(parts)
+                    part = self._narrow("average_part", *place)
+                    if part is None:
+                        break
+                    parts.append(part)
+        except plpy.SPIError:
+            if self._child.alive:
+                raise
+            raise self._child.death() from None
+        answer, _ = _checked(self._child.ask({"op": "describe_state"}, parts))
+        for number, part in enumerate(parts):
+            self._narrow("put_state_part", key, task["slot"], task["version"], number, part)
+        kept = {name: task[name] for name in ("epoch", "slot", "version", "slots", "n_visits")}
+        figures = {name: answer[name] for name in ("digest", "weights_digest", "model_bytes")}
+        average = {**kept, **figures, "state_bytes": sum(map(len, parts))}
+        self._narrow("keep_average", key, json.dumps(average))
+        return {"digest": answer["digest"], "state_bytes": average["state_bytes"]}
 
     def _state(self, model):
         parts = []

@@ -68,7 +68,7 @@ def test_runs_lists_them(fitted, bench):
 
 def test_a_stopped_run_is_resumed_and_replayed(bench, fitted):
     before = newest_run(bench)
-    words = ("fit", "iris_train_packed", "stopped", "mst", "60", "--seed", "3", "--schedule", "rotation")
+    words = ("fit", "iris_train_packed", "stopped", "mst", "30", "--seed", "3", "--schedule", "rotation")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
         command(bench, *words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

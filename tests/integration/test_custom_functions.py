@@ -160,6 +160,7 @@ def test_evaluate_uses_what_the_run_was_begun_with(bench, changed):
     assert evaluate(bench, "out", "after") == changed
 
 
+@pytest.mark.slow
 def test_a_replay_uses_what_the_run_was_begun_with(bench, fitted, changed):
     bench.rows("SELECT madlib_mop.replay(%s, 'again')", [fitted.run_id], ANALYST)
     assert weights(bench, "again") == weights(bench, "out")
@@ -183,6 +184,10 @@ def test_a_resumed_run_uses_what_it_was_begun_with(bench, fitted, changed):
 
 def test_a_warm_start_goes_on_with_the_run_s_own_functions(bench, fitted, changed):
     run = fit(bench, "out", "mst", 1, role=ANALYST, warm_start=True)
+    told = (
+        "custom function MyLoss, spread, top_3_accuracy: going on with what the earlier run used; madlib.functions has"
+    )
+    assert told in run.notices
     recorded = "SELECT name, object FROM madlib_mop.custom_function WHERE run_id = %s ORDER BY name"
     assert bench.rows(recorded, [run.run_id]) == bench.rows(recorded, [fitted.run_id])
     assert bench.rows("SELECT DISTINCT epoch FROM madlib_mop.visit WHERE run_id = %s", [run.run_id]) == [(3,)]

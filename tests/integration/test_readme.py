@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 ELSEWHERE = "<!-- elsewhere -->"  # marks an example that needs another server
 pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a busy machine
-FENCE = re.compile(r"^(?:(<!--.*-->)\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^(?:(<!--[^\n]*-->)\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def test_every_setting_is_listed():
     from madlib_mop.driver import settings
 
     listed = re.findall(r"^\| `(\w+)`", section("Settings"), re.MULTILINE)
-    assert set(listed) == {"segments", "worker_host", "sandbox", *settings.CALLER_SETTINGS}
+    assert set(listed) == {"segments", "worker_host", "sandbox", "pickled_functions", *settings.CALLER_SETTINGS}
 
 
 def test_messages_in_the_troubleshooting_are_those_of_the_program():

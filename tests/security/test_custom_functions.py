@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from workbench import fit, load_digits, pack, script
 
-from tests.security.kit import SOFTMAX, refusal, refusal_of, user
+from tests.security.kit import SOFTMAX, refusal, refusal_of
 
 ALICE, MALLORY = "alice", "mallory"
 COLUMNS = "(id serial, name text PRIMARY KEY, description text, object bytea)"
@@ -36,7 +36,9 @@ class Bomb:
 @pytest.fixture(scope="module")
 def bench(db):
     for role in (ALICE, MALLORY):
-        user(db, role)
+        db.cluster.create_role(role)
+        db.rows("SELECT madlib_mop.grant_use(%s)", [role])
+    db.rows(f"CREATE SCHEMA evil AUTHORIZATION {MALLORY}")
     load_digits(db, 40, 20)
     db.rows(
         f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {ALICE}; GRANT CREATE ON SCHEMA public TO {ALICE}, {MALLORY}"
@@ -118,9 +120,7 @@ def test_others_cannot_write_the_table_or_the_record(bench):
         assert refusal_of(bench, statement, None, MALLORY).sqlstate == "42501", statement
 
 
-@pytest.mark.parametrize(
-    "table", ["mallory.functions", '"mallory"."functions"', "pg_temp.functions", "public.functions"]
-)
+@pytest.mark.parametrize("table", ["evil.functions", '"evil"."functions"', "pg_temp.functions", "public.functions"])
 def test_a_table_of_another_schema_is_refused_wherever_it_is_named(bench, table):
     assert refusal_of(bench, SELECT, [USE, table], MALLORY).sqlstate == "22023"
     name = write_selection(bench, f"mst_{abs(hash(table))}", table)
@@ -133,10 +133,10 @@ def test_a_table_of_the_same_name_is_never_met_before_the_right_one(bench):
     connection = bench.connect(MALLORY)
     do(
         connection,
-        f"CREATE TEMP TABLE functions {COLUMNS}; CREATE TABLE mallory.functions {COLUMNS}",
+        f"CREATE TEMP TABLE functions {COLUMNS}; CREATE TABLE evil.functions {COLUMNS}",
         ("INSERT INTO pg_temp.functions (name, object) VALUES ('g', %s)", [EVIL]),
-        ("INSERT INTO mallory.functions (name, object) VALUES ('g', %s)", [EVIL]),
-        "SET search_path = pg_temp, mallory, madlib, public",
+        ("INSERT INTO evil.functions (name, object) VALUES ('g', %s)", [EVIL]),
+        "SET search_path = pg_temp, evil, madlib, public",
     )
     call = SELECT.replace("'arch'", "'public.arch'")
     error = refusal(connection, call, ["loss='g', optimizer='sgd'", "functions"])
@@ -219,7 +219,9 @@ def test_a_pickle_that_a_superuser_allowed_is_opened_in_the_sandbox_only(bench, 
     assert importlib.util.find_spec("dill"), "the tests install dill"
     import dill
 
-    good = dill.dumps(lambda y_true, y_pred: (y_true - y_pred) ** 2)
+    notebook = {"__name__": "__main__"}
+    exec("def square(y_true, y_pred): return (y_true - y_pred) ** 2", notebook)
+    good = dill.dumps(notebook["square"], recurse=True)
     bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('pickled_functions', 'on')")
     try:
         for name, value in (("bomb", pickle.dumps(Bomb(marker))), ("square", good)):
@@ -229,7 +231,7 @@ def test_a_pickle_that_a_superuser_allowed_is_opened_in_the_sandbox_only(bench, 
         bench.rows("INSERT INTO mst_on VALUES (2, 1, %s, '')", ["loss='square', optimizer='sgd'"])
         run = fit(bench, "pickled", selection, 1, role=ALICE)
         rows = bench.rows("SELECT status, status_detail FROM pickled_info ORDER BY mst_key")
-        assert [row[0] for row in rows] == ["failed", "trained"]
+        assert [row[0] for row in rows] == ["failed", "trained"], rows
         assert "custom function 'bomb' cannot be made: PermissionError" in rows[0][1]
         assert not marker.exists()
     finally:

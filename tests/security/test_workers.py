@@ -19,6 +19,10 @@ CALLS = {
     "worker_state_part": f", 1, {RUN * 1000}, 0, 0",
     "worker_put_state_part": f", 1, {RUN * 1000}, 0, 1, 'forged'",
     "worker_keep_visit": """, 1, '{"old_version": 0, "digest_in": "d", "epoch": 1, "position": 1, "segment_id": 5}'""",
+    "worker_put_staged_part": f", 1, {RUN * 1000}, 1, 5, 0, 'forged'",
+    "worker_keep_staged": """, 1, '{"old_version": 0, "digest_in": "d", "epoch": 1, "position": 1, "segment_id": 5}'""",
+    "worker_staged_parts": f", 1, 1, 1, '{{{RUN * 1000}}}', 0",
+    "worker_keep_average": f""", 1, '{{"epoch": 1, "version": 1, "n_visits": 0, "slots": [{RUN * 1000}]}}'""",
 }
 TRAINER = {"threads": 1, "shard_cache_bytes": 1 << 20, "sandbox": True}
 

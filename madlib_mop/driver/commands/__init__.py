@@ -18,6 +18,7 @@ COMMANDS = {
     "training_preprocessor_dl": "preprocess:training_preprocessor_dl",
     "validation_preprocessor_dl": "preprocess:validation_preprocessor_dl",
     "madlib_keras_fit_multiple_model": "fit:madlib_keras_fit_multiple_model",
+    "madlib_keras_fit": "fit:madlib_keras_fit",
     "madlib_keras_automl": "automl:madlib_keras_automl",
     "hyperband_schedule": "automl:hyperband_schedule",
     "resume": "runs:resume",

@@ -90,7 +90,7 @@ def load_model_selection_table(call: Call) -> None:
         list has an element that does not parse; the message names it.
     """
     session, given = call.session, call.arguments
-    arch_table = find_architectures(session, given[_ARCH])
+    arch_table = _architectures(session, given[_ARCH])
     target = session.output(given[_MST], what=_MST)
     model_ids = check_model_ids(session, arch_table, given.get("model_id_list"))
     parser = Parser(session, given.get("object_table"))
@@ -118,7 +118,7 @@ def generate_model_configs(call: Call) -> None:
     """
     session, given = call.session, call.arguments
     kind = _search(given)
-    arch_table = find_architectures(session, given[_ARCH])
+    arch_table = _architectures(session, given[_ARCH])
     existing = _existing(session, given, arch_table)
     target = existing.table if existing else session.output(given[_MST], what=_MST)
     model_ids = check_model_ids(session, arch_table, given.get("model_id_list"))
@@ -191,8 +191,7 @@ def _distinct(rows: Iterable[Row], known: Iterable[tuple] = ()) -> Iterator[Row]
             yield row
 
 
-def find_architectures(session: CallerSession, name: str) -> Relation:
-    """Find a table of architectures."""
+def _architectures(session: CallerSession, name: str) -> Relation:
     table = session.relation(name, _ARCH)
     _need(session, table, ("model_id", "model_arch"), _ARCH, name)
     return table

@@ -1,6 +1,8 @@
-"""madlib_keras_fit_multiple_model: plans a run, drives it, writes the output tables in the caller's transaction."""
+"""The fit functions: each plans a run, drives it, and writes its output tables in the caller's transaction."""
 
+from madlib_mop.driver import model_outputs
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.model_plan import plan_model
 from madlib_mop.driver.outputs import write_outputs
 from madlib_mop.driver.plan import add_run, plan_fit
 from madlib_mop.driver.runs import drive, open_record
@@ -18,3 +20,11 @@ def madlib_keras_fit_multiple_model(call: Call) -> None:
         run_id = call.continue_run
     drive(call, record, run_id)
     write_outputs(call.session, record, run_id)
+
+
+def madlib_keras_fit(call: Call) -> None:
+    """Train one model by model averaging."""
+    record = open_record(call.info)
+    run_id = add_run(record, plan_model(call, record)) if call.continue_run is None else call.continue_run
+    drive(call, record, run_id)
+    model_outputs.write_outputs(call.session, record, run_id)

@@ -2,8 +2,9 @@
 
 from madlib_mop.catalog.names import quote
 from madlib_mop.driver.call import Call
-from madlib_mop.driver.outputs import check_outputs, check_some_trained, has_outputs, output_relation, write_outputs
-from madlib_mop.driver.plan import OUTPUT_SUFFIXES, add_run
+from madlib_mop.driver.model_outputs import outputs_of
+from madlib_mop.driver.outputs import check_some_trained, output_relation
+from madlib_mop.driver.plan import add_run
 from madlib_mop.driver.replays import plan_replay
 from madlib_mop.driver.runs import drive, find_run, open_record
 from madlib_mop.driver.state_slots import drop_slot, existing_slots, sweep_slots
@@ -27,16 +28,16 @@ def resume(call: Call) -> None:
             f" Received a call by role {call.info.role}",
             hint=f"SET ROLE {quote(run['owner'])}; then resume it.",
         )
-    if run["state"] == "finished" and has_outputs(call.session, record, run):
+    if run["state"] == "finished" and outputs_of(run).has_outputs(call.session, record, run):
         call.session.notice(
             f"run {run_id} is finished, and its output table {output_relation(run)} is there: nothing is left to do"
         )
         return
     check_some_trained(run_id, record.models(run_id))
-    check_outputs(call.session, run)
+    outputs_of(run).check_outputs(call.session, run)
     if run["state"] not in ("trained", "finished"):
         drive(call, record, run_id, _recorded(record, run))
-    write_outputs(call.session, record, run_id)
+    outputs_of(run).write_outputs(call.session, record, run_id)
 
 
 def replay(call: Call) -> None:
@@ -44,12 +45,14 @@ def replay(call: Call) -> None:
     record = open_record(call.info)
     if call.continue_run is None:
         run = find_run(record, call)
-        output = call.session.output(call.arguments.get("output_table"), OUTPUT_SUFFIXES, "output_table")
+        suffixes = outputs_of(run).SUFFIXES
+        output = call.session.output(call.arguments.get("output_table"), suffixes, "output_table")
         run_id = add_run(record, plan_replay(record, run, output, call.info.role))
     else:
         run_id = call.continue_run
-    drive(call, record, run_id, _recorded(record, record.run(run_id)))
-    write_outputs(call.session, record, run_id)
+    run = record.run(run_id)
+    drive(call, record, run_id, _recorded(record, run))
+    outputs_of(run).write_outputs(call.session, record, run_id)
 
 
 def cancel(call: Call) -> bool:

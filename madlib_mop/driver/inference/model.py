@@ -7,7 +7,7 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.custom import CustomFunctions
+from madlib_mop.models.custom import CustomFunctions, possible_names
 from madlib_mop.models.params import parse_compile_params
 from madlib_mop.models.shapes import ModelShape, describe
 
@@ -287,8 +287,8 @@ def _of_key(session, query: str, mst_key: int | None) -> list[dict]:
 def _losses(compile_params: str | None, arch: dict, n_outputs: int) -> list[str | None]:
     """Give the name of each output's loss; None where the parameters do not tell."""
     try:
-        loss = parse_compile_params(compile_params).loss
-    except MopError:  # a custom loss, perhaps; the trainer looks at it if it is used
+        loss = parse_compile_params(compile_params, possible_names(compile_params)).loss
+    except MopError:  # a table written by hand; the trainer looks at it if it is used
         return [None] * n_outputs
     if isinstance(loss, dict):
         names = describe(arch).output_names

@@ -73,9 +73,12 @@ def one_hot(bench):
     """Two models on two segments, labels that were one-hot in the source, data cached."""
     bench.rows(
         "SELECT madlib.load_model_selection_table('model_arch_library', 'mst', ARRAY[1], %s, ARRAY['batch_size=10'])",
-        [[ADAM.format(0.1), ADAM.format(0.01)]],
+        [[ADAM.format(0.003), ADAM.format(0.01)]],
     )
-    bench.rows(f"{FIT}('one_hot_packed', 'from_one_hot', 'mst', 6, FALSE, 'one_hot_valid', 2, FALSE, NULL, NULL, TRUE)")
+    bench.rows(
+        f"{FIT}('one_hot_packed', 'from_one_hot', 'mst', 6, FALSE, 'one_hot_valid', 2, FALSE, NULL, NULL, TRUE,"
+        " seed => 1)"
+    )
     return bench
 
 

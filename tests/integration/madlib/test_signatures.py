@@ -62,6 +62,7 @@ def default_of(expression: str | None) -> str:
 def matches(signature: Signature, function: tuple) -> bool:
     """Whether a function of ours can be called as that one of MADlib's."""
     names, types, defaults, result = function
+    names = names or ()  # of a function without arguments they are NULL
     n = len(signature.arguments)
     same = [
         (name, LONG.get(type_, type_), default) == (names[i], types[i], default_of(defaults[i]))

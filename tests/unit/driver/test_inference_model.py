@@ -86,7 +86,7 @@ FUNCTIONAL = {
         ("optimizer='sgd', loss='mse'", ["mean_squared_error", "mean_squared_error"]),
         ("optimizer='sgd', loss=['mse', 'hinge']", ["mean_squared_error", "hinge"]),
         ("optimizer='sgd', loss={'a': 'mae', 'b': 'mse'}", ["mean_squared_error", "mean_absolute_error"]),
-        ("optimizer='sgd', loss='my_own'", [None, None]),
+        ("optimizer='sgd', loss='my_own'", ["my_own", "my_own"]),
         (None, [None, None]),
     ],
 )

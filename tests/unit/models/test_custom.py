@@ -12,9 +12,11 @@ from madlib_mop.models.custom import (
     check_name,
     check_source,
     is_pickle,
+    possible_names,
     top_k_name,
     top_k_source,
 )
+from madlib_mop.models.params import parse_compile_params
 
 GOOD = {
     "def": "def f(y_true, y_pred):\n    return y_true - y_pred",
@@ -108,6 +110,13 @@ def test_functions_travel_and_their_digest_tells_them_apart():
     other = CustomFunctions({"f": b"\x80\x04\xfe", "g": b"def g(a, b): ..."})
     assert functions.digest(["f"]) != other.digest(["f"]) and functions.digest(["g"]) == other.digest(["g"])
     assert functions.digest([]) == "" and functions.digest(["f", "g"]) == functions.digest(["g", "f"])
+
+
+def test_words_that_may_be_functions_are_found():
+    text = "loss={'a': 'my_loss', 'b': mse}, optimizer='sgd', metrics=['Zwölf', 'accuracy']"
+    names = possible_names(text)
+    assert {"my_loss", "Zwölf"} <= names and not {"mse", "accuracy"} & names
+    assert parse_compile_params(text, names).loss == {"a": "my_loss", "b": "mse"}
 
 
 def test_what_the_driver_uses_imports_no_tensorflow():

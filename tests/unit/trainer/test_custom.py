@@ -96,6 +96,34 @@ def test_weights_and_metrics_are_those_of_plain_keras(trainer):
     assert found["metrics"]["top_3_accuracy"] == pytest.approx(exact, abs=1e-12)
 
 
+def test_many_outputs_name_them_by_output_or_in_a_list(trainer):
+    case = next(case for case in CASES if case.name.startswith("two inputs"))
+    xs, ys = case.data(41)
+    trainer.send_shard("two", xs, ys)
+    by_name = "loss={'kind': 'MyLoss', 'size': 'mse'}, metrics={'kind': ['top_3_accuracy', 'spread'], 'size': 'mae'}"
+    in_list = "loss=['MyLoss', 'mse'], metrics=[['top_3_accuracy', 'spread'], ['mae']]"
+    source = LOSS.replace("[1.0] * 5 + [2.0] * 5", "[1.0, 1.0, 2.0]").encode()
+    sources = {**SOURCES, "MyLoss": source, "spread": source}
+    request = {**case.request(), "custom": CustomFunctions(sources).as_request()}
+    results = []
+    for text in (by_name, in_list):
+        request["compile_params"] = f"{text}, optimizer='sgd'"
+        answer, parts = trainer.train(request, "two")
+        results.append((answer["weights_digest"], trainer.evaluate(request, "two", state=parts)["metrics"]))
+    assert results[0] == results[1]
+    assert list(results[0][1]) == ["kind_top_3_accuracy", "kind_spread", "size_mae"]
+    assert results[0][1]["kind_top_3_accuracy"] == 1.0  # of three classes
+
+    def weighted(y_true, y_pred):
+        errors = keras.ops.square(y_true - y_pred) * keras.ops.convert_to_tensor([1.0, 1.0, 2.0])
+        return keras.ops.sum(errors, axis=-1)
+
+    model = case.model()
+    model.compile(loss={"kind": weighted, "size": "mse"}, optimizer="sgd")
+    case.fit(model, 1, 0, xs, ys)
+    assert results[0][0] == hashlib.sha256(weights_of(model)).hexdigest()
+
+
 def test_two_functions_of_one_name_never_share_a_graph_and_equal_ones_do(trainer):
     sources = [b"def f(y_true, y_pred): return (y_true - y_pred) ** 2", b"def f(y_true, y_pred): return y_pred ** 2"]
     answers = [trainer.train(failing(source), "s")[0] for source in (*sources, sources[0])]

@@ -1,0 +1,70 @@
+"""What the driver of a run waits on: the workers' sockets, the catalog session and the caller's backend.
+
+Shared by the hopper and by model averaging.
+"""
+
+import select
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.stopping import ignore_from_now_on
+from madlib_mop.driver.workers import Workers
+from madlib_mop.errors import Cancelled
+
+_TICK_S = 1.0
+
+
+class Watch:
+    """Waits, without polling, for whatever comes first.
+
+    Parameters
+    ----------
+    record : Record
+    workers : Workers
+    run_id : int
+    stdin_fd : int or None
+        Readable, at end of file, when the caller's backend wants the run to stop.
+    """
+
+    def __init__(self, record: Record, workers: Workers, run_id: int, stdin_fd: int | None):
+        self._record = record
+        self._workers = workers
+        self._run_id = run_id
+        self._stdin_fd = stdin_fd
+
+    def wait(self) -> list[int]:
+        """Wait for at most a second; give the segments whose sessions something has come from.
+
+        Raises
+        ------
+        Cancelled
+            If the caller's session wants the run to stop.
+        """
+        poller = select.poll()
+        by_fd = {}
+        for segment, session in self._workers.sessions():
+            poller.register(session.fileno(), session.events)
+            by_fd[session.fileno()] = segment
+        poller.register(self._record.raw.fileno(), select.POLLIN)
+        if self._stdin_fd is not None:
+            poller.register(self._stdin_fd, select.POLLIN)
+        ready = []
+        for fd, _ in poller.poll(min(_TICK_S, self._workers.seconds_to_reopen()) * 1000):
+            if fd == self._stdin_fd:
+                ignore_from_now_on()
+                raise Cancelled("the caller's session has ended or was told to stop")
+            if fd in by_fd:
+                ready.append(by_fd[fd])
+        return ready
+
+    def look_for_cancel(self) -> None:
+        """Raise Cancelled if somebody has cancelled the run."""
+        raw = self._record.raw
+        raw.poll()
+        if raw.notifies:
+            raw.notifies.clear()
+            by = self._record.run(self._run_id)["cancelled_by"]
+            if by is not None:
+                raise Cancelled(
+                    f"run {self._run_id} was cancelled by {by}",
+                    hint=f"SELECT madlib_mop.resume({self._run_id}); goes on with it.",
+                )

@@ -1,0 +1,139 @@
+"""Promise 8 for madlib_keras_fit: one clear error before any work; and warm starts whose weights are in no table."""
+
+import pytest
+from direct import record_on
+from lab import assert_nothing_left
+
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.direct import DirectSession
+from madlib_mop.driver.model_plan import plan_model
+from madlib_mop.driver.plan import add_run, plan_fit
+from madlib_mop.errors import MopError, NotReady
+from tests.integration.bad_averages import CASES, GOOD
+from tests.integration.bad_inputs import COMPILE, write_tables
+from tests.security.kit import refusal_of
+
+FIT = "madlib_keras_fit"
+OVER_1_GB = 1_500_000_000
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    write_tables(db)
+    db.rows("INSERT INTO arch SELECT 2, model_arch, NULL FROM arch WHERE model_id = 1 LIMIT 1")
+    db.rows("CREATE TABLE multi (mst_key integer, model_weights bytea, model_arch json)")
+    db.rows("CREATE TABLE lone (model_weights bytea, model_arch json, more text)")
+    db.rows("INSERT INTO lone VALUES ('', '{}', ''); CREATE TABLE lone_summary (a integer)")
+    return db
+
+
+@pytest.fixture
+def planner(bench):
+    """Give a function that plans a run in this process; a driver process takes its time."""
+    connection, catalog = bench.connect(autocommit=False), bench.connect()
+    record = record_on(catalog)
+    session = DirectSession(connection)
+
+    def plan(planned=plan_model, good=GOOD, **arguments):
+        return planned(Call(FIT, good | arguments, session), record), session.notices
+
+    yield plan
+    connection.close()
+    catalog.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_bad_argument_is_named(planner, case):
+    with pytest.raises(MopError) as caught:
+        planner(**case.arguments)
+    error = caught.value
+    assert error.sqlstate == case.sqlstate and error.message.startswith(case.message), (error.sqlstate, error.message)
+    assert "\n" not in error.message and len(error.message) < 600
+    assert case.hint in (error.hint or ""), error.hint
+
+
+def call(**arguments) -> tuple[str, list]:
+    """Write a call of fit, good but for these arguments."""
+    arguments = GOOD | arguments
+    slots = ", ".join(f"{name} := %s" for name in arguments)
+    return f"SELECT madlib.{FIT}({slots})", list(arguments.values())
+
+
+def test_an_error_reaches_who_calls_by_sql_under_the_functions_name(bench):
+    error = refusal_of(bench, *call(num_iterations=0))
+    assert error.message == f"{FIT}: num_iterations must be at least 1. Received: 0" and error.sqlstate == "22023"
+    assert bench.value("SELECT count(*) FROM madlib_mop.run WHERE kind = 'fit'") == 0
+
+
+def test_a_model_that_cannot_be_trained_fails_the_call_with_its_reason(bench):
+    """There is no other model for whose sake the run would go on."""
+    error = refusal_of(bench, *call(compile_params=COMPILE.replace("Adam(lr=0.01)", "SGD(lr=3e38)")))
+    assert error.message.startswith(f"{FIT}: ") and "while training" in error.message, error
+    assert "(epoch 1, position 1, segment 0)" in error.message and error.sqlstate == "38000" and error.hint
+    (row,) = bench.rows(
+        "SELECT r.state, m.state, m.state_detail, run_id FROM madlib_mop.run r JOIN madlib_mop.model m USING (run_id)"
+        " WHERE kind = 'fit'"
+    )
+    assert row[:2] == ("failed", "failed") and "while training" in row[2]
+    again = refusal_of(bench, "SELECT madlib_mop.resume(%s)", [row[3]])
+    assert again.message.startswith(f"resume: run {row[3]}: its only model failed") and row[2] in again.message
+    assert bench.value("SELECT to_regclass('never')") is None
+    assert_nothing_left(bench)
+
+
+@pytest.fixture
+def too_large(bench):
+    """Two output tables as runs leave them whose weights are above 1 GB: NULL there, in the record only."""
+    record = record_on(bench.connect())
+    bench.rows("DROP TABLE IF EXISTS huge, huge_summary, huge_many, huge_many_info, huge_many_summary")
+    bench.rows(
+        "CREATE TABLE huge AS SELECT NULL::bytea AS model_weights, model_arch::json FROM arch WHERE model_id = 1;"
+        " CREATE TABLE huge_many AS SELECT 1 AS mst_key, NULL::bytea AS model_weights, model_arch::json, 0 AS"
+        " __dist_key__ FROM arch WHERE model_id = 1; CREATE TABLE huge_many_info (a int)"
+    )
+    session = DirectSession(bench.connect(autocommit=False))
+    runs = {}
+    for planned, good, table in ((plan_model, GOOD, "huge"), (plan_fit, MANY, "huge_many")):
+        argument = "model" if planned is plan_model else "model_output_table"
+        run_id = add_run(record, planned(Call(FIT, good | {argument: f"{table}_new"}, session), record))
+        record.set_run(run_id, state="finished", model_output_table=f"public.{table}")
+        record.set_model(
+            run_id, 1, state="trained", epoch=2, position=1, state_slot=7, state_bytes=1, model_bytes=OVER_1_GB,
+            digest="a", weights_digest="b",
+        )  # fmt: skip
+        runs[table] = run_id
+    session.connection.close()
+    yield runs
+    record.raw.close()
+
+
+MANY = {
+    "source_table": "train", "model_output_table": "never", "model_selection_table": "mst", "num_iterations": 2,
+}  # fmt: skip
+
+
+@pytest.fixture
+def loose(monkeypatch):
+    """Let output tables made by hand pass for a run's."""
+    for module in ("model_plan", "plan"):
+        monkeypatch.setattr(f"madlib_mop.driver.{module}.check_replaceable", lambda *_: None)
+
+
+def test_weights_above_1_gb_go_on_from_the_recorded_state(too_large, planner, loose):
+    one, _ = planner(model="huge", warm_start=True)
+    many, _ = planner(plan_fit, MANY, model_output_table="huge_many", warm_start=True)
+    for plan, table in ((one, "huge"), (many, "huge_many")):
+        assert plan.warm.run_id == too_large[table]
+        assert plan.warm.models[1].next_epoch == 3 and plan.warm.models[1].state["digest"] == "a"
+        assert plan.models[0]["first_epoch"] == 3 and not plan.weights
+
+
+def test_weights_above_1_gb_that_cannot_go_on_are_told_so(bench, too_large, planner, loose):
+    other = "optimizer='sgd', loss='categorical_crossentropy'"
+    bench.rows("UPDATE mst SET compile_params = %s", [other])
+    bench.rows("DELETE FROM madlib_mop.run WHERE model_output_table = 'public.huge'")
+    with pytest.raises(NotReady, match="model: public.huge has no weights .* no recorded run of yours has its state"):
+        planner(model="huge", warm_start=True)
+    message = "model_output_table: mst_key 1 of public.huge_many has no weights .* of other compile parameters"
+    with pytest.raises(NotReady, match=message):
+        planner(plan_fit, MANY, model_output_table="huge_many", warm_start=True)
