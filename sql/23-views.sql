@@ -17,7 +17,7 @@ CROSS JOIN LATERAL (
            pg_catalog.count(*) FILTER (WHERE state = 'trained') AS n_trained,
            pg_catalog.count(*) FILTER (WHERE state = 'failed') AS n_failed,
            coalesce(pg_catalog.sum(CASE WHEN epoch >= first_epoch THEN (epoch - first_epoch) * r.n_segments + position ELSE 0 END), 0)::bigint AS visits_done,
-           coalesce(pg_catalog.sum((last_epoch - first_epoch + 1) * r.n_segments) FILTER (WHERE state <> 'failed'), 0)::bigint AS visits_total
+           coalesce(pg_catalog.sum((last_epoch - first_epoch + 1) * r.n_segments) FILTER (WHERE state NOT IN ('failed', 'stopped')), 0)::bigint AS visits_total
     FROM madlib_mop.model WHERE run_id = r.run_id) m
 CROSS JOIN LATERAL (
     SELECT pg_catalog.max(ended_at) AS last_visit_at,
@@ -72,3 +72,14 @@ SELECT v.run_id, v.segment_id, v.visit_id, v.mst_key, v.epoch, v.position, v.att
        v.n_rows, v.state_bytes, v.loss
 FROM madlib_mop.visit v JOIN madlib_mop.run r USING (run_id);
 COMMENT ON VIEW madlib_mop.timeline IS 'One row a kept visit, in seconds since the run was called: what a Gantt chart needs';
+
+CREATE VIEW madlib_mop.search_history WITH (security_invoker = true) AS
+SELECT e.run_id, e.ordinal, e.event, e.mst_key, e.epoch, e.loss,
+       a.number AS action_number, a.action ->> 'do' AS action,
+       (a.action ->> 'mst_key')::integer AS action_mst_key, (a.action ->> 'last_epoch')::integer AS until_epoch,
+       (a.action ->> 'source')::integer AS source_mst_key, a.action ->> 'reason' AS reason,
+       a.action ->> 'compile_params' AS compile_params, a.action ->> 'fit_params' AS fit_params,
+       EXTRACT(epoch FROM e.at - r.created_at)::double precision AS seconds
+FROM madlib_mop.search_event e JOIN madlib_mop.run r USING (run_id)
+LEFT JOIN LATERAL pg_catalog.jsonb_array_elements(e.actions) WITH ORDINALITY AS a (action, number) ON true;
+COMMENT ON VIEW madlib_mop.search_history IS 'What a search of hyper-parameters was told and what it decided then: one row a decision, or an event without any';

@@ -33,7 +33,7 @@ BEGIN
     RETURN (
         SELECT json_build_object('mst_key', m.mst_key, 'arch', m.model_arch, 'compile_params', m.compile_params, 'fit_params', m.fit_params,
             'digest', m.digest, 'state_slot', m.state_slot, 'state_version', m.state_version,
-            'has_weights', m.start_weights IS NOT NULL)
+            'has_weights', m.start_weights IS NOT NULL, 'taken_over', m.taken_over)
         FROM madlib_mop.model m WHERE m.run_id = worker_model.run_id AND m.mst_key = worker_model.mst_key);
 END
 $body$;

@@ -98,7 +98,8 @@ class Record:
         """
         with self.transaction() as session:
             run_id = session.execute(insert(t.run).values(**run).returning(t.run.c.run_id)).scalar_one()
-            session.execute(insert(t.model), [{"run_id": run_id, **row} for row in models])
+            if models:  # a search adds its own later
+                session.execute(insert(t.model), [{"run_id": run_id, **row} for row in models])
             session.execute(insert(t.segment), [{"run_id": run_id, **row} for row in segments])
             for origin, blob in weights.items():
                 session.execute(insert(t.start_weights).values(run_id=run_id, origin=origin, weights=blob))
@@ -173,6 +174,16 @@ class Record:
         """Give a run's models in the order of their ordinals."""
         return self._rows(select(t.model).where(t.model.c.run_id == run_id).order_by(t.model.c.ordinal))
 
+    def add_models(self, run_id: int, models: Sequence[dict]) -> None:
+        """Write more models of a run."""
+        self._do(insert(t.model).values([{"run_id": run_id, **row} for row in models]))
+        self.set_run(run_id, n_models=t.run.c.n_models + len(models))
+
+    def lock_model(self, run_id: int, mst_key: int) -> dict:
+        """Give a model's row; until the transaction's end no visit of it can be kept."""
+        query = select(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).with_for_update()
+        return self._rows(query)[0]
+
     def set_model(self, run_id: int, mst_key: int, **values) -> None:
         """Change columns of a model."""
         self._do(update(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).values(**values))
@@ -219,6 +230,15 @@ class Record:
         rows = self._rows(select(t.start_weights).where(t.start_weights.c.run_id == run_id))
         return {row["origin"]: bytes(row["weights"]) for row in rows}
 
+    def search_events(self, run_id: int) -> list[dict]:
+        """Give what a run's search was told and what it decided, in order."""
+        query = select(t.search_event).where(t.search_event.c.run_id == run_id)
+        return self._rows(query.order_by(t.search_event.c.ordinal))
+
+    def add_search_event(self, run_id: int, event: dict) -> None:
+        """Write one event of a run's search."""
+        self._do(insert(t.search_event).values(run_id=run_id, **event))
+
     def custom_functions(self, run_id: int) -> dict[str, bytes]:
         """Give the custom functions that a run was begun with, by name."""
         rows = self._rows(select(t.custom_function).where(t.custom_function.c.run_id == run_id))
@@ -226,29 +246,27 @@ class Record:
 
     # states
 
-    def copy_state(self, run_id: int, mst_key: int, slot: int, source: dict) -> None:
-        """Give a model of a run another run's model's state as its own first one.
+    def copy_state(self, run_id: int, mst_key: int, slot: int, source: dict, version: int = 0) -> None:
+        """Give a model of a run another model's state as its own newest one.
 
         Parameters
         ----------
-        run_id, mst_key, slot : int
+        run_id, mst_key, slot, version : int
             Where the copy goes.
         source : dict
-            Row of `madlib_mop.model`.
+            Row of `madlib_mop.model`, of any run.
         """
         s = t.model_state.c
-        parts = select(literal(slot), literal(run_id), s.mst_key, literal(0), s.part, s.data).where(
-            s.slot == source["state_slot"],
-            s.run_id == source["run_id"],
-            s.mst_key == source["mst_key"],
-            s.version == source["state_version"],
-            s.segment_id.is_(None),
-        )
+        parts = select(literal(slot), literal(run_id), literal(mst_key), literal(version), s.part, s.data)
         columns = ["slot", "run_id", "mst_key", "version", "part", "data"]
-        self._do(insert(t.model_state).from_select(columns, parts))
+        self._do(insert(t.model_state).from_select(columns, parts.where(*_newest_state(source))))
         kept = ("state_bytes", "model_bytes", "digest", "weights_digest")
         values = {name: source[name] for name in kept}
-        self.set_model(run_id, mst_key, state_slot=slot, state_version=0, **values)
+        self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
+
+    def delete_state(self, model: dict) -> None:
+        """Delete the newest state of a model as its row has it; another must have been written."""
+        self._do(delete(t.model_state).where(*_newest_state(model)))
 
     def state_parts(self, run_id: int, model: dict) -> Iterator[bytes]:
         """Yield the parts of a model's newest state, in order."""
@@ -299,3 +317,15 @@ class Record:
     def _scalar(self, query):
         with self._engine.connect() as session:
             return session.execute(query).scalar_one()
+
+
+def _newest_state(model: dict) -> tuple:
+    """Give the conditions that select the parts of a model's newest state, as its row has it."""
+    s = t.model_state.c
+    return (
+        s.slot == model["state_slot"],
+        s.run_id == model["run_id"],
+        s.mst_key == model["mst_key"],
+        s.version == model["state_version"],
+        s.segment_id.is_(None),
+    )

@@ -83,6 +83,7 @@ model = Table(
     Column("weights_digest", Text),
     Column("loss_type", Text),
     Column("metrics_type", ARRAY(Text)),
+    Column("taken_over", JSONB(none_as_null=True)),
 )
 
 start_weights = Table(
@@ -145,4 +146,17 @@ metric = Table(
     Column("value", Float),
     Column("elapsed_s", Float),
     Column("work_s", Float),
+)
+
+search_event = Table(
+    "search_event",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("ordinal", Integer, primary_key=True),
+    Column("event", Text),
+    Column("mst_key", Integer),
+    Column("epoch", Integer),
+    Column("loss", Float),
+    Column("actions", JSONB),
+    Column("at", DateTime(timezone=True)),
 )

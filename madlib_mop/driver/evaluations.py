@@ -28,17 +28,32 @@ class Evaluations:
 
     def add_missing(self) -> None:
         """Ask for those that a resumed run has still to make: epochs that are complete, but have no metrics."""
-        n_segments = self._run["n_segments"]
-        known = {(row["mst_key"], row["epoch"]) for row in self._record.metrics(self._run["run_id"])}
-        for key, model in self._models.items():
-            complete = model["position"] == n_segments and model["epoch"] >= model["first_epoch"]
-            if complete and model["state"] == "training" and (key, model["epoch"]) not in known:
-                if not self.begin(key, model["epoch"]) and model["epoch"] == model["last_epoch"]:
-                    model["state"] = "trained"
-                    self._record.set_model(self._run["run_id"], key, state="trained")
-            elif complete and model["state"] == "training" and model["epoch"] == model["last_epoch"]:
-                model["state"] = "trained"
-                self._record.set_model(self._run["run_id"], key, state="trained")
+        known = self._known()
+        for key in self._models:
+            self.settle(key, known)
+
+    def settle(self, mst_key: int, known: set | None = None) -> None:
+        """Ask for the metrics of a model whose epoch is complete, if they are due; mark it trained if it was the last.
+
+        Parameters
+        ----------
+        mst_key : int
+        known : set of (int, int), optional
+            (mst_key, epoch) of the metrics in the record; read there if it is not given.
+        """
+        model = self._models[mst_key]
+        complete = model["position"] == self._run["n_segments"] and model["epoch"] >= model["first_epoch"]
+        if not complete or model["state"] != "training" or self.under_way(mst_key):
+            return
+        if (mst_key, model["epoch"]) not in (self._known() if known is None else known):
+            if self.begin(mst_key, model["epoch"]):
+                return
+        if model["epoch"] == model["last_epoch"]:
+            model["state"] = "trained"
+            self._record.set_model(self._run["run_id"], mst_key, state="trained")
+
+    def _known(self) -> set[tuple[int, int]]:
+        return {(row["mst_key"], row["epoch"]) for row in self._record.metrics(self._run["run_id"])}
 
     def begin(self, mst_key: int, epoch: int) -> bool:
         """Ask for a model's evaluations if metrics are due after this epoch; False if they are not."""
@@ -61,6 +76,10 @@ class Evaluations:
         rows = metrics.rows(self._run["run_id"], task.model, elapsed_s)
         self._record.add_metrics(rows)
         return rows
+
+    def under_way(self, mst_key: int) -> bool:
+        """Tell whether evaluations of a model have been asked for and are not all there."""
+        return mst_key in self._open
 
     def forget(self, mst_key: int) -> None:
         """Drop what has been gathered of a model that failed."""

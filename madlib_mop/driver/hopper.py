@@ -6,14 +6,17 @@ any moment.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.attempts import Attempts, Verdict
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.progress import Progress
+from madlib_mop.driver.roster import Roster
 from madlib_mop.driver.sameness import Sameness
 from madlib_mop.driver.state_slots import StateSlots
+from madlib_mop.driver.steering import Steering
 from madlib_mop.driver.watch import Watch
 from madlib_mop.driver.workers import Workers
 from madlib_mop.engines.session import Answer, Failure
@@ -47,10 +50,19 @@ class Hopper:
         Readable, at end of file, when the caller's backend wants the run to stop.
     recorded : list of Visit or None
         For a replay: the visits to repeat.
+    steering : Steering
+        Told what models have reached; may change the run's models.
     """
 
     def __init__(
-        self, record: Record, workers: Workers, run: dict, progress: Progress, stdin_fd: int | None, recorded=None
+        self,
+        record: Record,
+        workers: Workers,
+        run: dict,
+        progress: Progress,
+        stdin_fd: int | None,
+        recorded=None,
+        steering: Steering | None = None,
     ):
         self._record = record
         self._workers = workers
@@ -66,6 +78,10 @@ class Hopper:
         self._rows = {s["segment_id"]: s["n_rows"] for s in run["plan"]["training"]["segments"]}
         self._scheduler = self._make_scheduler(recorded)
         self._evaluations = Evaluations(record, run, self._scheduler, self._models)
+        self._steering = steering or Steering()
+        self._roster = Roster(
+            record, run, self._models, self._versions, self._slots, self._scheduler, self._evaluations
+        )
         self._sameness = Sameness(record, run, progress)
         self._compacted = 0.0
         self.account = Account()
@@ -85,10 +101,13 @@ class Hopper:
         self._record.listen()
         self._evaluations.add_missing()
         self._workers.open_all()
+        self._steering.begin(self._roster)
         while not self._scheduler.done:
             self._start_tasks()
             self._slots.empty_dead()
             self._wait()
+            self._steering.tick()
+        self._steering.ended()
         self._slots.finish()
 
     def _start_tasks(self) -> None:
@@ -157,23 +176,30 @@ class Hopper:
             rows = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
             if rows:
                 self._progress.metrics_known(task.model, task.payload.epoch, rows)
-                self._epoch_over(task.model, task.payload.epoch)
+                self._epoch_over(task.model, task.payload.epoch, rows)
 
     def _visit_kept(self, flight: _InFlight, digest: str, n_bytes: int, seconds: float) -> None:
         task = flight.task
         self._versions[task.model] += 1
         self._end_write(flight, n_bytes)
-        self._models[task.model]["digest"] = digest
+        model = self._models[task.model]
+        model.update(digest=digest, epoch=task.epoch, position=task.position)
+        if model["state"] in ("stopped", "failed"):  # in this visit; the worker, who cannot know, says training
+            self._record.set_model(self._run_id, task.model, state=model["state"])
+        elif model["state"] == "waiting":
+            model["state"] = "training"
         done = self._scheduler.finished(task, seconds)
         if done is not None and not self._evaluations.begin(task.model, done.epoch):
             self._epoch_over(task.model, done.epoch)
 
-    def _epoch_over(self, mst_key: int, epoch: int) -> None:
+    def _epoch_over(self, mst_key: int, epoch: int, metrics: Sequence[dict] = ()) -> None:
         model = self._models[mst_key]
         if epoch == model["last_epoch"]:
             model["state"] = "trained"
             self._record.set_model(self._run_id, mst_key, state="trained")
         self._progress.epoch_over(mst_key, epoch, self._scheduler)
+        if model["state"] == "trained":
+            self._steering.reached(mst_key, epoch, metrics)
 
     def _refused(self, task, verdict: Verdict) -> None:
         """Go on after a task that left nothing behind: again, or without its model, or not at all."""
@@ -188,6 +214,7 @@ class Hopper:
             self._models[task.model].update(state="failed", state_detail=reason)
             self._record.set_model(self._run_id, task.model, state="failed", state_detail=reason)
             self._progress.model_failed(task.model, reason, self._scheduler)
+            self._steering.failed(task.model)
 
     def _session_failed(self, segment: int, flight: _InFlight | None, failure: Failure) -> None:
         """Go on after a session was lost or its statement failed; what it had committed counts."""
@@ -229,7 +256,7 @@ class Hopper:
         for key, m in self._models.items():
             epoch = m["epoch"] if visited[key] else m["epoch"] + 1
             places = tuple(segment for _, segment in sorted(visited[key]))
-            if m["state"] == "failed":
+            if m["state"] in ("failed", "stopped"):
                 epoch, places = m["last_epoch"] + 1, ()
             works.append(ModelWork(key, m["ordinal"], m["last_epoch"], epoch, places))
         schedule = "recorded" if recorded is not None else self._run["schedule"]

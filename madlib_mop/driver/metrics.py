@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 
-def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int) -> bool:
-    """Tell whether metrics are computed after an epoch: every ``frequency`` iterations, and at the last."""
-    return epoch == last_epoch or (epoch - first_epoch + 1) % frequency == 0
+def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None) -> bool:
+    """Tell whether metrics are computed after an epoch: every ``frequency`` iterations, if given, and at the last."""
+    return epoch == last_epoch or (frequency is not None and (epoch - first_epoch + 1) % frequency == 0)
 
 
 @dataclass(frozen=True)

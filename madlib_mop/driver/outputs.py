@@ -7,22 +7,25 @@ from collections.abc import Callable, Sequence
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
 from madlib_mop.catalog.record import Record
+from madlib_mop.driver.automl_outputs import (
+    SELECTION_SUFFIXES,
+    info_columns,
+    info_values,
+    selection_relation,
+    write_selection,
+)
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ModelFailed
 
 SUFFIXES = ("", "_info", "_summary")
-_INFO = """
-mst_key integer PRIMARY KEY, model_id integer, compile_params text, fit_params text, model_type text,
-model_size double precision, metrics_elapsed_time double precision[], metrics_type text[], loss_type text,
-training_metrics_final double precision, training_loss_final double precision,
-training_metrics double precision[], training_loss double precision[],
-validation_metrics_final double precision, validation_loss_final double precision,
-validation_metrics double precision[], validation_loss double precision[], status text, status_detail text
-"""
-_INFO_TYPES = (
-    "integer", "integer", "text", "text", "text", "float8", "float8[]", "text[]", "text", "float8", "float8",
-    "float8[]", "float8[]", "float8", "float8", "float8[]", "float8[]", "text", "text",
+_INFO = (
+    ("mst_key", "integer"), ("model_id", "integer"), ("compile_params", "text"), ("fit_params", "text"),
+    ("model_type", "text"), ("model_size", "float8"), ("metrics_elapsed_time", "float8[]"), ("metrics_type", "text[]"),
+    ("loss_type", "text"), ("training_metrics_final", "float8"), ("training_loss_final", "float8"),
+    ("training_metrics", "float8[]"), ("training_loss", "float8[]"), ("validation_metrics_final", "float8"),
+    ("validation_loss_final", "float8"), ("validation_metrics", "float8[]"), ("validation_loss", "float8[]"),
 )  # fmt: skip
+_INFO_END = (("status", "text"), ("status_detail", "text"))
 _SUMMARY = (
     ("source_table", "text"), ("validation_table", "text"), ("model", "text"), ("model_info", "text"),
     ("dependent_varname", "text[]"), ("independent_varname", "text[]"), ("model_arch_table", "text"),
@@ -31,6 +34,7 @@ _SUMMARY = (
     ("start_training_time", "timestamp"), ("end_training_time", "timestamp"), ("madlib_version", "text"),
     ("num_classes", "integer[]"),
 )  # fmt: skip
+_SEARCH_SUMMARY = (("automl_method", "text"), ("automl_params", "text"), ("random_state", "text"))
 _SUMMARY_END = (("dependent_vartype", "text[]"), ("normalizing_const", "real"), ("metrics_iters", "integer[]"))
 _MAX_FIELD_BYTES = 1_000_000_000
 
@@ -70,8 +74,11 @@ def check_outputs(
         (replaceable or check_replaceable)(session, output, run["plan"]["summary"])
         return
     session.check_may_create(output, str(output), what)
-    for suffix in suffixes:
-        table = output.with_suffix(suffix)
+    tables = [output.with_suffix(suffix) for suffix in suffixes]
+    if (selection := selection_relation(run)) is not None:
+        session.check_may_create(selection, str(selection), what)
+        tables += [selection.with_suffix(suffix) for suffix in SELECTION_SUFFIXES]
+    for table in tables:
         if session.existing(table.sql) is not None:
             raise DuplicateTable(
                 f"run {run['run_id']} is to write table {table}, which exists already",
@@ -128,7 +135,7 @@ def check_replaceable(session: CallerSession, output: Relation, summary: dict) -
     """
     expected = {
         "": ["mst_key", "model_weights", "model_arch", "__dist_key__"],
-        "_info": [line.split()[0] for line in _INFO.replace("\n", " ").split(", ")],
+        "_info": [name for name, _ in (*_INFO, *_INFO_END)],
         "_summary": [name for name, _ in _summary_columns(summary)],
     }
     check_columns(session, output, expected, "model_output_table")
@@ -196,8 +203,12 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     for model in models:
         if model["state"] == "trained":
             _write_model(session, record, output, run_id, model, last_segment.get(model["mst_key"]))
-    iterations = _write_info(session, record, output, run, models)
-    _write_summary(session, output, run, iterations)
+    figures = _figures(record, run, models)
+    _write_info(session, record, output, run, models, figures)
+    _write_summary(session, output, run, sorted({i for f in figures.values() for i in f["metrics_iters"]}))
+    if selection_relation(run) is not None:
+        losses = {m["mst_key"]: _deciding_loss(figures[m["mst_key"]]) for m in models if m["state"] == "trained"}
+        write_selection(session, run, models, losses)
     record.set_run(run_id, state="finished")
     failed = [m["mst_key"] for m in models if m["state"] == "failed"]
     if failed:
@@ -208,23 +219,25 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
 
 
 def _create(session: CallerSession, output: Relation, run: dict) -> None:
+    key = "integer PRIMARY KEY" if "search" in run["plan"] else "integer"
     session.execute(
-        statement(
-            "CREATE TABLE {t} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)", t=output
-        )
-    )
+        statement(f"CREATE TABLE {{t}} (mst_key {key}, model_weights bytea, model_arch json, __dist_key__ integer)",
+                  t=output)
+    )  # fmt: skip
     session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
-    session.execute(statement("CREATE TABLE {t} (" + _INFO + ")", t=output.with_suffix("_info")))
+    create_table(session, output.with_suffix("_info"), _info_columns(run), ", PRIMARY KEY (mst_key)")
     create_table(session, output.with_suffix("_summary"), _summary_columns(run["plan"]["summary"]))
 
 
-def create_table(session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]]) -> None:
-    """Make a table of columns, each a name and an SQL type."""
+def create_table(
+    session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], constraint: str = ""
+) -> None:
+    """Make a table of columns, each a name and an SQL type; ``constraint`` is SQL after them."""
     items, slots = [], {}
     for number, (name, type_name) in enumerate(columns):
         items.append(f"{{c{number}}} {{t{number}}}")
         slots |= {f"c{number}": Identifier(name), f"t{number}": SqlType(type_name)}
-    session.execute(statement("CREATE TABLE {t} (" + ", ".join(items) + ")", t=table, **slots))
+    session.execute(statement("CREATE TABLE {t} (" + ", ".join(items) + constraint + ")", t=table, **slots))
 
 
 def _write_model(session, record: Record, output: Relation, run_id: int, model: dict, segment: int | None) -> None:
@@ -256,34 +269,55 @@ def passes_field(model: dict) -> bool:
     return (model["model_bytes"] or 0) > _MAX_FIELD_BYTES
 
 
-def _write_info(session, record: Record, output: Relation, run: dict, models: list[dict]) -> list[int]:
-    """Write one row a model; give the iterations after which metrics were computed."""
+def _info_columns(run: dict) -> tuple[tuple[str, str], ...]:
+    return (*_INFO, *info_columns(run), *_INFO_END)
+
+
+def _figures(record: Record, run: dict, models: list[dict]) -> dict[int, dict]:
+    """Give the columns of ``_info`` that come from a model's metrics, and ``metrics_iters``, by mst_key."""
     by_model = defaultdict(lambda: defaultdict(dict))
     for row in record.metrics(run["run_id"]):
         by_model[row["mst_key"]][row["epoch"]][row["data_set"], row["ordinal"]] = row
-    iterations: set[int] = set()
-    table = output.with_suffix("_info")
-    slots = ", ".join(f"${n}" for n in range(1, len(_INFO_TYPES) + 1))
+    figures = {}
     for model in models:
         epochs = [e for e in sorted(by_model[model["mst_key"]]) if e >= model["first_epoch"]]
-        iterations |= {e - model["first_epoch"] + 1 for e in epochs}
-        figures = [by_model[model["mst_key"]][e] for e in epochs]
-        training_metrics, training_loss = _series(figures, "training", 1), _series(figures, "training", 0)
-        validation_metrics, validation_loss = _series(figures, "validation", 1), _series(figures, "validation", 0)
-        elapsed = [next(iter(f.values()))["elapsed_s"] for f in figures] or None
-        failed = model["state"] == "failed"
-        session.execute(
-            statement(f"INSERT INTO {{t}} VALUES ({slots})", t=table),
-            [
-                model["mst_key"], model["model_id"], model["compile_params"], model["fit_params"], "madlib_keras",
-                model["model_bytes"] / 1024.0 if model["model_bytes"] else None, elapsed, model["metrics_type"],
-                model["loss_type"], _final(training_metrics), _final(training_loss), training_metrics, training_loss,
-                _final(validation_metrics), _final(validation_loss), validation_metrics, validation_loss,
-                "failed" if failed else "trained", model["state_detail"],
-            ],
-            _INFO_TYPES,
-        )  # fmt: skip
-    return sorted(iterations)
+        rows = [by_model[model["mst_key"]][e] for e in epochs]
+        values = {
+            "metrics_iters": [e - model["first_epoch"] + 1 for e in epochs],
+            "metrics_elapsed_time": [next(iter(f.values()))["elapsed_s"] for f in rows] or None,
+        }
+        for data_set in ("training", "validation"):
+            for ordinal, what in enumerate(("loss", "metrics")):
+                series = _series(rows, data_set, ordinal)
+                values[f"{data_set}_{what}"] = series
+                values[f"{data_set}_{what}_final"] = _final(series)
+        figures[model["mst_key"]] = values
+    return figures
+
+
+def _deciding_loss(figures: dict) -> float | None:
+    """Give a model's final loss on validation data where there are some, else on training data."""
+    loss = figures["validation_loss_final"]
+    return figures["training_loss_final"] if loss is None else loss
+
+
+def _write_info(session, record: Record, output: Relation, run: dict, models: list[dict], figures: dict) -> None:
+    """Write one row a model."""
+    columns = _info_columns(run)
+    slots = ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+    insert = statement(f"INSERT INTO {{t}} VALUES ({slots})", t=output.with_suffix("_info"))
+    extra = info_values(record, run) if "search" in run["plan"] else {}
+    for model in models:
+        values = {
+            **model,
+            "model_type": "madlib_keras",
+            "model_size": model["model_bytes"] / 1024.0 if model["model_bytes"] else None,
+            **figures[model["mst_key"]],
+            "status": model["state"] if model["state"] in ("failed", "stopped") else "trained",
+            "status_detail": model["state_detail"],
+            **extra.get(model["mst_key"], {}),
+        }
+        session.execute(insert, [values.get(name) for name, _ in columns], [type_name for _, type_name in columns])
 
 
 def _series(figures: list[dict], data_set: str, ordinal: int) -> list[float] | None:
@@ -300,7 +334,11 @@ def _summary_columns(summary: dict) -> list[tuple[str, str]]:
         (f"{name}_class_values", type_name)
         for name, (type_name, _) in zip(summary["dependent_varname"], summary["class_values"], strict=True)
     ]
-    return [*_SUMMARY, *classes, *_SUMMARY_END]
+    columns = [*_SUMMARY, *classes, *_SUMMARY_END]
+    if "automl_method" in summary:
+        at = [name for name, _ in columns].index("object_table")
+        columns[at : at + 1] = [*_SEARCH_SUMMARY, columns[at], ("use_gpus", "boolean")]
+    return columns
 
 
 def _write_summary(session, output: Relation, run: dict, iterations: list[int]) -> None:
@@ -309,7 +347,7 @@ def _write_summary(session, output: Relation, run: dict, iterations: list[int]) 
         **summary,
         "model_info": f"{summary['model']}_info",
         "num_iterations": run["num_iterations"],
-        "metrics_compute_frequency": run["metrics_compute_frequency"],
+        "metrics_compute_frequency": (summary if "search" in run["plan"] else run)["metrics_compute_frequency"],
         "warm_start": run["warm_start"],
         "start_training_time": run["created_at"].isoformat(),
         "end_training_time": run["ended_at"].isoformat(),

@@ -17,7 +17,7 @@ from madlib_mop.driver.warm_start import WarmStart, find_warm_start, recorded_fu
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
 
 SCHEDULES = ("auto", "rotation", "longest_first")
-_MAX_SEED = 2**31 - 1
+MAX_SEED = 2**31 - 1
 # read from the catalogs only: a function such as pg_partition_tree would wait for the very lock that is looked for
 _LOCKED = """
 WITH RECURSIVE part AS (
@@ -66,7 +66,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     a, session = call.arguments, call.session
     num_iterations = read_positive(a, "num_iterations")
     frequency = read_frequency(a, num_iterations)
-    schedule = _schedule(a)
+    schedule = read_schedule(a)
     refuse_gpus(a)
     source = read_packed_table(session, a.get("source_table"), "source_table")
     validation = None
@@ -217,7 +217,8 @@ def read_frequency(arguments: dict, num_iterations: int) -> int:
     return value
 
 
-def _schedule(arguments: dict) -> str:
+def read_schedule(arguments: dict) -> str:
+    """Read the schedule; NULL stands for auto. Raises InvalidParameter."""
     value = (arguments.get("schedule") or "auto").strip().lower()
     if value not in SCHEDULES:
         raise InvalidParameter(
@@ -231,10 +232,10 @@ def read_seed(arguments: dict, warm: WarmStart | None) -> int:
     """Read the seed; NULL stands for that of the run that a warm start goes on with, or a drawn one."""
     value = arguments.get("seed")
     if value is None:
-        return warm.seed if warm and warm.seed is not None else secrets.randbelow(_MAX_SEED)
-    if not 0 <= value <= _MAX_SEED:
+        return warm.seed if warm and warm.seed is not None else secrets.randbelow(MAX_SEED)
+    if not 0 <= value <= MAX_SEED:
         raise InvalidParameter(
-            f"seed must be from 0 to {_MAX_SEED}. Received: {value}",
+            f"seed must be from 0 to {MAX_SEED}. Received: {value}",
             hint="Leave it out to have one drawn and recorded.",
         )
     return value

@@ -49,7 +49,8 @@ def plan_replay(record: Record, run: dict, output: Relation, owner: str) -> RunP
             f"run {run['run_id']} has not ended: it is {run['state']}",
             hint=f"SELECT madlib_mop.resume({run['run_id']}); ends it; then it can be replayed.",
         )
-    models = record.models(run["run_id"])
+    is_search = "search" in run["plan"]  # its models are added anew, in the order of the record
+    models = [] if is_search else record.models(run["run_id"])
     plan = {**run["plan"], "output": {"schema": output.schema, "name": output.name, "is_temp": output.is_temp}}
     plan["summary"] = {**plan["summary"], "model": str(output)}
     row = {name: run[name] for name in _COPIED_RUN} | {
@@ -57,6 +58,8 @@ def plan_replay(record: Record, run: dict, output: Relation, owner: str) -> RunP
         "schedule": AVERAGING if run["schedule"] == AVERAGING else "recorded", "parent_run_id": run["run_id"],
         "plan": plan,
     }  # fmt: skip
+    if is_search:
+        row["n_models"] = 0
     return RunPlan(
         row,
         [{**{name: m[name] for name in _COPIED_MODEL}, "epoch": m["first_epoch"] - 1} for m in models],

@@ -11,6 +11,7 @@ from madlib_mop.driver.caller import SessionInfo
 from madlib_mop.driver.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.hopper import Hopper
 from madlib_mop.driver.progress import Progress
+from madlib_mop.driver.steering import Steering
 from madlib_mop.driver.stopping import undisturbed
 from madlib_mop.driver.workers import Workers
 from madlib_mop.engines.login import create_login, drop_login, sweep_logins
@@ -87,7 +88,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             caller_pid=call.info.pid,
         )
         call.session.run_started(run_id)
-        progress = Progress(call.session, run, record.models(run_id))
+        progress, steering = _attend(call, record, run)
         progress.started()
         segments = [s["segment_id"] for s in run["plan"]["training"]["segments"]]
         address = Address(run["plan"]["worker_host"], call.info.port, call.info.database)
@@ -95,7 +96,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         if run["schedule"] == AVERAGING:
             hopper = Averaging(record, workers, run, progress, call.session.stop_fd)
         else:
-            hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded)
+            hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, steering)
         hopper.run()
         state, detail = "trained", None
     except Cancelled as error:
@@ -115,6 +116,18 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             if hopper is not None:
                 _write_times(record, run, hopper.account.efficiency(run["n_segments"]))
             record.give_up(run_id)
+
+
+def _attend(call: Call, record: Record, run: dict) -> tuple[Progress, Steering]:
+    """Make what tells of a run, and what steers it."""
+    models = record.models(run["run_id"])
+    if "search" not in run["plan"]:
+        return Progress(call.session, run, models), Steering()
+    from madlib_mop.driver.automl import make_searcher
+    from madlib_mop.driver.search_progress import SearchProgress
+
+    progress = SearchProgress(call.session, run, models)
+    return progress, make_searcher(record, run, progress)
 
 
 def _take(record: Record, run_id: int) -> None:

@@ -102,7 +102,7 @@ def read_selection(session: CallerSession, name: str, recorded: CustomFunctions 
     _check_keys(msts, relation, name)
     archs, weights = {}, {}
     for model_id in sorted({row["model_id"] for row in msts}):
-        archs[model_id], weights[model_id] = _architecture(session, arch_table, model_id)
+        archs[model_id], weights[model_id] = read_architecture(session, arch_table, model_id)
     object_table = rows[0]["object_table"]
     known = custom_names(session, object_table, True, recorded)
     configurations = [_configuration(row, archs, known) for row in msts]
@@ -148,7 +148,7 @@ def read_configuration(
     MopError
         If the parameters cannot be read, or the architecture is not there or cannot be used.
     """
-    arch, weights = _architecture(session, arch_table, model_id)
+    arch, weights = read_architecture(session, arch_table, model_id)
     row = {"mst_key": mst_key, "model_id": model_id, "compile_params": compile_params, "fit_params": fit_params}
     return _checked(row, arch, known), weights
 
@@ -193,7 +193,14 @@ def _checked(row: dict, arch: object, known: frozenset[str]) -> Configuration:
     )  # fmt: skip
 
 
-def _architecture(session, table: Relation, model_id: int) -> tuple[object, bytes | None]:
+def read_architecture(session: CallerSession, table: Relation, model_id: int) -> tuple[object, bytes | None]:
+    """Give the JSON of an architecture, checked, and its start weights.
+
+    Raises
+    ------
+    MopError
+        If it is not there once, or cannot be trained.
+    """
     rows = session.execute(
         statement("SELECT model_arch::text AS arch, model_weights AS weights FROM {t} WHERE model_id = $1", t=table),
         [model_id],

@@ -62,6 +62,10 @@ class StateSlots:
         self._reserved: dict[int, int] = {}
         self._retry_at = 0.0
 
+    def add_models(self, n_models: int) -> None:
+        """Tell that the run has more models."""
+        self._n_models += n_models
+
     def begin_write(self, mst_key: int) -> int:
         """Give the slot for a model's visit that begins now; `end_write` must follow."""
         expected = self._expected_bytes(mst_key)

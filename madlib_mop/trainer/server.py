@@ -296,7 +296,8 @@ def _start(header: Request, blobs: list[bytearray]):
     if header.get("has_state"):
         if not blobs:
             raise _malformed("a request with a state has no parts")
-        return Start(parts=blobs)
+        taken_over = header.get("taken_over")
+        return Start(blobs, None, taken_over is not None, bool((taken_over or {}).get("optimizer", True)))
     if header.get("has_weights"):
         if len(blobs) != 1:
             raise _malformed(f"a request with weights has {len(blobs)} blobs, expected 1")

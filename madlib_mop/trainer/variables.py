@@ -91,6 +91,25 @@ class ModelVariables:
             for mine, theirs in zip(variables, other._groups[group], strict=True):
                 mine.assign(theirs.value)
 
+    def take_over(self, state: State, fresh: "ModelVariables", keep_optimizer: bool) -> None:
+        """Take over the state of a model with other parameters, but not its learning rate.
+
+        Parameters
+        ----------
+        state : State
+            Raises Failure (model) where its weights or variables do not fit.
+        fresh : ModelVariables
+            A model with this one's compile signature as it is before its first visit.
+        keep_optimizer : bool
+            Whether to take the optimizer's variables too. They stay fresh where they do not fit.
+        """
+        rate = _learning_rate(fresh.model)
+        self.copy_from(fresh)
+        fits = state.specs("optimizer") == self.specs()["optimizer"]
+        self.load(state, GROUPS if keep_optimizer and fits else ("weights", "variables"))
+        if isinstance(rate, keras.Variable):  # else a schedule, which goes by the number of steps made
+            _learning_rate(self.model).assign(rate.value)
+
     def encode(self, static_batch: int, part_bytes: int) -> list[memoryview]:
         """Give the training state in parts."""
         return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
@@ -117,6 +136,11 @@ def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
         "variables": others,
         "optimizer": list(model.optimizer.variables) if with_optimizer else [],
     }
+
+
+def _learning_rate(model: keras.Model):
+    """Give a model's learning rate, a variable or a schedule; under loss scaling that of the optimizer inside."""
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)._learning_rate
 
 
 def _value(variable: keras.Variable) -> np.ndarray:

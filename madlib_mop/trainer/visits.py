@@ -37,10 +37,15 @@ class Start:
     """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model.
 
     The list of parts is emptied as soon as they have been read, for a state may be larger than all else.
+
+    ``taken_over`` says that the state is that of another configuration, whose parameters this one does not share: the
+    learning rate is this one's own then, and so are all the optimizer's variables unless ``keep_optimizer``.
     """
 
     parts: list[bytes] | None = None
     weights: bytes | None = None
+    taken_over: bool = False
+    keep_optimizer: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,10 +201,12 @@ def _begin(
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
         state = _decoded(start.parts)
-        if held != digest_in:
+        if start.taken_over:
+            compiled.take_over(state, ModelVariables(recipe.build()), start.keep_optimizer)
+        elif held != digest_in:
             compiled.load(state, groups)
         start.parts.clear()
-        return None if state.static_batch == UNDECIDED else state.static_batch
+        return None if start.taken_over or state.static_batch == UNDECIDED else state.static_batch
     if start.weights is not None and groups != GROUPS:
         compiled.load_weights(start.weights)
     elif start.weights is not None or drawn_for != recipe.chance:

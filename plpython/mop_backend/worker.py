@@ -183,6 +183,7 @@ class _Worker:
             "segment_id": task["segment_id"],
             "has_state": bool(parts),
             "has_weights": bool(weights),
+            "taken_over": _just_taken_over(model),
         }
         answer, new_parts = _checked(self._child.ask(request, parts or weights))
         if task["do"] == "train" and model["digest"] is not None and answer["digest_in"] != model["digest"]:
@@ -328,6 +329,12 @@ def _checked(answer):
     if "error" in header:
         raise _Refused(header["error"], header.get("kind", "internal"))
     return header, blobs
+
+
+def _just_taken_over(model):
+    """Give how a model's newest state was taken over from another model, unless it has been trained since."""
+    taken_over = model.get("taken_over")
+    return taken_over if taken_over and taken_over["version"] == model["state_version"] else None
 
 
 def _shard_key(data_set, segment_id):

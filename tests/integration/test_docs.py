@@ -35,6 +35,11 @@ def run_page(cluster, page: str) -> str:
 
 # page: what must be in what its statements print, where there is more to hold than that they run
 PAGES = {
+    "automl.md": (
+        "the best model is mst_key",
+        "| extend",
+        "models | same_bits \n--------+-----------\n      6 |         6",
+    ),
     "custom_functions.md": (
         "{accuracy,top_2_accuracy,certainty}",
         "custom function 'mistaken' failed in line 3: AttributeError",

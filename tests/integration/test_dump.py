@@ -6,7 +6,10 @@ import uuid
 import pytest
 from workbench import MIXED, fit, load_architectures, load_digits, one_thread, pack, select_configurations, weights
 
-TABLES = ("run", "segment", "model", "model_state", "visit", "metric", "start_weights", "custom_function", "setting")
+TABLES = (
+    "run", "segment", "model", "model_state", "visit", "metric", "start_weights", "custom_function", "setting",
+    "search_event",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +22,9 @@ def trained(db):
     db.cluster.create_role("dump_user")
     db.rows("SELECT madlib_mop.grant_use('dump_user')")
     db.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('sandbox', 'on')")
-    fit(db, "out", "mst", 1, seed=3, validation_table="valid")
+    run = fit(db, "out", "mst", 1, seed=3, validation_table="valid")
+    event = "INSERT INTO madlib_mop.search_event (run_id, ordinal, event, actions) VALUES (%s, 0, 'start', '[]')"
+    db.rows(event, [run.run_id])  # as a search would have
     return db
 
 

@@ -19,6 +19,8 @@ COMMANDS = {
     "validation_preprocessor_dl": "preprocess:validation_preprocessor_dl",
     "madlib_keras_fit_multiple_model": "fit:madlib_keras_fit_multiple_model",
     "madlib_keras_fit": "fit:madlib_keras_fit",
+    "madlib_keras_automl": "automl:madlib_keras_automl",
+    "hyperband_schedule": "automl:hyperband_schedule",
     "resume": "runs:resume",
     "cancel": "runs:cancel",
     "replay": "runs:replay",

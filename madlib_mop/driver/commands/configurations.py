@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from madlib_mop.catalog.names import Identifier, Relation, quote, split_name, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.custom_functions import SCHEMA, custom_names
+from madlib_mop.driver.custom_functions import custom_names
+from madlib_mop.driver.selection_tables import create_selection, create_selection_summary, stored_name
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn
 from madlib_mop.models.calls import is_int
 from madlib_mop.models.params import CompileParams, FitParams, parse_compile_params, parse_fit_params
@@ -22,16 +23,6 @@ _MST = "model_selection_table"
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 _MAX_DRAWS_FOR_ONE = 100
 
-_CREATE = """
-CREATE TABLE {table} (
-    mst_key serial,
-    model_id integer,
-    compile_params varchar,
-    fit_params varchar,
-    UNIQUE (model_id, compile_params, fit_params)
-)
-"""
-_CREATE_SUMMARY = "CREATE TABLE {table} (model_arch_table varchar, object_table varchar)"
 _INSERT = """
 INSERT INTO {table} (model_id, compile_params, fit_params)
 SELECT u.model_id, u.compile_params, u.fit_params
@@ -101,7 +92,7 @@ def load_model_selection_table(call: Call) -> None:
     session, given = call.session, call.arguments
     arch_table = _architectures(session, given[_ARCH])
     target = session.output(given[_MST], what=_MST)
-    model_ids = _model_ids(session, arch_table, given.get("model_id_list"))
+    model_ids = check_model_ids(session, arch_table, given.get("model_id_list"))
     parser = Parser(session, given.get("object_table"))
     compile_list = _texts(given.get("compile_params_list"), "compile_params_list")
     fit_list = _texts(given.get("fit_params_list"), "fit_params_list")
@@ -111,9 +102,9 @@ def load_model_selection_table(call: Call) -> None:
         parser.fit_params(text, f"fit_params_list[{position}]")
     combinations = itertools.product(model_ids, compile_list, fit_list)
     rows = list(_distinct(parser.row(*combination) for combination in combinations))
-    _create(session, target)
+    create_selection(session, target)
     _append(session, target, rows)
-    _summarize(session, target, given)
+    create_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")))
     call.session.notice(f"{call.function}: {target} has {_count(len(rows))}")
 
 
@@ -130,7 +121,7 @@ def generate_model_configs(call: Call) -> None:
     arch_table = _architectures(session, given[_ARCH])
     existing = _existing(session, given, arch_table)
     target = existing.table if existing else session.output(given[_MST], what=_MST)
-    model_ids = _model_ids(session, arch_table, given.get("model_id_list"))
+    model_ids = check_model_ids(session, arch_table, given.get("model_id_list"))
     object_table = given.get("object_table") or (existing.object_table if existing else None)
     parser = Parser(session, object_table)
     known = existing.keys if existing else frozenset()
@@ -141,13 +132,13 @@ def generate_model_configs(call: Call) -> None:
             " the others were there already"
         )
     if existing is None:
-        _create(session, target)
+        create_selection(session, target)
     _append(session, target, rows)
     if existing is None or existing.summary is None:
-        _summarize(session, target, given)
+        create_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")))
     elif existing.object_table is None and object_table is not None:
         session.execute(
-            statement("UPDATE {table} SET object_table = $1", table=existing.summary), [_stored_name(object_table)]
+            statement("UPDATE {table} SET object_table = $1", table=existing.summary), [stored_name(object_table)]
         )
     session.notice(f"{call.function}: {_count(len(rows))} added to {target}")
 
@@ -206,7 +197,8 @@ def _architectures(session: CallerSession, name: str) -> Relation:
     return table
 
 
-def _model_ids(session: CallerSession, table: Relation, ids: list | None) -> list[int]:
+def check_model_ids(session: CallerSession, table: Relation, ids: list | None) -> list[int]:
+    """Give the ids sorted, without duplicates, if all are in the table of architectures."""
     if not ids or not all(is_int(item) for item in ids):
         raise InvalidParameter(f"model_id_list must be an array of one or more ids, without NULL. Received: {ids!r}")
     rows = session.execute(statement("SELECT DISTINCT model_id FROM {table}", table=table))
@@ -283,28 +275,9 @@ def _need(session, table, columns, what, name) -> None:
             raise UndefinedColumn(f"{what}: table {table} has no column {column!r}. Received: {name!r}")
 
 
-def _create(session: CallerSession, target: Relation) -> None:
-    session.execute(statement(_CREATE, table=target))
-
-
 def _append(session: CallerSession, target: Relation, rows: list[Row]) -> None:
     columns = [[getattr(row, name) for row in rows] for name in _COLUMNS[1:]]
     session.execute(statement(_INSERT, table=target), columns, ["integer[]", "varchar[]", "varchar[]"])
-
-
-def _summarize(session: CallerSession, target: Relation, given: dict) -> None:
-    summary = target.with_suffix("_summary")
-    session.execute(statement(_CREATE_SUMMARY, table=summary))
-    session.execute(
-        statement("INSERT INTO {table} VALUES ($1, $2)", table=summary),
-        [given[_ARCH], _stored_name(given.get("object_table"))],
-        ["varchar", "varchar"],
-    )
-
-
-def _stored_name(object_table: str | None) -> str | None:
-    """Write the object table as the summary keeps it: with its schema, as MADlib does."""
-    return f"{SCHEMA}.{object_table.strip()}" if object_table else None
 
 
 def _count(n: int) -> str:

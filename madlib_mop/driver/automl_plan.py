@@ -1,0 +1,174 @@
+"""The plan of a search: everything that a call of madlib_keras_automl asks for, checked before any work starts."""
+
+import json
+import secrets
+from typing import Protocol
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.custom_functions import read_custom_functions
+from madlib_mop.driver.outputs import SUFFIXES
+from madlib_mop.driver.plan import MAX_SEED, RunPlan, check_connections, read_schedule, read_seed, refuse_gpus
+from madlib_mop.driver.plan_data import read_data
+from madlib_mop.driver.selection import read_architecture
+from madlib_mop.driver.selection_tables import stored_name
+from madlib_mop.driver.settings import read_settings
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.params import CompileParams, FitParams
+from madlib_mop.models.search_grid import check_random_state
+from madlib_mop.search import SearchParams, SearchSpace, hyperband_rounds, make_search, method_name, parse_params
+
+_ARCH = "model_arch_table"
+
+
+class Parser(Protocol):
+    """What parses parameters with the caller's rights and custom functions: `commands.configurations.Parser`."""
+
+    custom_names: frozenset[str]
+
+    def compile_params(self, text: str | None, where: str) -> CompileParams:
+        """Parse compile parameters."""
+
+    def fit_params(self, text: str | None, where: str) -> FitParams:
+        """Parse fit parameters."""
+
+
+def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation, model_ids: list[int]) -> RunPlan:
+    """Check the arguments of madlib_keras_automl and plan its run, which has no models yet.
+
+    Parameters
+    ----------
+    call : Call
+    record : Record
+    parser : Parser
+    arch_table : Relation
+        Table of architectures.
+    model_ids : list of int
+        Those of it to try.
+
+    Raises
+    ------
+    MopError
+        One clear error for the first thing that is wrong; nothing was done.
+    """
+    a, session = call.arguments, call.session
+    method = method_name(a.get("automl_method"))
+    params = parse_params(method, a.get("automl_params"))
+    space = SearchSpace.read(model_ids, a.get("compile_params_grid"), a.get("fit_params_grid"))
+    custom_names: set[str] = set()
+    for compile_text, fit_text in space.examples():
+        compile_params = parser.compile_params(compile_text, f"compile_params_grid gives {compile_text}")
+        custom_names |= set(compile_params.custom_names)
+        parser.fit_params(fit_text, f"fit_params_grid gives {fit_text}")
+    functions = read_custom_functions(session, a.get("object_table"), custom_names)
+    random_state = _random_state(a.get("random_state"))
+    max_epochs = make_search(method, params, space, random_state).max_epochs
+    frequency = _frequency(a.get("metrics_compute_frequency"), max_epochs)
+    schedule = read_schedule({"schedule": a.get("schedule") or "rotation"})
+    seed = read_seed({"seed": random_state if a.get("seed") is None else a["seed"]}, None)
+    refuse_gpus(a)
+    data = read_data(call, record)
+    archs, weights, origins = {}, {}, {}
+    for model_id in space.model_ids:
+        arch, blob = read_architecture(session, arch_table, model_id)
+        archs[model_id] = json.dumps(arch)
+        if blob is not None:
+            origins[model_id] = f"model_id {model_id}"
+            weights[origins[model_id]] = blob
+    output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
+    selection = session.output(a.get("model_selection_table"), SELECTION_SUFFIXES, "model_selection_table")
+    _apart(output, selection, a)
+    settings = read_settings(record, session, len(data.source.shards), bool(a.get("use_caching")))
+    check_connections(record, len(data.source.shards))
+    summary = {
+        "source_table": a["source_table"],
+        "validation_table": a.get("validation_table"),
+        "model": a["model_output_table"],
+        "model_selection_table": a["model_selection_table"],
+        "model_arch_table": a[_ARCH],
+        "automl_method": method,
+        "automl_params": a.get("automl_params") or params.text,
+        "random_state": None if a.get("random_state") is None else str(a["random_state"]),
+        "object_table": stored_name(a.get("object_table")),
+        "use_gpus": bool(a.get("use_gpus")),
+        "metrics_compute_frequency": frequency or _usual_frequency(method, params, max_epochs),
+        "name": a.get("name"),
+        "description": a.get("description"),
+        **data.summary(),
+    }
+    run = {
+        "kind": "automl",
+        "state": "running",
+        "owner": call.info.role,
+        **data.run_columns(),
+        "model_output_table": str(output),
+        "model_selection_table": str(selection),
+        "model_arch_table": str(arch_table),
+        "num_iterations": max_epochs,
+        "metrics_compute_frequency": frequency,
+        "use_caching": bool(a.get("use_caching")),
+        "seed": seed,
+        "schedule": schedule,
+        "n_models": 0,
+        "n_threads": settings.trainer_threads,
+        "plan": {
+            **data.plan(),
+            "trainer": settings.trainer_start(),
+            "worker_host": settings.worker_host,
+            "output": _place(output),
+            "summary": summary,
+            "search": {
+                "method": method,
+                "params": params.text,
+                "budget_s": params.budget_s,
+                "random_state": random_state,
+                "model_ids": list(space.model_ids),
+                "compile_params_grid": a["compile_params_grid"],
+                "fit_params_grid": a.get("fit_params_grid"),
+                "archs": archs,
+                "start_weights": origins,
+                "custom_names": sorted(custom_names),
+                "selection": _place(selection),
+            },
+        },
+    }
+    return RunPlan(run, [], data.segments(), weights, functions=functions.objects)
+
+
+def _random_state(given: int | None) -> int:
+    check_random_state(given)
+    return secrets.randbelow(MAX_SEED) if given is None else given
+
+
+def _frequency(value: int | None, max_epochs: int) -> int | None:
+    if value is not None and not 1 <= value <= max_epochs:
+        raise InvalidParameter(
+            f"metrics_compute_frequency must be from 1 to the most iterations of a model ({max_epochs})."
+            f" Received: {value}",
+            hint="Leave it out to compute metrics only where the search decides by them.",
+        )
+    return value
+
+
+def _usual_frequency(method: str, params: SearchParams, max_epochs: int) -> int | None:
+    """Give what MADlib's summary has where no frequency was given: the iterations of the longest round."""
+    if method == "hyperband":
+        return max(one.r_i for one in hyperband_rounds(params))
+    return max_epochs if method in ("hyperopt", "tpe") else None
+
+
+def _apart(output: Relation, selection: Relation, given: dict) -> None:
+    """Refuse two output names that would need the same table."""
+    tables = [output.with_suffix(suffix) for suffix in SUFFIXES]
+    if {t.sql for t in tables} & {selection.with_suffix(suffix).sql for suffix in SELECTION_SUFFIXES}:
+        raise InvalidParameter(
+            f"model_selection_table and model_output_table (with its _info and _summary) must be different tables."
+            f" Received: {given['model_selection_table']!r} and {given['model_output_table']!r}",
+            hint="Choose another name for one of them.",
+        )
+
+
+def _place(table: Relation) -> dict:
+    return {"schema": table.schema, "name": table.name, "is_temp": table.is_temp}

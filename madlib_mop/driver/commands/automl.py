@@ -1,0 +1,51 @@
+"""madlib_keras_automl: plans a search, drives its run, writes the output tables; and hyperband_schedule."""
+
+from madlib_mop.catalog.names import statement
+from madlib_mop.driver.automl_plan import plan_automl
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.commands.configurations import Parser, check_model_ids
+from madlib_mop.driver.outputs import write_outputs
+from madlib_mop.driver.plan import add_run
+from madlib_mop.driver.runs import drive, open_record
+from madlib_mop.driver.selection import read_architecture_table
+from madlib_mop.search import HyperbandParams, hyperband_rounds
+
+_SCHEDULE = "CREATE TABLE {table} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))"
+_ROUNDS = """
+INSERT INTO {table}
+SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3), pg_catalog.unnest($4))
+"""
+
+
+def madlib_keras_automl(call: Call) -> None:
+    """Search architectures and parameters for the best model; the whole search is one run of the hopper.
+
+    When the driver that began the call was killed, this one goes on with its run.
+    """
+    record = open_record(call.info)
+    if call.continue_run is None:
+        a, session = call.arguments, call.session
+        arch_table = read_architecture_table(session, a.get("model_arch_table"))
+        model_ids = check_model_ids(session, arch_table, a.get("model_id_list"))
+        parser = Parser(session, a.get("object_table"))
+        run_id = add_run(record, plan_automl(call, record, parser, arch_table, model_ids))
+    else:
+        run_id = call.continue_run
+    drive(call, record, run_id)
+    write_outputs(call.session, record, run_id)
+
+
+def hyperband_schedule(call: Call) -> None:
+    """Write the schedule of hyperband into a table of the caller's: one row a round of a bracket.
+
+    Raises
+    ------
+    MopError
+        If R, eta or skip_last cannot be used, or the table exists.
+    """
+    a, session = call.arguments, call.session
+    rounds = hyperband_rounds(HyperbandParams(R=a.get("r"), eta=a.get("eta"), skip_last=a.get("skip_last")))
+    target = session.output(a.get("schedule_table"), ("",), "schedule_table")
+    session.execute(statement(_SCHEDULE, table=target))
+    columns = [[getattr(one, name) for one in rounds] for name in ("s", "i", "n_i", "r_i")]
+    session.execute(statement(_ROUNDS, table=target), columns, ["integer[]"] * 4)

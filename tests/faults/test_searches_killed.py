@@ -1,0 +1,100 @@
+"""A search that is killed in the middle and goes on ends with the history and the weights of an undisturbed one."""
+
+import random
+
+import pytest
+from lab import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
+from searches import arguments, decisions, load_iris, results, search, statement, states
+from workbench import one_thread, weights
+
+pytestmark = pytest.mark.timeout(900)
+METHODS = {
+    "hyperband": "R=3, eta=3",
+    "pbt": "population=4, num_iterations=3, interval=1",
+    "hyperopt": "num_configs=4, num_iterations=2, algorithm=tpe",
+    "asha": "R=4, eta=2, num_configs=6",
+}
+
+
+@pytest.fixture(scope="module")
+def iris(db):
+    one_thread()
+    load_iris(db)
+    return db
+
+
+def begin(db, table: str, method: str, n_events: int) -> tuple[BackgroundFit, int]:
+    """Begin a search, and wait until it has heard of so many things."""
+    before = newest_run(db)
+    given = arguments(table, method, METHODS[method], random_state=5)
+    call = BackgroundFit(db, statement(given), list(given.values()))
+    run_id = wait_for(lambda: (newest_run(db) != before and newest_run(db)) or call.error, what="the run's start")
+    assert call.error is None, call.error
+    count = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s"
+    wait_for(lambda: db.value(count, [run_id]) >= n_events or not call.running, 120, "the search's events")
+    assert call.running, call.error
+    return call, run_id
+
+
+def hold(db, expected: int, run_id: int, table: str, undisturbed: str) -> None:
+    """Hold one search against another that should have been the same."""
+    assert results(db, run_id) == results(db, expected)
+    assert decisions(db, run_id) == decisions(db, expected)
+    assert states(db, run_id) == states(db, expected)
+    assert weights(db, table) == weights(db, undisturbed)
+    assert_nothing_left(db)
+
+
+def test_a_search_whose_driver_is_killed(iris):
+    """The caller's backend starts another driver, which makes the search anew from the record."""
+    run = search(iris, "undisturbed", "hyperband", METHODS["hyperband"], random_state=5)
+    call, run_id = begin(iris, "driver_killed", "hyperband", 3)
+    kill(iris.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id]))
+    call.succeed()
+    hold(iris, run.run_id, run_id, "driver_killed", "undisturbed")
+    n_starts = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s AND event = 'start'"
+    assert iris.value(n_starts, [run_id]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_whose_server_is_stopped_and_that_is_cancelled_then(iris, method):
+    chance = random.Random(method)
+    call, run_id = begin(iris, f"{method}_killed", method, chance.randint(2, 4))
+    iris.cluster.stop_immediate()
+    iris.cluster.start()
+    call.join()
+    resumed = BackgroundFit(iris, "SELECT madlib_mop.resume(%s)", [run_id])
+    count = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s"
+    before = iris.value(count, [run_id])
+    wait_for(lambda: iris.value(count, [run_id]) > before or not resumed.running, 120, "another event")
+    iris.rows("SELECT madlib_mop.cancel(%s)", [run_id])
+    resumed.join()
+    if resumed.error is not None:
+        assert resumed.error.pgcode == "57014"
+        iris.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    if method == "asha":  # what it decides hangs on what is ready first; its replay repeats it
+        iris.rows("SELECT madlib_mop.replay(%s, 'asha_whole')", [run_id])
+        expected, undisturbed = newest_run(iris), "asha_whole"
+    else:
+        undisturbed = f"{method}_whole"
+        expected = search(iris, undisturbed, method, METHODS[method], random_state=5).run_id
+    hold(iris, expected, run_id, f"{method}_killed", undisturbed)
+
+
+@pytest.mark.slow
+def test_a_budget_ends_a_search_with_the_best_so_far(iris):
+    """Models end with whole epochs, and are evaluated there; a replay makes the same bits."""
+    params = "population=30, num_iterations=1000, interval=2, budget_s=40"
+    run = search(iris, "budget", "pbt", params, random_state=5)
+    event = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s AND event = 'budget'"
+    assert iris.value(event, [run.run_id]) == 1
+    info = iris.rows("SELECT mst_key, status, metrics_iters, validation_loss_final FROM budget_info")
+    trained = [row for row in info if row[1] == "trained"]
+    assert trained and {row[1] for row in info} <= {"trained", "stopped"}
+    epochs = dict(iris.rows("SELECT mst_key, epoch FROM madlib_mop.model WHERE run_id = %s", [run.run_id]))
+    assert all(row[2][-1] == epochs[row[0]] for row in trained)
+    assert iris.value("SELECT mst_key FROM budget_mst") == min(trained, key=lambda row: (row[3], row[0]))[0]
+    iris.rows("SELECT madlib_mop.replay(%s, 'budget_again')", [run.run_id])
+    assert weights(iris, "budget") == weights(iris, "budget_again")
+    assert states(iris, run.run_id) == states(iris, newest_run(iris))

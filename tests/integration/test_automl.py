@@ -1,0 +1,212 @@
+"""madlib_keras_automl on MADlib's iris example: what it trains, what it leaves behind, and what it refuses."""
+
+import psycopg2
+import pytest
+from searches import COMPILE, arguments, decisions, load_iris, results, search, statement, states
+from workbench import one_thread, weights
+
+pytestmark = pytest.mark.timeout(600)
+HYPERBAND = "R=9, eta=3"
+
+
+@pytest.fixture(scope="module")
+def iris(db):
+    one_thread()
+    load_iris(db)
+    return db
+
+
+@pytest.fixture(scope="module")
+def found(iris):
+    """The search that MADlib's manual shows, with R=9."""
+    options = {"random_state": 1, "name": "iris", "description": "perceptrons"}
+    return search(iris, "hb", "hyperband", HYPERBAND, **options)
+
+
+def test_every_round_trains_as_many_as_the_schedule_says_for_as_long(iris, found):
+    """sql_api section 8: the exact schedule; a round's iterations come after those of the rounds before it."""
+    iris.rows("SELECT madlib.hyperband_schedule('schedule', 9)")
+    schedule = {}
+    for s, n_i, r_i in iris.rows("SELECT s, n_i, r_i FROM schedule ORDER BY s, i"):
+        schedule.setdefault(s, []).append((n_i, r_i))
+    assert schedule == {2: [(9, 1), (3, 3), (1, 9)], 1: [(3, 3), (1, 9)], 0: [(3, 9)]}
+    info = iris.rows("SELECT s, i, metrics_iters FROM hb_info")
+    for s, rounds in schedule.items():
+        for i, (n_i, _) in enumerate(rounds):
+            assert len([row for row in info if row[0] == s and row[1] >= i]) == n_i
+        ends = [sum(r for _, r in rounds[: i + 1]) for i in range(len(rounds))]
+        assert all(iters == ends[: i + 1] for bracket, i, iters in info if bracket == s)
+    assert iris.value("SELECT count(*) FROM hb") == 15
+
+
+def test_the_best_of_a_round_go_on(iris, found):
+    for s, i in iris.rows("SELECT DISTINCT s, i FROM hb_info WHERE i < s"):
+        left, gone = (
+            iris.value(f"SELECT {pick}(validation_loss[{i + 1}]) FROM hb_info WHERE s = {s} AND i {op} {i}")
+            for pick, op in (("max", ">"), ("min", "="))
+        )
+        assert left is None or left <= gone
+
+
+def test_the_selection_table_has_the_best_row_alone(iris, found):
+    best = iris.rows(
+        "SELECT mst_key, model_id, compile_params, fit_params FROM hb_info ORDER BY validation_loss_final LIMIT 1"
+    )
+    assert iris.rows("SELECT * FROM hb_mst") == best
+    assert iris.rows("SELECT * FROM hb_mst_summary") == [("arch", None)]
+    assert f"the best model is mst_key {best[0][0]}" in found.notices
+
+
+def test_it_finds_a_good_model_that_predicts_and_evaluates(iris, found):
+    """The accuracy that one can expect on the held-out rows: 0.93 at least."""
+    key = iris.value("SELECT mst_key FROM hb_mst")
+    iris.rows("SELECT madlib.madlib_keras_evaluate('hb', 'valid', 'hb_eval', mst_key := %s)", [key])
+    loss, accuracy = iris.rows("SELECT loss, metric FROM hb_eval")[0]
+    assert accuracy >= 0.93
+    assert loss == pytest.approx(iris.value("SELECT validation_loss_final FROM hb_info WHERE mst_key = %s", [key]))
+    call = "SELECT madlib.madlib_keras_predict('hb', 'iris_test', 'id', 'attributes', 'hb_pred', 1, mst_key := %s)"
+    iris.rows(call, [key])
+    right = "SELECT avg((class_value = class_text)::integer)::float8 FROM hb_pred JOIN iris_test USING (id)"
+    assert iris.value(right) == pytest.approx(accuracy)
+
+
+def test_the_output_tables_have_the_columns_of_madlib(iris, found):
+    def columns(table):
+        query = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s"
+        return dict(iris.rows(query, [table]))
+
+    assert list(columns("hb")) == ["mst_key", "model_weights", "model_arch", "__dist_key__"]
+    keys = iris.rows("SELECT conrelid::regclass::text FROM pg_constraint WHERE contype = 'p' AND conrelid IN"
+                     " ('hb'::regclass, 'hb_info'::regclass) ORDER BY 1")  # fmt: skip
+    assert keys == [("hb",), ("hb_info",)]
+    info = columns("hb_info")
+    assert (info["metrics_iters"], info["s"], info["i"]) == ("ARRAY", "integer", "integer")
+    row = iris.rows(
+        "SELECT source_table, validation_table, model, model_info, model_arch_table, model_selection_table,"
+        " automl_method, automl_params, random_state, object_table, use_gpus, name, description, num_classes,"
+        " class_text_class_values, start_training_time <= end_training_time, metrics_compute_frequency"
+        " FROM hb_summary"
+    )
+    classes = ["Iris-setosa", "Iris-versicolor", "Iris-virginica"]
+    assert row == [
+        ("train", "valid", "hb", "hb_info", "arch", "hb_mst", "hyperband", HYPERBAND, "1", None, False, "iris",
+         "perceptrons", [3], classes, True, 9)
+    ]  # fmt: skip
+
+
+def test_asha_frees_places_at_once_and_a_replay_has_the_same_bits(iris):
+    """Searches whose decisions hang on what is ready first are repeated by their record."""
+    run = search(iris, "asha", "asha", "R=4, eta=2, num_configs=5", random_state=3)
+    iris.rows("SELECT madlib_mop.replay(%s, 'asha_again')", [run.run_id])
+    again = iris.value("SELECT max(run_id) FROM madlib_mop.run")
+    assert weights(iris, "asha") == weights(iris, "asha_again") and len(weights(iris, "asha")) == 5
+    assert states(iris, run.run_id) == states(iris, again)
+    figures = "mst_key, validation_loss, training_metrics, metrics_iters, status, compile_params"
+    assert iris.rows(f"SELECT {figures} FROM asha_info ORDER BY 1") == iris.rows(
+        f"SELECT {figures} FROM asha_again_info ORDER BY 1"
+    )
+    assert decisions(iris, run.run_id) == decisions(iris, again)
+    rungs = {iters[-1] for (iters,) in iris.rows("SELECT metrics_iters FROM asha_info")}
+    assert 1 in rungs and rungs <= {1, 2, 4} and len(rungs) > 1
+    added = "SELECT max(ordinal) FROM madlib_mop.search_history WHERE run_id = %s AND action = 'add'"
+    assert iris.value(added, [run.run_id]) > 0
+
+
+def test_pbt_copies_states_and_a_replay_copies_them_again(iris):
+    run = search(iris, "pbt", "pbt", "population=4, num_iterations=3, interval=1", random_state=3)
+    exploits = iris.rows(
+        "SELECT mst_key, taken_over ->> 'mst_key', taken_over ->> 'epoch' FROM madlib_mop.model"
+        " WHERE run_id = %s AND taken_over IS NOT NULL",
+        [run.run_id],
+    )
+    assert exploits
+    for mst_key, source, epoch in exploits:
+        copied = iris.rows(
+            "SELECT (SELECT digest_in FROM madlib_mop.visit WHERE run_id = %s AND mst_key = %s AND epoch = %s"
+            " AND position = 1), (SELECT digest_out FROM madlib_mop.visit WHERE run_id = %s AND mst_key = %s"
+            " AND epoch = %s AND position = 2)",
+            [run.run_id, mst_key, int(epoch) + 1, run.run_id, int(source), int(epoch)],
+        )
+        assert copied[0][0] == copied[0][1]
+    iris.rows("SELECT madlib_mop.replay(%s, 'pbt_again')", [run.run_id])
+    again = iris.value("SELECT max(run_id) FROM madlib_mop.run")
+    assert weights(iris, "pbt") == weights(iris, "pbt_again") and len(weights(iris, "pbt")) == 4
+    assert results(iris, run.run_id) == results(iris, again)
+    assert decisions(iris, run.run_id) == decisions(iris, again)
+
+
+@pytest.mark.slow
+def test_hyperopt_with_20_configurations_finds_a_good_model(iris):
+    """The other example of MADlib's manual; with a metric of the caller's own."""
+    iris.rows("SELECT madlib.load_top_k_accuracy_function('automl_functions', 2)")
+    search(
+        iris, "tpe", "hyperopt", "num_configs=20, num_iterations=10, algorithm=tpe", random_state=1,
+        object_table="automl_functions",
+        compile_params_grid=COMPILE.replace("'accuracy'", "'accuracy', 'top_2_accuracy'"),
+    )  # fmt: skip
+    names = "SELECT DISTINCT metrics_type, object_table FROM tpe_info, tpe_summary"
+    assert iris.rows(names) == [(["accuracy", "top_2_accuracy"], "madlib.automl_functions")]
+    best = "SELECT validation_metrics_final FROM tpe_info JOIN tpe_mst USING (mst_key)"
+    assert iris.value(best) >= 0.93
+    assert iris.rows("SELECT count(*), min(metrics_iters), max(metrics_iters) FROM tpe_info") == [(20, [10], [10])]
+
+
+def test_a_budget_that_is_spent_before_anything_is_trained_leaves_empty_tables(iris):
+    run = search(iris, "poor", "hyperopt", "num_configs=4, algorithm=rand, budget_s=0.01", random_state=1)
+    assert iris.rows("SELECT event FROM madlib_mop.search_event WHERE run_id = %s ORDER BY ordinal", [run.run_id]) == [
+        ("start",), ("budget",)
+    ]  # fmt: skip
+    assert iris.value("SELECT count(*) FROM poor") == iris.value("SELECT count(*) FROM poor_mst") == 0
+    assert iris.rows("SELECT DISTINCT status FROM poor_info") == [("stopped",)]
+    assert "the budget was spent" in run.notices and "no model was trained" in run.notices
+
+
+BAD_LOSS = COMPILE.replace("['categorical_crossentropy']", "['mse', 'nonsense']")
+REFUSED = [
+    ("invalid method", {"automl_method": "hyper"}, "22023", "automl_method"),
+    ("R below eta", {"automl_params": "R=2, eta=3"}, "22023", "R must not be less than eta"),
+    ("eta of 1", {"automl_params": "R=9, eta=1"}, "22023", "eta must be"),
+    ("nothing left", {"automl_params": "R=9, eta=3, skip_last=3"}, "22023", "skip_last"),
+    ("no configurations", {"automl_method": "hyperopt", "automl_params": "num_configs=-2"}, "22023", "num_configs"),
+    ("no iterations", {"automl_method": "hyperopt", "automl_params": "num_iterations=0"}, "22023", "num_iterations"),
+    ("algorithm", {"automl_method": "hyperopt", "automl_params": "algorithm=random"}, "22023", "algorithm"),
+    ("another's parameter", {"automl_params": "num_configs=5"}, "22023", "num_configs"),
+    ("unreadable", {"automl_params": "R=9 eta=3"}, "22P02", "automl_params"),
+    ("code", {"automl_params": "R=__import__('os').getpid()"}, "22P02", "automl_params"),
+    ("budget", {"automl_params": "budget_s=0"}, "22023", "budget_s"),
+    ("source table", {"source_table": "nowhere"}, "42P01", "source_table"),
+    ("validation table", {"validation_table": "nowhere"}, "42P01", "validation_table"),
+    ("architecture table", {"model_arch_table": "nowhere"}, "42P01", "model_arch_table"),
+    ("object table", {"object_table": "nowhere"}, "42P01", "object_table"),
+    ("model id", {"model_id_list": [2, -1]}, "22023", "model_id_list"),
+    ("output exists", {"model_output_table": "iris"}, "42P07", "model_output_table"),
+    ("selection exists", {"model_selection_table": "iris"}, "42P07", "model_selection_table"),
+    ("one name for two", {"model_selection_table": "refused"}, "22023", "different tables"),
+    ("frequency", {"metrics_compute_frequency": 99}, "22023", "metrics_compute_frequency"),
+    ("random state", {"random_state": -1}, "22023", "random_state"),
+    ("a value that no model can have", {"compile_params_grid": BAD_LOSS}, "22023", "nonsense"),
+    ("grid", {"fit_params_grid": "{'batch_size': 4}"}, "22023", "batch_size"),
+]
+
+
+@pytest.mark.parametrize("change, sqlstate, words", [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_bad_input_is_refused_before_any_work(iris, change, sqlstate, words):
+    """Promise 8; what MADlib's own tests refuse is refused here too."""
+    given = {**arguments("refused", "hyperband", None), **change}
+    before = iris.value("SELECT count(*) FROM madlib_mop.run")
+    with pytest.raises(psycopg2.Error) as caught:
+        iris.rows(statement(given), list(given.values()))
+    assert caught.value.pgcode == sqlstate and words in str(caught.value) and "Traceback" not in str(caught.value)
+    assert iris.value("SELECT count(*) FROM madlib_mop.run") == before
+
+
+def test_a_schedule_table_that_exists_is_refused_and_bad_numbers_too(iris):
+    iris.rows("SELECT madlib.hyperband_schedule('schedule_81', 81)")
+    assert iris.value("SELECT count(*) FROM schedule_81") == 15
+    for call, sqlstate in (
+        ("'schedule_81', 81", "42P07"), ("'other', 2, 3", "22023"), ("'other', 9, 1", "22023"),
+        ("'other', 9, 3, 3", "22023"), ("'other', NULL", "22023"),
+    ):  # fmt: skip
+        with pytest.raises(psycopg2.Error) as caught:
+            iris.rows(f"SELECT madlib.hyperband_schedule({call})")
+        assert caught.value.pgcode == sqlstate

@@ -1,0 +1,323 @@
+"""A search that steers a run, without a server: killed after any step, it goes on to the history of an undisturbed one.
+
+The record is in memory; scheduler, evaluations, roster and searches are the real ones. What a model's loss is after an
+epoch is a function of its parameters and of whose state it trains on with.
+"""
+
+import math
+from contextlib import contextmanager
+
+import pytest
+
+from madlib_mop.driver.automl import Searcher, loss_of
+from madlib_mop.driver.automl_outputs import brackets
+from madlib_mop.driver.evaluations import Evaluations
+from madlib_mop.driver.recorded_search import RecordedSearch
+from madlib_mop.driver.roster import Roster
+from madlib_mop.driver.search_actions import from_json, to_json
+from madlib_mop.errors import NotReady
+from madlib_mop.schedule import ModelWork, Visit, make_scheduler
+from madlib_mop.search import SearchSpace, make_search
+from madlib_mop.search.base import Add, Exploit, Extend, Finish, Proposal, Stop
+
+SEGMENTS = {0: 10, 1: 10}
+GRIDS = (
+    "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]}",
+    "{'batch_size': [4, 8]}",
+)
+METHODS = {
+    "hyperband": "R=4, eta=2",
+    "pbt": "population=5, num_iterations=4, interval=1, quantile=0.4",
+    "asha": "R=4, eta=2, num_configs=7",
+    "hyperopt": "num_configs=5, num_iterations=2, algorithm=rand",
+}
+ARCH = "{}"
+
+
+class Killed(Exception):
+    """The driver's process ends here."""
+
+
+class MemoryRecord:
+    """The tables of one run, with transactions; each write may be the last thing that the process does."""
+
+    def __init__(self):
+        self.tables = {"models": {}, "events": [], "metrics": [], "visits": [], "copies": []}
+        self.writes_left = math.inf
+        self._in_transaction = False
+
+    @contextmanager
+    def transaction(self):
+        """Keep all or nothing."""
+        before = {name: list(rows) for name, rows in self.tables.items() if name != "models"}
+        before["models"] = {key: dict(row) for key, row in self.tables["models"].items()}
+        self._in_transaction = True
+        try:
+            yield
+            self._in_transaction = False
+            self._count()
+        except BaseException:
+            self.tables, self._in_transaction = before, False
+            raise
+
+    def _count(self):
+        if not self._in_transaction:
+            self.writes_left -= 1
+            if self.writes_left < 0:
+                raise Killed
+
+    def models(self, run_id):
+        """Give copies of the rows."""
+        return [dict(m) for m in self.tables["models"].values()]
+
+    def lock_model(self, run_id, mst_key):
+        """Give a copy of a row."""
+        return dict(self.tables["models"][mst_key])
+
+    def add_models(self, run_id, rows):
+        """Add rows with the defaults of the table."""
+        defaults = {"state": "waiting", "position": 0, "state_version": 0, "taken_over": None, "state_bytes": 0}
+        for row in rows:
+            self.tables["models"][row["mst_key"]] = {**defaults, "digest": (), "state_detail": None, **row}
+
+    def set_model(self, run_id, mst_key, **values):
+        """Change a row."""
+        self.tables["models"][mst_key].update(values)
+        self._count()
+
+    def copy_state(self, run_id, mst_key, slot, source, version):
+        """Copy a state: here its digest."""
+        self.tables["copies"].append((mst_key, source["mst_key"], source["epoch"]))
+        self.tables["models"][mst_key].update(digest=source["digest"], state_version=version)
+
+    def delete_state(self, model):
+        """Nothing to delete."""
+
+    def search_events(self, run_id):
+        """Give the events."""
+        return list(self.tables["events"])
+
+    def add_search_event(self, run_id, event):
+        """Add an event."""
+        self.tables["events"].append(event)
+
+    def metrics(self, run_id):
+        """Give the metrics."""
+        return list(self.tables["metrics"])
+
+    def add_metrics(self, rows):
+        """Add metrics."""
+        self.tables["metrics"] += rows
+        self._count()
+
+
+class Slots:
+    """States take no place here."""
+
+    def add_models(self, n):
+        """Take note."""
+
+    def begin_write(self, key):
+        """Give a slot."""
+        return 0
+
+    def end_write(self, slot, key, n_bytes=None):
+        """Take note."""
+
+
+class Quiet:
+    """Tells nobody; its clock is the test's."""
+
+    elapsed_s = 0.0
+
+    def __getattr__(self, name):
+        return lambda *a, **k: None
+
+
+def loss(digest: tuple) -> float:
+    """Give a loss that depends on the whole history of a state."""
+    return (hash(digest) % 10_007) / 10_007
+
+
+class Driver:
+    """The hopper's part of a run in miniature: one life of a driver's process."""
+
+    def __init__(self, record: MemoryRecord, method: str, search=None, recorded=None, fails=(), late=0):
+        run = {"run_id": 1, "n_segments": len(SEGMENTS), "metrics_compute_frequency": None}
+        shards = [{"segment_id": s, "n_rows": n} for s, n in SEGMENTS.items()]
+        run["plan"] = {
+            "training": {"segments": shards},
+            "validation": None,
+            "search": {"archs": {"1": ARCH}, "start_weights": {}, "custom_names": []},
+        }
+        self.record, self.fails, self.late = record, fails, late
+        self.models = {m["mst_key"]: m for m in record.models(1)}
+        works = [self._work(m) for m in self.models.values()]
+        schedule = "recorded" if recorded is not None else "rotation"
+        self.scheduler = make_scheduler(schedule, works, SEGMENTS, recorded)
+        self.evaluations = Evaluations(record, run, self.scheduler, self.models)
+        self.roster = Roster(record, run, self.models, {}, Slots(), self.scheduler, self.evaluations)
+        self.progress = Quiet()
+        search = search or make_search(method, METHODS[method], SearchSpace.read([1], *GRIDS), 7)
+        self.searcher = Searcher(record, run, search, self.progress, 100.0)
+
+    def _work(self, m: dict) -> ModelWork:
+        done = [v[2] for v in self.record.tables["visits"] if v[:2] == (m["mst_key"], m["epoch"])]
+        begun = m["position"] < len(SEGMENTS) and done
+        epoch, places = (m["epoch"], tuple(done)) if begun else (m["epoch"] + 1, ())
+        if m["state"] in ("failed", "stopped"):
+            epoch, places = m["last_epoch"] + 1, ()
+        return ModelWork(m["mst_key"], m["ordinal"], m["last_epoch"], epoch, places)
+
+    def live(self, stop_after: float = math.inf) -> None:
+        """Work until all is done; the budget is spent after so many tasks."""
+        self.evaluations.add_missing()
+        self.searcher.begin(self.roster)
+        flights, n_done = [], 0
+        while not self.scheduler.done:
+            flights += self.scheduler.next_tasks()
+            self.finish(flights.pop(-1 if self.late else 0))
+            n_done += 1
+            if n_done >= stop_after:
+                self.progress.elapsed_s = 1000.0
+            self.searcher.tick()
+        self.searcher.ended()
+
+    def finish(self, task) -> None:
+        """End a task as the hopper does."""
+        m = self.models[task.model]
+        if not isinstance(task, Visit):
+            self.scheduler.finished(task, 1.0)
+            answer = {"n_rows": 10, "loss": loss(m["digest"]), "metrics": {}}
+            rows = self.evaluations.finished(task, answer, 1.0, float(len(self.record.tables["metrics"])))
+            if rows:
+                self.epoch_over(task.model, task.payload.epoch, rows)
+            return
+        if (task.model, task.epoch) in self.fails:
+            self.scheduler.failed(task)
+            m.update(state="failed")
+            self.record.set_model(1, task.model, state="failed", state_detail="it failed")
+            self.searcher.failed(task.model)
+            return
+        digest = (*m["digest"], m["compile_params"], m["fit_params"], task.epoch, task.segment)
+        state = m["state"] if m["state"] in ("stopped", "failed") else "training"
+        values = {"digest": digest, "epoch": task.epoch, "position": task.position, "state": state}
+        with self.record.transaction():
+            version = self.record.lock_model(1, task.model)["state_version"] + 1
+            self.record.set_model(1, task.model, **values, state_version=version)
+            self.record.tables["visits"].append((task.model, task.epoch, task.segment, task.position))
+        m.update(values)
+        done = self.scheduler.finished(task, 1.0)
+        if done is not None and not self.evaluations.begin(task.model, done.epoch):
+            self.epoch_over(task.model, done.epoch, ())
+
+    def epoch_over(self, key: int, epoch: int, metrics) -> None:
+        """Tell the searcher of a model that is done."""
+        if epoch == self.models[key]["last_epoch"]:
+            self.models[key]["state"] = "trained"
+            self.record.set_model(1, key, state="trained")
+            self.searcher.reached(key, epoch, metrics)
+
+
+def history(record: MemoryRecord) -> tuple:
+    """Give what was decided, whatever it was decided after, and where the models are."""
+    decided = sorted(str(item) for event in record.tables["events"] for item in event["actions"])
+    models = [(m["mst_key"], m["state"], m["epoch"], m["digest"]) for m in record.models(1)]
+    return decided, models
+
+
+def whole(method: str, **options) -> MemoryRecord:
+    """Give the record of an undisturbed search."""
+    record = MemoryRecord()
+    Driver(record, method, **options).live()
+    return record
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_after_any_write_it_goes_on_to_the_same_end(method):
+    """Promise 4, step by step; what asha decides may hang on the fault, and its replay repeats it."""
+    expected = whole(method)
+    n_lives = 0
+    for n_writes in range(0, 60, 2):
+        record = MemoryRecord()
+        record.writes_left = n_writes
+        try:
+            Driver(record, method).live()
+        except Killed:
+            n_lives += 1
+        record.writes_left = math.inf
+        Driver(record, method).live()
+        assert [e["ordinal"] for e in record.tables["events"]] == list(range(len(record.tables["events"])))
+        if method != "asha":
+            assert history(record) == history(expected)
+        again = replayed(record, method)
+        assert history(again)[1] == history(record)[1]
+    assert n_lives >= 15
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "asha"])
+def test_synchronous_searches_do_not_hang_on_what_is_ready_first(method):
+    assert history(whole(method)) == history(whole(method, late=1))
+
+
+def replayed(record: MemoryRecord, method: str, late: int = 0) -> MemoryRecord:
+    """Give the record of a replay."""
+    again = MemoryRecord()
+    search = RecordedSearch(record.search_events(1), record.models(1), len(SEGMENTS))
+    visits = [Visit(key, segment, epoch, position) for key, epoch, segment, position in record.tables["visits"]]
+    Driver(again, method, search, visits, late=late).live()
+    return again
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_replay_decides_the_same_and_copies_the_same_states(method, late):
+    record = whole(method, fails={(2, 1), (4, 2)})
+    again = replayed(record, method, late)
+    assert history(again) == history(record)
+    assert sorted(again.tables["copies"]) == sorted(record.tables["copies"])
+    assert {m["mst_key"] for m in again.models(1) if m["state"] == "failed"} >= {2}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n_tasks", range(1, 26, 3))
+def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
+    record = MemoryRecord()
+    Driver(record, method).live(n_tasks)
+    known = {(row["mst_key"], row["epoch"]) for row in record.tables["metrics"]}
+    budgets = [e for e in record.tables["events"] if e["event"] == "budget"]
+    assert len(budgets) == 1 and budgets[0]["actions"] == [{"do": "finish", "reason": "the budget was spent"}]
+    for m in record.models(1):
+        assert m["state"] in ("trained", "stopped")
+        if m["state"] == "trained":
+            assert m["position"] == len(SEGMENTS) and (m["mst_key"], m["epoch"]) in known
+            assert m["last_epoch"] == m["epoch"]
+        else:
+            assert "the budget was spent before" in m["state_detail"]
+    again = replayed(record, method)
+    trained = [m for m in history(record)[1] if m[1] == "trained"]
+    assert [m for m in history(again)[1] if m[1] == "trained"] == trained
+
+
+def test_a_search_that_decides_otherwise_than_recorded_is_not_gone_on_with():
+    record = whole("hyperband")
+    record.tables["events"][0]["actions"][0]["compile_params"] = "loss='mse'"
+    with pytest.raises(NotReady, match="decides otherwise"):
+        Driver(record, "hyperband").live()
+
+
+def test_actions_travel_through_the_record():
+    actions = [
+        Add(Proposal(1, 2, "loss='mse'", "", 3, 1, 0)), Add(Proposal(2, 2, "loss='mae'", "", 3)), Extend(1, 9, 1),
+        Stop(2, "bad"), Exploit(2, 1, "loss='mse'", "", 4, 2), Finish("over"),
+    ]  # fmt: skip
+    assert from_json(to_json(actions)) == actions
+    assert brackets([{"actions": to_json(actions)}]) == {1: (1, 1)}
+
+
+def test_validation_data_decide_where_there_are_some():
+    rows = [
+        {"data_set": data_set, "ordinal": ordinal, "value": value}
+        for data_set, ordinal, value in (("training", 0, 1.0), ("training", 1, 5.0), ("validation", 0, 2.0))
+    ]
+    assert loss_of(rows) == 2.0 and loss_of(rows[:2]) == 1.0

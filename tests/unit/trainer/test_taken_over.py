@@ -1,0 +1,105 @@
+"""A state that a search gives to a model with other parameters: Keras that goes on with them has the same bits."""
+
+import os
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import keras  # noqa: E402
+from workbench import one_thread  # noqa: E402
+
+from madlib_mop.models.seeds import model_seed, pass_permutation  # noqa: E402
+from madlib_mop.trainer import state  # noqa: E402
+from tests.unit.trainer.harness import Trainer  # noqa: E402
+
+one_thread()
+N_ROWS = 53
+ROWS = np.random.default_rng(3).random((N_ROWS, 4), np.float32)
+LABELS = np.eye(3, dtype=np.int16)[np.random.default_rng(4).integers(3, size=N_ROWS)]
+
+
+def network() -> keras.Model:
+    """Give a perceptron with dropout, whose seed generator is part of the state."""
+    layers = keras.layers
+    return keras.Sequential(
+        [keras.Input((4,)), layers.Dense(6, activation="relu"), layers.Dropout(0.2), layers.Dense(3, "softmax")]
+    )
+
+
+ARCH = network().to_json()
+
+
+def request(optimizer: str, mst_key: int) -> dict:
+    """Give ``model`` of a request."""
+    compile_params = f"loss='categorical_crossentropy', optimizer='{optimizer}'"
+    return {"arch": ARCH, "compile_params": compile_params, "fit_params": "batch_size=10", "seed": 7,
+            "mst_key": mst_key, "custom": None}  # fmt: skip
+
+
+def plain(optimizer: keras.Optimizer, mst_key: int) -> keras.Model:
+    """Give the model as Keras makes it."""
+    keras.utils.set_random_seed(model_seed(7, mst_key))
+    model = keras.models.model_from_json(ARCH)
+    model.compile(loss="categorical_crossentropy", optimizer=optimizer)
+    return model
+
+
+def fit(model: keras.Model, epoch: int, mst_key: int) -> None:
+    """Make one visit with plain Keras."""
+    order = pass_permutation(7, mst_key, epoch, 0, 0, N_ROWS)
+    model.fit(ROWS[order], LABELS[order].astype(np.float32), batch_size=10, epochs=1, shuffle=False, verbose=0)
+
+
+def bits(model: keras.Model) -> bytes:
+    """Give weights and optimizer variables."""
+    return b"".join(v.numpy().tobytes() for v in (*model.weights, *model.optimizer.variables))
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    with Trainer() as started:
+        started.send_shard("rows", [ROWS], [LABELS])
+        yield started
+
+
+@pytest.mark.parametrize(
+    "before, after, made, keep",
+    [
+        ("Adam(0.01)", "Adam(0.2)", lambda: keras.optimizers.Adam(0.2), True),
+        ("Adam(0.01)", "Adam(0.2)", lambda: keras.optimizers.Adam(0.2), False),
+        ("SGD(0.01, momentum=0.9)", "SGD(0.1, momentum=0.5)", lambda: keras.optimizers.SGD(0.1, 0.5), True),
+        ("Adam(0.01)", "SGD(0.1)", lambda: keras.optimizers.SGD(0.1), False),
+        ("SGD(0.01, momentum=0.9)", "SGD(0.1)", lambda: keras.optimizers.SGD(0.1), True),  # does not fit, so it is new
+    ],
+)
+def test_a_state_is_gone_on_with_by_other_parameters(trainer, before, after, made, keep):
+    _, parts = trainer.train(request(before, 1), "rows")
+    copied = [bytes(part) for part in parts]
+    taken_over = {"version": 1, "mst_key": 1, "optimizer": keep}
+    head = {"op": "train", "model": request(after, 2), "shard": "rows", "epoch": 2, "segment_id": 0,
+            "has_state": True, "has_weights": False, "taken_over": taken_over}  # fmt: skip
+    answer, parts = trainer.ask(head, [bytearray(part) for part in copied])
+    assert answer["digest_in"] == state.digest_of(copied)
+
+    source, oracle = state.decode_state(copied), plain(made(), 2)
+    weights = list(oracle.weights)
+    others = [v for v in oracle.variables if not any(v is w for w in weights)]
+    oracle.optimizer.build(oracle.trainable_variables)
+    variables = {"weights": weights, "variables": others}
+    mine = list(oracle.optimizer.variables)
+    if keep and len(source.specs("optimizer")) == len(mine):
+        variables["optimizer"] = mine
+    for group, targets in variables.items():
+        for index, variable in enumerate(targets):
+            if variable is not oracle.optimizer._learning_rate:
+                variable.assign(source.read(group, index))
+    fit(oracle, 2, 2)
+    decoded = state.decode_state(parts)
+    groups = (("weights", weights), ("optimizer", mine))
+    assert b"".join(decoded.read(g, i).tobytes() for g, vs in groups for i in range(len(vs))) == bits(oracle)
+
+    _, plain_parts = trainer.train(request(after, 2), "rows", epoch=3, state=[bytes(part) for part in parts])
+    fit(oracle, 3, 2)
+    decoded = state.decode_state(plain_parts)
+    assert b"".join(decoded.read(g, i).tobytes() for g, vs in groups for i in range(len(vs))) == bits(oracle)
