@@ -22,7 +22,11 @@ CALLER_SETTINGS = {
     "trainer_threads": (1, 1024),
     "shard_cache_mb": (0, 1 << 24),
     "state_part_bytes": (2048, _MAX_PART_BYTES),
+    "predict_memory_mb": (256, 1 << 24),
+    "predict_idle_s": (1, 1 << 20),
 }
+_PREDICT_MEMORY_MB = 2048
+_PREDICT_IDLE_S = 300
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,26 @@ def _enough_memory(memory_mb: int, threads: int) -> None:
             f" TensorFlow alone needs {least} MB. Received: {memory_mb}",
             hint=f"SET madlib_mop.trainer_memory_mb = {2 * least}; or fewer madlib_mop.trainer_threads.",
         )
+
+
+def session_trainer_start(record: "Record", session: CallerSession) -> dict:
+    """Give what the trainer is started with that a session keeps for madlib_mop.predict.
+
+    There may be one in each of many sessions: so it has one thread, little memory, and ends when it is not used.
+
+    Raises
+    ------
+    InvalidParameter
+        If a setting is no number, or out of its range.
+    """
+    settings, fixed = read_settings(record, session, 1, use_caching=False), record.settings()
+    memory_bytes = _number("predict_memory_mb", fixed, session, _PREDICT_MEMORY_MB) * MIB
+    return {
+        **settings.trainer_start(),
+        "memory_limit_bytes": min(settings.trainer_memory_bytes, memory_bytes),
+        "shard_cache_bytes": 0,
+        "idle_s": _number("predict_idle_s", fixed, session, _PREDICT_IDLE_S),
+    }
 
 
 def _number(name: str, fixed: dict[str, str], session: CallerSession, default: int) -> int:

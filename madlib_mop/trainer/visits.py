@@ -13,9 +13,9 @@ import tensorflow as tf
 from madlib_mop.errors import MopError
 from madlib_mop.trainer import loop
 from madlib_mop.trainer.compiled import CompiledCache, CompiledModel
-from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
+from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming, model_failed
 from madlib_mop.trainer.loop import DataSpec
-from madlib_mop.trainer.predict import Predictor, batch_rows
+from madlib_mop.trainer.predict import Predictor, Predictors, batch_rows
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.shards import Shard
 from madlib_mop.trainer.state import (
@@ -65,7 +65,7 @@ class Visitor:
     def __init__(self, part_bytes: int = DEFAULT_PART_BYTES, max_model_bytes: int = 1 << 30):
         self._part_bytes = part_bytes
         self.models = CompiledCache(max_bytes=max_model_bytes)
-        self._predictor: Predictor | None = None
+        self.predictors = Predictors()
 
     def train(self, recipe: Recipe, start: Start, shard: Shard, epoch: int, segment_id: int) -> Trained:
         """Train one configuration on one shard: ``epochs - initial_epoch`` passes.
@@ -140,21 +140,26 @@ class Visitor:
             "timing": clock.laps,
         }
 
-    def load_predictor(self, recipe: Recipe, start: Start, normalizing_const: float) -> None:
-        """Make the model ready that ``predict`` uses. Raises Failure (model)."""
-        self._predictor = None
+    def load_predictor(self, recipe: Recipe, start: Start, normalizing_const: float, key: str) -> None:
+        """Make a model ready to predict, under a key. Raises Failure (model)."""
+        self.predictors.drop(key)
         with blaming(MODEL):
             variables = ModelVariables(recipe.build(start.weights), with_optimizer=False)
             if start.parts:
                 variables.load(_decoded(start.parts), _USED_UNTRAINED)
-        self._predictor = Predictor(variables.model, normalizing_const)
+        self.predictors.add(key, Predictor(variables.model, normalizing_const))
 
-    def predict(self, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def predict(self, xs: Sequence[np.ndarray], key: str) -> list[np.ndarray]:
         """Give the outputs, float32 ``(n_rows, ...)`` each, for rows of x columns. Raises Failure."""
-        if self._predictor is None:
-            raise invalid_input("no model is loaded to predict with", hint="Load one first.")
+        predictor = self.predictors.get(key)
         with blaming(MODEL):
-            return self._predictor.predict(tuple(xs))
+            return predictor.predict(tuple(xs))
+
+    def predict_values(self, columns: Sequence[np.ndarray], key: str) -> tuple[bool, np.ndarray]:
+        """Predict one row or many; see ``Predictor.values``. Raises Failure."""
+        predictor = self.predictors.get(key)
+        with blaming(MODEL):
+            return predictor.values(columns)
 
     @contextlib.contextmanager
     def _compiled(self, recipe: Recipe, spec: DataSpec, clock: "_Clock") -> Iterator[CompiledModel]:

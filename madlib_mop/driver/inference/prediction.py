@@ -6,7 +6,7 @@ import numpy as np
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.inference.model import Output, TrainedModel
+from madlib_mop.driver.inference.model import Output, TrainedModel, read_weights
 from madlib_mop.driver.inference.results import ResultTable, quoted
 from madlib_mop.driver.inference.rows import RowReader, Rows, TestTable
 from madlib_mop.driver.inference.trainer import LocalTrainer
@@ -28,7 +28,7 @@ def predict_table(
     with LocalTrainer(session) as trainer, RowReader(session, table, model) as reader:
         results.create()
         n_rows = 0
-        for rows, scores in _predicted(trainer, model, reader):
+        for rows, scores in _predicted(trainer, model, read_weights(session, model), reader):
             n_rows += len(rows.ids)
             ids = quoted(rows.ids)
             for one, values in zip(model.outputs, scores, strict=True):
@@ -42,14 +42,14 @@ def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarr
 
 
 def _predicted(
-    trainer: LocalTrainer, model: TrainedModel, reader: RowReader
+    trainer: LocalTrainer, model: TrainedModel, weights: bytes, reader: RowReader
 ) -> Iterator[tuple[Rows, list[np.ndarray]]]:
     """Yield each batch with its outputs; the trainer works on one batch while the one before is written."""
     waiting = None
     for rows in reader:
         if waiting is None:
             request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
-            trainer.ask({**request, "normalizing_const": model.normalizing_const}, [model.weights])
+            trainer.ask({**request, "normalizing_const": model.normalizing_const}, [weights])
             scores = None
         else:
             scores = _scores(trainer.collect(), model, waiting)
@@ -67,7 +67,7 @@ def _scores(answer: tuple[dict, list], model: TrainedModel, rows: Rows) -> list[
     header, blobs = answer
     if len(blobs) != len(model.outputs):
         raise InvalidParameter(
-            f"{model.label} gives {len(blobs)} outputs, but its _summary names {len(model.outputs)} dependent columns"
+            f"{model.label} gives {len(blobs)} outputs, but there are {len(model.outputs)} dependent columns"
         )
     scores = []
     for output, shape, blob in zip(model.outputs, header["shapes"], blobs, strict=True):

@@ -15,13 +15,14 @@ from madlib_mop.driver.commands.preprocess_columns import (
     find_column,
     split_columns,
 )
+from madlib_mop.driver.decoders import image_decoders
 from madlib_mop.driver.inference.fits import check_input_shape
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.relations import Column
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.encoders import ArrayEncoder, Encoder
-from madlib_mop.packing.images import DecoderPool, ImageEncoder
+from madlib_mop.packing.images import ImageEncoder
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 10_000
@@ -111,7 +112,7 @@ class RowReader:
         self._session = session
         self._table = table
         self._model = model
-        self._pool = DecoderPool()
+        self._pool = image_decoders()
         self._encoders: list[Encoder] = []
 
     def __enter__(self) -> "RowReader":
@@ -128,7 +129,7 @@ class RowReader:
         InvalidParameter
             For a row that cannot be used; the message has its id.
         """
-        items = ", ".join(f"{_raw(column, f's.{{x{i}}}')} AS x{i}" for i, column in enumerate(self._table.inputs))
+        items = ", ".join(f"{column.raw(f's.{{x{i}}}')} AS x{i}" for i, column in enumerate(self._table.inputs))
         query = statement(
             f"SELECT {_id_text(self._table.id_column)} AS id, {items} FROM {{t}} s",
             t=self._table.relation,
@@ -188,16 +189,6 @@ class RowReader:
             shape = self._input_shape(number)
             row_bytes += _UNKNOWN_ROW_BYTES if None in shape else 4 * int(np.prod(shape, dtype=np.int64))
         return max(1, min(_BATCH_BYTES // max(1, row_bytes), _MAX_BATCH_ROWS))
-
-
-def _raw(column: SourceColumn, value: str) -> str:
-    """Give the expression that makes bytes of a column's value."""
-    if column.kind is Kind.NUMBER:
-        return f"madlib_mop.array_bytes(ARRAY[{value}::pg_catalog.float4])"
-    if column.kind is Kind.IMAGE:
-        return value
-    cast = "::pg_catalog.float4[]" if column.column.element_type == "numeric" else ""
-    return f"madlib_mop.array_bytes({value}{cast})"
 
 
 def _id_text(column: Column) -> str:

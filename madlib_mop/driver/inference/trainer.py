@@ -75,7 +75,7 @@ def refuse_gpus(use_gpus: bool | None) -> None:
         )
 
 
-class _FixedSettings:
+class FixedSettings:
     """The superusers' settings, which everybody who may use the extension may read."""
 
     def __init__(self, session: CallerSession):
@@ -87,7 +87,7 @@ class _FixedSettings:
 
 
 def _start_settings(session: CallerSession) -> dict:
-    fixed = _FixedSettings(session)
+    fixed = FixedSettings(session)
     start = read_settings(fixed, session, 1, use_caching=False).trainer_start()
     is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")
     return start if is_set else {**start, "threads": len(os.sched_getaffinity(0))}
