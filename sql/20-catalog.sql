@@ -82,6 +82,7 @@ CREATE TABLE madlib_mop.model (
     state_slot      bigint,
     state_bytes     bigint,
     model_bytes     bigint,
+    forward_parts   integer,
     digest          text,
     weights_digest  text,
     loss_type       text,
@@ -94,6 +95,7 @@ COMMENT ON COLUMN madlib_mop.model.position IS 'Position of the newest kept visi
 COMMENT ON COLUMN madlib_mop.model.first_epoch IS 'Epoch of its first visit in this run; above 1 where a warm start goes on with its state';
 COMMENT ON COLUMN madlib_mop.model.start_weights IS 'Origin of its start weights in start_weights; NULL where they are drawn';
 COMMENT ON COLUMN madlib_mop.model.digest IS 'SHA-256 of the newest state''s parts, in order';
+COMMENT ON COLUMN madlib_mop.model.forward_parts IS 'How many of the newest state''s parts, from the first, an evaluation needs';
 COMMENT ON COLUMN madlib_mop.model.state_detail IS 'Why it failed';
 
 CREATE TABLE madlib_mop.start_weights (

@@ -310,7 +310,7 @@ def _start(header: Request, blobs: list[bytearray]):
     if header.get("has_state"):
         if not blobs:
             raise _malformed("a request with a state has no parts")
-        return Start(parts=blobs)
+        return Start(parts=blobs, digest=header.get("digest"))
     if header.get("has_weights"):
         if len(blobs) != 1:
             raise _malformed(f"a request with weights has {len(blobs)} blobs, expected 1")

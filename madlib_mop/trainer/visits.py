@@ -20,27 +20,29 @@ from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.shards import Shard
 from madlib_mop.trainer.state import (
     DEFAULT_PART_BYTES,
+    FORWARD_GROUPS,
     GROUPS,
     UNDECIDED,
     State,
     StateError,
+    count_forward_parts,
     decode_state,
     digest_of,
 )
 from madlib_mop.trainer.variables import ModelVariables
-
-_USED_UNTRAINED = ("weights", "variables")  # groups that a forward pass needs
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
     """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model.
 
-    The list of parts is emptied as soon as they have been read, for a state may be larger than all else.
+    The list of parts is emptied as soon as they have been read, for a state may be larger than all else. An evaluation
+    may be given no more of them than it needs (``count_forward_parts``), and then the digest of the whole state.
     """
 
     parts: list[bytes] | None = None
     weights: bytes | None = None
+    digest: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Visitor:
             "metrics": logs,
             "model_bytes": compiled.weights_bytes,
             "state_bytes": sum(map(len, parts)),
+            "forward_parts": count_forward_parts(parts),
             "timing": clock.laps,
         }
         return Trained(answer, parts)
@@ -116,9 +119,9 @@ class Visitor:
         The metrics are in the order of compile's. Raises Failure as ``train`` does, but a loss may be NaN.
         """
         clock = _Clock()
-        digest_in = digest_of(start.parts) if start.parts else None
+        digest_in = start.digest or digest_of(start.parts) if start.parts else None
         with self._compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
-            _begin(compiled, recipe, start, digest_in, _USED_UNTRAINED)
+            _begin(compiled, recipe, start, digest_in, FORWARD_GROUPS)
             clock.lap("state_in_s")
             run = compiled.evaluate_pass()
             clock.lap("trace_s")
@@ -146,7 +149,7 @@ class Visitor:
         with blaming(MODEL):
             variables = ModelVariables(recipe.build(start.weights), with_optimizer=False)
             if start.parts:
-                variables.load(_decoded(start.parts), _USED_UNTRAINED)
+                variables.load(_decoded(start.parts, FORWARD_GROUPS), FORWARD_GROUPS)
         self.predictors.add(key, Predictor(variables.model, normalizing_const))
 
     def predict(self, xs: Sequence[np.ndarray], key: str) -> list[np.ndarray]:
@@ -200,7 +203,7 @@ def _begin(
     held, compiled.holds = compiled.holds, None
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
-        state = _decoded(start.parts)
+        state = _decoded(start.parts, groups)
         if held != digest_in:
             compiled.load(state, groups)
         start.parts.clear()
@@ -212,9 +215,9 @@ def _begin(
     return None
 
 
-def _decoded(parts: Sequence[bytes]) -> State:
+def _decoded(parts: Sequence[bytes], groups: Sequence[str]) -> State:
     try:
-        return decode_state(parts)
+        return decode_state(parts, groups)
     except StateError as error:
         raise Failure(
             INTERNAL, MopError(str(error), hint="The stored state is damaged; restore it or start anew.")

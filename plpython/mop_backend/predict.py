@@ -117,11 +117,6 @@ class _Session:
                 detail=death.last_words,
                 hint="The next call starts another. It may have lacked memory: see madlib_mop.predict_memory_mb.",
             ) from None
-        except call.CallError:
-            raise
-        except BaseException:  # cancelled: the trainer is at work, and its answer would be taken for another's
-            self._forget_trainer()
-            raise
         finally:
             self._busy = False
 
@@ -138,7 +133,7 @@ class _Session:
             try:
                 if self._child is None or model.version not in self._loaded:
                     self._load(model)
-                answer, (values,) = _checked(self._child.ask(header, blobs))
+                answer, (values,) = self._ask(header, blobs)
                 break
             except ChildDied as death:
                 if death.returncode != 0 or is_last:
@@ -178,7 +173,7 @@ class _Session:
         if self._child is None:
             self._child = Child(_TRAINER, check=Interrupts())
             try:
-                _checked(self._child.ask({"op": "start", **model.found["start"]}))
+                self._ask({"op": "start", **model.found["start"]})
             except call.CallError:
                 self._forget_trainer()
                 raise
@@ -189,8 +184,25 @@ class _Session:
             "normalizing_const": model.found["normalizing_const"],
             "has_weights": True,
         }
-        answer, _ = _checked(self._child.ask(request, [model.weights()]))
+        answer, _ = self._ask(request, [model.weights()])
         self._loaded = frozenset(answer["loaded"])
+
+    def _ask(self, header, blobs=()):
+        """Ask the trainer; raise what it refuses."""
+        try:
+            answer, out = self._child.ask(header, blobs)
+        except ChildDied:
+            raise
+        except BaseException:  # cancelled: the trainer is at work, and its answer would be taken for another's
+            self._forget_trainer()
+            raise
+        if "error" in answer:
+            if answer.get("ending"):
+                self._forget_trainer()
+            error = answer["error"]
+            hint = error.get("hint") if answer.get("kind") == "input" else None  # others are for those who train
+            raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
+        return answer, out
 
     def _forget_trainer(self):
         if self._child is not None:
@@ -242,12 +254,3 @@ def _array(value):
 
 def _refused(message, hint):
     return call.CallError(f"{_FUNCTION}: {message}", "22023", hint=hint)
-
-
-def _checked(answer):
-    header, blobs = answer
-    if "error" in header:
-        error = header["error"]
-        hint = error.get("hint") if header.get("kind") == "input" else None  # others are for those who train
-        raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
-    return header, blobs

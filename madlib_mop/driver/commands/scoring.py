@@ -4,7 +4,7 @@ from madlib_mop.catalog.names import Relation, quote, split_name, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.inference.trainer import FixedSettings
-from madlib_mop.driver.settings import session_trainer_start
+from madlib_mop.driver.settings import read_settings
 
 #: Kinds of relations whose rows say by ctid and xmin which version they are.
 _WITH_VERSIONS = ("r", "p", "m")
@@ -36,7 +36,7 @@ def predict(call: Call) -> dict:
         "name": None if schema else quote(base),
         "model": model.request(compiled=False),
         "normalizing_const": model.normalizing_const,
-        "start": session_trainer_start(FixedSettings(session), session),
+        "start": read_settings(FixedSettings(session), session, 1, use_caching=False).session_trainer_start(),
     }
 
 

@@ -252,7 +252,7 @@ def _check_key(session, relation: Relation, info: Relation, mst_key: int | None,
         rows = session.execute(
             statement("SELECT status, status_detail FROM {t} WHERE mst_key = $1", t=info), [mst_key], ["integer"]
         )
-        if rows:
+        if rows and rows[0]["status"] != "trained":
             raise InvalidParameter(
                 f"mst_key {mst_key} has no model in {relation}: it {rows[0]['status']} in training:"
                 f" {rows[0]['status_detail'] or 'no reason was recorded'}. Received: {mst_key}",
