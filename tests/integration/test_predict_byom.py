@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from workbench import one_thread
 
 from tests.integration.inference_kit import User, weights_of
 
@@ -11,6 +12,7 @@ CLASSES = ["setosa", "versicolor", "virginica"]
 
 @pytest.fixture(scope="module")
 def keras():
+    one_thread()
     return pytest.importorskip("keras")
 
 

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import psycopg2
 import pytest
+from workbench import one_thread
 
 from tests.integration.inference_kit import Dependent, ModelTable, User, weights_of
 
@@ -16,6 +17,7 @@ N_ROWS, WIDTH, CONSTANT = 30, 4, 2.0
 
 @pytest.fixture(scope="module")
 def keras():
+    one_thread()
     return pytest.importorskip("keras")
 
 

@@ -6,6 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from workbench import one_thread
 
 from tests.integration.inference_kit import User, weights_of
 
@@ -58,6 +59,7 @@ class Standby:
 
 
 def test_predictions_on_a_standby(db):
+    one_thread()
     keras = pytest.importorskip("keras")
     layers = keras.layers
     nets = [keras.Sequential([keras.Input((3,)), layers.Dense(2, "softmax")]) for _ in range(2)]
