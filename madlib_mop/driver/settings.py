@@ -22,7 +22,7 @@ CALLER_SETTINGS = {
     "trainer_threads": (1, 1024),
     "shard_cache_mb": (0, 1 << 24),
     "state_part_bytes": (2048, _MAX_PART_BYTES),
-    "predict_memory_mb": (256, 1 << 24),
+    "predict_memory_mb": (512, 1 << 24),
     "predict_idle_s": (1, 1 << 20),
 }
 _PREDICT_MEMORY_MB = 2048

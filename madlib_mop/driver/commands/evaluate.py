@@ -36,7 +36,7 @@ def madlib_keras_evaluate(call: Call) -> None:
     packed = read_packed_table(session, a.get("test_table"), "test_table")
     model = read_model(session, a.get("model_table"), a.get("mst_key"))
     check_test_table(model, packed)
-    custom = functions_of_model(session, model.relation, model.object_table, model.compile_params)
+    custom = functions_of_model(session, model.place.relation, model.object_table, model.compile_params)
     model = replace(model, custom=custom)
     with LocalTrainer(session) as trainer:
         evaluation = evaluate_shards(session, trainer, model, packed)

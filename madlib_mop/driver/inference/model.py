@@ -137,8 +137,6 @@ class TrainedModel:
     n_inputs : int
     outputs : tuple of Output
     normalizing_const : float
-    relation : Relation or None
-        The table that it is in.
     object_table : str or None
         Where its custom functions were registered.
     custom : CustomFunctions
@@ -155,7 +153,6 @@ class TrainedModel:
     n_inputs: int
     outputs: tuple[Output, ...]
     normalizing_const: float
-    relation: Relation | None = None
     object_table: str | None = None
     custom: CustomFunctions = CustomFunctions()
 
@@ -231,7 +228,6 @@ def read_model(session: CallerSession, name: str, mst_key: int | None) -> Traine
             for column, vartype, loss in zip(dependent, vartypes, losses, strict=True)
         ),
         float(facts["normalizing_const"] or 1.0),
-        relation,
         _object_table(session, summary),
     )
 
