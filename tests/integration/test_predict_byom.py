@@ -121,6 +121,18 @@ def test_several_inputs_and_outputs(user, nets, x):
         assert all(abs(mine[i, value] - scores[i, u]) < 1e-6 for i in range(N_ROWS) for u, value in enumerate(names))
 
 
+def test_columns_of_numbers_side_by_side_are_one_input(user, nets, x):
+    columns = 'x[1] AS a, x[2]::float8 AS b, x[3]::numeric AS c, x[4] AS "D"'
+    user.rows(f"CREATE TABLE wide AS SELECT id, {columns} FROM points")
+    user.rows("DROP TABLE IF EXISTS out")
+    user.rows("SELECT madlib.madlib_keras_predict_byom('archs', 2, 'wide', 'id', 'a, b, c, \"D\"', 'out')")
+    expected = nets[2].predict(x, verbose=0)[:, 0]
+    assert np.allclose([prob for (prob,) in user.rows("SELECT prob FROM out ORDER BY id")], expected, atol=1e-5)
+    user.rows("UPDATE wide SET c = NULL WHERE id = 3")
+    call = "SELECT madlib.madlib_keras_predict_byom('archs', 2, 'wide', 'id', 'a, b, c, \"D\"', 'never')"
+    assert "'a, b, c, D' holds a NULL element (row with id = 3)" in user.refused(user.rows, call).message
+
+
 REFUSED = [
     ({"model_arch_table": None}, "22023", "model_arch_table is missing. Received: None"),
     ({"model_arch_table": "points"}, "42703", "is no table of architectures: it has no column 'model_id'"),

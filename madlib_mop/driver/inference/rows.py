@@ -31,6 +31,29 @@ _CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
+class Input:
+    """What goes into one input of the model: a column, or several columns of numbers side by side."""
+
+    columns: tuple[SourceColumn, ...]
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return ", ".join(column.name for column in self.columns)
+
+    @property
+    def kind(self) -> Kind:
+        """How the columns are read; several are all numbers."""
+        return self.columns[0].kind
+
+    def raw(self, values: Sequence[str]) -> str:
+        """Give the SQL expression that makes bytes of the columns' values, of which the expressions are given."""
+        if len(values) == 1:
+            return self.columns[0].raw(values[0])
+        return f"madlib_mop.array_bytes(ARRAY[{', '.join(f'{value}::pg_catalog.float4' for value in values)}])"
+
+
+@dataclass(frozen=True)
 class TestTable:
     """The table to predict from.
 
@@ -38,7 +61,7 @@ class TestTable:
     ----------
     relation : Relation
     id_column : Column
-    inputs : tuple of SourceColumn
+    inputs : tuple of Input
         One for each input of the model.
     """
 
@@ -46,7 +69,7 @@ class TestTable:
 
     relation: Relation
     id_column: Column
-    inputs: tuple[SourceColumn, ...]
+    inputs: tuple[Input, ...]
 
 
 @dataclass(frozen=True)
@@ -80,11 +103,13 @@ def read_test_table(
     if len(id_names) != 1:
         raise InvalidParameter(f"id_col must name one column. Received: {id_col!r}")
     x_names = split_columns(independent_varname, "independent_varname")
-    if len(x_names) != model.n_inputs:
+    is_one_row = len(x_names) > 1 and model.shape.input_shapes == ((len(x_names),),)
+    if len(x_names) != model.n_inputs and not is_one_row:
         raise InvalidParameter(
             f"independent_varname has {len(x_names)} columns, but {model.label} has {model.n_inputs} inputs."
             f" Received: {independent_varname!r}",
-            hint="Give one column an input, in the order of training.",
+            hint="Give one column an input, in the order of training; or for a single input as many columns of numbers"
+            " as it is wide.",
         )
     known = {column.name: column for column in session.columns(relation)}
     if "buffer_id" in known and f"{x_names[0]}_shape" in known:
@@ -93,8 +118,16 @@ def read_test_table(
             hint="Predict from the rows as they were before they were packed; evaluate takes packed tables.",
         )
     id_column = find_column(known, id_names[0], "id_col", relation)
-    inputs = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
-    return TestTable(relation, id_column, inputs)
+    columns = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
+    if not is_one_row:
+        return TestTable(relation, id_column, tuple(Input((column,)) for column in columns))
+    for column in columns:
+        if column.kind is not Kind.NUMBER:
+            raise InvalidParameter(
+                f"independent_varname: several columns for one input must all be numbers; {column.name!r} is"
+                f" {column.column.type_sql}. Received: {independent_varname!r}"
+            )
+    return TestTable(relation, id_column, (Input(columns),))
 
 
 class RowReader:
@@ -129,12 +162,16 @@ class RowReader:
         InvalidParameter
             For a row that cannot be used; the message has its id.
         """
-        items = ", ".join(f"{column.raw(f's.{{x{i}}}')} AS x{i}" for i, column in enumerate(self._table.inputs))
+        names, items = {}, []
+        for i, one in enumerate(self._table.inputs):
+            slots = {f"x{i}_{k}": Identifier(column.name) for k, column in enumerate(one.columns)}
+            items.append(f"{one.raw([f's.{{{slot}}}' for slot in slots])} AS x{i}")
+            names |= slots
         query = statement(
-            f"SELECT {_id_text(self._table.id_column)} AS id, {items} FROM {{t}} s",
+            f"SELECT {_id_text(self._table.id_column)} AS id, {', '.join(items)} FROM {{t}} s",
             t=self._table.relation,
             id=Identifier(self._table.id_column.name),
-            **{f"x{i}": Identifier(column.name) for i, column in enumerate(self._table.inputs)},
+            **names,
         )
         with closing(self._session.stream(query, batch_rows=self._batch_rows())) as batches:
             for batch in batches:
