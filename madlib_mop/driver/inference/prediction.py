@@ -1,5 +1,6 @@
 """Predicts a test table with one model: rows flow from the caller's session through the trainer into a table."""
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,8 @@ from madlib_mop.driver.inference.rows import RowReader, Rows, TestTable
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.inference.wanted import PredType, all_of, choose
 from madlib_mop.errors import InvalidParameter, Unsupported
+
+_AHEAD_BYTES = 64 << 20
 
 
 def predict_table(
@@ -46,7 +49,7 @@ def _predicted(
 ) -> Iterator[tuple[Rows, list[np.ndarray]]]:
     """Yield each batch with its outputs; the trainer works on one batch while the one before is written."""
     waiting = None
-    for rows in reader:
+    for rows in _ahead(trainer, reader):
         if waiting is None:
             request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
             trainer.ask({**request, "normalizing_const": model.normalizing_const}, [weights])
@@ -60,6 +63,20 @@ def _predicted(
         waiting = rows
     if waiting is not None:
         yield waiting, _scores(trainer.collect(), model, waiting)
+
+
+def _ahead(trainer: LocalTrainer, reader: RowReader) -> Iterator[Rows]:
+    """Yield all batches; as long as the trainer loads TensorFlow, the next ones are read meanwhile."""
+    batches, ahead, n_bytes = iter(reader), deque(), 0
+    while n_bytes < _AHEAD_BYTES and not trainer.is_ready:
+        rows = next(batches, None)
+        if rows is None:
+            break
+        ahead.append(rows)
+        n_bytes += sum(x.nbytes for x in rows.inputs)
+    while ahead:
+        yield ahead.popleft()
+    yield from batches
 
 
 def _scores(answer: tuple[dict, list], model: TrainedModel, rows: Rows) -> list[np.ndarray]:

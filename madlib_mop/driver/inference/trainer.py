@@ -31,7 +31,7 @@ class LocalTrainer:
     def __init__(self, session: CallerSession):
         start = {"op": "start", **_start_settings(session)}
         self._child = Child("madlib_mop.trainer", python=sys.executable)
-        self._is_ready = False
+        self._is_started = False
         try:
             self._child.send(start)
         except BaseException:
@@ -44,11 +44,16 @@ class LocalTrainer:
     def __exit__(self, *_):
         self._child.stop()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has started, or ended, so that the next request is not kept waiting for that."""
+        return self._is_started or self._child.has_answer
+
     def post(self, header: dict, blobs: Sequence = ()) -> None:
         """Send a request."""
         try:
-            if not self._is_ready:
-                self._is_ready = True
+            if not self._is_started:
+                self._is_started = True
                 _checked(self._child.receive())
             self._child.send(header, blobs)
         except ChildDied as death:
