@@ -1,4 +1,5 @@
-"""How long madlib_keras_predict takes, beside plain Keras and a bare CREATE TABLE AS of the same output rows.
+"""How long madlib_keras_predict takes, beside plain Keras and a bare CREATE TABLE AS of the same output rows, and what
+calls of madlib_mop.predict cost. Run by `make bench`, or alone:
 
     make/python.sh benchmarks/predict.py "$(make -s dsn)"
 
@@ -9,6 +10,7 @@ default batch size) plus that of the CREATE TABLE AS. On our side the start of a
 import argparse
 import os
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -17,6 +19,7 @@ import psycopg2
 ROWS, MODELS, OUTPUT, COPY = "bench_predict_rows", "bench_predict_models", "bench_predict_output", "bench_predict_copy"
 FORMS = ("'prob'", "'response'", "3", "0.5")
 TARGET = 3.0
+_WARM_ROWS, _BATCH_ROWS = 3000, 1000
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ class Measurement:
 
     @property
     def ratio(self) -> float:
-        """What it costs to have it in the database."""
-        return self.predict_s / (self.keras_s + self.copy_s)
+        """What it costs to have it in the database: beyond the writing, in units of Keras' time."""
+        return (self.predict_s - self.copy_s) / self.keras_s
 
     def __str__(self) -> str:
         return (
@@ -57,8 +60,39 @@ class Measurement:
         )
 
 
-def measure(dsn: str, n_rows: int = 100_000, width: int = 64, n_classes: int = 10) -> list[Measurement]:
-    """Predict random rows with a perceptron of random weights, in each form of pred_type.
+@dataclass(frozen=True)
+class ScalarCosts:
+    """What calls of madlib_mop.predict cost, in seconds.
+
+    Attributes
+    ----------
+    cold_s : float
+        The first call of a session.
+    new_model_s : float
+        The first call for another model.
+    warm_s : float
+        A call for one row.
+    batch_row_s : float
+        One row of a call for `_BATCH_ROWS`.
+    """
+
+    cold_s: float
+    new_model_s: float
+    warm_s: float
+    batch_row_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"madlib_mop.predict: cold {self.cold_s:.2f} s, new model {self.new_model_s:.2f} s, warm"
+            f" {self.warm_s * 1e6:,.0f} us a row, {_BATCH_ROWS} rows a call {self.batch_row_s * 1e6:,.1f} us a row"
+            f" ({self.warm_s / self.batch_row_s:,.0f} times less)"
+        )
+
+
+def measure(
+    dsn: str, n_rows: int = 100_000, width: int = 64, n_classes: int = 10
+) -> Iterator["Measurement | ScalarCosts"]:
+    """Predict random rows with a perceptron of random weights, in each form of pred_type, then row by row.
 
     Parameters
     ----------
@@ -91,7 +125,10 @@ def measure(dsn: str, n_rows: int = 100_000, width: int = 64, n_classes: int = 1
             x = np.array([row for (row,) in cursor], np.float32)
             model.predict(x[:64], verbose=0)
             keras_s = _seconds(lambda: model.predict(x, verbose=0))
-            return [_compare(cursor, n_rows, width, n_classes, form, keras_s) for form in FORMS]
+            for form in FORMS:
+                yield _compare(cursor, n_rows, width, n_classes, form, keras_s)
+            with closing(psycopg2.connect(dsn)) as session, session.cursor() as fresh:
+                yield _scalar_costs(fresh)
         finally:
             _drop(cursor)
 
@@ -111,18 +148,33 @@ def _compare(cursor, n_rows: int, width: int, n_classes: int, pred_type: str, ke
     return Measurement(n_rows, width, n_classes, pred_type, n_written, predict_s, keras_s, copy_s)
 
 
+def _scalar_costs(cursor) -> ScalarCosts:
+    def seconds(query):
+        return _seconds(lambda: cursor.execute(query))
+
+    one = f"SELECT madlib_mop.predict('{MODELS}', 1, x) FROM {ROWS} WHERE id = 1"
+    cold_s, new_model_s = seconds(one), seconds(one.replace(", 1,", ", 2,"))
+    warm = f"SELECT count(madlib_mop.predict('{MODELS}', 1, x)) FROM {ROWS} WHERE id <= {_WARM_ROWS}"
+    batches = (
+        f"SELECT count(madlib_mop.predict('{MODELS}', 1, xs)) FROM (SELECT array_agg(x ORDER BY id) AS xs FROM {ROWS}"
+        f" WHERE id <= {20 * _BATCH_ROWS} GROUP BY (id - 1) / {_BATCH_ROWS}) AS b"
+    )
+    return ScalarCosts(cold_s, new_model_s, seconds(warm) / _WARM_ROWS, seconds(batches) / (20 * _BATCH_ROWS))
+
+
 def _write_model(cursor, model, n_classes: int) -> None:
     """Write the tables that a run would have left."""
     import numpy as np
 
     weights = np.concatenate([array.ravel() for array in model.get_weights()]).astype(np.float32).tobytes()
     cursor.execute(
-        f"CREATE TABLE {MODELS} AS SELECT 1 AS mst_key, %s::bytea AS model_weights, %s::json AS model_arch",
+        f"CREATE TABLE {MODELS} AS SELECT mst_key, %s::bytea AS model_weights, %s::json AS model_arch"
+        " FROM generate_series(1, 2) AS mst_key",
         [weights, model.to_json()],
     )
     cursor.execute(
-        f"CREATE TABLE {MODELS}_info AS SELECT 1 AS mst_key, %s::text AS compile_params, ''::text AS fit_params,"
-        " NULL::text[] AS metrics_type, NULL::text AS loss_type",
+        f"CREATE TABLE {MODELS}_info AS SELECT mst_key, %s::text AS compile_params, ''::text AS fit_params,"
+        " NULL::text[] AS metrics_type, NULL::text AS loss_type FROM generate_series(1, 2) AS mst_key",
         ["loss='categorical_crossentropy', optimizer='sgd'"],
     )
     cursor.execute(

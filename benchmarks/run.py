@@ -8,6 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from hopper import compare  # noqa: E402
+from predict import measure  # noqa: E402
 
 
 def main() -> None:
@@ -22,6 +23,9 @@ def main() -> None:
         parser.error("--dsn is missing: `make bench` gives it")
     for grid in arguments.grid or ("conv", "mlp"):
         compare(arguments.dsn, grid, arguments.rows, arguments.epochs)
+    if arguments.grid is None:
+        for measurement in measure(arguments.dsn):
+            print(measurement, flush=True)
 
 
 if __name__ == "__main__":

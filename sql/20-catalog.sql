@@ -82,6 +82,7 @@ CREATE TABLE madlib_mop.model (
     state_slot      bigint,
     state_bytes     bigint,
     model_bytes     bigint,
+    forward_parts   integer,
     digest          text,
     weights_digest  text,
     loss_type       text,
@@ -95,6 +96,7 @@ COMMENT ON COLUMN madlib_mop.model.position IS 'Position of the newest kept visi
 COMMENT ON COLUMN madlib_mop.model.first_epoch IS 'Epoch of its first visit in this run; above 1 where a warm start goes on with its state';
 COMMENT ON COLUMN madlib_mop.model.start_weights IS 'Origin of its start weights in start_weights; NULL where they are drawn';
 COMMENT ON COLUMN madlib_mop.model.digest IS 'SHA-256 of the newest state''s parts, in order';
+COMMENT ON COLUMN madlib_mop.model.forward_parts IS 'How many of the newest state''s parts, from the first, an evaluation needs';
 COMMENT ON COLUMN madlib_mop.model.state IS 'waiting -> training -> trained; stopped: a search ended before its first epoch was complete';
 COMMENT ON COLUMN madlib_mop.model.state_detail IS 'Why it failed or was stopped';
 COMMENT ON COLUMN madlib_mop.model.taken_over IS 'Where a search gave it the state of another model: that model''s key and epoch, the version that the copy got here, and whether the optimizer''s variables are used too';

@@ -33,7 +33,7 @@ BEGIN
     RETURN (
         SELECT json_build_object('mst_key', m.mst_key, 'arch', m.model_arch, 'compile_params', m.compile_params, 'fit_params', m.fit_params,
             'digest', m.digest, 'state_slot', m.state_slot, 'state_version', m.state_version,
-            'has_weights', m.start_weights IS NOT NULL, 'taken_over', m.taken_over)
+            'forward_parts', m.forward_parts, 'has_weights', m.start_weights IS NOT NULL, 'taken_over', m.taken_over)
         FROM madlib_mop.model m WHERE m.run_id = worker_model.run_id AND m.mst_key = worker_model.mst_key);
 END
 $body$;
@@ -99,6 +99,7 @@ BEGIN
         state = 'training', epoch = (visit ->> 'epoch')::integer, position = (visit ->> 'position')::integer,
         state_version = (visit ->> 'version')::bigint, state_slot = (visit ->> 'slot')::bigint,
         state_bytes = (visit ->> 'state_bytes')::bigint, model_bytes = (visit ->> 'model_bytes')::bigint,
+        forward_parts = (visit ->> 'forward_parts')::integer,
         digest = visit ->> 'digest_out', weights_digest = visit ->> 'weights_digest'
     WHERE m.run_id = worker_keep_visit.run_id AND m.mst_key = worker_keep_visit.mst_key;
     DELETE FROM madlib_mop.model_state s

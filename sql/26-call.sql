@@ -8,19 +8,12 @@ return call.run(function, arguments, caller_path, payload_name, payload, "@VERSI
 $body$;
 COMMENT ON FUNCTION madlib_mop._call(text, text, text, text, bytea) IS 'Starts the driver for one call; errors come back as JSON';
 
-CREATE FUNCTION madlib_mop.call(function text, arguments json, caller_path text, payload_name text DEFAULT NULL, payload bytea DEFAULT NULL)
-RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+CREATE FUNCTION madlib_mop._raise(error json)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    answer json := madlib_mop._call(function, arguments::text, caller_path, payload_name, payload)::json;
-    error json := answer -> 'error';
-    detail text;
-    hint text;
+    detail text := error ->> 'detail';
+    hint text := error ->> 'hint';
 BEGIN
-    IF error IS NULL THEN
-        RETURN answer -> 'result';
-    END IF;
-    detail := error ->> 'detail';
-    hint := error ->> 'hint';
     -- RAISE takes no NULL, and an empty DETAIL would be shown
     IF detail IS NOT NULL AND hint IS NOT NULL THEN
         RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate', DETAIL = detail, HINT = hint;
@@ -30,6 +23,19 @@ BEGIN
         RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate', HINT = hint;
     END IF;
     RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate';
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint';
+
+CREATE FUNCTION madlib_mop.call(function text, arguments json, caller_path text, payload_name text DEFAULT NULL, payload bytea DEFAULT NULL)
+RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer json := madlib_mop._call(function, arguments::text, caller_path, payload_name, payload)::json;
+BEGIN
+    IF answer -> 'error' IS NOT NULL THEN
+        PERFORM madlib_mop._raise(answer -> 'error');
+    END IF;
+    RETURN answer -> 'result';
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.call(text, json, text, text, bytea) IS 'Runs one of the driver''s commands with the caller''s rights and raises its error';

@@ -109,6 +109,7 @@ BEGIN
         epoch = (average ->> 'epoch')::integer, position = r.n_segments,
         state_version = (average ->> 'version')::bigint, state_slot = (average ->> 'slot')::bigint,
         state_bytes = (average ->> 'state_bytes')::bigint, model_bytes = (average ->> 'model_bytes')::bigint,
+        forward_parts = (average ->> 'forward_parts')::integer,
         digest = average ->> 'digest', weights_digest = average ->> 'weights_digest'
     FROM madlib_mop.run r
     WHERE m.run_id = worker_keep_average.run_id AND m.mst_key = worker_keep_average.mst_key AND r.run_id = m.run_id;

@@ -260,7 +260,7 @@ class Record:
         parts = select(literal(slot), literal(run_id), literal(mst_key), literal(version), s.part, s.data)
         columns = ["slot", "run_id", "mst_key", "version", "part", "data"]
         self._do(insert(t.model_state).from_select(columns, parts.where(*_newest_state(source))))
-        kept = ("state_bytes", "model_bytes", "digest", "weights_digest")
+        kept = ("state_bytes", "model_bytes", "forward_parts", "digest", "weights_digest")
         values = {name: source[name] for name in kept}
         self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
 

@@ -79,6 +79,7 @@ model = Table(
     Column("state_slot", BigInteger),
     Column("state_bytes", BigInteger),
     Column("model_bytes", BigInteger),
+    Column("forward_parts", Integer),
     Column("digest", Text),
     Column("weights_digest", Text),
     Column("loss_type", Text),

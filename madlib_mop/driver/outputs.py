@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
@@ -256,7 +257,7 @@ def weights_to_write(session: CallerSession, record: Record, run_id: int, model:
     if not passes_field(model):
         from madlib_mop.trainer.state import weights_of  # NumPy with it: not before the trainers have been started
 
-        return weights_of(list(record.state_parts(run_id, model)))
+        return weights_of(list(islice(record.state_parts(run_id, model), model["forward_parts"])))
     session.warning(
         f"{label}: its weights of {model['model_bytes']} bytes do not fit into a field of 1 GB;"
         f" model_weights is NULL, the weights are in madlib_mop.model_state of run {run_id}"

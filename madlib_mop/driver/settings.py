@@ -22,7 +22,11 @@ CALLER_SETTINGS = {
     "trainer_threads": (1, 1024),
     "shard_cache_mb": (0, 1 << 24),
     "state_part_bytes": (2048, _MAX_PART_BYTES),
+    "predict_memory_mb": (512, 1 << 24),
+    "predict_idle_s": (1, 1 << 20),
 }
+_PREDICT_MEMORY_MB = 2048
+_PREDICT_IDLE_S = 300
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Settings:
     shard_cache_bytes : int
         What of a trainer's memory may hold shards between visits.
     state_part_bytes : int
+    predict_memory_bytes, predict_idle_s : int
+        Of the trainer that a session keeps for madlib_mop.predict: its limit, and when it ends.
     sandbox : bool
         Whether trainers give up files, sockets and new processes after their start.
     """
@@ -48,6 +54,8 @@ class Settings:
     trainer_threads: int
     shard_cache_bytes: int
     state_part_bytes: int
+    predict_memory_bytes: int
+    predict_idle_s: int
     sandbox: bool
 
     def trainer_start(self) -> dict:
@@ -58,6 +66,18 @@ class Settings:
             "shard_cache_bytes": self.shard_cache_bytes,
             "part_bytes": self.state_part_bytes,
             "sandbox": self.sandbox,
+        }
+
+    def session_trainer_start(self) -> dict:
+        """Give what the trainer is started with that a session keeps for madlib_mop.predict.
+
+        There may be one in each of many sessions: so it has little memory, and ends when it is not used.
+        """
+        return {
+            **self.trainer_start(),
+            "memory_limit_bytes": min(self.trainer_memory_bytes, self.predict_memory_bytes),
+            "shard_cache_bytes": 0,
+            "idle_s": self.predict_idle_s,
         }
 
 
@@ -82,6 +102,8 @@ def read_settings(record: "Record", session: CallerSession, n_trainers: int, use
         trainer_threads=threads,
         shard_cache_bytes=cache_mb * MIB,
         state_part_bytes=_number("state_part_bytes", fixed, session, _MAX_PART_BYTES),
+        predict_memory_bytes=_number("predict_memory_mb", fixed, session, _PREDICT_MEMORY_MB) * MIB,
+        predict_idle_s=_number("predict_idle_s", fixed, session, _PREDICT_IDLE_S),
         sandbox=fixed.get("sandbox", "on") != "off",
     )
 

@@ -1,5 +1,6 @@
 """Says what goes in and comes out of a checked architecture, as far as its JSON tells; used to compare it with data."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,13 @@ _KEEPS_LAST_DIMENSION = frozenset(
     LayerNormalization LeakyReLU PReLU ReLU Softmax UnitNormalization
     """.split()
 )
+_KEEPS_VALUES = frozenset(
+    """
+    ActivityRegularization AlphaDropout Dropout Flatten GaussianDropout GaussianNoise Identity Permute Reshape
+    """.split()
+)
+
+Shape = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -27,12 +35,15 @@ class ModelShape:
         Names of the layers that give the outputs, in the model's order.
     output_units : tuple of (int or None)
         Last dimension of each output, e.g. the number of classes; None where the JSON does not tell.
+    output_activations : tuple of (str or None)
+        Name of the function that each output went through last; None where the JSON does not tell.
     """
 
     input_names: tuple[str, ...]
     input_shapes: tuple[tuple[int | None, ...] | None, ...]
     output_names: tuple[str, ...]
     output_units: tuple[int | None, ...]
+    output_activations: tuple[str | None, ...]
 
     @property
     def n_inputs(self) -> int:
@@ -43,6 +54,17 @@ class ModelShape:
     def n_outputs(self) -> int:
         """Number of outputs."""
         return len(self.output_names)
+
+
+def shapes_fit(wanted: Shape, row: Shape) -> bool:
+    """Tell whether rows of a shape can go into a tensor; as in Keras, a last dimension of 1 may be missing or extra.
+
+    None stands for any size.
+    """
+    if abs(len(wanted) - len(row)) == 1:
+        longer, shorter = (wanted, row) if len(wanted) > len(row) else (row, wanted)
+        return longer[-1] in (1, None) and shapes_fit(longer[:-1], shorter)
+    return len(wanted) == len(row) and all(None in (a, b) or a == b for a, b in zip(wanted, row, strict=True))
 
 
 def describe(checked: dict) -> ModelShape:
@@ -57,14 +79,16 @@ def describe(checked: dict) -> ModelShape:
     layers = config["layers"]
     if checked["class_name"] == "Sequential":
         name, shape = _sequential_input(config)
-        return ModelShape((name,), (shape,), (_name(layers[-1]),), (_units_of(layers, len(layers) - 1),))
+        units, activation = (_of_last(layers, question) for question in (_UNITS, _ACTIVATION))
+        return ModelShape((name,), (shape,), (_name(layers[-1]),), (units,), (activation,))
     by_name = {_name(layer): layer for layer in layers}
     inputs, outputs = _references(config["input_layers"]), _references(config["output_layers"])
     return ModelShape(
         inputs,
         tuple(_row_shape(by_name.get(name, {}).get("config", {}).get("batch_shape")) for name in inputs),
         outputs,
-        tuple(_units_named(by_name, name, 0) for name in outputs),
+        tuple(_of_named(by_name, name, _UNITS) for name in outputs),
+        tuple(_of_named(by_name, name, _ACTIVATION) for name in outputs),
     )
 
 
@@ -94,24 +118,22 @@ def _references(value: Any) -> tuple[str, ...]:
     return tuple(name for item in value for name in _references(item)) if isinstance(value, list) else ()
 
 
-def _units_of(layers: list[dict], index: int) -> int | None:
-    """Follow a Sequential back from one of its layers to the one that set the last dimension."""
-    while index >= 0:
-        layer = layers[index]
-        if layer["class_name"] not in _KEEPS_LAST_DIMENSION:
-            return _units(layer)
-        index -= 1
-    return None
+def _of_last(layers: list[dict], question: "_Question") -> Any:
+    """Follow a Sequential back from its last layer to the one that has the answer."""
+    deciding = (layer for layer in reversed(layers) if layer["class_name"] not in question.passed_through)
+    layer = next(deciding, None)
+    return None if layer is None else question.answer(layer)
 
 
-def _units_named(by_name: dict[str, dict], name: str, depth: int) -> int | None:
+def _of_named(by_name: dict[str, dict], name: str, question: "_Question", depth: int = 0) -> Any:
+    """Follow a functional model back from the layer of that name to the one that has the answer."""
     layer = by_name.get(name)
     if layer is None or depth > len(by_name):
         return None
-    if layer["class_name"] not in _KEEPS_LAST_DIMENSION:
-        return _units(layer)
+    if layer["class_name"] not in question.passed_through:
+        return question.answer(layer)
     sources = _tensors(layer.get("inbound_nodes"))
-    return _units_named(by_name, sources[0], depth + 1) if len(sources) == 1 else None
+    return _of_named(by_name, sources[0], question, depth + 1) if len(sources) == 1 else None
 
 
 def _units(layer: dict) -> int | None:
@@ -124,6 +146,28 @@ def _units(layer: dict) -> int | None:
         shape = config.get("batch_shape")
         units = shape[-1] if isinstance(shape, list) and shape else None
     return units if isinstance(units, int) else None
+
+
+def _activation(layer: dict) -> str | None:
+    if layer["class_name"] in MODELS:
+        activations = describe(layer).output_activations
+        return activations[0] if len(activations) == 1 else None
+    if layer["class_name"] == "Softmax":
+        return "softmax"
+    activation = layer["config"].get("activation")
+    return activation if isinstance(activation, str) else None
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Something to be asked of the first layer, from the end, that is none of those that pass it through."""
+
+    passed_through: frozenset[str]
+    answer: Callable[[dict], Any]
+
+
+_UNITS = _Question(_KEEPS_LAST_DIMENSION, _units)
+_ACTIVATION = _Question(_KEEPS_VALUES, _activation)
 
 
 def _tensors(nodes: Any) -> list[str]:

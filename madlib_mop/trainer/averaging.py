@@ -16,6 +16,7 @@ from madlib_mop.trainer.state import (
     UNDECIDED,
     StateError,
     TensorSpec,
+    count_forward_parts,
     decode_state,
     digest_of,
     empty_part,
@@ -76,13 +77,14 @@ def finish(blob: bytes, n_rows: int, summed: bool) -> memoryview:
 
 
 def describe(parts: Sequence[bytes]) -> dict:
-    """Check a whole state and give ``digest``, ``weights_digest`` and ``model_bytes``. Raises StateError."""
+    """Check a whole state; give its digests, ``model_bytes`` and ``forward_parts``. Raises StateError."""
     state = decode_state(parts)
     weights = state.flat_weights()
     return {
         "digest": digest_of(parts),
         "weights_digest": digest_of([weights]),
         "model_bytes": len(weights),
+        "forward_parts": count_forward_parts(parts),
     }
 
 

@@ -9,6 +9,7 @@ import collections
 import keras
 import tensorflow as tf
 
+from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.models.sharing import Strengths, layer_of, strengths_of
 from madlib_mop.trainer import loop
 from madlib_mop.trainer.failures import model_failed
@@ -121,7 +122,7 @@ def check_columns(model: keras.Model, spec: DataSpec) -> None:
             )
         for number, (tensor, (_, row)) in enumerate(zip(tensors, columns, strict=True), 1):
             wanted = tuple(tensor.shape[1:])
-            if not _fits(wanted, row):
+            if not shapes_fit(wanted, row):
                 raise model_failed(
                     f"{side} {number} of the model has shape {_text(wanted)} a row, "
                     f"the packed column {letter}{number} has {_text(row)}",
@@ -129,14 +130,6 @@ def check_columns(model: keras.Model, spec: DataSpec) -> None:
                     if side == "input"
                     else "The last layer must have as many units as the packed y has values (num_classes).",
                 )
-
-
-def _fits(wanted: tuple, row: tuple) -> bool:
-    """Tell whether rows of a shape can go into a tensor; as in Keras, a last dimension of 1 may be missing or extra."""
-    if abs(len(wanted) - len(row)) == 1:
-        longer, shorter = (wanted, row) if len(wanted) > len(row) else (row, wanted)
-        return longer[-1] in (1, None) and _fits(longer[:-1], shorter)
-    return len(wanted) == len(row) and all(a is None or b is None or a == b for a, b in zip(wanted, row, strict=True))
 
 
 def _text(shape: tuple) -> str:

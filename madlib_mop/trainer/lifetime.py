@@ -67,6 +67,13 @@ def end_with_peer(read_fd: int) -> None:
     threading.Thread(target=_watch, args=(read_fd,), name="watch-peer", daemon=True).start()
 
 
+def has_input(read_fd: int, idle_s: float | None) -> bool:
+    """Wait until there is something to read, or the end of it; False if nothing came for ``idle_s`` seconds."""
+    poller = select.poll()
+    poller.register(read_fd, select.POLLIN)
+    return bool(poller.poll(None if idle_s is None else idle_s * 1000))
+
+
 def data_bytes() -> int:
     """Tell how much private writable memory the process has mapped: what ``RLIMIT_DATA`` counts, in bytes."""
     with open("/proc/self/status") as status:

@@ -1,11 +1,16 @@
-"""Predictions of one loaded model for batches of raw rows; called by ``visits.py``."""
+"""Predictions of loaded models for batches of raw rows, or for single ones; called by ``visits.py``."""
+
+import collections
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.trainer import loop
 from madlib_mop.trainer.compiled import check_columns
+from madlib_mop.trainer.failures import invalid_input
 from madlib_mop.trainer.loop import DataSpec
 from madlib_mop.trainer.shards import aligned_empty
 
@@ -19,6 +24,8 @@ class Predictor:
 
     def __init__(self, model: keras.Model, normalizing_const: float):
         self._model = model
+        self._input_shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
+        self._normalizing_const = np.float32(normalizing_const)
         self._constant = tf.constant(normalizing_const, tf.float32)
         self._functions: dict[DataSpec, tf.types.experimental.ConcreteFunction] = {}
 
@@ -51,6 +58,100 @@ class Predictor:
             for output, rows in zip(outputs, batch, strict=True):
                 output[start:stop] = rows.numpy()
         return outputs
+
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the model's variables."""
+        return sum(v.value.shape.num_elements() * v.value.dtype.size for v in self._model.variables)
+
+    def values(self, columns: Sequence[np.ndarray]) -> tuple[bool, np.ndarray]:
+        """Predict one row, or as many as fit the model when the first dimension of each column counts rows.
+
+        Parameters
+        ----------
+        columns : sequence of numpy.ndarray
+            One array an input, of any type of number, not normalized: of an input's shape, or ``(n_rows, ...)``.
+
+        Returns
+        -------
+        tuple of (bool, numpy.ndarray)
+            Whether it was a single row, and float32 ``(n_rows, n_values)``: the outputs side by side.
+
+        Raises
+        ------
+        Failure
+            input: number or shapes of the columns do not fit the model, or a number is not finite.
+        """
+        shapes = [column.shape for column in columns]
+        if len(shapes) != len(self._input_shapes):
+            raise invalid_input(
+                f"the model has {len(self._input_shapes)} input(s). Received: {len(shapes)}",
+                hint="Give a model with several inputs an array of their bytes:"
+                " ARRAY[madlib_mop.array_bytes(x1), madlib_mop.array_bytes(x2)].",
+            )
+        single = all(map(shapes_fit, self._input_shapes, shapes))
+        if not single and not all(s and shapes_fit(w, s[1:]) for w, s in zip(self._input_shapes, shapes, strict=True)):
+            wanted = [["any" if size is None else size for size in shape] for shape in self._input_shapes]
+            raise invalid_input(
+                f"x has the shape {_text(shapes)}, but the model takes {_text(wanted)}",
+                hint="Give the data as they were for training; one more dimension in front makes it many rows.",
+            )
+        xs = [self._normalized(column[np.newaxis] if single else column) for column in columns]
+        if len({len(x) for x in xs}) != 1:
+            raise invalid_input(f"the inputs have {[len(x) for x in xs]} rows")
+        outputs = [output.reshape(len(output), -1) for output in self.predict(tuple(xs))]
+        return single, outputs[0] if len(outputs) == 1 else np.concatenate(outputs, axis=1)
+
+    def _normalized(self, column: np.ndarray) -> np.ndarray:
+        """Give a column as the preprocessor would have packed it: float32, divided by the constant."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = column.astype(np.float32)
+            if self._normalizing_const != 1:
+                x /= self._normalizing_const
+        if not np.isfinite(x).all():
+            raise invalid_input(
+                "x holds NaN, an infinite value, or a number that is too large for float32",
+                hint="Replace it, or leave the row out.",
+            )
+        return x
+
+
+class Predictors:
+    """Loaded models by key; the least recently used ones are dropped beyond a number and a sum of bytes."""
+
+    def __init__(self, max_models: int = 8, max_bytes: int = 1 << 30):
+        self._max_models = max_models
+        self._max_bytes = max_bytes
+        self._loaded: collections.OrderedDict[str, Predictor] = collections.OrderedDict()
+
+    def keys(self) -> list[str]:
+        """Give what is loaded."""
+        return list(self._loaded)
+
+    def add(self, key: str, predictor: Predictor) -> None:
+        """Keep a model; it is never dropped to make room for itself."""
+        self._loaded[key] = predictor
+        self._loaded.move_to_end(key)
+        while len(self._loaded) > 1 and (
+            len(self._loaded) > self._max_models or sum(p.n_bytes for p in self._loaded.values()) > self._max_bytes
+        ):
+            self._loaded.popitem(last=False)
+
+    def drop(self, key: str) -> None:
+        """Let go of a model, if it is here."""
+        self._loaded.pop(key, None)
+
+    def get(self, key: str) -> Predictor:
+        """Give a model. Raises Failure (input) if it is not here."""
+        if key not in self._loaded:
+            raise invalid_input("no model is loaded to predict with", hint="Load one first.")
+        self._loaded.move_to_end(key)
+        return self._loaded[key]
+
+
+def _text(shapes: Sequence[Sequence]) -> str:
+    return ", ".join(str(list(shape)) for shape in shapes)
 
 
 def batch_rows(xs: tuple[np.ndarray, ...], at_least: int = 1) -> int:

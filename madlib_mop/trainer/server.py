@@ -21,14 +21,16 @@ from madlib_mop.trainer.failures import INTERNAL, MEMORY, Failure, failure_of, i
 _LEAST_FREE_BYTES = 64 << 20
 #: How much of the memory beyond that may be lost by failed requests before a new process is better.
 _MOST_LOST = 0.25
+#: What plain arrays may be of: NumPy's names of their types.
+_NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
 
 def serve(read_fd: int, write_fd: int) -> None:
-    """Answer requests until ``stop`` or the end of the input."""
+    """Answer requests until ``stop``, the end of the input, or an idle time that ``start`` may have set."""
     channel = Channel(read_fd, write_fd)
     session = Session(read_fd)
     try:
-        while not session.stopped:
+        while not session.stopped and lifetime.has_input(read_fd, session.idle_s):
             header, blobs = channel.receive()
             answer, out = _handle(session, header, blobs)
             del blobs
@@ -73,8 +75,8 @@ class Session:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start shard_begin shard_rows shard_end train evaluate predict_load predict average_add average_end"
-        " describe_state drop_shard stats stop".split()
+        "start shard_begin shard_rows shard_end train evaluate predict_load predict predict_values average_add"
+        " average_end describe_state drop_shard stats stop".split()
     )
     ANY_TIME = frozenset({"start", "average_add", "average_end"})  # these need no TensorFlow
     SILENT = frozenset({"shard_begin", "shard_rows"})
@@ -82,6 +84,7 @@ class Session:
     def __init__(self, read_fd: int):
         self.started = False
         self.stopped = False
+        self.idle_s: float | None = None
         self._read_fd = read_fd
         self._key: str | None = None
         self._builder = None
@@ -118,6 +121,7 @@ class Session:
             in_force["seccomp"] = sandbox.restrict_calls()
         self._limit_memory(header.get("memory_limit_bytes"))
         self._shards = shards.ShardCache(cache_bytes)
+        self.idle_s = header.get("idle_s")
         self._visitor = visits.Visitor(header.get("part_bytes") or state.DEFAULT_PART_BYTES)
         self.started = True
         return {
@@ -207,13 +211,12 @@ class Session:
         return self._visitor.evaluate(Recipe.read(header["model"]), _start(header, blobs), shard), []
 
     def predict_load(self, header: Request, blobs: list) -> tuple[dict, list]:
-        """Load the model to predict with."""
+        """Load a model to predict with, under a key where there are to be several."""
         from madlib_mop.trainer.recipe import Recipe
 
-        self._visitor.load_predictor(
-            Recipe.read(header["model"]), _start(header, blobs), float(header["normalizing_const"])
-        )
-        return {}, []
+        recipe, constant = Recipe.read(header["model"]), float(header["normalizing_const"])
+        self._visitor.load_predictor(recipe, _start(header, blobs), constant, _key(header))
+        return {"loaded": self._visitor.predictors.keys()}, []
 
     def predict(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Predict rows; answers shapes, and a float32 blob an output."""
@@ -227,7 +230,7 @@ class Session:
             check_finite(f"x{number + 1}", xs[-1], 0)
         if len({len(x) for x in xs}) != 1:
             raise invalid_input(f"the columns to predict from have {[len(x) for x in xs]} rows")
-        outputs = self._visitor.predict(xs)
+        outputs = self._visitor.predict(xs, _key(header))
         return {"shapes": [list(output.shape) for output in outputs]}, outputs
 
     def average_add(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -251,6 +254,17 @@ class Session:
         from madlib_mop.trainer import averaging
 
         return averaging.describe(blobs), []
+
+    def predict_values(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Predict one row or many from plain arrays; answers whether it was one, and a float32 blob (rows, values)."""
+        from numpy import frombuffer
+
+        dtypes, shapes = header["dtypes"], header["shapes"]
+        if not (len(shapes) == len(dtypes) == len(blobs)) or not set(dtypes) <= _NUMBERS:
+            raise _malformed(f"{len(blobs)} columns of the types {dtypes} and the shapes {shapes}")
+        columns = [frombuffer(b, d).reshape(s) for b, d, s in zip(blobs, dtypes, shapes, strict=True)]
+        single, values = self._visitor.predict_values(columns, _key(header))
+        return {"single": single, "shape": list(values.shape)}, [values]
 
     def drop_shard(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Let go of a shard."""
@@ -297,12 +311,21 @@ def _start(header: Request, blobs: list[bytearray]):
         if not blobs:
             raise _malformed("a request with a state has no parts")
         taken_over = header.get("taken_over")
-        return Start(blobs, None, taken_over is not None, bool((taken_over or {}).get("optimizer", True)))
+        return Start(
+            parts=blobs,
+            digest=header.get("digest"),
+            taken_over=taken_over is not None,
+            keep_optimizer=bool((taken_over or {}).get("optimizer", True)),
+        )
     if header.get("has_weights"):
         if len(blobs) != 1:
             raise _malformed(f"a request with weights has {len(blobs)} blobs, expected 1")
         return Start(weights=blobs[0])
     return Start()
+
+
+def _key(header: Request) -> str:
+    return str(header.get("key", ""))
 
 
 def _positive(header: Request, key: str, least: int = 1) -> int:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 GROUPS = ("weights", "variables", "optimizer")
+#: The groups that a forward pass needs. They come first, so the parts that hold them do.
+FORWARD_GROUPS = ("weights", "variables")
 DEFAULT_PART_BYTES = 64 << 20
 #: Below it the headers would not fit; tests use parts hardly larger.
 SMALLEST_PART_BYTES = 2048
@@ -144,25 +146,47 @@ def digest_of(parts: Sequence[bytes]) -> str:
     return digest.hexdigest()
 
 
-def decode_state(parts: Sequence[bytes]) -> "State":
-    """Open a training state; raises StateError unless every tensor is there once, whole and of one shape."""
+def count_forward_parts(parts: Sequence[bytes]) -> int:
+    """Give how many of a state's parts, from the first, a forward pass needs (``FORWARD_GROUPS``)."""
+    needed = [0]
+    for number, part in enumerate(parts):
+        if any(piece.group in FORWARD_GROUPS for piece in parse_header(part, number).pieces):
+            needed.append(number)
+    return needed[-1] + 1
+
+
+def decode_state(parts: Sequence[bytes], groups: Sequence[str] = GROUPS) -> "State":
+    """Open a training state, or some groups of it.
+
+    Parameters
+    ----------
+    parts : sequence of bytes
+        All parts; where not all groups are wanted, at least the first `count_forward_parts`.
+    groups : sequence of str
+        The groups that will be read.
+
+    Raises
+    ------
+    StateError
+        Unless every tensor of the groups is there once, whole and of one shape.
+    """
     if not parts:
         raise StateError("the training state has no parts")
     headers = [parse_header(part, number) for number, part in enumerate(parts)]
     first = headers[0].metadata
     for number, header in enumerate(headers):
-        if header.metadata["part"] != number or header.metadata["parts"] != len(parts):
-            raise StateError(
-                f"part {header.metadata['part']} of {header.metadata['parts']} stands at place {number} of {len(parts)}"
-            )
-        if any(header.metadata[key] != first[key] for key in ("counts", "static_batch")):
+        n_parts = header.metadata["parts"]
+        is_right = n_parts >= len(parts) if tuple(groups) != GROUPS else n_parts == len(parts)
+        if header.metadata["part"] != number or not is_right:
+            raise StateError(f"part {header.metadata['part']} of {n_parts} stands at place {number} of {len(parts)}")
+        if any(header.metadata[key] != first[key] for key in ("counts", "static_batch", "parts")):
             raise StateError(f"part {number} belongs to another training state than part 0")
-    return State(parts, headers)
+    return State(parts, headers, groups)
 
 
 def weights_of(parts: Sequence[bytes]) -> bytes:
     """Give the model's weights as ``model_weights`` has them: float32, flattened, in ``get_weights()`` order."""
-    return decode_state(parts).flat_weights()
+    return decode_state(parts, FORWARD_GROUPS).flat_weights()
 
 
 class State:
@@ -177,7 +201,7 @@ class State:
         states: the next visit decides by its own shard.
     """
 
-    def __init__(self, parts: Sequence[bytes], headers: list["_Header"]):
+    def __init__(self, parts: Sequence[bytes], headers: list["_Header"], groups: Sequence[str]):
         self._parts = [memoryview(part).cast("B") for part in parts]
         metadata = headers[0].metadata
         self.static_batch: int = metadata["static_batch"]
@@ -185,12 +209,13 @@ class State:
         self._shapes: dict[tuple[str, int], tuple[int, ...]] = {}
         for header in headers:
             for located in header.pieces:
-                self._pieces.setdefault((located.group, located.index), []).append(located)
+                if located.group in groups:
+                    self._pieces.setdefault((located.group, located.index), []).append(located)
+        counts = {group: n for group, n in zip(GROUPS, metadata["counts"], strict=True) if group in groups}
         self._specs = {
-            group: [self._checked_spec(group, index) for index in range(count)]
-            for group, count in zip(GROUPS, metadata["counts"], strict=True)
+            group: [self._checked_spec(group, index) for index in range(count)] for group, count in counts.items()
         }
-        if len(self._pieces) != sum(metadata["counts"]):
+        if len(self._pieces) != sum(counts.values()):
             raise StateError("the training state holds tensors that its header does not count")
 
     def specs(self, group: str) -> list[TensorSpec]:

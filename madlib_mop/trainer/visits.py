@@ -13,37 +13,40 @@ import tensorflow as tf
 from madlib_mop.errors import MopError
 from madlib_mop.trainer import loop
 from madlib_mop.trainer.compiled import CompiledCache, CompiledModel
-from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
+from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming, model_failed
 from madlib_mop.trainer.loop import DataSpec
-from madlib_mop.trainer.predict import Predictor, batch_rows
+from madlib_mop.trainer.predict import Predictor, Predictors, batch_rows
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.shards import Shard
 from madlib_mop.trainer.state import (
     DEFAULT_PART_BYTES,
+    FORWARD_GROUPS,
     GROUPS,
     UNDECIDED,
     State,
     StateError,
+    count_forward_parts,
     decode_state,
     digest_of,
 )
 from madlib_mop.trainer.variables import ModelVariables
-
-_USED_UNTRAINED = ("weights", "variables")  # groups that a forward pass needs
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
     """What a visit starts from: a state in parts, or a float32 weights blob, or (both None) a freshly drawn model.
 
-    The list of parts is emptied as soon as they have been read, for a state may be larger than all else.
+    The list of parts is emptied as soon as they have been read, for a state may be larger than all else. An evaluation
+    may be given no more of them than it needs (``count_forward_parts``), and then the digest of the whole state.
 
-    ``taken_over`` says that the state is that of another configuration, whose parameters this one does not share: the
-    learning rate is this one's own then, and so are all the optimizer's variables unless ``keep_optimizer``.
+    ``taken_over`` says that the state is that of another configuration, whose parameters this one does not share: for
+    training, the learning rate is this one's own then, and so are all the optimizer's variables unless
+    ``keep_optimizer``.
     """
 
     parts: list[bytes] | None = None
     weights: bytes | None = None
+    digest: str | None = None
     taken_over: bool = False
     keep_optimizer: bool = True
 
@@ -70,7 +73,7 @@ class Visitor:
     def __init__(self, part_bytes: int = DEFAULT_PART_BYTES, max_model_bytes: int = 1 << 30):
         self._part_bytes = part_bytes
         self.models = CompiledCache(max_bytes=max_model_bytes)
-        self._predictor: Predictor | None = None
+        self.predictors = Predictors()
 
     def train(self, recipe: Recipe, start: Start, shard: Shard, epoch: int, segment_id: int) -> Trained:
         """Train one configuration on one shard: ``epochs - initial_epoch`` passes.
@@ -111,6 +114,7 @@ class Visitor:
             "metrics": logs,
             "model_bytes": compiled.weights_bytes,
             "state_bytes": sum(map(len, parts)),
+            "forward_parts": count_forward_parts(parts),
             "timing": clock.laps,
         }
         return Trained(answer, parts)
@@ -121,9 +125,9 @@ class Visitor:
         The metrics are in the order of compile's. Raises Failure as ``train`` does, but a loss may be NaN.
         """
         clock = _Clock()
-        digest_in = digest_of(start.parts) if start.parts else None
+        digest_in = start.digest or digest_of(start.parts) if start.parts else None
         with self._compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
-            _begin(compiled, recipe, start, digest_in, _USED_UNTRAINED)
+            _begin(compiled, recipe, start, digest_in, FORWARD_GROUPS)
             clock.lap("state_in_s")
             run = compiled.evaluate_pass()
             clock.lap("trace_s")
@@ -145,21 +149,26 @@ class Visitor:
             "timing": clock.laps,
         }
 
-    def load_predictor(self, recipe: Recipe, start: Start, normalizing_const: float) -> None:
-        """Make the model ready that ``predict`` uses. Raises Failure (model)."""
-        self._predictor = None
+    def load_predictor(self, recipe: Recipe, start: Start, normalizing_const: float, key: str) -> None:
+        """Make a model ready to predict, under a key. Raises Failure (model)."""
+        self.predictors.drop(key)
         with blaming(MODEL):
             variables = ModelVariables(recipe.build(start.weights), with_optimizer=False)
             if start.parts:
-                variables.load(_decoded(start.parts), _USED_UNTRAINED)
-        self._predictor = Predictor(variables.model, normalizing_const)
+                variables.load(_decoded(start.parts, FORWARD_GROUPS), FORWARD_GROUPS)
+        self.predictors.add(key, Predictor(variables.model, normalizing_const))
 
-    def predict(self, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def predict(self, xs: Sequence[np.ndarray], key: str) -> list[np.ndarray]:
         """Give the outputs, float32 ``(n_rows, ...)`` each, for rows of x columns. Raises Failure."""
-        if self._predictor is None:
-            raise invalid_input("no model is loaded to predict with", hint="Load one first.")
+        predictor = self.predictors.get(key)
         with blaming(MODEL):
-            return self._predictor.predict(tuple(xs))
+            return predictor.predict(tuple(xs))
+
+    def predict_values(self, columns: Sequence[np.ndarray], key: str) -> tuple[bool, np.ndarray]:
+        """Predict one row or many; see ``Predictor.values``. Raises Failure."""
+        predictor = self.predictors.get(key)
+        with blaming(MODEL):
+            return predictor.values(columns)
 
     @contextlib.contextmanager
     def _compiled(self, recipe: Recipe, spec: DataSpec, clock: "_Clock") -> Iterator[CompiledModel]:
@@ -200,8 +209,8 @@ def _begin(
     held, compiled.holds = compiled.holds, None
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
-        state = _decoded(start.parts)
-        if start.taken_over:
+        state = _decoded(start.parts, groups)
+        if start.taken_over and groups == GROUPS:
             compiled.take_over(state, ModelVariables(recipe.build()), start.keep_optimizer)
         elif held != digest_in:
             compiled.load(state, groups)
@@ -214,9 +223,9 @@ def _begin(
     return None
 
 
-def _decoded(parts: Sequence[bytes]) -> State:
+def _decoded(parts: Sequence[bytes], groups: Sequence[str]) -> State:
     try:
-        return decode_state(parts)
+        return decode_state(parts, groups)
     except StateError as error:
         raise Failure(
             INTERNAL, MopError(str(error), hint="The stored state is damaged; restore it or start anew.")

@@ -55,24 +55,30 @@ def run(function, arguments, caller_path, payload_name, payload, version):
         JSON: ``{"result": ...}`` or ``{"error": {"message", "sqlstate", "detail", "hint"}}``.
     """
     try:
-        _check_version(version)
+        check_version(version)
         values = json.loads(arguments)
         if payload_name is not None:
             values[payload_name] = payload
-        return json.dumps({"result": _run(function, values, caller_path)})
-    except CallError as error:
-        return json.dumps({"error": error.fields})
-    except plpy.SPIError as error:
-        return json.dumps({"error": _fields(error)})
-    except ClientGone as error:
-        return json.dumps({"error": {"message": str(error), "sqlstate": "08006"}})
+        return json.dumps({"result": ask_driver(function, values, caller_path)})
     except Exception as error:
-        plpy.log(f"madlib_mop: {function}: {traceback.format_exc()}")
-        fields = {"message": f"{function}: internal error: {type(error).__name__}: {error}", "sqlstate": "XX000"}
-        return json.dumps({"error": {**fields, "hint": "The server's log has the details. Please report this."}})
+        return json.dumps({"error": error_fields(function, error)})
 
 
-def _run(function, values, caller_path):
+def error_fields(function, error):
+    """Give the fields of an exception as the SQL function around raises them: message, sqlstate, detail, hint."""
+    if isinstance(error, CallError):
+        return error.fields
+    if isinstance(error, plpy.SPIError):
+        return _fields(error)
+    if isinstance(error, ClientGone):
+        return {"message": str(error), "sqlstate": "08006"}
+    plpy.log(f"madlib_mop: {function}: {''.join(traceback.format_exception(error))}")
+    fields = {"message": f"{function}: internal error: {type(error).__name__}: {error}", "sqlstate": "XX000"}
+    return {**fields, "hint": "The server's log has the details. Please report this."}
+
+
+def ask_driver(function, values, caller_path):
+    """Start a driver for one command, with its arguments and the caller's search_path; give the command's result."""
     blobs = []
     request = {"function": function, "session": _session(caller_path), "arguments": encode_value(values, blobs)}
     for _ in range(_MAX_RESTARTS):
@@ -181,7 +187,8 @@ def _fields(error):
     return {"message": str(error), "sqlstate": error.sqlstate, "detail": data[1], "hint": data[2]}
 
 
-def _check_version(version):
+def check_version(version):
+    """Raise CallError unless the library is of the extension's version."""
     if __version__ != version:
         raise CallError(
             f"extension madlib_mop is of version {version}, but its library is of version {__version__}",

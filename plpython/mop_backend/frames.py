@@ -9,6 +9,7 @@ import json
 import os
 import select
 import struct
+import time
 
 _PREFIX = struct.Struct(">II")
 _MAX_HEADER_BYTES = 1 << 28
@@ -28,10 +29,10 @@ class Channel:
     read_fd, write_fd : int
         File descriptors of pipes; both are set to non-blocking when ``check`` is given.
     check : callable or None
-        Called at least every ``interval_s`` seconds of waiting. What it raises ends the wait: in a backend it is
-        the interrupt check, so that a cancel is obeyed while the other side works.
+        Called about every ``interval_s`` seconds that are spent in here, waiting or not. What it raises ends the wait:
+        in a backend it is the interrupt check, so that a cancel is obeyed while the other side works.
     interval_s : float
-        Longest time between two calls of ``check``, in seconds.
+        Time between two calls of ``check``, in seconds. It costs a backend more than a small frame does.
     """
 
     def __init__(self, read_fd, write_fd, check=None, interval_s=0.1):
@@ -39,6 +40,7 @@ class Channel:
         self.write_fd = write_fd
         self.check = check
         self.interval_s = interval_s
+        self._checked_at = time.monotonic()
         if check is not None:
             os.set_blocking(read_fd, False)
             os.set_blocking(write_fd, False)
@@ -71,12 +73,12 @@ class Channel:
         view = memoryview(data)
         filled = 0
         while filled < n_bytes:
-            if self.check is not None:
-                self._wait(self.read_fd, select.POLLIN)
             try:
                 got = os.readv(self.read_fd, [view[filled : filled + _CHUNK_BYTES]])
             except BlockingIOError:
+                self._wait(self.read_fd, select.POLLIN)
                 continue
+            self._check_in_time()
             if got == 0:
                 raise PeerGone("the other process has ended")
             filled += got
@@ -84,19 +86,27 @@ class Channel:
 
     def _write(self, view):
         while view:
-            if self.check is not None:
-                self._wait(self.write_fd, select.POLLOUT)
             try:
                 sent = os.write(self.write_fd, view[:_CHUNK_BYTES])
             except BlockingIOError:
+                self._wait(self.write_fd, select.POLLOUT)
                 continue
             except BrokenPipeError:
                 raise PeerGone("the other process has ended") from None
             view = view[sent:]
+            self._check_in_time()
 
     def _wait(self, fd, event):
         poller = select.poll()
         poller.register(fd, event)
-        self.check()
         while not poller.poll(self.interval_s * 1000):
-            self.check()
+            self._check_now()
+        self._check_in_time()
+
+    def _check_in_time(self):
+        if self.check is not None and time.monotonic() - self._checked_at >= self.interval_s:
+            self._check_now()
+
+    def _check_now(self):
+        self.check()
+        self._checked_at = time.monotonic()

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import subprocess
 import time
 
@@ -74,6 +75,11 @@ class Child:
     def alive(self):
         """Whether the process still runs."""
         return self._process.poll() is None
+
+    @property
+    def has_answer(self):
+        """Whether there is something to receive, or the child has ended."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def send(self, header, blobs=()):
         """Write one frame to the child. Raises ChildDied."""

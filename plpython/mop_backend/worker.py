@@ -166,7 +166,8 @@ class _Worker:
         return {"outcome": "done", "shard": shard, "versions": self._versions, **answer}
 
     def _ask_trainer(self, task, model):
-        parts = self._state(model)
+        is_forward = task["do"] == "evaluate"
+        parts = self._state(model, model["forward_parts"] if is_forward else None)
         weights = [] if parts or not model["has_weights"] else [self._narrow("start_weights", task["mst_key"])]
         request = {
             "op": task["do"],
@@ -184,6 +185,7 @@ class _Worker:
             "has_state": bool(parts),
             "has_weights": bool(weights),
             "taken_over": _just_taken_over(model),
+            "digest": model["digest"] if is_forward else None,
         }
         answer, new_parts = _checked(self._child.ask(request, parts or weights))
         if task["do"] == "train" and model["digest"] is not None and answer["digest_in"] != model["digest"]:
@@ -213,6 +215,7 @@ class _Worker:
             "n_rows": answer["n_rows"],
             "state_bytes": sum(map(len, parts)),
             "model_bytes": answer["model_bytes"],
+            "forward_parts": answer["forward_parts"],
             "digest_in": answer["digest_in"],
             "digest_out": answer["digest_out"],
             "weights_digest": answer["weights_digest"],
@@ -248,21 +251,23 @@ class _Worker:
         for number, part in enumerate(parts):
             self._narrow("put_state_part", key, task["slot"], task["version"], number, part)
         kept = {name: task[name] for name in ("epoch", "slot", "version", "slots", "n_visits")}
-        figures = {name: answer[name] for name in ("digest", "weights_digest", "model_bytes")}
+        figures = {name: answer[name] for name in ("digest", "weights_digest", "model_bytes", "forward_parts")}
         average = {**kept, **figures, "state_bytes": sum(map(len, parts))}
         self._narrow("keep_average", key, json.dumps(average))
         return {"digest": answer["digest"], "state_bytes": average["state_bytes"]}
 
-    def _state(self, model):
+    def _state(self, model, n_parts=None):
+        """Read the parts of a model's state; the first ``n_parts`` of them, where that is known to be enough."""
         parts = []
         if model["digest"] is None:
             return parts
-        while True:
+        while n_parts is None or len(parts) < n_parts:
             place = model["state_slot"], model["state_version"], len(parts)
             part = self._narrow("state_part", model["mst_key"], *place)
             if part is None:
                 return parts
             parts.append(part)
+        return parts
 
     def _load_shard(self, data_set, segment_id):
         """Send the segment's rows to the trainer unless it has them; give what it said of them."""

@@ -47,6 +47,7 @@ PAGES = {
     ),
     "madlib.md": (),  # a table, no statements
     "model_averaging.md": ("kinds of flowers", "{2,4,6}", "| finished |"),
+    "predict.md": ("{accuracy}", "share_right", "p_left", "different \n-----------\n         0\n", "{0."),
 }
 
 

@@ -27,6 +27,8 @@ COMMANDS = {
     "drop_run": "runs:drop_run",
     "madlib_keras_evaluate": "evaluate:madlib_keras_evaluate",
     "madlib_keras_predict": "predict:madlib_keras_predict",
+    "madlib_keras_predict_byom": "predict:madlib_keras_predict_byom",
+    "predict": "scoring:predict",
 }
 
 

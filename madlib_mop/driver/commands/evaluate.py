@@ -8,7 +8,7 @@ from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import functions_of_model
 from madlib_mop.driver.inference.fits import check_test_table
-from madlib_mop.driver.inference.model import TrainedModel, read_model
+from madlib_mop.driver.inference.model import TrainedModel, read_model, read_weights
 from madlib_mop.driver.inference.trainer import LocalTrainer, refuse_gpus
 from madlib_mop.driver.packed import PackedTable, read_packed_table
 
@@ -36,7 +36,7 @@ def madlib_keras_evaluate(call: Call) -> None:
     packed = read_packed_table(session, a.get("test_table"), "test_table")
     model = read_model(session, a.get("model_table"), a.get("mst_key"))
     check_test_table(model, packed)
-    custom = functions_of_model(session, model.relation, model.object_table, model.compile_params)
+    custom = functions_of_model(session, model.place.relation, model.object_table, model.compile_params)
     model = replace(model, custom=custom)
     with LocalTrainer(session) as trainer:
         evaluation = evaluate_shards(session, trainer, model, packed)
@@ -47,14 +47,14 @@ def evaluate_shards(
     session: CallerSession, trainer: LocalTrainer, model: TrainedModel, packed: PackedTable
 ) -> Evaluation:
     """Evaluate shard by shard, one in the trainer's memory at a time; the mean is weighted by rows, in float64."""
-    n_rows, sums = 0, None
+    n_rows, sums, weights = 0, None, read_weights(session, model)
     for shard in packed.shards:
         if not shard.n_rows:
             continue
         _send_shard(session, trainer, packed, shard.segment_id)
         key = str(shard.segment_id)
         request = {"op": "evaluate", "model": model.request(compiled=True), "shard": key, "has_weights": True}
-        answer, _ = trainer.ask(request, [model.weights])
+        answer, _ = trainer.ask(request, [weights])
         trainer.ask({"op": "drop_shard", "shard": key})
         figures = [answer["n_rows"] * float(value) for value in (answer["loss"], *answer["metrics"].values())]
         sums = figures if sums is None else [a + b for a, b in zip(sums, figures, strict=True)]

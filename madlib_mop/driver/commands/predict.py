@@ -1,7 +1,10 @@
-"""The command madlib_keras_predict: one trained model over the rows of a table, in the caller's session."""
+"""The commands madlib_keras_predict and madlib_keras_predict_byom: one model over the rows of a table."""
+
+from collections.abc import Callable
 
 from madlib_mop.driver.call import Call
-from madlib_mop.driver.inference.model import read_model
+from madlib_mop.driver.inference.byom import read_own_model
+from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.inference.prediction import predict_table
 from madlib_mop.driver.inference.rows import read_test_table
 from madlib_mop.driver.inference.trainer import refuse_gpus
@@ -9,12 +12,23 @@ from madlib_mop.driver.inference.wanted import read_pred_type
 
 
 def madlib_keras_predict(call: Call) -> None:
+    """Predict a table with a model that was trained here."""
+    a = call.arguments
+    _predict(call, lambda: read_model(call.session, a.get("model_table"), a.get("mst_key")))
+
+
+def madlib_keras_predict_byom(call: Call) -> None:
+    """Predict a table with a model from an architecture table, wherever it was trained."""
+    _predict(call, lambda: read_own_model(call.session, call.arguments))
+
+
+def _predict(call: Call, read: Callable[[], TrainedModel]) -> None:
     """Predict a table; everything is checked first, and an error on the way leaves no output table."""
     a, session = call.arguments, call.session
     wanted = read_pred_type(a)
     refuse_gpus(a.get("use_gpus"))
     output = session.output(a.get("output_table"), ("",), "output_table")
-    model = read_model(session, a.get("model_table"), a.get("mst_key"))
+    model = read()
     table = read_test_table(session, a.get("test_table"), a.get("id_col"), a.get("independent_varname"), model)
     if not predict_table(session, model, table, output, wanted):
         session.warning(f"{call.function}: test_table {table.relation} has no rows; {output} is empty")

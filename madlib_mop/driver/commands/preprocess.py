@@ -26,6 +26,7 @@ from madlib_mop.driver.commands.preprocess_tables import (
     partition_suffix,
 )
 from madlib_mop.driver.commands.preprocess_training import TrainingTable, read_training_table
+from madlib_mop.driver.decoders import image_decoders
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.buffers import MAX_VALUE_BYTES, default_buffer_size, plan_buffers
@@ -36,7 +37,6 @@ from madlib_mop.packing.packer import Packer, RawColumn
 MAX_CLASSES = 1 << 15
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 10_000
-_SANDBOX = ("madlib_mop.trainer.sandbox:restrict_files", "madlib_mop.trainer.sandbox:restrict_calls")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def training_preprocessor_dl(call: Call) -> None:
         if column.kind is Kind.CLASS:
             wanted = widths[i - len(packing.source.independent)] if widths else None
             classes[i] = _find_classes(queries, i, wanted, packing.output)
-    with DecoderPool(guards=_SANDBOX) as pool:
+    with image_decoders() as pool:
         encoders = _encoders(packing, queries, classes, pool)
         for encoder, width in zip(encoders[len(packing.source.independent) :], widths or [], strict=False):
             if width is not None and encoder.shape != (width,):
@@ -107,7 +107,7 @@ def validation_preprocessor_dl(call: Call) -> None:
     classes = {first_y + k: known for k, known in enumerate(training.classes) if known is not None}
     for i, known in classes.items():
         _refuse_unseen(queries, i, known, training)
-    with DecoderPool(guards=_SANDBOX) as pool:
+    with image_decoders() as pool:
         encoders = _encoders(packing, queries, classes, pool)
         training.check_shapes(encoders)
         _pack(call, packing, queries, classes, encoders, None)

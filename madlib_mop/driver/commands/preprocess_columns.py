@@ -65,6 +65,21 @@ class SourceColumn:
         """Whether it is an array of int2, int4 or int8."""
         return self.kind is Kind.ARRAY and self.column.element_type in _INTEGERS
 
+    def raw(self, value: str) -> str:
+        """Give the SQL expression that makes bytes of one of its values, for an encoder; not for classes.
+
+        Parameters
+        ----------
+        value : str
+            The expression of the value.
+        """
+        if self.kind is Kind.NUMBER:
+            return f"madlib_mop.array_bytes(ARRAY[{value}::pg_catalog.float4])"
+        if self.kind is Kind.IMAGE:
+            return value
+        cast = "::pg_catalog.float4[]" if self.column.element_type == "numeric" else ""
+        return f"madlib_mop.array_bytes({value}{cast})"
+
 
 @dataclass(frozen=True)
 class Source:

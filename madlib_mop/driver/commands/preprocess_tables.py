@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
 from madlib_mop.driver.caller import Batch, CallerSession
-from madlib_mop.driver.commands.preprocess_columns import Kind, Source, SourceColumn
+from madlib_mop.driver.commands.preprocess_columns import Kind, Source
 from madlib_mop.packing.buffers import BufferPlan
 from madlib_mop.packing.packer import PackedBuffer
 
@@ -162,11 +162,7 @@ class SourceQueries:
         column = self.source.columns[i]
         if column.kind is Kind.CLASS:
             return f"pg_catalog.int4send({self._position(i, value, classes)})"
-        if column.kind is Kind.NUMBER:
-            return f"madlib_mop.array_bytes(ARRAY[{value}::pg_catalog.float4])"
-        if column.kind is Kind.IMAGE:
-            return value
-        return f"madlib_mop.array_bytes({value}{_cast(column)})"
+        return column.raw(value)
 
     def _position(self, i: int, value: str, classes: Classes) -> str:
         """Give the expression for a value's 1-based position among the class values; NULL where it is none of them.
@@ -187,10 +183,6 @@ class SourceQueries:
             slots[f"h{i}"] = known.holder
             slots[f"t{i}"] = SqlType(self.source.columns[i].class_type)
         return slots
-
-
-def _cast(column: SourceColumn) -> str:
-    return "::pg_catalog.float4[]" if column.column.element_type == "numeric" else ""
 
 
 def create_summary(

@@ -5,8 +5,7 @@ import math
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.packed import PackedTable
 from madlib_mop.errors import InvalidParameter
-
-Shape = tuple[int | None, ...]
+from madlib_mop.models.shapes import shapes_fit
 
 
 def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[int, ...]) -> None:
@@ -67,14 +66,6 @@ def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
             f"its normalizing_const is {packed.normalizing_const:g}, {model.label} was trained with"
             f" {model.normalizing_const:g}",
         )
-
-
-def shapes_fit(wanted: Shape, row: tuple[int, ...]) -> bool:
-    """Tell whether rows of a shape can go in; a last dimension of 1 may be missing or too many, as in Keras."""
-    if abs(len(wanted) - len(row)) == 1:
-        longer, shorter = (wanted, row) if len(wanted) > len(row) else (row, wanted)
-        return longer[-1] in (1, None) and shapes_fit(longer[:-1], shorter)
-    return len(wanted) == len(row) and all(a is None or a == b for a, b in zip(wanted, row, strict=True))
 
 
 def _unlike(packed: PackedTable, problem: str) -> InvalidParameter:

@@ -1,11 +1,14 @@
-"""A trained model as evaluate and predict need it: read from its output table, `_info` and `_summary`, and checked."""
+"""A trained model as evaluate and predict need it: read from its output table, `_info` and `_summary`, and checked.
 
-from dataclasses import dataclass, field
+Its weights are read apart from it (`read_weights`), by whoever needs them: there may be a GB of them.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable, Unsupported
+from madlib_mop.errors import InvalidParameter, MopError, NotReady, UndefinedColumn, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.custom import CustomFunctions, possible_names
 from madlib_mop.models.params import parse_compile_params
@@ -41,6 +44,8 @@ class Output:
         The same as PostgreSQL writes an array.
     loss : str or None
         Name of its loss.
+    is_exact : bool
+        Whether there must be a class value for each unit; else those beyond them are padding.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Output:
     values: tuple[str | None, ...] | None
     values_text: str | None
     loss: str | None
+    is_exact: bool = False
 
     def is_number(self, n_units: int) -> bool:
         """Tell whether the output is the prediction itself, rather than a score for each class."""
@@ -64,37 +70,73 @@ class Output:
         Raises
         ------
         InvalidParameter
-            If the model has fewer units than there are classes.
+            If the model has not as many units as there are classes.
         """
         if self.values is None:
             return [None] if n_units == 1 and self.is_number(1) else [str(unit) for unit in range(n_units)]
-        if len(self.values) > n_units:
+        if len(self.values) > n_units or (self.is_exact and len(self.values) < n_units):
             raise InvalidParameter(
                 f"the model gives {n_units} values for {self.name!r}, which has {len(self.values)} classes",
-                hint="The _summary table does not belong to this model.",
+                hint="Give one class value for each."
+                if self.is_exact
+                else "The _summary table does not belong to this model.",
             )
         return [*self.values, *[None] * (n_units - len(self.values))]
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the row of a model is.
+
+    Attributes
+    ----------
+    relation : Relation
+    key_column : str or None
+        ``mst_key`` or ``model_id``; None for a table with a single model.
+    key : int or None
+    """
+
+    relation: Relation
+    key_column: str | None = None
+    key: int | None = None
+
+    @property
+    def condition(self) -> str:
+        """The WHERE clause that finds the row, with ``$1`` for the key; empty for a table with a single model."""
+        return "" if self.key_column is None else statement(" WHERE {k} = $1", k=Identifier(self.key_column))
+
+    @property
+    def params(self) -> list[int]:
+        """The values of the condition's parameters."""
+        return [] if self.key_column is None else [self.key]
+
+    @property
+    def types(self) -> list[str]:
+        """Their SQL types."""
+        return ["integer"] * len(self.params)
+
+    @property
+    def weights_query(self) -> str:
+        """The query of the weights, with the condition's parameters."""
+        return statement("SELECT model_weights AS weights FROM {t}", t=self.relation) + self.condition
+
+
+@dataclass(frozen=True)
 class TrainedModel:
-    """One model with all that is needed to use it.
+    """One model with all that is needed to use it but its weights.
 
     Attributes
     ----------
     label : str
         For messages, e.g. ``mst_key 3 of public.models``.
+    place : Place
     arch : dict
         Checked (`check_architecture`).
-    weights : bytes
-        float32, flattened in ``get_weights()`` order.
     compile_params, fit_params, loss_type : str or None
     metrics_type : list of str or None
     n_inputs : int
     outputs : tuple of Output
     normalizing_const : float
-    relation : Relation or None
-        The table that it is in.
     object_table : str or None
         Where its custom functions were registered.
     custom : CustomFunctions
@@ -102,8 +144,8 @@ class TrainedModel:
     """
 
     label: str
+    place: Place
     arch: dict
-    weights: bytes = field(repr=False)
     compile_params: str | None
     fit_params: str | None
     metrics_type: list[str] | None
@@ -111,7 +153,6 @@ class TrainedModel:
     n_inputs: int
     outputs: tuple[Output, ...]
     normalizing_const: float
-    relation: Relation | None = None
     object_table: str | None = None
     custom: CustomFunctions = CustomFunctions()
 
@@ -166,7 +207,8 @@ def read_model(session: CallerSession, name: str, mst_key: int | None) -> Traine
         params_table, label = summary, str(relation)
     params = _read_params(session, params_table, mst_key, name)
     facts = _read_summary(session, summary, name)
-    arch, weights = _read_weights(session, relation, mst_key, label)
+    place = Place(relation, "mst_key", mst_key) if is_multi else Place(relation)
+    arch = read_architecture(session, place, what, label)
     dependent = _names(facts["dependent_varname"])
     losses = _losses(params["compile_params"], arch, len(dependent))
     vartypes = _names(facts["dependent_vartype"])
@@ -174,8 +216,8 @@ def read_model(session: CallerSession, name: str, mst_key: int | None) -> Traine
         raise InvalidParameter(f"{what}: {summary} names {len(dependent)} dependent columns and {len(vartypes)} types")
     return TrainedModel(
         label,
+        place,
         arch,
-        weights,
         params["compile_params"],
         params["fit_params"],
         params["metrics_type"],
@@ -186,7 +228,6 @@ def read_model(session: CallerSession, name: str, mst_key: int | None) -> Traine
             for column, vartype, loss in zip(dependent, vartypes, losses, strict=True)
         ),
         float(facts["normalizing_const"] or 1.0),
-        relation,
         _object_table(session, summary),
     )
 
@@ -207,7 +248,7 @@ def _check_key(session, relation: Relation, info: Relation, mst_key: int | None,
         rows = session.execute(
             statement("SELECT status, status_detail FROM {t} WHERE mst_key = $1", t=info), [mst_key], ["integer"]
         )
-        if rows:
+        if rows and rows[0]["status"] != "trained":
             raise InvalidParameter(
                 f"mst_key {mst_key} has no model in {relation}: it {rows[0]['status']} in training:"
                 f" {rows[0]['status_detail'] or 'no reason was recorded'}. Received: {mst_key}",
@@ -258,22 +299,47 @@ def _class_values(session, summary: Relation, column: str, name: str) -> tuple[t
     return tuple(row["values"]), row["text"]
 
 
-def _read_weights(session, relation: Relation, mst_key: int | None, label: str) -> tuple[dict, bytes]:
-    query = statement("SELECT model_arch::pg_catalog.text AS arch, model_weights AS weights FROM {t}", t=relation)
-    rows = _of_key(session, query, mst_key)
+def read_weights(session: CallerSession, model: TrainedModel) -> bytes:
+    """Read a model's weights: float32, flattened in ``get_weights()`` order."""
+    place = model.place
+    rows = session.execute(place.weights_query, place.params, place.types)
+    if len(rows) != 1 or rows[0]["weights"] is None:
+        raise NotReady(f"{model.label} was changed while it was read", hint="Call again.")
+    return rows[0]["weights"]
+
+
+def read_architecture(session: CallerSession, place: Place, what: str, label: str) -> dict:
+    """Read and check the architecture of a model that must have weights.
+
+    Parameters
+    ----------
+    session : CallerSession
+    place : Place
+    what : str
+        The argument that named the table, for messages.
+    label : str
+        The model, for messages.
+    """
+    query = statement(
+        "SELECT model_arch::pg_catalog.text AS arch, model_weights IS NOT NULL AS has_weights FROM {t}",
+        t=place.relation,
+    )
+    rows = session.execute(query + place.condition, place.params, place.types)
     if len(rows) != 1:
-        raise InvalidParameter(f"model_table: {relation} has {len(rows)} rows, not one")
+        raise InvalidParameter(f"{what}: {place.relation} has {len(rows)} rows, not one")
     if rows[0]["arch"] is None:
-        raise InvalidParameter(f"model_table: {label} has no architecture: model_arch is NULL")
-    if rows[0]["weights"] is None:
+        raise InvalidParameter(f"{what}: {label} has no architecture: model_arch is NULL")
+    if not rows[0]["has_weights"]:
         raise Unsupported(
-            f"model_table: {label} has no weights: model_weights is NULL",
-            hint="Weights that do not fit into a field of 1 GB stay in madlib_mop.model_state, for a warm start only.",
+            f"{what}: {label} has no weights: model_weights is NULL",
+            hint="Load them with it: load_keras_model(table, model_arch, model_weights)."
+            if place.key_column == "model_id"
+            else "Weights that do not fit into a field of 1 GB stay in madlib_mop.model_state, for a warm start only.",
         )
     try:
-        return check_architecture(rows[0]["arch"]), rows[0]["weights"]
+        return check_architecture(rows[0]["arch"])
     except MopError as error:
-        error.message = f"model_table: {label}: {error.message}"
+        error.message = f"{what}: {label}: {error.message}"
         raise
 
 

@@ -1,17 +1,20 @@
 """Predicts a test table with one model: rows flow from the caller's session through the trainer into a table."""
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.inference.model import Output, TrainedModel
+from madlib_mop.driver.inference.model import Output, TrainedModel, read_weights
 from madlib_mop.driver.inference.results import ResultTable, quoted
 from madlib_mop.driver.inference.rows import RowReader, Rows, TestTable
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.inference.wanted import PredType, all_of, choose
 from madlib_mop.errors import InvalidParameter, Unsupported
+
+_AHEAD_BYTES = 64 << 20
 
 
 def predict_table(
@@ -28,7 +31,7 @@ def predict_table(
     with LocalTrainer(session) as trainer, RowReader(session, table, model) as reader:
         results.create()
         n_rows = 0
-        for rows, scores in _predicted(trainer, model, reader):
+        for rows, scores in _predicted(trainer, model, read_weights(session, model), reader):
             n_rows += len(rows.ids)
             ids = quoted(rows.ids)
             for one, values in zip(model.outputs, scores, strict=True):
@@ -42,14 +45,14 @@ def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarr
 
 
 def _predicted(
-    trainer: LocalTrainer, model: TrainedModel, reader: RowReader
+    trainer: LocalTrainer, model: TrainedModel, weights: bytes, reader: RowReader
 ) -> Iterator[tuple[Rows, list[np.ndarray]]]:
     """Yield each batch with its outputs; the trainer works on one batch while the one before is written."""
     waiting = None
-    for rows in reader:
+    for rows in _ahead(trainer, reader):
         if waiting is None:
             request = {"op": "predict_load", "model": model.request(compiled=False), "has_weights": True}
-            trainer.ask({**request, "normalizing_const": model.normalizing_const}, [model.weights])
+            trainer.ask({**request, "normalizing_const": model.normalizing_const}, [weights])
             scores = None
         else:
             scores = _scores(trainer.collect(), model, waiting)
@@ -62,12 +65,26 @@ def _predicted(
         yield waiting, _scores(trainer.collect(), model, waiting)
 
 
+def _ahead(trainer: LocalTrainer, reader: RowReader) -> Iterator[Rows]:
+    """Yield all batches; as long as the trainer loads TensorFlow, the next ones are read meanwhile."""
+    batches, ahead, n_bytes = iter(reader), deque(), 0
+    while n_bytes < _AHEAD_BYTES and not trainer.is_ready:
+        rows = next(batches, None)
+        if rows is None:
+            break
+        ahead.append(rows)
+        n_bytes += sum(x.nbytes for x in rows.inputs)
+    while ahead:
+        yield ahead.popleft()
+    yield from batches
+
+
 def _scores(answer: tuple[dict, list], model: TrainedModel, rows: Rows) -> list[np.ndarray]:
     """Give each output as float32 (n_rows, n_units)."""
     header, blobs = answer
     if len(blobs) != len(model.outputs):
         raise InvalidParameter(
-            f"{model.label} gives {len(blobs)} outputs, but its _summary names {len(model.outputs)} dependent columns"
+            f"{model.label} gives {len(blobs)} outputs, but there are {len(model.outputs)} dependent columns"
         )
     scores = []
     for output, shape, blob in zip(model.outputs, header["shapes"], blobs, strict=True):

@@ -15,18 +15,42 @@ from madlib_mop.driver.commands.preprocess_columns import (
     find_column,
     split_columns,
 )
+from madlib_mop.driver.decoders import image_decoders
 from madlib_mop.driver.inference.fits import check_input_shape
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.relations import Column
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.encoders import ArrayEncoder, Encoder
-from madlib_mop.packing.images import DecoderPool, ImageEncoder
+from madlib_mop.packing.images import ImageEncoder
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 10_000
 _UNKNOWN_ROW_BYTES = 8 << 10
 _CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class Input:
+    """What goes into one input of the model: a column, or several columns of numbers side by side."""
+
+    columns: tuple[SourceColumn, ...]
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return ", ".join(column.name for column in self.columns)
+
+    @property
+    def kind(self) -> Kind:
+        """How the columns are read; several are all numbers."""
+        return self.columns[0].kind
+
+    def raw(self, values: Sequence[str]) -> str:
+        """Give the SQL expression that makes bytes of the columns' values, of which the expressions are given."""
+        if len(values) == 1:
+            return self.columns[0].raw(values[0])
+        return f"madlib_mop.array_bytes(ARRAY[{', '.join(f'{value}::pg_catalog.float4' for value in values)}])"
 
 
 @dataclass(frozen=True)
@@ -37,7 +61,7 @@ class TestTable:
     ----------
     relation : Relation
     id_column : Column
-    inputs : tuple of SourceColumn
+    inputs : tuple of Input
         One for each input of the model.
     """
 
@@ -45,7 +69,7 @@ class TestTable:
 
     relation: Relation
     id_column: Column
-    inputs: tuple[SourceColumn, ...]
+    inputs: tuple[Input, ...]
 
 
 @dataclass(frozen=True)
@@ -79,11 +103,13 @@ def read_test_table(
     if len(id_names) != 1:
         raise InvalidParameter(f"id_col must name one column. Received: {id_col!r}")
     x_names = split_columns(independent_varname, "independent_varname")
-    if len(x_names) != model.n_inputs:
+    is_one_row = len(x_names) > 1 and model.shape.input_shapes == ((len(x_names),),)
+    if len(x_names) != model.n_inputs and not is_one_row:
         raise InvalidParameter(
             f"independent_varname has {len(x_names)} columns, but {model.label} has {model.n_inputs} inputs."
             f" Received: {independent_varname!r}",
-            hint="Give one column an input, in the order of training.",
+            hint="Give one column an input, in the order of training; or for a single input as many columns of numbers"
+            " as it is wide.",
         )
     known = {column.name: column for column in session.columns(relation)}
     if "buffer_id" in known and f"{x_names[0]}_shape" in known:
@@ -92,8 +118,16 @@ def read_test_table(
             hint="Predict from the rows as they were before they were packed; evaluate takes packed tables.",
         )
     id_column = find_column(known, id_names[0], "id_col", relation)
-    inputs = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
-    return TestTable(relation, id_column, inputs)
+    columns = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
+    if not is_one_row:
+        return TestTable(relation, id_column, tuple(Input((column,)) for column in columns))
+    for column in columns:
+        if column.kind is not Kind.NUMBER:
+            raise InvalidParameter(
+                f"independent_varname: several columns for one input must all be numbers; {column.name!r} is"
+                f" {column.column.type_sql}. Received: {independent_varname!r}"
+            )
+    return TestTable(relation, id_column, (Input(columns),))
 
 
 class RowReader:
@@ -111,7 +145,7 @@ class RowReader:
         self._session = session
         self._table = table
         self._model = model
-        self._pool = DecoderPool()
+        self._pool = image_decoders()
         self._encoders: list[Encoder] = []
 
     def __enter__(self) -> "RowReader":
@@ -128,12 +162,16 @@ class RowReader:
         InvalidParameter
             For a row that cannot be used; the message has its id.
         """
-        items = ", ".join(f"{_raw(column, f's.{{x{i}}}')} AS x{i}" for i, column in enumerate(self._table.inputs))
+        names, items = {}, []
+        for i, one in enumerate(self._table.inputs):
+            slots = {f"x{i}_{k}": Identifier(column.name) for k, column in enumerate(one.columns)}
+            items.append(f"{one.raw([f's.{{{slot}}}' for slot in slots])} AS x{i}")
+            names |= slots
         query = statement(
-            f"SELECT {_id_text(self._table.id_column)} AS id, {items} FROM {{t}} s",
+            f"SELECT {_id_text(self._table.id_column)} AS id, {', '.join(items)} FROM {{t}} s",
             t=self._table.relation,
             id=Identifier(self._table.id_column.name),
-            **{f"x{i}": Identifier(column.name) for i, column in enumerate(self._table.inputs)},
+            **names,
         )
         with closing(self._session.stream(query, batch_rows=self._batch_rows())) as batches:
             for batch in batches:
@@ -188,16 +226,6 @@ class RowReader:
             shape = self._input_shape(number)
             row_bytes += _UNKNOWN_ROW_BYTES if None in shape else 4 * int(np.prod(shape, dtype=np.int64))
         return max(1, min(_BATCH_BYTES // max(1, row_bytes), _MAX_BATCH_ROWS))
-
-
-def _raw(column: SourceColumn, value: str) -> str:
-    """Give the expression that makes bytes of a column's value."""
-    if column.kind is Kind.NUMBER:
-        return f"madlib_mop.array_bytes(ARRAY[{value}::pg_catalog.float4])"
-    if column.kind is Kind.IMAGE:
-        return value
-    cast = "::pg_catalog.float4[]" if column.column.element_type == "numeric" else ""
-    return f"madlib_mop.array_bytes({value}{cast})"
 
 
 def _id_text(column: Column) -> str:

@@ -31,7 +31,7 @@ class LocalTrainer:
     def __init__(self, session: CallerSession):
         start = {"op": "start", **_start_settings(session)}
         self._child = Child("madlib_mop.trainer", python=sys.executable)
-        self._is_ready = False
+        self._is_started = False
         try:
             self._child.send(start)
         except BaseException:
@@ -44,11 +44,16 @@ class LocalTrainer:
     def __exit__(self, *_):
         self._child.stop()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has started, or ended, so that the next request is not kept waiting for that."""
+        return self._is_started or self._child.has_answer
+
     def post(self, header: dict, blobs: Sequence = ()) -> None:
         """Send a request."""
         try:
-            if not self._is_ready:
-                self._is_ready = True
+            if not self._is_started:
+                self._is_started = True
                 _checked(self._child.receive())
             self._child.send(header, blobs)
         except ChildDied as death:
@@ -75,7 +80,7 @@ def refuse_gpus(use_gpus: bool | None) -> None:
         )
 
 
-class _FixedSettings:
+class FixedSettings:
     """The superusers' settings, which everybody who may use the extension may read."""
 
     def __init__(self, session: CallerSession):
@@ -87,7 +92,7 @@ class _FixedSettings:
 
 
 def _start_settings(session: CallerSession) -> dict:
-    fixed = _FixedSettings(session)
+    fixed = FixedSettings(session)
     start = read_settings(fixed, session, 1, use_caching=False).trainer_start()
     is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")
     return start if is_set else {**start, "threads": len(os.sched_getaffinity(0))}

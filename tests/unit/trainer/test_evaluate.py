@@ -49,6 +49,20 @@ def test_evaluation_equals_keras(trainer, case):
     assert set(answer["metrics"]) == set(got["metrics"]) | set(got["output_losses"])
 
 
+def test_the_parts_of_a_forward_pass_and_the_states_digest_give_the_same_numbers():
+    case = CASES[0]
+    with Trainer(part_bytes=state.SMALLEST_PART_BYTES) as trainer:
+        trainer.send_shard("s", *case.data(50))
+        answer, parts = trainer.train(case.request(), "s")
+        assert answer["forward_parts"] < len(parts)
+        whole = trainer.evaluate(case.request(), "s", state=list(parts))
+        trainer.train(case.request(), "s", state=list(parts), epoch=2)  # its variables are others now
+        head = {"op": "evaluate", "model": case.request(), "shard": "s", "has_state": True}
+        needed = parts[: answer["forward_parts"]]
+        part, _ = trainer.ask({**head, "digest": answer["digest_out"]}, needed)
+        assert (part["loss"], part["metrics"]) == (whole["loss"], whole["metrics"])
+
+
 def test_regularization_is_part_of_the_loss(trainer):
     case = CASES[0]
     strong = case.request()["arch"].replace("0.001", "100.0")

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.trainer.state import (
+    FORWARD_GROUPS,
     GROUPS,
     SMALLEST_PART_BYTES,
     StateError,
     TensorSpec,
+    count_forward_parts,
     decode_state,
     digest_of,
     encode_state,
@@ -71,6 +73,21 @@ def test_what_goes_in_comes_out(tensors, part_bytes, static_batch):
     flat = np.concatenate([np.asarray(t, np.float32).ravel() for t in tensors["weights"]] or [np.empty(0, np.float32)])
     assert weights_of(parts) == flat.tobytes()
     assert encode(tensors, part_bytes, static_batch) == parts
+
+
+def test_the_first_parts_are_enough_for_a_forward_pass():
+    tensors, parts = example()
+    needed = count_forward_parts(parts)
+    assert 1 < needed < len(parts)
+    first = decode_state(parts[:needed], FORWARD_GROUPS)
+    for group in FORWARD_GROUPS:
+        for index, expected in enumerate(tensors[group]):
+            assert np.array_equal(first.read(group, index), expected)
+    assert weights_of(parts[:needed]) == weights_of(parts)
+    with pytest.raises(StateError):
+        decode_state(parts[: needed - 1], FORWARD_GROUPS)
+    with pytest.raises(StateError):
+        decode_state(parts[:needed])
 
 
 @pytest.mark.parametrize("part_bytes", [SMALLEST_PART_BYTES, 1 << 20])

@@ -1,0 +1,133 @@
+"""A user's own model: architecture and weights from a row of an architecture table, all else from the call."""
+
+import math
+from typing import Any
+
+from madlib_mop.catalog.names import Identifier, statement
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.inference.model import Output, Place, TrainedModel, read_architecture
+from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from madlib_mop.models.shapes import ModelShape, describe
+
+_WHAT = "model_arch_table"
+_COLUMNS = ("model_id", "model_arch", "model_weights")
+_N_IDS_SHOWN = 20
+#: A single unit behind one of these is the score of a class; behind any other it is a number that is predicted.
+_SCORES = frozenset({"sigmoid", "hard_sigmoid", "softmax"})
+
+
+def read_own_model(session: CallerSession, arguments: dict) -> TrainedModel:
+    """Read one architecture with its weights, and what the call says of its outputs.
+
+    Parameters
+    ----------
+    session : CallerSession
+    arguments : dict
+        ``model_arch_table``, ``model_id``, ``class_values``, ``normalizing_const`` and ``dependent_count``.
+
+    Raises
+    ------
+    MopError
+        If the table has no such model, the model has no weights, or the call does not fit it.
+    """
+    place = _find(session, arguments.get(_WHAT), arguments.get("model_id"))
+    label = f"model_id {place.key} of {place.relation}"
+    arch = read_architecture(session, place, _WHAT, label)
+    shape = describe(arch)
+    return TrainedModel(
+        label,
+        place,
+        arch,
+        compile_params=None,
+        fit_params=None,
+        metrics_type=None,
+        loss_type=None,
+        n_inputs=shape.n_inputs,
+        outputs=_outputs(shape, label, arguments),
+        normalizing_const=_constant(arguments.get("normalizing_const")),
+    )
+
+
+def _find(session: CallerSession, name: str | None, model_id: int | None) -> Place:
+    relation = session.relation(name, _WHAT)
+    present = {column.name for column in session.columns(relation)}
+    if missing := [column for column in _COLUMNS if column not in present]:
+        raise UndefinedColumn(
+            f"{_WHAT}: {relation} is no table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
+            hint="load_keras_model makes such a table where there is none.",
+        )
+    ids = [row["id"] for row in session.execute(statement("SELECT {i} AS id FROM {t}", i=_ID, t=relation))]
+    n_found = ids.count(model_id)
+    if model_id is None or not n_found:
+        known = sorted(found for found in ids if found is not None)
+        shown = ", ".join(map(str, known[:_N_IDS_SHOWN])) + (", ..." if known[_N_IDS_SHOWN:] else "")
+        raise InvalidParameter(
+            "model_id is missing. Received: NULL"
+            if model_id is None
+            else f"model_id is not in {relation}. Received: {model_id}",
+            hint=f"Give one of: {shown}." if known else "The table is empty.",
+        )
+    if n_found > 1:
+        raise InvalidParameter(f"{_WHAT}: {relation} has {n_found} rows with model_id {model_id}. Received: {name!r}")
+    return Place(relation, "model_id", model_id)
+
+
+_ID = Identifier("model_id")
+
+
+def _outputs(shape: ModelShape, label: str, arguments: dict) -> tuple[Output, ...]:
+    count = arguments.get("dependent_count")
+    count = 1 if count is None else count
+    if count != shape.n_outputs:
+        raise InvalidParameter(
+            f"dependent_count is the number of outputs, and {label} has {shape.n_outputs}. Received: {count}",
+            hint=f"Give dependent_count => {shape.n_outputs}.",
+        )
+    names = ["dependent_var"] if count == 1 else [f"dependent_var_{number}" for number in range(count)]
+    listed = _class_values(arguments.get("class_values"), count, label)
+    outputs = []
+    described = zip(names, listed, shape.output_units, shape.output_activations, strict=True)
+    for name, values, n_units, activation in described:
+        if None not in (values, n_units) and len(values) != n_units:
+            raise InvalidParameter(
+                f"class_values has {len(values)} values for {name}, of which {label} gives {n_units}."
+                f" Received: {list(values)}",
+                hint="Give one for each unit of the last layer, in their order; NULL leaves them out.",
+            )
+        is_number = values is None and n_units == 1 and activation not in _SCORES
+        outputs.append(Output(name, "real" if is_number else "real[]", values, None, None, is_exact=True))
+    return tuple(outputs)
+
+
+def _class_values(given: list | None, count: int, label: str) -> list[tuple | None]:
+    """Give the class values of each output, None where there are none.
+
+    An SQL array is a rectangle: of outputs with fewer classes than others the rest is NULL, and a NULL class can thus
+    stand anywhere but at the end. A single output's values may be a list without the list around it.
+    """
+    if given is None:
+        return [None] * count
+    if not any(isinstance(item, list) for item in given):
+        given = [given]
+    if len(given) != count:
+        raise InvalidParameter(
+            f"class_values has {len(given)} lists of values, but {label} has {count} outputs. Received: {given}",
+            hint="Give one list an output: ARRAY[ARRAY['a', 'b', 'c'], ARRAY['x', 'y', NULL]].",
+        )
+    return [_without_padding(values) or None for values in given]
+
+
+def _without_padding(values: list) -> tuple:
+    end = len(values)
+    while end and values[end - 1] is None:
+        end -= 1
+    return tuple(values[:end])
+
+
+def _constant(value: Any) -> float:
+    constant = 1.0 if value is None else float(value)  # JSON has no NaN: the server writes it as text
+    if not (constant > 0 and math.isfinite(constant)):
+        raise InvalidParameter(
+            f"normalizing_const must be a number above 0. Received: {value}", hint="1 leaves the data as it is."
+        )
+    return constant

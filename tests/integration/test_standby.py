@@ -1,0 +1,92 @@
+"""madlib_mop.predict on a real standby: no write, and what the primary trains is used as soon as it is replayed."""
+
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from workbench import one_thread
+
+from tests.integration.inference_kit import User, weights_of
+
+pytestmark = pytest.mark.slow
+
+
+class Standby:
+    """A streaming copy of the tests' cluster, in a directory beside it, with a port of its own in the same directory
+    of sockets."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self.folder = cluster.datadir.parent / "standby"
+        self.port = cluster.port + 1
+        self.socket = cluster.dsn.partition("host=")[2].partition("&")[0].replace("%2F", "/")
+
+    def start(self) -> None:
+        """Copy the primary and start the copy."""
+        cluster = self._cluster
+        self.folder.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, cluster.superuser)
+        with open(cluster.datadir / "pg_hba.conf", "a") as rules:
+            rules.write("local replication all peer map=owner\n")
+        self._run("pg_ctl", "-D", cluster.datadir, "reload")
+        where = f"host={self.socket} port={cluster.port} user={cluster.superuser}"
+        self._run("pg_basebackup", "-D", self.folder, "-d", where, "-R", "-X", "stream", "-c", "fast")
+        address = f"port = {self.port}\nunix_socket_directories = '{self.socket}'\n"
+        (self.folder / "address.conf").write_text(address)
+        self._run("pg_ctl", "-D", self.folder, "-l", self.folder / "standby.log", "-w", "-t", "60", "-s", "start")
+
+    def stop(self) -> None:
+        """Stop it and remove it."""
+        self._run("pg_ctl", "-D", self.folder, "-m", "immediate", "-w", "stop", check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def connect(self, dbname: str, role: str):
+        """Log in as a role that the primary has, by password."""
+        import psycopg2
+
+        connection = psycopg2.connect(self._cluster.dsn_for(dbname, role), port=self.port)
+        connection.autocommit = True
+        return connection
+
+    def _run(self, program, *arguments, check=True):
+        prefix = ["runuser", "-u", self._cluster.superuser, "--"] if os.geteuid() == 0 else []
+        command = [*prefix, self._cluster.bindir / program, *arguments]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 0 or not check, done.stderr
+
+
+def test_predictions_on_a_standby(db):
+    one_thread()
+    keras = pytest.importorskip("keras")
+    layers = keras.layers
+    nets = [keras.Sequential([keras.Input((3,)), layers.Dense(2, "softmax")]) for _ in range(2)]
+    x = np.array([[0.5, -1, 2]], np.float32)
+    primary = User(db.connect())
+    primary.write_models("models", {1: nets[0]})
+    db.connect("analyst").close()
+    primary.rows("SELECT madlib_mop.grant_use('analyst');"
+                 " GRANT SELECT ON models, models_info, models_summary TO analyst")  # fmt: skip
+    standby = Standby(db.cluster)
+    call = "SELECT madlib_mop.predict('models', 1, ARRAY[0.5, -1, 2])"
+    try:
+        standby.start()
+        reader = User(standby.connect(db.name, "analyst"))
+        assert reader.value("SELECT pg_is_in_recovery()")
+        assert np.allclose(reader.value(call), nets[0].predict(x, verbose=0)[0], atol=1e-6)
+        primary.rows("UPDATE models SET model_weights = %s", weights_of(nets[1]))
+        place = primary.value("SELECT pg_current_wal_lsn()::text")
+        for _ in range(600):
+            if reader.value("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", place):
+                break
+            reader.rows("SELECT pg_sleep(0.1)")
+        assert np.allclose(reader.value(call), nets[1].predict(x, verbose=0)[0], atol=1e-6)
+        writes = "SELECT madlib.madlib_keras_predict('models', 'models', 'mst_key', 'mst_key', 'out', mst_key => 1)"
+        refusal = reader.refused(reader.rows, writes)
+        assert (refusal.sqlstate, "read-only transaction" in refusal.message) == ("25006", True)
+        reader.connection.close()
+    finally:
+        standby.stop()
+        primary.connection.close()
