@@ -118,7 +118,11 @@ class Session:
             in_force["seccomp"] = sandbox.restrict_calls()
         self._limit_memory(header.get("memory_limit_bytes"))
         self._shards = shards.ShardCache(cache_bytes)
-        self._visitor = visits.Visitor(header.get("part_bytes") or state.DEFAULT_PART_BYTES)
+        materialises = header.get("materialise_features", True)
+        self._visitor = visits.Visitor(
+            header.get("part_bytes") or state.DEFAULT_PART_BYTES,
+            features_room=(lambda: self._shards.room) if materialises else None,
+        )
         self.started = True
         return {
             "pid": os.getpid(),
@@ -138,7 +142,7 @@ class Session:
         """
         lifetime.release_memory()
         if self._memory_limit is not None:
-            held = self._shards.n_bytes + self._visitor.models.n_bytes
+            held = self._shards.n_bytes + self._visitor.features.n_bytes + self._visitor.models.n_bytes
             lost = lifetime.data_bytes() - self._idle_bytes - held
             self.stopped = lost > _MOST_LOST * (self._memory_limit - self._idle_bytes)
         return self.stopped
@@ -182,6 +186,7 @@ class Session:
             raise _malformed(f"shard_end for {header['shard']!r} came without its shard_begin")
         shard = builder.finish()
         cached = self._shards.add(self._key, shard)
+        self._visitor.features.shrink()
         return {
             "n_rows": shard.n_rows,
             "n_bytes": shard.n_bytes,
@@ -262,6 +267,8 @@ class Session:
         return {
             "cached_shards": self._shards.keys(),
             "shard_bytes": self._shards.n_bytes,
+            "features": len(self._visitor.features),
+            "feature_bytes": self._visitor.features.n_bytes,
             "compiled_models": len(self._visitor.models),
             "compiled_model_bytes": self._visitor.models.n_bytes,
             "memory_bytes": lifetime.data_bytes(),
