@@ -87,6 +87,7 @@ class Session:
         self._builder = None
         self._spoiled: Failure | None = None
         self._memory_limit: int | None = None
+        self._gpus: list[str] = []
         self._idle_bytes = 0
 
     def start(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -95,6 +96,9 @@ class Session:
             raise _malformed("the trainer has been started already")
         threads = _positive(header, "threads")
         cache_bytes = _positive(header, "shard_cache_bytes", least=0)
+        gpu_numbers = _gpu_numbers(header)
+        if gpu_numbers:
+            lifetime.show_gpus(gpu_numbers)
         in_force = {"landlock": False, "seccomp": False}
         # dill opens /dev/null to write when it is imported, and TensorFlow imports it where it is installed
         with contextlib.suppress(ImportError):
@@ -102,21 +106,24 @@ class Session:
         if header.get("sandbox", True):
             from madlib_mop.trainer import sandbox
 
-            in_force["landlock"] = sandbox.restrict_files()
+            in_force["landlock"] = sandbox.restrict_files(with_gpus=bool(gpu_numbers))
         import keras
         import numpy
         import tensorflow as tf
 
-        from madlib_mop.trainer import shards, state, visits
+        from madlib_mop.trainer import gpus, shards, state, visits
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
         tf.config.set_soft_device_placement(True)
+        before_gpus = lifetime.data_bytes()
+        self._gpus = gpus.take(need=header.get("need_gpus", True)) if gpu_numbers else []
         tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()  # makes TensorFlow's threads
         lifetime.end_with_peer(self._read_fd)
         if header.get("sandbox", True):
             in_force["seccomp"] = sandbox.restrict_calls()
-        self._limit_memory(header.get("memory_limit_bytes"))
+        taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit is of what models take
+        self._limit_memory(header.get("memory_limit_bytes"), taken_bytes)
         self._shards = shards.ShardCache(cache_bytes)
         materialises = header.get("materialise_features", True)
         self._visitor = visits.Visitor(
@@ -132,6 +139,7 @@ class Session:
             "numpy": numpy.__version__,
             "memory_limit_bytes": self._memory_limit,
             "memory_bytes": lifetime.data_bytes(),
+            "gpus": self._gpus,
             **in_force,
         }, []
 
@@ -273,6 +281,7 @@ class Session:
             "compiled_model_bytes": self._visitor.models.n_bytes,
             "memory_bytes": lifetime.data_bytes(),
             "memory_limit_bytes": self._memory_limit,
+            "gpus": self._gpus,
         }, []
 
     def stop(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -280,9 +289,10 @@ class Session:
         self.stopped = True
         return {}, []
 
-    def _limit_memory(self, limit: int | None) -> None:
+    def _limit_memory(self, limit: int | None, taken_bytes: int) -> None:
         if limit is None:
             return
+        limit += taken_bytes
         used = lifetime.data_bytes()
         if limit < used + _LEAST_FREE_BYTES:
             raise Failure(
@@ -309,6 +319,13 @@ def _start(header: Request, blobs: list[bytearray]):
             raise _malformed(f"a request with weights has {len(blobs)} blobs, expected 1")
         return Start(weights=blobs[0])
     return Start()
+
+
+def _gpu_numbers(header: Request) -> list[int]:
+    numbers = header.get("gpus") or []
+    if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
+        raise _malformed(f"gpus of start must be a list of numbers, received {numbers!r}")
+    return numbers
 
 
 def _positive(header: Request, key: str, least: int = 1) -> int:

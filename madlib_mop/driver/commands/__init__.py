@@ -19,6 +19,7 @@ COMMANDS = {
     "validation_preprocessor_dl": "preprocess:validation_preprocessor_dl",
     "madlib_keras_fit_multiple_model": "fit:madlib_keras_fit_multiple_model",
     "madlib_keras_fit": "fit:madlib_keras_fit",
+    "gpu_configuration": "gpu_configuration:gpu_configuration",
     "resume": "runs:resume",
     "cancel": "runs:cancel",
     "replay": "runs:replay",

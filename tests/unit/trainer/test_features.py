@@ -1,4 +1,4 @@
-"""Materialised features: visits behind a frozen prefix give the bits of plain Keras, which goes through it each time."""
+"""Materialised features: visits behind a frozen prefix give the bits of plain Keras, which goes through it."""
 
 import dataclasses
 import os
