@@ -205,7 +205,7 @@ class _Checker:
     def _function(self, item, key, where) -> str:
         module, name = item.get("module"), item.get("config")
         own = module in (None, "builtins") or (isinstance(module, str) and OWN_MODULE.match(module))
-        if not key.endswith("activation") or not own or name not in ACTIVATIONS:
+        if not key.endswith("activation") or not own or name not in BY_KEY["activation"][0]:
             raise Unsupported(
                 f"{where}: {key or 'a value'} is a function that is not one of Keras' activations. "
                 f"Received: {shorten(name)} of module {module!r}",
