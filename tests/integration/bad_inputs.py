@@ -9,6 +9,13 @@ from tests.security.kit import SOFTMAX
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
 LONG, N64, O56, E28 = "n" * 60, "n" * 64, "o" * 56, "é" * 28
 DEEP = "[" * 3000 + "]" * 3000
+TWO_OUTPUTS = """{"class_name": "Functional", "config": {"name": "two", "input_layers": [["in", 0, 0]],
+    "output_layers": [["a", 0, 0], ["b", 0, 0]], "layers": [
+    {"class_name": "InputLayer", "name": "in", "config": {"name": "in", "batch_input_shape": [null, 8, 8, 1]},
+     "inbound_nodes": []},
+    {"class_name": "Dense", "name": "a", "config": {"name": "a", "units": 10}, "inbound_nodes": [[["in", 0, 0, {}]]]},
+    {"class_name": "Dense", "name": "b", "config": {"name": "b", "units": 10}, "inbound_nodes": [[["in", 0, 0, {}]]]}
+    ]}}"""
 
 
 @dataclass(frozen=True)
