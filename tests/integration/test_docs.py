@@ -42,6 +42,13 @@ PAGES = {
     ),
     "madlib.md": (),  # a table, no statements
     "model_averaging.md": ("kinds of flowers", "{2,4,6}", "| finished |"),
+    "gpus.md": ("hostname",),
+    "keras2.md": ("| trained",),
+    "transfer_learning.md": (
+        "       1 | t                | f\n       2 | t                | f\n",
+        "     12 |            12\n",
+        "      2 |         2\n",
+    ),
 }
 
 
