@@ -23,6 +23,7 @@ CALLER_SETTINGS = {
     "shard_cache_mb": (0, 1 << 24),
     "state_part_bytes": (2048, _MAX_PART_BYTES),
 }
+CALLER_SWITCHES = ("materialise_features",)
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 
