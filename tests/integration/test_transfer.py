@@ -43,7 +43,7 @@ def bench(db):
     )
     db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [network()])
     select(db, "mst", 1, f"ARRAY[$${ADAM.format(0.01)}$$]")
-    fit(db, "first", "mst", 6, seed=3)
+    fit(db, "first", "mst", 20, seed=3)
     for frozen in ((0,), (0, 1, 2)):
         db.rows(
             "SELECT madlib.load_keras_model('arch', %s::json, (SELECT model_weights FROM first))", [network(frozen)]
