@@ -4,6 +4,6 @@ from madlib_mop.driver.plan import _MAX_SEED, _seed
 
 
 def test_seeds_are_drawn_from_those_that_may_be_given():
-    drawn = {_seed({"seed": None}, None) for _ in range(20)}
+    drawn = {read_seed({"seed": None}, None) for _ in range(20)}
     assert len(drawn) > 15
-    assert all(_seed({"seed": seed}, None) == seed for seed in drawn | {0, _MAX_SEED})
+    assert all(read_seed({"seed": seed}, None) == seed for seed in drawn | {0, _MAX_SEED})
