@@ -28,11 +28,11 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> None:
     connection.autocommit = True
     try:
         with connection.cursor() as cursor:
-            _load(cursor, x, y, x_valid, y_valid)
+            load(cursor, x, y, x_valid, y_valid)
             _configure(cursor, grid)
             plain_s = _plain(grid, n_epochs, x, y, x_valid, y_valid)
             disk = _DiskWatch(dsn)
-            hopper_s = _seconds(lambda: _fit(cursor, n_epochs))
+            hopper_s = seconds_of(lambda: _fit(cursor, n_epochs))
             peak = disk.stop()
             figures = _figures(cursor)
             cursor.execute(f"SELECT madlib_mop.drop_run({figures['run_id']}); DROP SCHEMA {SCHEMA} CASCADE")
@@ -48,7 +48,7 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> None:
         print(f"    {stage:36} {seconds:7.1f} s of the {N_SEGMENTS} trainers' time")
 
 
-def _load(cursor, x, y, x_valid, y_valid) -> None:
+def load(cursor, x, y, x_valid, y_valid) -> None:
     cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}")
     for table, xs, ys in (("train_rows", x, y), ("valid_rows", x_valid, y_valid)):
         cursor.execute(f"CREATE TABLE {table} (id integer, x real[], y integer)")
@@ -115,7 +115,7 @@ def _plain(grid: str, n_epochs: int, x, y, x_valid, y_valid) -> float:
             if any([process.wait() for process in processes]):
                 raise SystemExit("a plain Keras script failed")
 
-        return _seconds(run)
+        return seconds_of(run)
 
 
 def _figures(cursor) -> dict:
@@ -160,7 +160,7 @@ class _DiskWatch:
             return cursor.fetchone()[0]
 
 
-def _seconds(work) -> float:
+def seconds_of(work) -> float:
     begun = time.monotonic()
     work()
     return time.monotonic() - begun

@@ -6,11 +6,13 @@ from typing import Protocol
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
+from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import read_custom_functions
+from madlib_mop.driver.gpus import assign_gpus, require_gpus
 from madlib_mop.driver.outputs import SUFFIXES
-from madlib_mop.driver.plan import MAX_SEED, RunPlan, check_connections, read_schedule, read_seed, refuse_gpus
+from madlib_mop.driver.plan import MAX_SEED, RunPlan, check_connections, read_schedule, read_seed
 from madlib_mop.driver.plan_data import read_data
 from madlib_mop.driver.selection import read_architecture
 from madlib_mop.driver.selection_tables import stored_name
@@ -68,7 +70,8 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     frequency = _frequency(a.get("metrics_compute_frequency"), max_epochs)
     schedule = read_schedule({"schedule": a.get("schedule") or "rotation"})
     seed = read_seed({"seed": random_state if a.get("seed") is None else a["seed"]}, None)
-    refuse_gpus(a)
+    if a.get("use_gpus"):
+        require_gpus("use_gpus => true")
     data = read_data(call, record)
     archs, weights, origins = {}, {}, {}
     for model_id in space.model_ids:
@@ -77,10 +80,12 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         if blob is not None:
             origins[model_id] = f"model_id {model_id}"
             weights[origins[model_id]] = blob
+    check_fit([(model_id, json.loads(arch)) for model_id, arch in archs.items()], data.source)
     output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
     selection = session.output(a.get("model_selection_table"), SELECTION_SUFFIXES, "model_selection_table")
     _apart(output, selection, a)
     settings = read_settings(record, session, len(data.source.shards), bool(a.get("use_caching")))
+    gpus = assign_gpus(a.get("use_gpus"), [shard.segment_id for shard in data.source.shards])
     check_connections(record, len(data.source.shards))
     summary = {
         "source_table": a["source_table"],
@@ -116,6 +121,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         "plan": {
             **data.plan(),
             "trainer": settings.trainer_start(),
+            "gpus": gpus,
             "worker_host": settings.worker_host,
             "output": _place(output),
             "summary": summary,

@@ -2,10 +2,12 @@
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
+from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.averaging import AVERAGING, MST_KEY
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import custom_names, read_custom_functions
+from madlib_mop.driver.gpus import assign_gpus, require_gpus
 from madlib_mop.driver.model_outputs import SUFFIXES, check_replaceable
 from madlib_mop.driver.packed import read_packed_table
 from madlib_mop.driver.plan import (
@@ -17,7 +19,6 @@ from madlib_mop.driver.plan import (
     read_frequency,
     read_positive,
     read_seed,
-    refuse_gpus,
     segment_rows,
 )
 from madlib_mop.driver.selection import Configuration, read_architecture_table, read_configuration
@@ -37,7 +38,8 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     a, session = call.arguments, call.session
     num_iterations = read_positive(a, "num_iterations")
     frequency = read_frequency(a, num_iterations)
-    refuse_gpus(a)
+    if a.get("use_gpus"):
+        require_gpus("use_gpus => true")
     source = read_packed_table(session, a.get("source_table"), "source_table")
     validation = None
     if (a.get("validation_table") or "").strip():
@@ -60,6 +62,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     configuration, weights = read_configuration(
         session, arch_table, MST_KEY, a["model_id"], a.get("compile_params"), a.get("fit_params"), known
     )
+    check_fit([(configuration.model_id, configuration.arch)], source)
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
     if warm_start:
         warm = _find_warm_start(session, record, output, call.info.role, configuration)
@@ -87,6 +90,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     if warm_start:
         check_replaceable(session, output, summary)
     settings = read_settings(record, session, len(source.shards), use_caching=False)
+    gpus = assign_gpus(a.get("use_gpus"), [shard.segment_id for shard in source.shards])
     check_connections(record, len(source.shards))
     models, origins = model_rows([configuration], {configuration.model_id: weights}, num_iterations, warm)
     run = {
@@ -111,6 +115,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
             "training": source.as_plan(),
             "validation": validation.as_plan() if validation else None,
             "trainer": settings.trainer_start(),
+            "gpus": gpus,
             "worker_host": settings.worker_host,
             "output": {"schema": output.schema, "name": output.name, "is_temp": output.is_temp},
             "summary": summary,

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
+from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import tell_changed
+from madlib_mop.driver.gpus import assign_gpus, require_gpus
 from madlib_mop.driver.outputs import SUFFIXES, check_replaceable
 from madlib_mop.driver.packed import PackedTable, read_packed_table
 from madlib_mop.driver.selection import Configuration, read_selection
@@ -67,7 +69,8 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     num_iterations = read_positive(a, "num_iterations")
     frequency = read_frequency(a, num_iterations)
     schedule = read_schedule(a)
-    refuse_gpus(a)
+    if a.get("use_gpus"):
+        require_gpus("use_gpus => true")
     source = read_packed_table(session, a.get("source_table"), "source_table")
     validation = None
     if (a.get("validation_table") or "").strip():
@@ -83,6 +86,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         output = session.relation(a.get("model_output_table"), "model_output_table")
         recorded = recorded_functions(record, output, call.info.role)
     selection = read_selection(session, a.get("model_selection_table"), recorded)
+    check_fit([(c.model_id, c.arch) for c in selection.configurations], source)
     if warm_start:
         tell_changed(session, selection.object_table, selection.functions)
         warm = find_warm_start(session, record, output, call.info.role, selection.configurations)
@@ -109,6 +113,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     if warm_start:
         check_replaceable(session, output, summary)
     settings = read_settings(record, session, len(source.shards), bool(a.get("use_caching")))
+    gpus = assign_gpus(a.get("use_gpus"), [shard.segment_id for shard in source.shards])
     check_connections(record, len(source.shards))
     models, weights = model_rows(selection.configurations, selection.weights, num_iterations, warm)
     run = {
@@ -134,6 +139,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             "training": source.as_plan(),
             "validation": validation.as_plan() if validation else None,
             "trainer": settings.trainer_start(),
+            "gpus": gpus,
             "worker_host": settings.worker_host,
             "output": {"schema": output.schema, "name": output.name, "is_temp": output.is_temp},
             "summary": summary,
@@ -239,14 +245,6 @@ def read_seed(arguments: dict, warm: WarmStart | None) -> int:
             hint="Leave it out to have one drawn and recorded.",
         )
     return value
-
-
-def refuse_gpus(arguments: dict) -> None:
-    """Refuse use_gpus. Raises Unsupported."""
-    if arguments.get("use_gpus"):
-        raise Unsupported(
-            "use_gpus: this version trains on CPUs only. Received: true", hint="Leave use_gpus out, or give false."
-        )
 
 
 def check_same_data(source: PackedTable, validation: PackedTable) -> None:

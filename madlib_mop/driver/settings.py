@@ -27,6 +27,8 @@ CALLER_SETTINGS = {
 }
 _PREDICT_MEMORY_MB = 2048
 _PREDICT_IDLE_S = 300
+CALLER_SWITCHES = ("materialise_features",)
+_ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Settings:
         Of the trainer that a session keeps for madlib_mop.predict: its limit, and when it ends.
     sandbox : bool
         Whether trainers give up files, sockets and new processes after their start.
+    materialise_features : bool
+        Whether trainers keep what frozen first layers make of a shard, for the visits that follow.
     """
 
     worker_host: str
@@ -57,6 +61,7 @@ class Settings:
     predict_memory_bytes: int
     predict_idle_s: int
     sandbox: bool
+    materialise_features: bool
 
     def trainer_start(self) -> dict:
         """Give what a trainer is started with."""
@@ -66,6 +71,7 @@ class Settings:
             "shard_cache_bytes": self.shard_cache_bytes,
             "part_bytes": self.state_part_bytes,
             "sandbox": self.sandbox,
+            "materialise_features": self.materialise_features,
         }
 
     def session_trainer_start(self) -> dict:
@@ -105,6 +111,7 @@ def read_settings(record: "Record", session: CallerSession, n_trainers: int, use
         predict_memory_bytes=_number("predict_memory_mb", fixed, session, _PREDICT_MEMORY_MB) * MIB,
         predict_idle_s=_number("predict_idle_s", fixed, session, _PREDICT_IDLE_S),
         sandbox=fixed.get("sandbox", "on") != "off",
+        materialise_features=_switch("materialise_features", fixed, session),
     )
 
 
@@ -119,20 +126,40 @@ def _enough_memory(memory_mb: int, threads: int) -> None:
         )
 
 
+def _switch(name: str, fixed: dict[str, str], session: CallerSession) -> bool:
+    """Read a switch that is on unless a superuser or the caller has turned it off."""
+    values = []
+    for where, text in _sources(name, fixed, session):
+        value = text.strip().lower()
+        if value not in _ON + _OFF:
+            raise InvalidParameter(
+                f"setting madlib_mop.{name} must be on or off. Received: {text!r} ({where})",
+                hint=_reset_hint(name),
+            )
+        values.append(value in _ON)
+    return all(values)
+
+
 def _number(name: str, fixed: dict[str, str], session: CallerSession, default: int) -> int:
     least, greatest = CALLER_SETTINGS[name]
     values = []
-    for where, text in (
-        ("madlib_mop.setting", fixed.get(name)),
-        ("SET madlib_mop", session.caller_setting(f"madlib_mop.{name}")),
-    ):
-        if text is None:
-            continue
+    for where, text in _sources(name, fixed, session):
         if not text.strip().isdecimal() or not least <= int(text) <= greatest:
             raise InvalidParameter(
                 f"setting madlib_mop.{name} must be a whole number from {least} to {greatest}."
                 f" Received: {text!r} ({where})",
-                hint=f"RESET madlib_mop.{name}; gives it its default again, unless a superuser's row has set it.",
+                hint=_reset_hint(name),
             )
         values.append(int(text))
     return min(values, default=default)
+
+
+def _sources(name: str, fixed: dict[str, str], session: CallerSession) -> list[tuple[str, str]]:
+    """Give where a setting was set, and to what."""
+    own = session.caller_setting(f"madlib_mop.{name}")
+    texts = {"madlib_mop.setting": fixed.get(name), "SET madlib_mop": own}
+    return [(where, text) for where, text in texts.items() if text is not None]
+
+
+def _reset_hint(name: str) -> str:
+    return f"RESET madlib_mop.{name}; gives it its default again, unless a superuser's row has set it."

@@ -62,6 +62,7 @@ def check_architecture(arch: str | dict) -> dict:
         if keras2.is_keras_2(document):
             document = keras2.translate(document)
         checked = _Checker().model(document, "model_arch", 0)
+        _freeze_nested(checked)
     except RecursionError:
         raise Unsupported(f"model_arch is nested more than {MAX_DEPTH} deep") from None
     if not _has_input(checked):
@@ -205,7 +206,7 @@ class _Checker:
     def _function(self, item, key, where) -> str:
         module, name = item.get("module"), item.get("config")
         own = module in (None, "builtins") or (isinstance(module, str) and OWN_MODULE.match(module))
-        if not key.endswith("activation") or not own or name not in ACTIVATIONS:
+        if not key.endswith("activation") or not own or name not in BY_KEY["activation"][0]:
             raise Unsupported(
                 f"{where}: {key or 'a value'} is a function that is not one of Keras' activations. "
                 f"Received: {shorten(name)} of module {module!r}",
@@ -285,6 +286,22 @@ class _Checker:
     def _deeper(self, depth, where):
         if depth > MAX_DEPTH:
             raise Unsupported(f"{where} is nested more than {MAX_DEPTH} deep")
+
+
+def _freeze_nested(model: dict) -> None:
+    """Freeze the layers of a nested model that is frozen as a whole: Keras does so when it is told, not when it reads.
+
+    Where some of its layers are frozen already, Keras wrote it so, and the others are trained.
+    """
+    for layer in model["config"].get("layers", ()):
+        config = layer.get("config")
+        if layer.get("class_name") not in MODELS or not isinstance(config, dict):
+            continue
+        inner = [one["config"] for one in config.get("layers", ()) if isinstance(one.get("config"), dict)]
+        if config.get("trainable") is False and not any(one.get("trainable") is False for one in inner):
+            for one in inner:
+                one["trainable"] = False
+        _freeze_nested(layer)
 
 
 def _is_numeric(value: Any, depth: int) -> bool:

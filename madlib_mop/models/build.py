@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import keras
+from keras.src.activations import ALL_OBJECTS_DICT
 
 from madlib_mop.errors import ModelFailed, MopError
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID
 from madlib_mop.models.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from madlib_mop.models.literals import CallSpec, canonical
 from madlib_mop.models.params import CompileParams
@@ -27,6 +29,16 @@ _KINDS = {
     "callback": (CALLBACKS, keras.callbacks),
 }
 _MAX_REASON = 300
+
+
+def keras2_hard_sigmoid(x: Any) -> Any:
+    """Give Keras 2's hard_sigmoid, ``clip(0.2 x + 0.5, 0, 1)``; that of Keras 3 is ``clip(x / 6 + 0.5, 0, 1)``."""
+    return keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
+
+
+# by its name in an architecture, and in what Keras serialises itself (Bidirectional copies its layer that way)
+ALL_OBJECTS_DICT[KERAS_2_HARD_SIGMOID] = keras2_hard_sigmoid
+keras.saving.get_custom_objects()[KERAS_2_HARD_SIGMOID] = keras2_hard_sigmoid
 
 
 def build_architecture(config: str | dict, seed: int | None = None) -> keras.Model:

@@ -8,7 +8,7 @@ them), tf.keras 2.2-2.9 (a dict with ``name`` and ``layers``, an InputLayer sinc
 from typing import Any
 
 from madlib_mop.errors import UnreadableText, Unsupported
-from madlib_mop.models.keras_layers import LAYERS, MODELS
+from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID, LAYERS, MODELS
 from madlib_mop.models.literals import shorten
 
 # Arguments that Keras 3 has dropped, and the values that said what Keras 3 does anyway.
@@ -17,6 +17,9 @@ _DROPPED = {
     "Attention": {"causal": False},
     "AdditiveAttention": {"causal": False},
     "BatchNormalization": {"fused": ..., "virtual_batch_size": None, "adjustment": None, "mode": 0},
+    "Conv1DTranspose": {"groups": 1},
+    "Conv2DTranspose": {"groups": 1},
+    "Conv3DTranspose": {"groups": 1},
     "ConvLSTM2D": {"implementation": ...},
     "DepthwiseConv1D": {"groups": 1, "filters": ...},
     "DepthwiseConv2D": {"groups": 1, "filters": ...},
@@ -38,7 +41,7 @@ _DROPPED = {
     "SpatialDropout2D": {"noise_shape": ...},
     "SpatialDropout3D": {"noise_shape": ...},
 }
-_RENAMED = {"LeakyReLU": {"alpha": "negative_slope"}}
+_RENAMED = {"LeakyReLU": {"alpha": "negative_slope"}, "ThresholdedReLU": {"theta": "threshold"}}
 _OLD_CLASSES = {
     "BatchNormalizationV1": "BatchNormalization",
     "BatchNormalizationV2": "BatchNormalization",
@@ -48,6 +51,7 @@ _OLD_CLASSES = {
     "LSTMV2": "LSTM",
     "Model": "Functional",
     "SyncBatchNormalization": "BatchNormalization",
+    "ThresholdedReLU": "ReLU",
 }
 # Classes of TensorFlow 1 and 2 that initializers and the like were serialised as.
 _OLD_SUFFIXES = ("V1", "V2")
@@ -106,13 +110,14 @@ def _node(node: Any) -> Any:
     """Translate a model or a layer; whatever is neither is left for the check to refuse."""
     if not isinstance(node, dict) or not isinstance(node.get("class_name"), str):
         return node
-    name = _OLD_CLASSES.get(node["class_name"], node["class_name"])
+    old_name = node["class_name"]
+    name = _OLD_CLASSES.get(old_name, old_name)
     kept = {key: node[key] for key in ("name", "inbound_nodes", "shared_object_id") if key in node}
     if name in MODELS:
         return {**kept, "module": MODELS[name], "class_name": name, "config": _model(name, node.get("config"))}
     config = node.get("config")
     if name in LAYERS and isinstance(config, dict):
-        config = _layer(name, config)
+        config = _layer(name, config, _RENAMED.get(old_name, {}))
     return {**kept, "module": node.get("module", "keras.layers"), "class_name": name, "config": config}
 
 
@@ -198,10 +203,9 @@ def _tensor(reference: list) -> dict:
     return {"class_name": "__keras_tensor__", "config": config}
 
 
-def _layer(name: str, config: dict) -> dict:
+def _layer(name: str, config: dict, renamed: dict[str, str]) -> dict:
     if config.get("ragged"):
         raise Unsupported(f"model_arch: ragged inputs cannot be used. Received: {shorten(config.get('name'))}")
-    renamed = _RENAMED.get(name, {})
     values = {renamed.get(key, key): _value(key, value) for key, value in config.items()}
     if name == "InputLayer" and "batch_input_shape" in values:
         values["batch_shape"] = values["batch_input_shape"]
@@ -248,7 +252,9 @@ def _value(key: str, value: Any) -> Any:
         return _OLD_STRINGS.get(value.lower(), value)
     if key.endswith(_OBJECT_KEYS) and isinstance(value, dict) and isinstance(value.get("class_name"), str):
         return _small_object(value)
-    if key.endswith("activation") and isinstance(value, dict) and value.get("class_name") in LAYERS:
+    if key.endswith("activation") and value == "hard_sigmoid":
+        return KERAS_2_HARD_SIGMOID
+    if key.endswith("activation") and isinstance(value, dict) and value.get("class_name") in (*LAYERS, *_OLD_CLASSES):
         return _node(value)
     return value
 

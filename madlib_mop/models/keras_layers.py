@@ -58,7 +58,6 @@ REFUSED_LAYERS = {
     "SlicingOpLambda": "operations of Keras 2 outside layers cannot be translated",
     "TFOpLambda": "operations of Keras 2 outside layers cannot be translated",
     "TensorFlowOpLayer": "operations of Keras 2 outside layers cannot be translated",
-    "ThresholdedReLU": "Keras 3 has no such layer; ReLU has a threshold",
     # forms of serialised code and data
     "__lambda__": "it carries Python code",
     "__typespec__": "objects of TensorFlow cannot be part of an architecture",
@@ -103,6 +102,8 @@ ACTIVATIONS = frozenset(
     sparse_sigmoid sparsemax squareplus swish tanh tanh_shrink threshold
     """.split()
 )
+# Ours, made by `build`: what Keras 2 called hard_sigmoid, for Keras 3 gives that name to another function.
+KERAS_2_HARD_SIGMOID = "keras2_hard_sigmoid"
 DTYPE_POLICIES = frozenset(("DTypePolicy", "FloatDTypePolicy"))
 DTYPES = frozenset(
     """
@@ -112,7 +113,7 @@ DTYPES = frozenset(
 
 # Which names may stand where, by the end of a configuration's key, and Keras' module for the classes among them.
 BY_KEY = {
-    "activation": (ACTIVATIONS, "keras.activations"),
+    "activation": (ACTIVATIONS | {KERAS_2_HARD_SIGMOID}, "keras.activations"),
     "initializer": (INITIALIZERS, "keras.initializers"),
     "regularizer": (REGULARIZERS, "keras.regularizers"),
     "constraint": (CONSTRAINTS, "keras.constraints"),

@@ -5,10 +5,13 @@ them), so they take turns in one Keras model, and tracing is paid once.
 """
 
 import collections
+import functools
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
+from madlib_mop.models.prefix import Split, split
 from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.models.sharing import Strengths, layer_of, strengths_of
 from madlib_mop.trainer import loop
@@ -29,43 +32,80 @@ class CompiledModel(ModelVariables):
     ----------
     drawn_for : tuple or None
         ``Recipe.chance`` of the configuration whose first state the variables have right now, if they do.
+
+    Parameters
+    ----------
+    compile_tail : callable or None
+        Compiles a model as this one is; None if visits always go through the whole model.
     """
 
-    def __init__(self, model: keras.Model, spec: DataSpec, config: dict | None = None):
+    def __init__(
+        self,
+        model: keras.Model,
+        spec: DataSpec,
+        config: dict | None = None,
+        compile_tail: Callable[[keras.Model], None] | None = None,
+    ):
         super().__init__(model)
+        self._compile_tail = compile_tail
         self._strengths = _variable_strengths(model, config or {})
         check_columns(model, spec)
         self.spec = spec
         self.drawn_for: tuple[int, int] | None = None
         self._train_passes: collections.OrderedDict = collections.OrderedDict()
-        self._evaluate_pass = None
+        self._evaluate_passes: dict = {}
+        self._prefix_batches: dict = {}
 
     def set_strengths(self, strengths: Strengths) -> None:
         """Give the L2 regularizers the strengths of the configuration that trains next."""
         for place, variable in self._strengths.items():
             variable.assign(strengths[place])
 
-    def train_pass(self, weighted: bool, static_batch: int):
+    @functools.cached_property
+    def split(self) -> Split | None:
+        """The frozen prefix and the rest, which shares layers and optimizer with the model and is compiled alike."""
+        parts = split(self.model) if self._compile_tail else None
+        if parts is not None:
+            self._compile_tail(parts.tail)
+            parts.tail.optimizer = self.model.optimizer
+        return parts
+
+    def part(self, on_features: bool) -> tuple[keras.Model, DataSpec]:
+        """Give what is trained and the columns that it takes: the whole model, or the rest behind its prefix."""
+        return (self.split.tail, loop.tail_spec(self.split, self.spec)) if on_features else (self.model, self.spec)
+
+    def train_pass(self, weighted: bool, static_batch: int, on_features: bool = False):
         """Give the training loop, traced."""
-        key = (weighted, static_batch)
+        key = (weighted, static_batch, on_features)
         if key not in self._train_passes:
             while len(self._train_passes) >= _MAX_TRACES:
                 self._train_passes.popitem(last=False)
-            self._make_metrics()
-            self._train_passes[key] = loop.make_train_pass(self.model, self.spec, *key).get_concrete_function()
+            part = self._measured_part(on_features)
+            self._train_passes[key] = loop.make_train_pass(*part, weighted, static_batch).get_concrete_function()
         self._train_passes.move_to_end(key)
         return self._train_passes[key]
 
-    def evaluate_pass(self):
+    def evaluate_pass(self, on_features: bool = False):
         """Give the evaluation loop, traced."""
-        if self._evaluate_pass is None:
-            self._make_metrics()
-            self._evaluate_pass = loop.make_evaluate_pass(self.model, self.spec).get_concrete_function()
-        return self._evaluate_pass
+        if on_features not in self._evaluate_passes:
+            part = self._measured_part(on_features)
+            self._evaluate_passes[on_features] = loop.make_evaluate_pass(*part).get_concrete_function()
+        return self._evaluate_passes[on_features]
 
-    def _make_metrics(self) -> None:
+    def prefix_batch(self, static_batch: int):
+        """Give the function that computes a batch of features, traced."""
+        if static_batch not in self._prefix_batches:
+            while len(self._prefix_batches) >= _MAX_TRACES:
+                del self._prefix_batches[next(iter(self._prefix_batches))]
+            made = loop.make_prefix_batch(self.split, self.spec, static_batch).get_concrete_function()
+            self._prefix_batches[static_batch] = made
+        return self._prefix_batches[static_batch]
+
+    def _measured_part(self, on_features: bool) -> tuple[keras.Model, DataSpec]:
         """Let Keras make the metrics' variables, as its ``fit`` does; inside of a loop it could not."""
-        self.model._symbolic_build(data_batch=self.spec.batch())
+        model, spec = self.part(on_features)
+        model._symbolic_build(data_batch=spec.batch())
+        return model, spec
 
 
 def _variable_strengths(model: keras.Model, config: dict) -> dict[tuple[int, str], tf.Variable]:

@@ -62,6 +62,13 @@ def settle() -> tuple[int, int]:
     return read_fd, write_fd
 
 
+def show_gpus(numbers: list[int]) -> None:
+    """Let CUDA see these GPUs and no others; call it before TensorFlow is loaded."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, numbers))
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order of the device nodes
+    os.environ["CUDA_CACHE_DISABLE"] = "1"  # it would write to a home directory
+
+
 def end_with_peer(read_fd: int) -> None:
     """Start a thread that ends the process, in the middle of whatever it computes, when the peer closes its end."""
     threading.Thread(target=_watch, args=(read_fd,), name="watch-peer", daemon=True).start()

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from madlib_mop.models.prefix import Split
 from madlib_mop.trainer.shards import Shard
 
 
@@ -140,6 +141,25 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
 
     signature = [spec.signature("xs"), spec.signature("ys"), _INT, _FLOAT]
     return tf.function(run, autograph=False, input_signature=signature)
+
+
+def make_prefix_batch(split: Split, spec: DataSpec, static_batch: int) -> Traceable:
+    """Give ``f(xs, rows, constant) -> [float32 features]`` for rows (int64) of x: as a training step computes them."""
+
+    def run(xs, rows, constant):
+        if static_batch:
+            rows = tf.ensure_shape(rows, (static_batch,))
+        batch = [_normalized(tf.gather(xs[number], rows), constant) for number in split.sources]
+        return keras.tree.flatten(split.prefix(_structure(batch), training=True))
+
+    signature = [spec.signature("xs"), tf.TensorSpec((None,), tf.int64), _FLOAT]
+    return tf.function(run, autograph=False, input_signature=signature)
+
+
+def tail_spec(split: Split, spec: DataSpec) -> DataSpec:
+    """Describe the columns that a split model's tail takes, where the model takes those of ``spec``."""
+    features = [("float32", tuple(tensor.shape[1:])) for tensor in split.prefix.outputs]
+    return DataSpec(tuple(features[n] if made else spec.xs[n] for made, n in split.tail_inputs), spec.ys)
 
 
 def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:

@@ -71,9 +71,13 @@ class Recipe:
             if weights is not None:
                 ModelVariables(model, with_optimizer=False).load_weights(weights)
             if self.compile_params is not None:
-                functions = custom.define(self.custom, self.compile_params.custom_names)
-                build.compile_model(model, self.compile_params, functions)
+                self.compile(model)
             return model
+
+    def compile(self, model: keras.Model) -> None:
+        """Compile a model, or a part of one, by the configuration's compile parameters."""
+        functions = custom.define(self.custom, self.compile_params.custom_names)
+        build.compile_model(model, self.compile_params, functions)
 
     def callbacks(self, model: keras.Model, n_passes: int, n_batches: int) -> keras.callbacks.CallbackList | None:
         """Make the callbacks of a visit. They see its passes as Keras' epochs; None when there are none."""

@@ -8,6 +8,7 @@ cannot be got back.
 
 import ctypes
 import errno
+import glob
 import os
 import platform
 import struct
@@ -24,7 +25,8 @@ _PR_SET_NO_NEW_PRIVS = 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 _ASK_VERSION = 1
 _PATH_BENEATH = 1
-_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_WRITE_FILE, _READ_FILE, _READ_DIR, _IOCTL_DEVICE = 1 << 1, 1 << 2, 1 << 3, 1 << 15
+_FIRST_WITH_IOCTL = 5
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # version -> number of rights that it knows; later ones as 5
 _ALL_NET = 0b11
 _ALL_SCOPES = 0b11  # abstract sockets, and signals to processes outside
@@ -63,10 +65,16 @@ _READABLE = (
     "/dev/random",
     "/dev/urandom",
 )
+#: What CUDA reads besides, and the devices that it opens to read, write and control.
+_READABLE_WITH_GPUS = ("/proc/driver/nvidia", "/usr/local/cuda", "/usr/local/nvidia", "/dev/nvidia-caps")
+_GPU_DEVICES = "/dev/nvidia*"
 
 
-def restrict_files() -> bool:
-    """Give up, by Landlock, all files but those that the libraries need, to be read; tell whether it is in force."""
+def restrict_files(with_gpus: bool = False) -> bool:
+    """Give up, by Landlock, all files but those that the libraries need, to be read; tell whether it is in force.
+
+    ``with_gpus`` leaves NVIDIA's devices too.
+    """
     version = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
     if version < 1:
         return False
@@ -81,7 +89,14 @@ def restrict_files() -> bool:
         return False
     try:
         for path in readable_paths():
-            _allow_reading(ruleset, path)
+            _allow(ruleset, path, _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0))
+        if with_gpus:
+            for path in _READABLE_WITH_GPUS:
+                _allow(ruleset, path, _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0))
+            device_rights = _READ_FILE | _WRITE_FILE | (_IOCTL_DEVICE if version >= _FIRST_WITH_IOCTL else 0)
+            for path in glob.glob(_GPU_DEVICES):
+                if not os.path.isdir(path):
+                    _allow(ruleset, path, device_rights)
         return _no_new_privileges() and _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
     finally:
         os.close(ruleset)
@@ -112,14 +127,13 @@ def restrict_calls() -> bool:
     return _libc.syscall(architecture.seccomp, _SECCOMP_SET_MODE_FILTER, _TSYNC, ctypes.byref(filled)) == 0
 
 
-def _allow_reading(ruleset: int, path: str) -> None:
+def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        allowed = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
-        _libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, fd), 0)
+        _libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, fd), 0)
     finally:
         os.close(fd)
 

@@ -90,6 +90,7 @@ class Session:
         self._builder = None
         self._spoiled: Failure | None = None
         self._memory_limit: int | None = None
+        self._gpus: list[str] = []
         self._idle_bytes = 0
 
     def start(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -98,6 +99,9 @@ class Session:
             raise _malformed("the trainer has been started already")
         threads = _positive(header, "threads")
         cache_bytes = _positive(header, "shard_cache_bytes", least=0)
+        gpu_numbers = _gpu_numbers(header)
+        if gpu_numbers:
+            lifetime.show_gpus(gpu_numbers)
         in_force = {"landlock": False, "seccomp": False}
         # dill opens /dev/null to write when it is imported, and TensorFlow imports it where it is installed
         with contextlib.suppress(ImportError):
@@ -105,24 +109,31 @@ class Session:
         if header.get("sandbox", True):
             from madlib_mop.trainer import sandbox
 
-            in_force["landlock"] = sandbox.restrict_files()
+            in_force["landlock"] = sandbox.restrict_files(with_gpus=bool(gpu_numbers))
         import keras
         import numpy
         import tensorflow as tf
 
-        from madlib_mop.trainer import shards, state, visits
+        from madlib_mop.trainer import gpus, shards, state, visits
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
         tf.config.set_soft_device_placement(True)
+        before_gpus = lifetime.data_bytes()
+        self._gpus = gpus.take(need=header.get("need_gpus", True)) if gpu_numbers else []
         tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()  # makes TensorFlow's threads
         lifetime.end_with_peer(self._read_fd)
         if header.get("sandbox", True):
             in_force["seccomp"] = sandbox.restrict_calls()
-        self._limit_memory(header.get("memory_limit_bytes"))
+        taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit is of what models take
+        self._limit_memory(header.get("memory_limit_bytes"), taken_bytes)
         self._shards = shards.ShardCache(cache_bytes)
         self.idle_s = header.get("idle_s")
-        self._visitor = visits.Visitor(header.get("part_bytes") or state.DEFAULT_PART_BYTES)
+        materialises = header.get("materialise_features", True)
+        self._visitor = visits.Visitor(
+            header.get("part_bytes") or state.DEFAULT_PART_BYTES,
+            features_room=(lambda: self._shards.room) if materialises else None,
+        )
         self.started = True
         return {
             "pid": os.getpid(),
@@ -132,6 +143,7 @@ class Session:
             "numpy": numpy.__version__,
             "memory_limit_bytes": self._memory_limit,
             "memory_bytes": lifetime.data_bytes(),
+            "gpus": self._gpus,
             **in_force,
         }, []
 
@@ -142,7 +154,7 @@ class Session:
         """
         lifetime.release_memory()
         if self._memory_limit is not None:
-            held = self._shards.n_bytes + self._visitor.models.n_bytes
+            held = self._shards.n_bytes + self._visitor.features.n_bytes + self._visitor.models.n_bytes
             lost = lifetime.data_bytes() - self._idle_bytes - held
             self.stopped = lost > _MOST_LOST * (self._memory_limit - self._idle_bytes)
         return self.stopped
@@ -186,6 +198,7 @@ class Session:
             raise _malformed(f"shard_end for {header['shard']!r} came without its shard_begin")
         shard = builder.finish()
         cached = self._shards.add(self._key, shard)
+        self._visitor.features.shrink()
         return {
             "n_rows": shard.n_rows,
             "n_bytes": shard.n_bytes,
@@ -276,10 +289,13 @@ class Session:
         return {
             "cached_shards": self._shards.keys(),
             "shard_bytes": self._shards.n_bytes,
+            "features": len(self._visitor.features),
+            "feature_bytes": self._visitor.features.n_bytes,
             "compiled_models": len(self._visitor.models),
             "compiled_model_bytes": self._visitor.models.n_bytes,
             "memory_bytes": lifetime.data_bytes(),
             "memory_limit_bytes": self._memory_limit,
+            "gpus": self._gpus,
         }, []
 
     def stop(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -287,9 +303,10 @@ class Session:
         self.stopped = True
         return {}, []
 
-    def _limit_memory(self, limit: int | None) -> None:
+    def _limit_memory(self, limit: int | None, taken_bytes: int) -> None:
         if limit is None:
             return
+        limit += taken_bytes
         used = lifetime.data_bytes()
         if limit < used + _LEAST_FREE_BYTES:
             raise Failure(
@@ -326,6 +343,13 @@ def _start(header: Request, blobs: list[bytearray]):
 
 def _key(header: Request) -> str:
     return str(header.get("key", ""))
+
+
+def _gpu_numbers(header: Request) -> list[int]:
+    numbers = header.get("gpus") or []
+    if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
+        raise _malformed(f"gpus of start must be a list of numbers, received {numbers!r}")
+    return numbers
 
 
 def _positive(header: Request, key: str, least: int = 1) -> int:

@@ -217,6 +217,11 @@ class ShardCache:
         passing = self._passing[1].n_bytes if self._passing else 0
         return passing + sum(shard.n_bytes for shard in self._shards.values())
 
+    @property
+    def room(self) -> int:
+        """Bytes of the cap that no shard takes; what is derived from shards may take them until a shard comes."""
+        return max(0, self._capacity_bytes - self.n_bytes)
+
     def keys(self) -> list[str]:
         """Give the keys of the kept shards, least recently used first."""
         return list(self._shards)

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -14,6 +14,7 @@ from madlib_mop.errors import MopError
 from madlib_mop.trainer import loop
 from madlib_mop.trainer.compiled import CompiledCache, CompiledModel
 from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming, model_failed
+from madlib_mop.trainer.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.loop import DataSpec
 from madlib_mop.trainer.predict import Predictor, Predictors, batch_rows
 from madlib_mop.trainer.recipe import Recipe
@@ -68,12 +69,21 @@ class Visitor:
         Largest size of a part of a training state, in bytes.
     max_model_bytes : int
         How much the variables of all cached models may take, in bytes.
+    features_room : callable or None
+        Gives the bytes that materialised features may take; None: there are none, every visit computes all layers.
     """
 
-    def __init__(self, part_bytes: int = DEFAULT_PART_BYTES, max_model_bytes: int = 1 << 30):
+    def __init__(
+        self,
+        part_bytes: int = DEFAULT_PART_BYTES,
+        max_model_bytes: int = 1 << 30,
+        features_room: Callable[[], int] | None = None,
+    ):
         self._part_bytes = part_bytes
         self.models = CompiledCache(max_bytes=max_model_bytes)
         self.predictors = Predictors()
+        self.features = FeatureCache(features_room or (lambda: 0))
+        self._materialises = features_room is not None
 
     def train(self, recipe: Recipe, start: Start, shard: Shard, epoch: int, segment_id: int) -> Trained:
         """Train one configuration on one shard: ``epochs - initial_epoch`` passes.
@@ -94,9 +104,12 @@ class Visitor:
             if digest_in is None:  # the state that was drawn, so that a replay can be held against it
                 digest_in = digest_of(compiled.encode(carried, self._part_bytes))
             clock.lap("state_in_s")
-            run = compiled.train_pass(fit.class_weight is not None, static_batch)
+            features = self._features(compiled, shard, BatchSizes.of(shard.n_rows, fit.batch_size, static_batch), clock)
+            run = compiled.train_pass(fit.class_weight is not None, static_batch, features is not None)
             clock.lap("trace_s")
-            logs, n_made = _run_passes(run, compiled.model, recipe, shard, epoch, segment_id, n_batches, n_passes)
+            xs = shard.xs if features is None else features
+            trained, _ = compiled.part(features is not None)
+            logs, n_made = _run_passes(run, trained, recipe, shard, xs, epoch, segment_id, n_batches, n_passes)
             loss = logs.pop("loss")
             clock.lap("compute_s")
             _check_finite(compiled, loss, recipe)
@@ -129,17 +142,19 @@ class Visitor:
         with self._compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             _begin(compiled, recipe, start, digest_in, FORWARD_GROUPS)
             clock.lap("state_in_s")
-            run = compiled.evaluate_pass()
-            clock.lap("trace_s")
-            compiled.model.reset_metrics()
             batch_size = batch_rows(shard.xs, recipe.fit_params.batch_size)
+            features = self._features(compiled, shard, BatchSizes.of(shard.n_rows, batch_size), clock)
+            run = compiled.evaluate_pass(features is not None)
+            clock.lap("trace_s")
+            evaluated, _ = compiled.part(features is not None)
+            evaluated.reset_metrics()
             sums, counts = run(
-                loop.tensors_of(shard.xs),
+                loop.tensors_of(shard.xs if features is None else features),
                 loop.tensors_of(shard.ys),
                 tf.constant(batch_size, tf.int64),
                 tf.constant(shard.normalizing_const, tf.float32),
             )
-            results = loop.results_of(compiled.model, sums.numpy(), counts.numpy())
+            results = loop.results_of(evaluated, sums.numpy(), counts.numpy())
             clock.lap("compute_s")
         return {
             "n_rows": shard.n_rows,
@@ -170,6 +185,15 @@ class Visitor:
         with blaming(MODEL):
             return predictor.values(columns)
 
+    def _features(
+        self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: "_Clock"
+    ) -> tuple[np.ndarray, ...] | None:
+        """Give what goes into the model behind its frozen prefix, if that is kept for this shard."""
+        features = self.features.columns(compiled, shard, sizes)
+        if features is not None:
+            clock.lap("features_s")
+        return features
+
     @contextlib.contextmanager
     def _compiled(self, recipe: Recipe, spec: DataSpec, clock: "_Clock") -> Iterator[CompiledModel]:
         """Lend the compiled model of a configuration; it is let go of when its use fails."""
@@ -177,7 +201,8 @@ class Visitor:
             key = (recipe.signature, spec)
             compiled = self.models.get(key)
             if compiled is None:
-                compiled = CompiledModel(recipe.build(), spec, recipe.config)
+                compile_tail = recipe.compile if self._materialises else None
+                compiled = CompiledModel(recipe.build(), spec, recipe.config, compile_tail)
                 compiled.drawn_for = recipe.chance
                 self.models.add(key, compiled)
             compiled.set_strengths(recipe.strengths)
@@ -253,9 +278,19 @@ def _extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
 
 
 def _run_passes(
-    run, model: keras.Model, recipe: Recipe, shard: Shard, epoch: int, segment_id: int, n_batches: int, n_passes: int
+    run,
+    model: keras.Model,
+    recipe: Recipe,
+    shard: Shard,
+    xs: tuple[np.ndarray, ...],
+    epoch: int,
+    segment_id: int,
+    n_batches: int,
+    n_passes: int,
 ) -> tuple[dict[str, float], int]:
     """Train the passes of a visit; give what Keras' ``fit`` would log for the last one, and how many were made.
+
+    ``xs`` are the shard's, or the features that ``model``, the rest of a model behind its prefix, takes instead.
 
     Callbacks see the passes numbered through the model's life, so that a schedule of learning rates goes on from
     visit to visit.
@@ -263,7 +298,7 @@ def _run_passes(
     fit = recipe.fit_params
     callbacks = recipe.callbacks(model, n_passes, n_batches)
     weights = [loop.row_weights_of(shard, fit.class_weight)] if fit.class_weight is not None else []
-    xs, ys = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
+    xs, ys = loop.tensors_of(xs), loop.tensors_of(shard.ys)
     sizes = tf.constant(fit.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
     constant = tf.constant(shard.normalizing_const, tf.float32)
     model.stop_training = False

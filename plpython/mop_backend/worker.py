@@ -92,7 +92,8 @@ class _Worker:
         self._seed = answer["seed"]
         custom = self._narrow("custom_functions")
         self._custom = json.loads(custom) if custom else None
-        self._start()
+        if not self._plan.get("gpus"):  # else the first task tells the segment, and that the GPU
+            self._start()
 
     def close(self):
         """End the trainer."""
@@ -145,7 +146,7 @@ class _Worker:
     def _attempt(self, task):
         if self._child is None or not self._child.alive:
             self._forget_trainer()
-            self._start()
+            self._start(task["segment_id"])
         if not self._ready:
             try:
                 self._versions, _ = _checked(self._child.receive())
@@ -302,12 +303,14 @@ class _Worker:
         self._shards = set(answer.pop("cached_shards"))
         return answer
 
-    def _start(self):
-        """Start a trainer; its answer to "start" is read when it is needed."""
+    def _start(self, segment_id=None):
+        """Start a trainer, with the GPU of its segment if the run uses any; its answer is read when it is needed."""
+        gpus = self._plan.get("gpus") or {}
+        own = [gpus.get(str(segment_id), 0)] if gpus else []
         self._child = Child(_TRAINER, check=Interrupts())
         self._ready = False
         self._shards = set()
-        self._child.send({"op": "start", **self._plan["trainer"]})
+        self._child.send({"op": "start", **self._plan["trainer"], "gpus": own})
 
     def _forget_trainer(self):
         self.close()

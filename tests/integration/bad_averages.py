@@ -11,7 +11,7 @@ CASES = [
         metrics_compute_frequency=3,
     ),
     case("22023", "seed must be from 0 to 2147483647. Received: -1", "Leave it out", seed=-1),
-    case("0A000", "use_gpus: this version trains on CPUs only", "use_gpus", use_gpus=True),
+    case("0A000", "use_gpus => true: this host has no GPU", "use_gpus", use_gpus=True),
     case("22023", "source_table is missing. Received: None", "", source_table=None),
     case("42P01", "source_table does not exist. Received: 'nowhere'", "", source_table="nowhere"),
     case("42P01", "source_table: table public.train_rows is not packed", "Pack", source_table="train_rows"),

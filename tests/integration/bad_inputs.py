@@ -9,6 +9,13 @@ from tests.security.kit import SOFTMAX
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
 LONG, N64, O56, E28 = "n" * 60, "n" * 64, "o" * 56, "é" * 28
 DEEP = "[" * 3000 + "]" * 3000
+TWO_OUTPUTS = """{"class_name": "Functional", "config": {"name": "two", "input_layers": [["in", 0, 0]],
+    "output_layers": [["a", 0, 0], ["b", 0, 0]], "layers": [
+    {"class_name": "InputLayer", "name": "in", "config": {"name": "in", "batch_input_shape": [null, 8, 8, 1]},
+     "inbound_nodes": []},
+    {"class_name": "Dense", "name": "a", "config": {"name": "a", "units": 10}, "inbound_nodes": [[["in", 0, 0, {}]]]},
+    {"class_name": "Dense", "name": "b", "config": {"name": "b", "units": 10}, "inbound_nodes": [[["in", 0, 0, {}]]]}
+    ]}}"""
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,9 @@ SELECTIONS = {  # rows of a model selection table: mst_key, model_id, compile_pa
     "mst_empty": [],
     "mst_unknown_model": [(1, 99, COMPILE, "")],
     "mst_null_model": [(1, None, COMPILE, "")],
+    "mst_three_units": [(1, 5, COMPILE, "")],
+    "mst_other_input": [(1, 1, COMPILE, ""), (2, 6, COMPILE, "")],
+    "mst_two_outputs": [(1, 7, COMPILE, "")],
     "mst_null_key": [(None, 1, COMPILE, "")],
     "mst_negative": [(-3, 1, COMPILE, "")],
     "mst_twice": [(1, 1, COMPILE, ""), (1, 1, COMPILE, "epochs=2")],
@@ -248,7 +258,19 @@ CASES = [
     case("22023", "num_iterations must be at least 1. Received: None", "number", num_iterations=None),
     case("22023", "num_iterations must be at least 1. Received: 0", "number", num_iterations=0),
     case("22023", "num_iterations must be at least 1. Received: -7", "number", num_iterations=-7),
-    case("0A000", "use_gpus: this version trains on CPUs only. Received: true", "false", use_gpus=True),
+    case("0A000", "use_gpus => true: this host has no GPU; NVIDIA's devices were looked for", "false", use_gpus=True),
+    case(
+        "22023", "model_arch_table: model_id 5: the architecture's output has 3 units, but column 'y' of public.train"
+        " has 10 classes", "num_classes", model_selection_table="mst_three_units",
+    ),
+    case(
+        "22023", "model_arch_table: model_id 6: the architecture's input takes rows of the shape [7, 8, 1], but column"
+        " 'x' of public.train has [8, 8, 1]", "input shape", model_selection_table="mst_other_input",
+    ),
+    case(
+        "22023", "model_arch_table: model_id 7: the architecture has 2 output(s), but public.train has 1 output"
+        " column(s)", "dependent_varname", model_selection_table="mst_two_outputs",
+    ),
     case("42P01", "validation_table does not exist. Received: 'nowhere'", "search_path", validation_table="nowhere"),
     case("42P01", "validation_table: table public.valid_rows is not packed", "Pack", validation_table="valid_rows"),
     case(
@@ -314,6 +336,8 @@ def write_tables(db) -> None:
                 cursor.execute(f"UPDATE {name}_summary SET {change}")
         cursor.execute(MORE)
         cursor.execute("INSERT INTO arch VALUES (1, %s, NULL), (4, %s, NULL)", [SOFTMAX, DEEP])
+        unfit = SOFTMAX.replace(": 10", ": 3"), SOFTMAX.replace("[null, 8, 8, 1]", "[null, 7, 8, 1]"), TWO_OUTPUTS
+        cursor.execute("INSERT INTO arch VALUES (5, %s, NULL), (6, %s, NULL), (7, %s, NULL)", unfit)
         selections = SELECTIONS | dict.fromkeys(("mst_no_arch", "mst_odd_arch", "mst_lonely"), SELECTIONS["mst"])
         for name, rows in selections.items():
             arch = {"mst_no_arch": "gone", "mst_odd_arch": "train"}.get(name, "arch")

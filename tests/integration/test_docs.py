@@ -48,6 +48,13 @@ PAGES = {
     "madlib.md": (),  # a table, no statements
     "model_averaging.md": ("kinds of flowers", "{2,4,6}", "| finished |"),
     "predict.md": ("{accuracy}", "share_right", "p_left", "different \n-----------\n         0\n", "{0."),
+    "gpus.md": ("hostname",),
+    "keras2.md": ("| trained",),
+    "transfer_learning.md": (
+        "       1 | t                | f\n       2 | t                | f\n",
+        "     12 |            12\n",
+        "      2 |         2\n",
+    ),
 }
 
 

@@ -179,7 +179,7 @@ def unlike(user):
         ({"mst_key": None}, "22023", "mst_key is missing: public.models has 2 models. Received: NULL"),
         ({"mst_key": 2}, "22023", "mst_key 2 is not in public.models. Received: 2"),
         ({"model_table": "single"}, "22023", "mst_key is for tables with many models; public.single has one."),
-        ({"use_gpus": True}, "0A000", "use_gpus: this version uses CPUs only. Received: true"),
+        ({"use_gpus": True}, "0A000", "use_gpus => true: this host has no GPU"),
         (
             {"test_table": "scaled"},
             "22023",

@@ -78,7 +78,7 @@ def user(db):
             "22023",
             "pred_type as a float8 is a probability, and must be from 0 to below 1. Received: 1.5",
         ),
-        ({"use_gpus": True}, "0A000", "use_gpus: this version uses CPUs only. Received: true"),
+        ({"use_gpus": True}, "0A000", "use_gpus => true: this host has no GPU"),
     ],
 )
 def test_refused_before_any_work(user, arguments, sqlstate, message):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from madlib_mop.driver.gpus import count_gpus
 from tests.integration.preprocess_kit import Caller
 
 LONG = "n" * 60
@@ -142,14 +143,13 @@ def test_a_bad_number_of_segments_is_refused(caller, value):
 
 
 def test_gpu_segments_without_a_gpu_are_refused(caller):
-    from madlib_mop.driver.commands.preprocess_segments import has_gpu
-
-    if has_gpu():
+    if count_gpus():
         pytest.skip("this host has a GPU")
     refusal = caller.refused(caller.train, "good", "never", distribution_rules="gpu_segments")
     assert (refusal.sqlstate, refusal.message) == (
-        "55000",
-        "training_preprocessor_dl: distribution_rules => 'gpu_segments': this host has no GPU",
+        "0A000",
+        "training_preprocessor_dl: distribution_rules => 'gpu_segments': this host has no GPU; NVIDIA's devices were"
+        " looked for in /dev/nvidia[0-9]*",
     )
 
 

@@ -126,7 +126,8 @@ def test_every_setting_is_listed():
     from madlib_mop.driver import settings
 
     listed = re.findall(r"^\| `(\w+)`", section("Settings"), re.MULTILINE)
-    assert set(listed) == {"segments", "worker_host", "sandbox", "pickled_functions", *settings.CALLER_SETTINGS}
+    superusers = {"worker_host", "sandbox", "pickled_functions"}
+    assert set(listed) == {"segments", *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
 
 
 def test_messages_in_the_troubleshooting_are_those_of_the_program():

@@ -21,6 +21,7 @@ COMMANDS = {
     "madlib_keras_fit": "fit:madlib_keras_fit",
     "madlib_keras_automl": "automl:madlib_keras_automl",
     "hyperband_schedule": "automl:hyperband_schedule",
+    "gpu_configuration": "gpu_configuration:gpu_configuration",
     "resume": "runs:resume",
     "cancel": "runs:cancel",
     "replay": "runs:replay",

@@ -7,9 +7,10 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import functions_of_model
+from madlib_mop.driver.gpus import assign_gpus
 from madlib_mop.driver.inference.fits import check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_model, read_weights
-from madlib_mop.driver.inference.trainer import LocalTrainer, refuse_gpus
+from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.packed import PackedTable, read_packed_table
 
 
@@ -31,14 +32,14 @@ class Evaluation:
 def madlib_keras_evaluate(call: Call) -> None:
     """Evaluate a model over all rows of a packed table, and write one row."""
     a, session = call.arguments, call.session
-    refuse_gpus(a.get("use_gpus"))
+    gpus = assign_gpus(a.get("use_gpus"), [0])
     output = session.output(a.get("output_table"), ("",), "output_table")
     packed = read_packed_table(session, a.get("test_table"), "test_table")
     model = read_model(session, a.get("model_table"), a.get("mst_key"))
     check_test_table(model, packed)
     custom = functions_of_model(session, model.place.relation, model.object_table, model.compile_params)
     model = replace(model, custom=custom)
-    with LocalTrainer(session) as trainer:
+    with LocalTrainer(session, gpus=list(gpus.values())) as trainer:
         evaluation = evaluate_shards(session, trainer, model, packed)
     _write(session, output, model, evaluation)
 

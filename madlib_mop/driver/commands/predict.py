@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.gpus import assign_gpus
 from madlib_mop.driver.inference.byom import read_own_model
 from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.inference.prediction import predict_table
 from madlib_mop.driver.inference.rows import read_test_table
-from madlib_mop.driver.inference.trainer import refuse_gpus
 from madlib_mop.driver.inference.wanted import read_pred_type
 
 
@@ -26,9 +26,9 @@ def _predict(call: Call, read: Callable[[], TrainedModel]) -> None:
     """Predict a table; everything is checked first, and an error on the way leaves no output table."""
     a, session = call.arguments, call.session
     wanted = read_pred_type(a)
-    refuse_gpus(a.get("use_gpus"))
+    gpus = assign_gpus(a.get("use_gpus"), [0])
     output = session.output(a.get("output_table"), ("",), "output_table")
     model = read()
     table = read_test_table(session, a.get("test_table"), a.get("id_col"), a.get("independent_varname"), model)
-    if not predict_table(session, model, table, output, wanted):
+    if not predict_table(session, model, table, output, wanted, list(gpus.values())):
         session.warning(f"{call.function}: test_table {table.relation} has no rows; {output} is empty")

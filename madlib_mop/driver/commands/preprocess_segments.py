@@ -2,11 +2,11 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, NotReady, UndefinedColumn
+from madlib_mop.driver.gpus import require_gpus
+from madlib_mop.errors import InvalidParameter, UndefinedColumn
 
 SETTING = "madlib_mop.segments"
 MAX_SEGMENTS = 1024
@@ -64,19 +64,10 @@ def choose_segments(session: CallerSession, rules: str | None) -> Distribution:
     if text == "all_segments":
         return Distribution(everywhere, text, text)
     if text == "gpu_segments":
-        if not has_gpu():
-            raise NotReady(
-                "distribution_rules => 'gpu_segments': this host has no GPU",
-                hint="'all_segments' uses all segments.",
-            )
+        require_gpus("distribution_rules => 'gpu_segments'")
         return Distribution(everywhere, text, _config(everywhere))
     segments = _listed_segments(session, text, n_segments)
     return Distribution(segments, text, _config(segments))
-
-
-def has_gpu() -> bool:
-    """Say whether this host has an NVIDIA GPU that its driver shows."""
-    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _listed_segments(session: CallerSession, text: str, n_segments: int) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Predicts a test table with one model: rows flow from the caller's session through the trainer into a table."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -18,7 +18,12 @@ _AHEAD_BYTES = 64 << 20
 
 
 def predict_table(
-    session: CallerSession, model: TrainedModel, table: TestTable, output: Relation, wanted: PredType
+    session: CallerSession,
+    model: TrainedModel,
+    table: TestTable,
+    output: Relation,
+    wanted: PredType,
+    gpus: Sequence[int] = (),
 ) -> int:
     """Make the output table and fill it; give the number of rows that were predicted.
 
@@ -28,7 +33,7 @@ def predict_table(
         If a row cannot be used, or the model cannot be built.
     """
     results = ResultTable(session, output, table, wanted.has_rank)
-    with LocalTrainer(session) as trainer, RowReader(session, table, model) as reader:
+    with LocalTrainer(session, gpus) as trainer, RowReader(session, table, model) as reader:
         results.create()
         n_rows = 0
         for rows, scores in _predicted(trainer, model, read_weights(session, model), reader):

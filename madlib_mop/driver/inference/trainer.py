@@ -8,7 +8,7 @@ from mop_backend.process import Child, ChildDied
 
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.settings import read_settings
-from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported, from_dict
+from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, from_dict
 
 _SIGKILL = -9
 
@@ -21,6 +21,10 @@ class LocalTrainer:
     session : CallerSession
         Where the settings are read: what superusers set is the limit, as it is for runs. One thread a core by default,
         since this trainer has no others beside it.
+    gpus : sequence of int
+        The GPUs that it sees; none by default.
+    need_gpus : bool
+        Whether it is an error that TensorFlow cannot use them.
 
     Raises
     ------
@@ -28,8 +32,8 @@ class LocalTrainer:
         From any method: what the trainer answered, or that it died.
     """
 
-    def __init__(self, session: CallerSession):
-        start = {"op": "start", **_start_settings(session)}
+    def __init__(self, session: CallerSession, gpus: Sequence[int] = (), need_gpus: bool = True):
+        start = {"op": "start", **_start_settings(session), "gpus": list(gpus), "need_gpus": need_gpus}
         self._child = Child("madlib_mop.trainer", python=sys.executable)
         self._is_started = False
         try:
@@ -70,14 +74,6 @@ class LocalTrainer:
         """Send a request and wait for its answer."""
         self.post(header, blobs)
         return self.collect()
-
-
-def refuse_gpus(use_gpus: bool | None) -> None:
-    """Raise Unsupported if a GPU is asked for."""
-    if use_gpus:
-        raise Unsupported(
-            "use_gpus: this version uses CPUs only. Received: true", hint="Leave use_gpus out, or give false."
-        )
 
 
 class FixedSettings:

@@ -54,6 +54,20 @@ def test_a_caller_cannot_say_where_workers_log_in_or_that_the_sandbox_is_off():
     assert settings.worker_host == "10.0.0.1" and not settings.sandbox
 
 
+@pytest.mark.parametrize(
+    "fixed, own, on",
+    [(None, None, True), ("off", "on", False), ("on", "off", False), (None, " No", False), ("1", "yes", True)],
+)
+def test_features_are_kept_unless_somebody_turned_that_off(fixed, own, on):
+    settings = read({"materialise_features": fixed} if fixed else {}, {"materialise_features": own} if own else {})
+    assert settings.materialise_features == on == settings.trainer_start()["materialise_features"]
+
+
+def test_a_switch_is_on_or_off():
+    with pytest.raises(InvalidParameter, match="must be on or off. Received: 'maybe' .SET madlib_mop."):
+        read(own={"materialise_features": "maybe"})
+
+
 @pytest.mark.parametrize("name", CALLER_SETTINGS)
 @pytest.mark.parametrize("value", ["", "many", "-1", "1.5", "1e3", "0x10", "²", "9" * 30, "1; DROP TABLE x", None])
 @pytest.mark.parametrize("by_superuser", [True, False])

@@ -180,3 +180,26 @@ def test_units_are_found_behind_layers_that_keep_them():
     assert describe(check_architecture(keras_3(layer("Flatten"), name="x"))).output_units == (None,)
     nested = keras_3(keras_3(dense(7), name="inner"), layer("Softmax"))
     assert describe(check_architecture(nested)).output_units == (7,)
+
+
+def _with_inner(model_trainable, layers_trainable):
+    inner = keras_3(*(dense(name=f"d{n}", trainable=value) for n, value in enumerate(layers_trainable)))
+    inner["config"]["name"] = "inner"
+    inner["config"]["trainable"] = model_trainable
+    return keras_3(inner, dense(name="head"))
+
+
+@pytest.mark.parametrize(
+    ("model_trainable", "given", "wanted"),
+    [
+        (False, (True, True), (False, False)),
+        (True, (True, True), (True, True)),
+        (False, (False, True), (False, True)),
+    ],
+)
+def test_a_nested_model_that_is_frozen_freezes_its_layers(model_trainable, given, wanted):
+    """Unless some say so themselves: then Keras wrote the JSON, and trains the others."""
+    checked = check_architecture(_with_inner(model_trainable, given))
+    inner = next(one for one in checked["config"]["layers"] if one["config"]["name"] == "inner")
+    layers = [one["config"]["trainable"] for one in inner["config"]["layers"] if one["class_name"] == "Dense"]
+    assert tuple(layers) == wanted and check_architecture(checked) == checked

@@ -1,0 +1,106 @@
+"""The GPUs of this host: which there are, which trainer gets which; called by every command that takes ``use_gpus``.
+
+Looked for without TensorFlow, so that a call that cannot be done says so at once; that TensorFlow can use them a
+trainer finds out when it starts.
+"""
+
+import subprocess
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from madlib_mop.errors import NotReady, Unsupported
+
+#: Where NVIDIA's driver shows its devices.
+DEVICE_NODES = "/dev/nvidia[0-9]*"
+#: Where its tool may be. Never looked up in a PATH, which would say what is run here.
+NVIDIA_SMI = ("/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi")
+_WITHIN_S = 30.0
+
+
+def count_gpus() -> int:
+    """Give how many NVIDIA GPUs this host has."""
+    folder, _, pattern = DEVICE_NODES.rpartition("/")
+    return sum(path.name.removeprefix("nvidia").isdecimal() for path in Path(folder).glob(pattern))
+
+
+def assign_gpus(use_gpus: bool | None, segments: Sequence[int]) -> dict[int, int]:
+    """Give each segment's trainer one GPU, by number from 0; with more segments than GPUs they take turns.
+
+    Parameters
+    ----------
+    use_gpus : bool or None
+    segments : sequence of int
+        Numbers of the segments.
+
+    Returns
+    -------
+    dict of int to int
+        Empty without ``use_gpus``.
+
+    Raises
+    ------
+    Unsupported
+        If the host has no GPU, or TensorFlow here is the one for CPUs.
+    """
+    if not use_gpus:
+        return {}
+    n_gpus = require_gpus("use_gpus => true")
+    return {segment: number % n_gpus for number, segment in enumerate(sorted(segments))}
+
+
+def require_gpus(what: str) -> int:
+    """Give the number of GPUs that can be used, at least 1.
+
+    Raises
+    ------
+    Unsupported
+        As `assign_gpus`; ``what`` begins the message.
+    """
+    n_gpus = count_gpus()
+    if not n_gpus:
+        raise Unsupported(
+            f"{what}: this host has no GPU; NVIDIA's devices were looked for in {DEVICE_NODES}",
+            hint="Use CPUs (use_gpus => false, 'all_segments'), or install NVIDIA's driver on the server's host.",
+        )
+    if _has_cpu_build_only():
+        raise Unsupported(
+            f"{what}: the host has {n_gpus} GPU(s), but the library's TensorFlow is tensorflow-cpu, which uses none",
+            hint="Install tensorflow[and-cuda] instead of tensorflow-cpu into the library's virtual environment.",
+        )
+    return n_gpus
+
+
+def list_by_driver() -> list[str]:
+    """Give the lines in which ``nvidia-smi -L`` describes the GPUs.
+
+    Raises
+    ------
+    NotReady
+        If the tool is not installed, or does not work.
+    """
+    tool = next((path for path in NVIDIA_SMI if Path(path).is_file()), None)
+    if tool is None:
+        raise NotReady(
+            f"source => 'nvidia': nvidia-smi is not installed on this host; looked for {', '.join(NVIDIA_SMI)}",
+            hint="Install NVIDIA's driver on the server's host, or ask TensorFlow: source => 'tensorflow'.",
+        )
+    try:
+        done = subprocess.run([tool, "-L"], env={"LC_ALL": "C"}, capture_output=True, text=True, timeout=_WITHIN_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotReady(f"{tool} -L cannot be run: {error}", hint="The server's administrator can try it.") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise NotReady(
+            f"{tool} -L ended with status {done.returncode}: {said[0] if said else 'it said nothing'}",
+            hint="NVIDIA's driver is not running as it should; the server's administrator can try the same command.",
+        )
+    return [line.strip() for line in done.stdout.splitlines() if line.startswith("GPU ")]
+
+
+def _has_cpu_build_only() -> bool:
+    try:
+        distribution("tensorflow-cpu")
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,18 @@
+-- GPUs.
+
+CREATE FUNCTION madlib.gpu_configuration(output_table text, source text DEFAULT 'tensorflow',
+    caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.call('gpu_configuration', json_build_object('output_table', output_table, 'source', source), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib.gpu_configuration(text, text, text) IS 'Writes a table of the GPUs of the server''s host';
+
+CREATE FUNCTION madlib.gpu_configuration() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN madlib_mop.call('help', json_build_object('topic', 'gpu_configuration', 'option', 'usage'), NULL) #>> '{}';
+END
+$body$;
+COMMENT ON FUNCTION madlib.gpu_configuration() IS 'Help';

@@ -1,0 +1,45 @@
+"""A trainer sees the GPUs that it was given and no others; it says so if TensorFlow cannot use them."""
+
+import pytest
+
+from tests.unit.trainer.harness import Trainer, TrainerError
+
+
+def has_gpu():
+    from madlib_mop.driver.gpus import count_gpus
+
+    return count_gpus() > 0
+
+
+@pytest.mark.skipif(has_gpu(), reason="this host has a GPU")
+def test_gpus_that_cannot_be_used_are_one_clear_error():
+    with Trainer(started=False) as trainer:
+        start = {"op": "start", "threads": 1, "shard_cache_bytes": 0, "sandbox": True}
+        with pytest.raises(TrainerError, match="use_gpus: the host has a GPU, but TensorFlow .* cannot use it") as got:
+            trainer.ask({**start, "gpus": [0]})
+        assert got.value.kind == "input" and got.value.sqlstate == "55000" and "tensorflow" in got.value.hint
+        assert trainer.ask({**start, "gpus": [0], "need_gpus": False})[0]["gpus"] == []
+
+
+@pytest.mark.parametrize("gpus", [["0"], [-1], [True], {"a": 1}])
+def test_gpus_are_numbers(gpus):
+    with Trainer(started=False) as trainer, pytest.raises(TrainerError, match="gpus of start must be"):
+        trainer.ask({"op": "start", "threads": 1, "shard_cache_bytes": 0, "sandbox": False, "gpus": gpus})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="this host has no GPU")
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_a_visit_on_a_gpu(sandbox):
+    """It trains there, inside the sandbox too, and comes to what a CPU comes to, but for rounding."""
+    from tests.unit.trainer.cases import CASES
+
+    case = CASES[1]
+    losses = []
+    for gpus in ([], [0]):
+        with Trainer(gpus=gpus, sandbox=sandbox) as trainer:
+            assert len(trainer.versions["gpus"]) == len(gpus)
+            trainer.send_shard("s", *case.data(53))
+            answer, _ = trainer.train(case.request(), "s")
+            losses.append(answer["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
