@@ -134,5 +134,9 @@ def all_of(values: np.ndarray) -> Choice:
 def _order(scores: np.ndarray, n_best: int) -> np.ndarray:
     """Give each row's best classes, best first, int64 (n_rows, n_best); NaN is the worst."""
     if n_best == 1:
-        return np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=1)[:, np.newaxis]
+        best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=1)
+        is_nan = np.isnan(scores[np.arange(len(scores)), best])
+        if is_nan.any():  # all the others are NaN or -inf
+            best[is_nan] = np.argsort(-scores[is_nan], axis=1, kind="stable")[:, 0]
+        return best[:, np.newaxis]
     return np.argsort(-scores, axis=1, kind="stable")[:, :n_best]

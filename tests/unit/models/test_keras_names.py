@@ -88,7 +88,8 @@ def test_small_objects_are_all_those_of_keras_but_the_bases():
         (keras_layers.REGULARIZERS, regularizers, "regularizer"),
         (keras_layers.CONSTRAINTS, constraints, "constraint"),
     ):
-        assert {name for name in module.ALL_OBJECTS_DICT if name.lower() != base} == table
+        found = set(module.ALL_OBJECTS_DICT) - {keras_layers.KERAS_2_HARD_SIGMOID}  # models/build.py adds it
+        assert {name for name in found if name.lower() != base} == table
 
 
 def test_operations_are_classes_of_their_modules():
