@@ -9,7 +9,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop._call(text, text, text, text, bytea) IS 'Starts the driver for one call; errors come back as JSON';
 
 CREATE FUNCTION madlib_mop._raise(error json)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     detail text := error ->> 'detail';
     hint text := error ->> 'hint';

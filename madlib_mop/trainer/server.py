@@ -75,10 +75,10 @@ class Session:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start shard_begin shard_rows shard_end train evaluate predict_load predict predict_values average_add"
+        "start confine shard_begin shard_rows shard_end train evaluate predict_load predict predict_values average_add"
         " average_end describe_state drop_shard stats stop".split()
     )
-    ANY_TIME = frozenset({"start", "average_add", "average_end"})  # these need no TensorFlow
+    ANY_TIME = frozenset({"start", "confine", "average_add", "average_end"})  # these need no TensorFlow
     SILENT = frozenset({"shard_begin", "shard_rows"})
 
     def __init__(self, read_fd: int):
@@ -146,6 +146,16 @@ class Session:
             "gpus": self._gpus,
             **in_force,
         }, []
+
+    def confine(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Give up what sums of training states do not need, as ``start`` does, but without loading TensorFlow."""
+        from madlib_mop.trainer import sandbox
+
+        in_force = {"landlock": sandbox.restrict_files()}
+        importlib.import_module("madlib_mop.trainer.averaging")
+        lifetime.end_with_peer(self._read_fd)
+        in_force["seccomp"] = sandbox.restrict_calls()
+        return in_force, []
 
     def recover(self) -> bool:
         """Clear up after a failed request; tell whether too much memory is lost to go on, so that the process ends.

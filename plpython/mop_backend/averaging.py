@@ -1,49 +1,58 @@
 """The aggregate madlib_mop.average_state: transition, merge and final step; the arithmetic is a trainer's.
 
 Called by the bodies in sql/28-averaging.sql, in a worker session of a run (which lends its own trainer) or in any other
-session (which gets one for itself; it needs NumPy only, and starts fast). The aggregate's state is bytes, so that
-parallel workers, or Greenplum's segments, can hand it on: one byte for what follows, the number of rows, and then
-either the one part that was seen so far, as it is, or a sum of parts in float64 (madlib_mop/trainer/averaging.py).
+session (which gets one for itself; it loads NumPy only, gives up its rights at once, and starts fast). The aggregate's
+state is bytes, so that parallel workers, or Greenplum's segments, can hand it on: one byte for what follows, the number
+of rows, and then either the one part that was seen so far, as it is, or a sum of parts in float64
+(madlib_mop/trainer/averaging.py).
 """
 
 import contextlib
 import struct
 
-import plpy
-
+from mop_backend import call
 from mop_backend.process import Child, ChildDied
 
 _HEAD = struct.Struct(">cq")
 _PART, _SUM = b"p", b"s"
 
+_FUNCTION = "average_state"
+
 _lent = None
 _own = None
+_last_error = None
 
 
-def add(state, part, n_rows):
-    """Add one part of a training state that was trained on so many rows; no rows, or NULL, add nothing."""
-    if part is None or not n_rows:
-        return state
-    if n_rows < 0:
-        plpy.error(f"average_state: n_rows must be 0 or more. Received: {n_rows}", sqlstate="22023")
-    return merge(state, _HEAD.pack(_PART, n_rows) + part)
+def step(name, a, b, n_rows):
+    """Do one step of the aggregate; nothing that it takes is NULL but ``b`` and ``n_rows``, where it needs none.
 
+    Parameters
+    ----------
+    name : str
+        "add" (to the state ``a``, which may be None, the part ``b`` of so many rows), "merge" (two states) or "end".
+    a, b : bytes or None
+    n_rows : int or None
 
-def merge(a, b):
-    """Add two states of the aggregate; None is the empty one."""
-    if a is None or b is None:
-        return b if a is None else a
-    kinds, counts, blobs = zip(*map(_opened, (a, b)), strict=True)
-    request = {"op": "average_add", "n_rows": counts, "summed": [kind == _SUM for kind in kinds]}
-    return _HEAD.pack(_SUM, sum(counts)) + _ask(request, blobs)
-
-
-def end(state):
-    """Give the average: a part like those that were added."""
-    if state is None:
+    Returns
+    -------
+    bytes or None
+        The new state, or for "end" the average; None after an error, which `last_error` gives: raised here, it would
+        show a traceback.
+    """
+    global _last_error
+    _last_error = None
+    try:
+        if name == "add":
+            return _add(a, b, n_rows)
+        return _merge(a, b) if name == "merge" else _end(a)
+    except Exception as error:
+        _last_error = call.error_fields(_FUNCTION, error)
         return None
-    kind, n_rows, blob = _opened(state)
-    return bytes(_ask({"op": "average_end", "n_rows": n_rows, "summed": kind == _SUM}, [blob]))
+
+
+def last_error():
+    """Give the fields of the error of the last step."""
+    return _last_error
 
 
 @contextlib.contextmanager
@@ -57,23 +66,41 @@ def lending(child):
         _lent = None
 
 
+def _add(state, part, n_rows):
+    if n_rows < 0:
+        raise _refused(f"n_rows must be 0 or more. Received: {n_rows}")
+    one = _HEAD.pack(_PART, n_rows) + part
+    return one if state is None else _merge(state, one)
+
+
+def _merge(a, b):
+    kinds, counts, blobs = zip(*map(_opened, (a, b)), strict=True)
+    request = {"op": "average_add", "n_rows": counts, "summed": [kind == _SUM for kind in kinds]}
+    return _HEAD.pack(_SUM, sum(counts)) + _ask(request, blobs)
+
+
+def _end(state):
+    kind, n_rows, blob = _opened(state)
+    return bytes(_ask({"op": "average_end", "n_rows": n_rows, "summed": kind == _SUM}, [blob]))
+
+
 def _opened(state):
     if len(state) < _HEAD.size or state[:1] not in (_PART, _SUM):
-        plpy.error("average_state: this is not a state of the aggregate", sqlstate="22023")
+        raise _refused("this is not a state of the aggregate")
     kind, n_rows = _HEAD.unpack_from(state)
     return kind, n_rows, memoryview(state)[_HEAD.size :]
 
 
 def _ask(request, blobs):
-    child = _lent or _own_trainer()
     try:
+        child = _lent or _own_trainer()
         answer, out = child.ask(request, blobs)
     except ChildDied as death:
-        message = f"average_state: its trainer ended with status {death.returncode}"
-        plpy.error(message, detail=death.last_words, sqlstate="58000")
+        message = f"{_FUNCTION}: its trainer ended with status {death.returncode}"
+        raise call.CallError(message, "58000", detail=death.last_words) from None
     if "error" in answer:
         error = answer["error"]
-        plpy.error(f"average_state: {error['message']}", hint=error.get("hint"), sqlstate=error["sqlstate"])
+        raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], hint=error.get("hint"))
     return out[0]
 
 
@@ -83,4 +110,9 @@ def _own_trainer():
         if _own is not None:
             _own.stop()
         _own = Child("madlib_mop.trainer")  # no interrupt check: a parallel worker may not use SPI, and a sum is quick
+        _own.ask({"op": "confine"})
     return _own
+
+
+def _refused(message):
+    return call.CallError(f"{_FUNCTION}: {message}", "22023")

@@ -85,6 +85,8 @@ def test_parallel_workers_merge_what_they_have_summed(bench):
     ],
 )
 def test_what_is_no_state_is_refused(bench, query, message):
-    with pytest.raises(psycopg2.Error, match=message):
+    with pytest.raises(psycopg2.Error, match=message) as refusal:
         bench.rows(query)
+    assert refusal.value.diag.message_primary.startswith("average_state: ")
+    assert "Traceback" not in str(refusal.value) and "PL/Python" not in str(refusal.value)
     assert bench.value("SELECT madlib_mop.average_state(data, n_rows) IS NOT NULL FROM parts")

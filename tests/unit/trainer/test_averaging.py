@@ -10,6 +10,7 @@ from madlib_mop.trainer.state import (
     UNDECIDED,
     StateError,
     TensorSpec,
+    count_forward_parts,
     decode_state,
     digest_of,
     encode_state,
@@ -108,7 +109,7 @@ def test_a_description_has_the_digests_of_a_visit():
     found = describe(parts)
     assert found == {
         "digest": digest_of(parts), "weights_digest": digest_of([weights_of(parts)]),
-        "model_bytes": len(weights_of(parts)),
+        "model_bytes": len(weights_of(parts)), "forward_parts": count_forward_parts(parts),
     }  # fmt: skip
     with pytest.raises(StateError):
         describe(parts[:-1])

@@ -15,8 +15,8 @@ import sys
 sys.path[:0] = {paths!r}
 from madlib_mop.trainer import lifetime, server
 read_fd, write_fd = lifetime.settle()
-answer, _ = server.Session(read_fd).start(
-    server.Request(op="start", threads=1, shard_cache_bytes=0, sandbox={sandbox!r}), [])
+session = server.Session(read_fd)
+answer, _ = getattr(session, {op!r})(server.Request(op={op!r}, threads=1, shard_cache_bytes=0, sandbox={sandbox!r}), [])
 import ctypes, json, os, resource, signal, socket, subprocess, threading
 results = {{"landlock": answer["landlock"], "seccomp": answer["seccomp"]}}
 def attempt(name, call):
@@ -75,18 +75,19 @@ os.write(write_fd, json.dumps(results).encode())
 """
 
 
-def probe(scratch, sandbox):
+def probe(scratch, sandbox, op="start"):
     (scratch / "secret").write_text("secret")
     paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
-    code = _PROBE.format(paths=paths, scratch=str(scratch), sandbox=sandbox)
+    code = _PROBE.format(paths=paths, scratch=str(scratch), sandbox=sandbox, op=op)
     command = [sys.executable, "-I", "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # ends when stdin does
         return json.loads(process.stdout.read())
 
 
-@pytest.fixture(scope="module")
-def inside(tmp_path_factory):
-    return probe(tmp_path_factory.mktemp("sandbox"), True)
+@pytest.fixture(scope="module", params=["start", "confine"])
+def inside(request, tmp_path_factory):
+    """A trainer, and the process that adds states up for the aggregate in a session that has no trainer."""
+    return probe(tmp_path_factory.mktemp("sandbox"), True, request.param)
 
 
 def test_both_are_in_force(inside):
