@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import psycopg2
@@ -118,12 +119,37 @@ def alive(pid: int) -> bool:
 _TRACES_WITHIN_S = 3.0  # the driver takes its role and lock away when all work has ended
 
 
-def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal; it is fine if the process has just ended."""
+def kill(pid: int, number: int = signal.SIGKILL) -> bool:
+    """Send a signal; it is fine if the process has just ended, which is told by False."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass
+        return False
+    return True
+
+
+def kill_backend(db, pid: int) -> None:
+    """Kill a backend outright and wait until the server, which restarts all sessions then, answers again."""
+    with closing(db.connect()) as witness:
+        restarts = kill(pid)
+
+        def ended():
+            try:
+                witness.cursor().execute("SELECT 1")
+            except psycopg2.Error:
+                return True
+
+        if restarts:
+            wait_for(ended, what="the end of all sessions")
+    wait_for(lambda: answers(db), what="the server")
+
+
+def answers(db) -> int | None:
+    """Give 1 if the server takes sessions, else None."""
+    try:
+        return db.value("SELECT 1")
+    except psycopg2.OperationalError:
+        return None
 
 
 def pause(chance: random.Random, at_most_s: float) -> None:

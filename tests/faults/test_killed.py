@@ -3,14 +3,15 @@
 import os
 import random
 
-import psycopg2
 import pytest
 from lab import (
     BackgroundFit,
+    answers,
     assert_nothing_left,
     assert_whole,
     fit_statement,
     kill,
+    kill_backend,
     newest_run,
     pause,
     trainers,
@@ -138,7 +139,7 @@ def test_the_callers_backend(bench, chance, how):
         if how == "terminated":
             bench.rows("SELECT pg_terminate_backend(%s)", [call.pid])
         else:
-            kill(call.pid)
+            kill_backend(bench, call.pid)
         call.join()
         finish(bench, call, run_id, seen)
 
@@ -149,7 +150,7 @@ def test_a_workers_backend_killed(bench, chance):
         victims = wait_for(lambda: workers(bench), what="a worker")
         pause(chance, 8.0)
         seen = set(trainers(bench))
-        kill(chance.choice(victims))
+        kill_backend(bench, chance.choice(victims))
         call.join()
         finish(bench, call, run_id, seen)
 
@@ -167,14 +168,7 @@ def test_the_whole_server(bench, chance):
 
 def finish(db, call: BackgroundFit, run_id: int, seen: set) -> None:
     """Resume a run, unless it had ended before the fault, and hold what must hold."""
-
-    def answers():
-        try:
-            return db.value("SELECT 1")
-        except psycopg2.OperationalError:
-            return None
-
-    wait_for(answers, what="the server")
+    wait_for(lambda: answers(db), what="the server")
     if call.error is not None:
         done = visits(db, run_id)
         db.rows("SELECT madlib_mop.resume(%s)", [run_id])

@@ -79,7 +79,7 @@ SELECTIONS = {  # rows of a model selection table: mst_key, model_id, compile_pa
     "mst_empty": [],
     "mst_unknown_model": [(1, 99, COMPILE, "")],
     "mst_null_model": [(1, None, COMPILE, "")],
-    "mst_three_units": [(1, 5, COMPILE, "")],
+    "mst_three_units": [(1, 8, COMPILE, "")],
     "mst_other_input": [(1, 1, COMPILE, ""), (2, 6, COMPILE, "")],
     "mst_two_outputs": [(1, 7, COMPILE, "")],
     "mst_null_key": [(None, 1, COMPILE, "")],
@@ -260,7 +260,7 @@ CASES = [
     case("22023", "num_iterations must be at least 1. Received: -7", "number", num_iterations=-7),
     case("0A000", "use_gpus => true: this host has no GPU; NVIDIA's devices were looked for", "false", use_gpus=True),
     case(
-        "22023", "model_arch_table: model_id 5: the architecture's output has 3 units, but column 'y' of public.train"
+        "22023", "model_arch_table: model_id 8: the architecture's output has 3 units, but column 'y' of public.train"
         " has 10 classes", "num_classes", model_selection_table="mst_three_units",
     ),
     case(
@@ -337,7 +337,7 @@ def write_tables(db) -> None:
         cursor.execute(MORE)
         cursor.execute("INSERT INTO arch VALUES (1, %s, NULL), (4, %s, NULL)", [SOFTMAX, DEEP])
         unfit = SOFTMAX.replace(": 10", ": 3"), SOFTMAX.replace("[null, 8, 8, 1]", "[null, 7, 8, 1]"), TWO_OUTPUTS
-        cursor.execute("INSERT INTO arch VALUES (5, %s, NULL), (6, %s, NULL), (7, %s, NULL)", unfit)
+        cursor.execute("INSERT INTO arch VALUES (8, %s, NULL), (6, %s, NULL), (7, %s, NULL)", unfit)
         selections = SELECTIONS | dict.fromkeys(("mst_no_arch", "mst_odd_arch", "mst_lonely"), SELECTIONS["mst"])
         for name, rows in selections.items():
             arch = {"mst_no_arch": "gone", "mst_odd_arch": "train"}.get(name, "arch")

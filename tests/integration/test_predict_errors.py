@@ -64,9 +64,14 @@ def user(db):
         ({"id_col": "rank"}, "22023", "id_col: the output table has a column 'rank' of its own. Received: 'rank'"),
         ({"independent_varname": "z"}, "42703", "independent_varname: table public.points has no column 'z'"),
         (
+            {"independent_varname": "x, x, x"},
+            "22023",
+            "independent_varname has 3 columns, but mst_key 1 of public.models has 1 inputs. Received: 'x, x, x'",
+        ),
+        (
             {"independent_varname": "x, x"},
             "22023",
-            "independent_varname has 2 columns, but mst_key 1 of public.models has 1 inputs. Received: 'x, x'",
+            "independent_varname: several columns for one input must all be numbers; 'x' is real[]. Received: 'x, x'",
         ),
         ({"independent_varname": "t"}, "22023", "independent_varname: column 't' cannot be packed."),
         ({"output_table": "taken"}, "42P07", "output_table: table public.taken exists already. Received: 'taken'"),

@@ -10,6 +10,7 @@ HERE = Path(__file__).resolve().parent
 README = (HERE.parents[2] / "README.md").read_text()
 LINE = re.compile(r"(\w+)\((.*)\) -> (\S+)")
 NO_DEFAULT = "none"
+OF_ONE_TEXT = {"gpu_configuration"}  # its one text is the name of a table, so that help is the form without arguments
 FUNCTIONS = """
 SELECT p.proname::text, p.proargnames[1:p.pronargs],
        ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, n) ORDER BY n),
@@ -95,4 +96,5 @@ def test_every_family_explains_itself_in_both_forms(ours):
                 for _, types, defaults, result in ours[name]
                 if (result, types) in (("text", []), ("text", ["text"]))
             ]
-            assert len(texts) == 2 or any(defaults[0] is not None for defaults in texts), name
+            wanted = 1 if name in OF_ONE_TEXT else 2
+            assert len(texts) == wanted or any(defaults and defaults[0] is not None for defaults in texts), name
