@@ -196,8 +196,16 @@ def segment_rows(source: PackedTable, validation: PackedTable | None) -> list[di
     rows = []
     for data_set, packed in (("training", source), ("validation", validation)):
         for shard in packed.shards if packed else ():
-            rows.append({"data_set": data_set, "segment_id": shard.segment_id, "engine": packed.engine, "place": shard.place.server,
-                         "n_rows": shard.n_rows, "n_bytes": shard.n_bytes})  # fmt: skip
+            rows.append(
+                {
+                    "data_set": data_set,
+                    "segment_id": shard.segment_id,
+                    "engine": packed.engine,
+                    "place": shard.place.server,
+                    "n_rows": shard.n_rows,
+                    "n_bytes": shard.n_bytes,
+                }
+            )
     return rows
 
 

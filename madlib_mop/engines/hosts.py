@@ -97,7 +97,7 @@ def read_login(catalog: CatalogConnection, server: str, role: str) -> HostLogin:
     must = not is_superuser and options.get("password_required", "true").lower() not in ("false", "off", "no", "0")
     if must and not options.get("password"):
         raise NotReady(
-            f"the user mapping of role {role} for server {server} has no password, which only superusers may do without",
+            f"the user mapping of role {role} for server {server} has no password: superusers alone need none",
             hint=f"ALTER USER MAPPING FOR {quote(role)} SERVER {quote(server)} OPTIONS (ADD password '...');",
         )
     return HostLogin(server, role, options, must)
