@@ -13,7 +13,7 @@ BEGIN
     EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.start_weights, madlib_mop.custom_function,'
         ' madlib_mop.model_state, madlib_mop.visit, madlib_mop.metric, madlib_mop.setting,'
         ' madlib_mop.search_event, madlib_mop.search_history,'
-        ' madlib_mop.progress, madlib_mop.leaderboard, madlib_mop.timeline TO %I', role_name);
+        ' madlib_mop.progress, madlib_mop.leaderboard, madlib_mop.timeline, madlib_mop.hosts TO %I', role_name);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.grant_use(name) IS 'Lets a role train, predict and see its own runs';

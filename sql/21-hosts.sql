@@ -1,0 +1,45 @@
+-- Other hosts whose servers carry segments. What opens a host to this server is in tables that nobody but a superuser
+-- reads, and that pg_dump leaves out: addresses and passwords are in foreign servers and user mappings alone.
+
+CREATE TABLE madlib_mop.host (
+    server       name PRIMARY KEY,
+    n_segments   integer NOT NULL CHECK (n_segments > 0),
+    coordinator  text NOT NULL,
+    key          bytea NOT NULL CHECK (pg_catalog.octet_length(key) = 32),
+    versions     jsonb NOT NULL DEFAULT '{}',
+    added_by     name NOT NULL DEFAULT current_user,
+    added_at     timestamptz NOT NULL DEFAULT pg_catalog.now()
+);
+COMMENT ON TABLE madlib_mop.host IS 'One foreign server whose host carries segments; add_host and remove_host write it';
+COMMENT ON COLUMN madlib_mop.host.coordinator IS 'The random name by which that host knows this server';
+COMMENT ON COLUMN madlib_mop.host.key IS 'The secret that this server''s work for that host is sealed with';
+
+CREATE VIEW madlib_mop.hosts AS
+SELECT h.server,
+       (SELECT option_value FROM pg_catalog.pg_options_to_table(s.srvoptions) WHERE option_name = 'host') AS host,
+       (SELECT option_value FROM pg_catalog.pg_options_to_table(s.srvoptions) WHERE option_name = 'port') AS port,
+       (SELECT option_value FROM pg_catalog.pg_options_to_table(s.srvoptions) WHERE option_name = 'dbname') AS dbname,
+       h.n_segments, h.versions, h.added_by, h.added_at
+FROM madlib_mop.host h LEFT JOIN pg_catalog.pg_foreign_server s ON s.srvname = h.server;
+COMMENT ON VIEW madlib_mop.hosts IS 'The hosts that carry segments, and where they are';
+
+CREATE TABLE madlib_mop.coordinator (
+    coordinator  text PRIMARY KEY,
+    key          bytea NOT NULL CHECK (pg_catalog.octet_length(key) = 32),
+    added_at     timestamptz NOT NULL DEFAULT pg_catalog.now()
+);
+COMMENT ON TABLE madlib_mop.coordinator IS 'One server that may have its segments'' work done here, and the secret that seals it';
+
+CREATE TABLE madlib_mop.host_shard (
+    server        name NOT NULL,
+    table_schema  name NOT NULL,
+    table_name    name NOT NULL,
+    packed_oid    oid,
+    role          name NOT NULL,
+    xid           xid8 NOT NULL,
+    created_at    timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    PRIMARY KEY (server, table_schema, table_name)
+);
+COMMENT ON TABLE madlib_mop.host_shard IS 'One table of packed rows at a host, so that it can be dropped there when no table here needs it';
+COMMENT ON COLUMN madlib_mop.host_shard.packed_oid IS 'The foreign table here by which it is read';
+COMMENT ON COLUMN madlib_mop.host_shard.xid IS 'The transaction that made that foreign table';
