@@ -1,0 +1,79 @@
+-- Segments at other hosts: by worker_host a worker session here learns how to get there, and by segment_open, _put, _send
+-- and _get its relay (madlib_mop/engines/relay.py) has the work done there, by the trainer of the session it opened.
+
+CREATE FUNCTION madlib_mop.worker_host(run_id bigint, token text, server text) RETURNS json
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    -- of what postgres_fdw takes, that which says where and how to connect
+    connecting constant text[] := '{host,hostaddr,port,dbname,user,password,sslmode,sslrootcert,sslcert,sslkey,sslpassword,sslcrl,sslcrldir,'
+        'sslsni,ssl_min_protocol_version,ssl_max_protocol_version,requirepeer,gssencmode,krbsrvname,require_auth,channel_binding,connect_timeout}';
+    owner name;
+    entry record;
+    mapping record;
+BEGIN
+    PERFORM madlib_mop.worker_check(run_id, token);
+    SELECT r.owner INTO owner FROM madlib_mop.run r
+        WHERE r.run_id = worker_host.run_id AND EXISTS (
+            SELECT FROM jsonb_path_query(r.plan, '$.*.segments[*].place.server') AS place WHERE place #>> '{}' = worker_host.server);
+    IF owner IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('run %s has no segments at host %s', run_id, server);
+    END IF;
+    SELECT h.coordinator, h.key, s.oid, s.srvoptions INTO entry
+        FROM madlib_mop.host h JOIN pg_foreign_server s ON s.srvname = h.server WHERE h.server = worker_host.server;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('server %s is no host that carries segments any more', server),
+            HINT = 'A superuser adds it by madlib_mop.add_host.';
+    END IF;
+    IF NOT has_server_privilege(owner, entry.oid, 'USAGE') THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('role %s may not use foreign server %s', owner, server),
+            HINT = format('GRANT USAGE ON FOREIGN SERVER %I TO %I;', server, owner);
+    END IF;
+    SELECT m.umoptions AS options INTO mapping FROM pg_user_mapping m
+        WHERE m.umserver = entry.oid AND (m.umuser = 0 OR m.umuser = (SELECT r.oid FROM pg_roles r WHERE r.rolname = owner))
+        ORDER BY m.umuser DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('role %s has no user mapping for server %s', owner, server),
+            HINT = format('CREATE USER MAPPING FOR %I SERVER %I OPTIONS (user ''...'', password ''...'');', owner, server);
+    END IF;
+    RETURN json_build_object(
+        'coordinator', entry.coordinator, 'key', encode(entry.key, 'hex'),
+        'needs_password', NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = owner) AND NOT EXISTS (
+            SELECT FROM pg_options_to_table(mapping.options) WHERE option_name = 'password_required' AND option_value::boolean IS FALSE),
+        'options', (SELECT json_object_agg(option_name, option_value)
+                    FROM (SELECT * FROM pg_options_to_table(entry.srvoptions) UNION ALL SELECT * FROM pg_options_to_table(mapping.options)) o
+                    WHERE option_name = ANY (connecting)));
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.worker_host(bigint, text, text) IS 'How a worker gets to the host of one of its run''s segments, as the run''s owner';
+
+CREATE FUNCTION madlib_mop.segment_open(coordinator text)
+RETURNS text LANGUAGE plpython3u VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import segment
+return segment.open_session(coordinator)
+$body$;
+COMMENT ON FUNCTION madlib_mop.segment_open(text) IS 'Makes this session work for a coordinator, which is given the nonce that its seals must contain (called by its relay only)';
+
+CREATE FUNCTION madlib_mop.segment_put(part bytea)
+RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import segment
+segment.put(part)
+$body$;
+COMMENT ON FUNCTION madlib_mop.segment_put(bytea) IS 'One blob of the next message to this session''s trainer (called by a coordinator''s relay only)';
+
+CREATE FUNCTION madlib_mop.segment_send(header text, seal text, wait boolean)
+RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import segment
+return segment.send(header, seal, wait)
+$body$;
+COMMENT ON FUNCTION madlib_mop.segment_send(text, text, boolean) IS 'One message to this session''s trainer, and its answer (called by a coordinator''s relay only, which seals it)';
+
+CREATE FUNCTION madlib_mop.segment_get(number integer)
+RETURNS bytea LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import segment
+return segment.get(number)
+$body$;
+COMMENT ON FUNCTION madlib_mop.segment_get(integer) IS 'One blob of the answer that segment_send gave (called by a coordinator''s relay only)';
