@@ -9,7 +9,8 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA madlib, madlib_mop TO %I', role_name);
     EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop TO %I', role_name);
-    EXECUTE format('REVOKE EXECUTE ON FUNCTION madlib_mop.grant_use(name), madlib_mop.revoke_use(name) FROM %I', role_name);
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION madlib_mop.grant_use(name), madlib_mop.revoke_use(name),'
+        ' madlib_mop.add_host(name, integer, text), madlib_mop.remove_host(name, text) FROM %I', role_name);
     EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.start_weights, madlib_mop.custom_function,'
         ' madlib_mop.model_state, madlib_mop.visit, madlib_mop.metric, madlib_mop.setting,'
         ' madlib_mop.search_event, madlib_mop.search_history,'

@@ -1,8 +1,8 @@
 """Fixtures that every test may use: a private cluster of the test session, and a fresh database for each module.
 
 Unit tests ask for neither and need no server. The cluster is made by ``make/cluster.sh`` under the name
-``test-<pid>`` and removed at the end; what a killed session left behind is removed by the next one. Where pytest-xdist
-runs several processes, each has a cluster of its own.
+``test-<pid>`` (others of the session: ``test-<pid>-<name>``) and removed at the end; what a killed session left behind
+is removed by the next one. Where pytest-xdist runs several processes, each has a cluster of its own.
 """
 
 import fcntl
@@ -42,14 +42,15 @@ def pytest_runtest_protocol(item):
 class Cluster:
     """A running PostgreSQL cluster, and the ways to stop it, start it and log in to it."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, *settings: str):
         self.name = name
+        self._settings = [word for setting in ("fsync = off", *settings) for word in ("--set", setting)]
         self._roles: set[str] = set()
         self._answers: dict[tuple[str, ...], str] = {}
 
     def control(self, *arguments: str) -> str:
         """Run ``make/cluster.sh`` on this cluster and give what it prints."""
-        command = [ROOT / "make" / "cluster.sh", "--name", self.name, "--set", "fsync = off", *arguments]
+        command = [ROOT / "make" / "cluster.sh", "--name", self.name, *self._settings, *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"cluster.sh {' '.join(arguments)}: {done.stderr}"
         return done.stdout.strip()
@@ -192,7 +193,7 @@ def state() -> Path:
 def cluster(state):
     """A cluster of this test session's own, started, with the extension in a template database."""
     for directory in state.glob("clusters/test-*"):  # of sessions that are no more
-        if not Path("/proc", directory.name.removeprefix("test-")).exists():
+        if not Path("/proc", directory.name.split("-")[1]).exists():
             Cluster(directory.name).destroy()
     cluster = Cluster(f"test-{os.getpid()}")
     try:

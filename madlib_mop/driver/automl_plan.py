@@ -10,8 +10,9 @@ from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import read_custom_functions
-from madlib_mop.driver.gpus import assign_gpus, require_gpus
+from madlib_mop.driver.gpus import require_gpus
 from madlib_mop.driver.outputs import SUFFIXES
+from madlib_mop.driver.packed import gpus_of_run
 from madlib_mop.driver.plan import MAX_SEED, RunPlan, check_connections, read_schedule, read_seed
 from madlib_mop.driver.plan_data import read_data
 from madlib_mop.driver.selection import read_architecture
@@ -84,8 +85,8 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
     selection = session.output(a.get("model_selection_table"), SELECTION_SUFFIXES, "model_selection_table")
     _apart(output, selection, a)
-    settings = read_settings(record, session, len(data.source.shards), bool(a.get("use_caching")))
-    gpus = assign_gpus(a.get("use_gpus"), [shard.segment_id for shard in data.source.shards])
+    settings = read_settings(record, session, data.source.most_at_one_place, bool(a.get("use_caching")))
+    gpus = gpus_of_run(a.get("use_gpus"), data.source)
     check_connections(record, len(data.source.shards))
     summary = {
         "source_table": a["source_table"],

@@ -7,9 +7,9 @@ from madlib_mop.driver.averaging import AVERAGING, MST_KEY
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import custom_names, read_custom_functions
-from madlib_mop.driver.gpus import assign_gpus, require_gpus
+from madlib_mop.driver.gpus import require_gpus
 from madlib_mop.driver.model_outputs import SUFFIXES, check_replaceable
-from madlib_mop.driver.packed import read_packed_table
+from madlib_mop.driver.packed import gpus_of_run, read_packed_table
 from madlib_mop.driver.plan import (
     RunPlan,
     check_connections,
@@ -89,8 +89,8 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     }
     if warm_start:
         check_replaceable(session, output, summary)
-    settings = read_settings(record, session, len(source.shards), use_caching=False)
-    gpus = assign_gpus(a.get("use_gpus"), [shard.segment_id for shard in source.shards])
+    settings = read_settings(record, session, source.most_at_one_place, use_caching=False)
+    gpus = gpus_of_run(a.get("use_gpus"), source)
     check_connections(record, len(source.shards))
     models, origins = model_rows([configuration], {configuration.model_id: weights}, num_iterations, warm)
     run = {

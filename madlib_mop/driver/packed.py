@@ -1,10 +1,16 @@
 """A packed table as a run needs it: read from the table and its summary in the caller's session, checked once."""
 
-from dataclasses import asdict, dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable
+from madlib_mop.driver.engine import engine_of
+from madlib_mop.driver.gpus import assign_gpus
+from madlib_mop.driver.remote_shards import check_reachable, reading_elsewhere
+from madlib_mop.engines.interface import HERE, Limits, Place, ShardPlace
+from madlib_mop.engines.postgres import segment_of_bound
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable, Unsupported
 
 _PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
 _KEY_TYPES = ("integer", "smallint")
@@ -16,11 +22,17 @@ _SUMMARY_COLUMNS = (
 
 @dataclass(frozen=True)
 class Shard:
-    """One segment's share of a packed table."""
+    """One segment's share of a packed table; ``elsewhere`` says where it lies, if not on this server."""
 
     segment_id: int
     n_rows: int
     n_bytes: int
+    elsewhere: ShardPlace | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where it lies."""
+        return Place(self.elsewhere.server) if self.elsewhere else HERE
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,12 @@ class PackedTable:
         In the order of their segments.
     shapes : list of list of int
         Shape of one row of each input, then of each output.
+    engine : str
+        Name of the engine that has it.
+    limits : Limits
+        What cannot be done with it.
+    row_security : bool
+        Whether policies may hide rows from the caller.
     """
 
     relation: Relation
@@ -52,6 +70,9 @@ class PackedTable:
     normalizing_const: float
     shards: list[Shard]
     shapes: list[list[int]]
+    engine: str
+    limits: Limits
+    row_security: bool
 
     @property
     def columns(self) -> list[str]:
@@ -68,6 +89,11 @@ class PackedTable:
         """The SELECT by which a worker reads one segment's buffers: columns b0, s0, b1, s1, ...; $1 is the segment."""
         return shard_query(self.relation, self.columns, self._has_key)
 
+    @property
+    def most_at_one_place(self) -> int:
+        """How many shards lie at the place that has most of them."""
+        return max(Counter(shard.place for shard in self.shards).values())
+
     _has_key: bool = True
 
     def as_plan(self) -> dict:
@@ -80,8 +106,13 @@ class PackedTable:
             "n_x": len(self.independent),
             "n_y": len(self.dependent),
             "normalizing_const": self.normalizing_const,
-            "segments": [asdict(shard) for shard in self.shards],
+            "segments": [self._shard_plan(shard) for shard in self.shards],
         }
+
+    def _shard_plan(self, shard: Shard) -> dict:
+        there = shard.elsewhere
+        place = {"server": there.server, "query": shard_query(there.table, self.columns, True)} if there else None
+        return {"segment_id": shard.segment_id, "n_rows": shard.n_rows, "n_bytes": shard.n_bytes, "place": place}
 
 
 def shard_query(relation: Relation, columns: list[str], has_key: bool) -> str:
@@ -119,11 +150,19 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     types = {column.name: column.type_sql for column in session.columns(relation)}
     has_key = "__dist_key__" in types
     _check_types(relation, types, [*independent, *dependent], name, what)
-    shards = _read_shards(session, relation, [*independent, *dependent], has_key, what)
-    if not sum(shard.n_rows for shard in shards):
-        raise InvalidParameter(
-            f"{what}: packed table {relation} has no rows. Received: {name!r}", hint="Pack a table that has rows."
-        )
+    engine = engine_of(session.info)
+    elsewhere = engine.shard_places(session, relation)
+    check_reachable(session, relation, sorted({place.server for place in elsewhere.values()}))
+    columns = [*independent, *dependent]
+    with reading_elsewhere(session, relation, bool(elsewhere)):
+        shards = [
+            replace(shard, elsewhere=elsewhere.get(shard.segment_id))
+            for shard in _read_shards(session, relation, columns, has_key, what)
+        ]
+        if not sum(shard.n_rows for shard in shards):
+            hint = "If it was packed in this transaction: COMMIT first." if elsewhere else "Pack a table that has rows."
+            raise InvalidParameter(f"{what}: packed table {relation} has no rows. Received: {name!r}", hint=hint)
+        shapes = _read_shapes(session, relation, columns)
     return PackedTable(
         relation,
         independent,
@@ -133,7 +172,10 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
         list(summary["num_classes"] or []),
         float(summary["normalizing_const"]),
         shards,
-        _read_shapes(session, relation, [*independent, *dependent]),
+        shapes,
+        engine.name,
+        engine.limits([shard.place for shard in shards]),
+        _has_row_security(session, relation),
         has_key,
     )
 
@@ -229,10 +271,17 @@ def _read_shards(session, relation, columns, has_key, what) -> list[Shard]:
     )
     present = {shard.segment_id for shard in shards}
     for row in partitions:
-        digits = row["bound"].partition("(")[2].strip(") '")
-        if row["bound"].startswith("FOR VALUES IN") and digits.lstrip("-").isdigit() and int(digits) not in present:
-            shards.append(Shard(int(digits), 0, 0))
+        segment = segment_of_bound(row["bound"])
+        if segment is not None and segment not in present:
+            shards.append(Shard(segment, 0, 0))
     return sorted(shards, key=lambda shard: shard.segment_id)
+
+
+def _has_row_security(session, relation) -> bool:
+    (row,) = session.execute(
+        "SELECT pg_catalog.row_security_active($1::pg_catalog.oid) AS active", [relation.oid], ["bigint"]
+    )
+    return row["active"]
 
 
 def _read_shapes(session, relation, columns) -> list[list[int]]:
@@ -244,3 +293,19 @@ def _read_shapes(session, relation, columns) -> list[list[int]]:
         )
     )
     return [list(row[f"s{n}"])[1:] for n in range(len(columns))]
+
+
+def gpus_of_run(use_gpus: bool | None, packed: PackedTable) -> dict[int, int]:
+    """Give the GPU of each segment's trainer; see `assign_gpus`.
+
+    Raises
+    ------
+    Unsupported
+        Also if the engine knows of no GPUs where some of the segments are.
+    """
+    if use_gpus and packed.limits.gpus is not None:
+        raise Unsupported(
+            f"use_gpus => true cannot be done on {packed.relation}: {packed.limits.gpus}",
+            hint="Leave use_gpus out, or pack into segments on this server: SET madlib_mop.hosts = 'here';",
+        )
+    return assign_gpus(use_gpus, [shard.segment_id for shard in packed.shards])

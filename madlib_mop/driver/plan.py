@@ -9,9 +9,9 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import tell_changed
-from madlib_mop.driver.gpus import assign_gpus, require_gpus
+from madlib_mop.driver.gpus import require_gpus
 from madlib_mop.driver.outputs import SUFFIXES, check_replaceable
-from madlib_mop.driver.packed import PackedTable, read_packed_table
+from madlib_mop.driver.packed import PackedTable, gpus_of_run, read_packed_table
 from madlib_mop.driver.selection import Configuration, read_selection
 from madlib_mop.driver.settings import read_settings
 from madlib_mop.driver.state_slots import SLOTS_PER_RUN, create_slot
@@ -112,8 +112,8 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     }
     if warm_start:
         check_replaceable(session, output, summary)
-    settings = read_settings(record, session, len(source.shards), bool(a.get("use_caching")))
-    gpus = assign_gpus(a.get("use_gpus"), [shard.segment_id for shard in source.shards])
+    settings = read_settings(record, session, source.most_at_one_place, bool(a.get("use_caching")))
+    gpus = gpus_of_run(a.get("use_gpus"), source)
     check_connections(record, len(source.shards))
     models, weights = model_rows(selection.configurations, selection.weights, num_iterations, warm)
     run = {
@@ -197,9 +197,16 @@ def segment_rows(source: PackedTable, validation: PackedTable | None) -> list[di
     rows = []
     for data_set, packed in (("training", source), ("validation", validation)):
         for shard in packed.shards if packed else ():
-            place = f"{packed.relation} WHERE __dist_key__ = {shard.segment_id}"
-            rows.append({"data_set": data_set, "segment_id": shard.segment_id, "engine": "postgres", "place": place,
-                         "n_rows": shard.n_rows, "n_bytes": shard.n_bytes})  # fmt: skip
+            rows.append(
+                {
+                    "data_set": data_set,
+                    "segment_id": shard.segment_id,
+                    "engine": packed.engine,
+                    "place": shard.place.server,
+                    "n_rows": shard.n_rows,
+                    "n_bytes": shard.n_bytes,
+                }
+            )
     return rows
 
 
@@ -283,6 +290,13 @@ def check_seen_by_workers(record: Record, packed: PackedTable, what: str, caller
         raise NotReady(
             f"{what}: {relation} was made in this transaction, which is not committed. Received: {relation.name!r}",
             hint="COMMIT first: the segments' workers are sessions of their own and see committed tables only.",
+        )
+    if packed.row_security and packed.limits.row_security is not None:
+        raise Unsupported(
+            f"{what}: {relation} has row-level security, which cannot be kept: {packed.limits.row_security}."
+            f" Received: {relation.name!r}",
+            hint="Pack the rows that are to be trained on into a table of your own, or into segments on this server:"
+            " SET madlib_mop.hosts = 'here';",
         )
     if record.execute(_LOCKED, [relation.oid, caller_pid]):
         raise NotReady(

@@ -21,6 +21,8 @@ COMMANDS = {
     "madlib_keras_fit": "fit:madlib_keras_fit",
     "madlib_keras_automl": "automl:madlib_keras_automl",
     "hyperband_schedule": "automl:hyperband_schedule",
+    "add_host": "hosts:add_host",
+    "remove_host": "hosts:remove_host",
     "gpu_configuration": "gpu_configuration:gpu_configuration",
     "resume": "runs:resume",
     "cancel": "runs:cancel",

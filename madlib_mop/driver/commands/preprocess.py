@@ -18,18 +18,20 @@ from madlib_mop.driver.commands.preprocess_columns import Kind, Source, read_sou
 from madlib_mop.driver.commands.preprocess_segments import Distribution, choose_segments
 from madlib_mop.driver.commands.preprocess_tables import (
     Classes,
-    PackedTable,
     SourceQueries,
     Summary,
+    comment_on,
     create_summary,
     draw_seed,
-    partition_suffix,
 )
 from madlib_mop.driver.commands.preprocess_training import TrainingTable, read_training_table
 from madlib_mop.driver.decoders import image_decoders
+from madlib_mop.driver.engine import engine_of
+from madlib_mop.engines.interface import Engine
+from madlib_mop.engines.postgres_store import partition_suffix
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.packing.arrays import BadRow, read_header
-from madlib_mop.packing.buffers import MAX_VALUE_BYTES, default_buffer_size, plan_buffers
+from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buffer_size, plan_buffers
 from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, Encoder, row_bytes, value_bytes
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
 from madlib_mop.packing.packer import Packer, RawColumn
@@ -45,6 +47,7 @@ class Packing:
 
     Attributes
     ----------
+    engine : Engine
     source : Source
     output : Relation
         Name of the packed table.
@@ -59,6 +62,7 @@ class Packing:
     image_shape : tuple of int or None
     """
 
+    engine: Engine
     source: Source
     output: Relation
     output_text: str
@@ -124,8 +128,9 @@ def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[b
     x_names = split_columns(arguments["independent_varname"], "independent_varname")
     source = read_source(session, arguments["source_table"], y_names, x_names, as_numbers)
     image_shape = _read_image_shape(arguments.get("image_shape"), source)
-    distribution = choose_segments(session, arguments.get("distribution_rules"))
-    parts = tuple(partition_suffix(segment) for segment in distribution.segments)
+    engine = engine_of(call.info)
+    distribution = choose_segments(engine, session, arguments.get("distribution_rules"))
+    parts = tuple(partition_suffix(number) for number in distribution.numbers)
     output = session.output(arguments["output_table"], ("", "_summary", *parts), "output_table")
     n_rows, counts = SourceQueries(session, source).count_rows()
     if not n_rows:
@@ -137,7 +142,7 @@ def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[b
                 hint="Leave such rows out, by a view.",
             )
     text = arguments["output_table"].strip()
-    return Packing(source, output, text, distribution, buffer_size, constant, n_rows, image_shape)
+    return Packing(engine, source, output, text, distribution, buffer_size, constant, n_rows, image_shape)
 
 
 def _read_constant(value) -> float:
@@ -261,7 +266,7 @@ def _pack(
 ) -> None:
     """Make both tables, and stream the rows through the packer into the packed one."""
     session, source = call.session, packing.source
-    segments = packing.distribution.segments
+    segments = packing.distribution.numbers
     wanted = packing.buffer_size or default_buffer_size(packing.n_rows, row_bytes(encoders), len(segments))
     plan = plan_buffers(packing.n_rows, wanted, segments)
     for encoder in encoders:
@@ -290,41 +295,42 @@ def _pack(
         for i, column in enumerate(source.dependent, len(source.independent))
     ]
     create_summary(session, packing.output.with_suffix("_summary"), summary, kept)
-    table = PackedTable(session, packing.output, source, plan)
-    table.create()
+    names = [column.name for column in source.columns]
     packer = Packer(plan, encoders)
     n_batch = max(1, min(_BATCH_BYTES // row_bytes(encoders), plan.rows_per_buffer, _MAX_BATCH_ROWS))
-    with closing(queries.stream(classes, seed, n_batch)) as batches:
-        for batch in batches:
-            columns = [_raw_column(batch.columns[f"c{i}"]) for i in range(len(encoders))]
-            n_before = packer.n_rows
-            try:
-                for buffer in packer.add(columns):
-                    table.insert(buffer)
-            except BadRow as problem:
-                place = _place(batch.columns.get("place"), problem.row, n_before)
-                message = f"column {problem.column!r} {problem.problem} ({place})"
-                raise InvalidParameter(message, hint=problem.hint) from None
-    for buffer in packer.finish():
-        table.insert(buffer)
-    if packer.n_rows != plan.n_rows:
-        raise NotReady(
-            f"{source.text} was changed while it was packed: {plan.n_rows} rows were counted, {packer.n_rows} read",
-            hint="Call again, or in a transaction with REPEATABLE READ.",
-        )
-    _tell(call, packing, table, seed)
+    with packing.engine.store(session, packing.output, names, packing.distribution.segments) as store:
+        store.create()
+        with closing(queries.stream(classes, seed, n_batch)) as batches:
+            for batch in batches:
+                columns = [_raw_column(batch.columns[f"c{i}"]) for i in range(len(encoders))]
+                n_before = packer.n_rows
+                try:
+                    for buffer in packer.add(columns):
+                        store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
+                except BadRow as problem:
+                    place = _place(batch.columns.get("place"), problem.row, n_before)
+                    message = f"column {problem.column!r} {problem.problem} ({place})"
+                    raise InvalidParameter(message, hint=problem.hint) from None
+        for buffer in packer.finish():
+            store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
+        if packer.n_rows != plan.n_rows:
+            raise NotReady(
+                f"{source.text} was changed while it was packed: {plan.n_rows} rows were counted, {packer.n_rows} read",
+                hint="Call again, or in a transaction with REPEATABLE READ.",
+            )
+        store.finish()
+    _tell(call, packing, plan, seed)
 
 
-def _tell(call: Call, packing: Packing, table: PackedTable, seed: int | None) -> None:
+def _tell(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> None:
     """Say what was done, with the seed: in a NOTICE, and in the packed table's comment."""
-    plan = table.plan
     text = (
         f"{plan.n_rows} rows of {packing.source.text} packed into {plan.n_buffers} buffers of up to"
         f" {plan.rows_per_buffer} rows on {len(plan.segments)} segments"
     )
     if seed is not None:
         text += f", seed {seed}"
-    table.comment(f"madlib_mop: {text}")
+    comment_on(call.session, packing.output, f"madlib_mop: {text}")
     call.session.notice(f"{call.function}: {text}")
     if plan.n_rows < len(plan.segments):
         empty = ", ".join(map(str, plan.segments[plan.n_rows :]))

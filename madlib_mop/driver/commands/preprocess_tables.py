@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
 from madlib_mop.driver.caller import Batch, CallerSession
 from madlib_mop.driver.commands.preprocess_columns import Kind, Source
-from madlib_mop.packing.buffers import BufferPlan
-from madlib_mop.packing.packer import PackedBuffer
 
 _SUMMARY_COLUMNS = (
     "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
@@ -230,67 +228,12 @@ def create_summary(
     session.execute(statement(template, table=table, **types), params, param_types)
 
 
-class PackedTable:
-    """The packed table: partitioned by segment, one partition a segment.
-
-    Parameters
-    ----------
-    session : CallerSession
-    table : Relation
-        Its name.
-    source : Source
-    plan : BufferPlan
-    """
-
-    def __init__(self, session: CallerSession, table: Relation, source: Source, plan: BufferPlan):
-        self.session = session
-        self.table = table
-        self.plan = plan
-        self._names = {f"c{i}": Identifier(column.name) for i, column in enumerate(source.columns)}
-        self._names.update({f"s{i}": Identifier(f"{column.name}_shape") for i, column in enumerate(source.columns)})
-        n_columns = len(source.columns)
-        shapes = ", ".join(f"${n_columns + i + 2}::pg_catalog.text::pg_catalog.int4[]" for i in range(n_columns))
-        values = ", ".join(f"${i + 2}" for i in range(n_columns))
-        self._insert = statement(
-            f"INSERT INTO {{table}} VALUES ($1, {values}, {shapes}, ${2 * n_columns + 2})", table=table
-        )
-        self._types = ["integer", *["bytea"] * n_columns, *["text"] * n_columns, "integer"]
-        self._n_columns = n_columns
-
-    def create(self) -> None:
-        """Make the table and its partitions; tensors are stored as they are, outside the row and uncompressed."""
-        tensors = ", ".join(f"{{c{i}}} pg_catalog.bytea" for i in range(self._n_columns))
-        shapes = ", ".join(f"{{s{i}}} pg_catalog.int4[]" for i in range(self._n_columns))
-        self._do(
-            f"CREATE TABLE {{table}} (__dist_key__ pg_catalog.int4, {tensors}, {shapes}, buffer_id pg_catalog.int4)"
-            " PARTITION BY LIST (__dist_key__)",
-        )
-        storage = ", ".join(f"ALTER COLUMN {{c{i}}} SET STORAGE EXTERNAL" for i in range(self._n_columns))
-        self._do(f"ALTER TABLE {{table}} {storage}")
-        for segment in self.plan.segments:
-            part = self.table.with_suffix(partition_suffix(segment))
-            self._do(f"CREATE TABLE {{part}} PARTITION OF {{table}} FOR VALUES IN ({segment:d})", part=part)
-
-    def insert(self, buffer: PackedBuffer) -> None:
-        """Write one buffer."""
-        shapes = ["{" + ",".join(map(str, shape)) + "}" for shape in buffer.shapes]
-        self.session.execute(self._insert, [buffer.segment, *buffer.values, *shapes, buffer.buffer_id], self._types)
-
-    def comment(self, text: str) -> None:
-        """Say on the table how it was packed; the server quotes the text."""
-        (row,) = self.session.execute(
-            "SELECT pg_catalog.format('COMMENT ON TABLE %s IS %L', $1, $2) AS command", [self.table.sql, text]
-        )
-        self.session.execute(row["command"])
-
-    def _do(self, template, **slots):
-        used = {**self._names, "table": self.table, **slots}
-        self.session.execute(statement(template, **used))
-
-
-def partition_suffix(segment: int) -> str:
-    """Give what is added to the packed table's name for the partition of one segment."""
-    return f"_seg{segment:d}"
+def comment_on(session: CallerSession, table: Relation, text: str) -> None:
+    """Say on the packed table how it was packed; the server quotes the text."""
+    (row,) = session.execute(
+        "SELECT pg_catalog.format('COMMENT ON TABLE %s IS %L', $1, $2) AS command", [table.sql, text]
+    )
+    session.execute(row["command"])
 
 
 def draw_seed() -> int:

@@ -1,0 +1,154 @@
+"""The commands add_host and remove_host: which other servers carry segments. For superusers.
+
+The calling superuser's own user mapping is used, once, as a superuser there. What the servers share from then on is a
+key, drawn at the host and sent as a row of a result, which no log of statements holds.
+"""
+
+import contextlib
+import json
+import secrets
+
+import psycopg
+
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.commands.installation import version
+from madlib_mop.driver.host_checks import problems, read_versions
+from madlib_mop.driver.runs import open_record
+from madlib_mop.engines.host_tables import sweep
+from madlib_mop.engines.hosts import HostLogin, connect_host, read_login, reason
+from madlib_mop.engines.postgres import MAX_SEGMENTS
+from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
+
+_SESSION = "madlib_mop add_host"
+# 488 random bits, brought to the length of a key
+_DRAW = """
+INSERT INTO madlib_mop.coordinator (coordinator, key)
+SELECT %s, pg_catalog.sha256(pg_catalog.string_agg(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), ''))
+FROM pg_catalog.generate_series(1, 4) RETURNING key
+"""
+_ADD = """
+INSERT INTO madlib_mop.host (server, n_segments, coordinator, key, versions)
+VALUES ($1::pg_catalog.name, $2, $3, $4, $5::pg_catalog.jsonb)
+"""
+_TABLES_THERE = """
+SELECT DISTINCT coalesce(i.inhparent, f.ftrelid)::pg_catalog.regclass::text AS name
+FROM madlib_mop.host_shard h
+JOIN pg_catalog.pg_foreign_server s ON s.srvname = h.server
+JOIN pg_catalog.pg_foreign_table f ON f.ftserver = s.oid
+     AND f.ftoptions @> ARRAY['schema_name=' || h.table_schema, 'table_name=' || h.table_name]
+LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = f.ftrelid
+WHERE h.server = $1 ORDER BY 1
+"""
+_OPEN_TRANSACTIONS = """
+SELECT count(*) AS n FROM madlib_mop.host_shard h
+WHERE h.server = $1 AND pg_catalog.pg_xact_status(h.xid) = 'in progress'
+      AND h.xid IS DISTINCT FROM pg_catalog.pg_current_xact_id_if_assigned()
+"""
+
+
+def add_host(call: Call) -> None:
+    """Check a foreign server, pair with it, and let it carry segments."""
+    _superusers_only(call)
+    session, server = call.session, _server(call)
+    asked = call.arguments.get("n_segments")
+    if asked is not None and not 1 <= asked <= MAX_SEGMENTS:
+        raise InvalidParameter(
+            f"n_segments must be from 1 to {MAX_SEGMENTS}. Received: {asked}",
+            hint="NULL stands for the number of the host's cores.",
+        )
+    if session.execute("SELECT 1 AS found FROM madlib_mop.host WHERE server = $1", [server]):
+        raise NotReady(
+            f"server {server} was added already. Received: {server!r}",
+            hint=f"To pair anew, or with another n_segments: SELECT madlib_mop.remove_host('{server}'); first.",
+        )
+    catalog = open_record(call.info).raw
+    login = read_login(catalog, server, call.info.role)
+    with contextlib.closing(connect_host(login, _SESSION)) as connection:
+        try:
+            for problem in problems(connection, login, catalog, version(call)):
+                raise problem
+            n_segments = asked or connection.execute("SELECT madlib_mop.count_cores()").fetchone()[0]
+            versions = read_versions(connection)
+            coordinator = secrets.token_hex(16)
+            with connection.transaction():
+                key = connection.cursor(binary=True).execute(_DRAW, [coordinator]).fetchone()[0]
+                session.execute(
+                    _ADD,
+                    [server, min(n_segments, MAX_SEGMENTS), coordinator, key, json.dumps(versions)],
+                    ["text", "integer", "text", "bytea", "text"],
+                )
+        except psycopg.Error as error:
+            raise _failed(error, login) from None
+    session.notice(f"{call.function}: server {server} carries {n_segments} segments from now on")
+
+
+def remove_host(call: Call) -> None:
+    """Let a server carry no more segments; refused while it has shards of packed tables."""
+    _superusers_only(call)
+    session, server = call.session, _server(call)
+    rows = session.execute("SELECT coordinator FROM madlib_mop.host WHERE server = $1", [server])
+    if not rows:
+        raise InvalidParameter(
+            f"no host of that name was added. Received: {server!r}", hint="SELECT server FROM madlib_mop.hosts;"
+        )
+    catalog = open_record(call.info).raw
+    n_left = sweep(catalog, [server])
+    tables = [row["name"] for row in session.execute(_TABLES_THERE, [server])]
+    if tables:
+        raise NotReady(
+            f"server {server} has shards of packed tables: {', '.join(tables)}",
+            hint="DROP them, or pack them again without it, by the setting madlib_mop.hosts.",
+        )
+    if session.execute(_OPEN_TRANSACTIONS, [server])[0]["n"]:
+        raise NotReady(
+            f"server {server} is being packed to, by a transaction that has not ended",
+            hint="Call again when it has.",
+        )
+    session.execute("DELETE FROM madlib_mop.host_shard WHERE server = $1", [server])
+    session.execute("DELETE FROM madlib_mop.host WHERE server = $1", [server])
+    if n_left:
+        session.warning(f"{call.function}: {n_left} tables that nobody needs stay at server {server}")
+    try:
+        _unpair(catalog, server, call.info.role, rows[0]["coordinator"])
+    except MopError as error:
+        session.warning(
+            f"{call.function}: server {server} was not told: {error.message}; there, DELETE FROM madlib_mop.coordinator"
+            f" WHERE coordinator = '{rows[0]['coordinator']}' takes this server's right to give it work"
+        )
+
+
+def _unpair(catalog, server: str, role: str, coordinator: str) -> None:
+    login = read_login(catalog, server, role)
+    with contextlib.closing(connect_host(login, _SESSION)) as connection:
+        try:
+            connection.execute("DELETE FROM madlib_mop.coordinator WHERE coordinator = %s", [coordinator])
+        except psycopg.Error as error:
+            raise _failed(error, login) from None
+
+
+def _superusers_only(call: Call) -> None:
+    (row,) = call.session.execute(
+        "SELECT r.rolsuper AS is_superuser FROM pg_catalog.pg_roles r WHERE r.rolname = current_user"
+    )
+    if not row["is_superuser"]:
+        raise InsufficientPrivilege(
+            f"superusers alone say which servers carry segments. Received a call by role {call.info.role}",
+            hint="Ask a superuser; SELECT * FROM madlib_mop.hosts; shows which do.",
+        )
+
+
+def _server(call: Call) -> str:
+    server = call.arguments.get("server")
+    if not server:
+        raise InvalidParameter(
+            f"server is missing. Received: {server!r}", hint="SELECT srvname FROM pg_foreign_server;"
+        )
+    return server
+
+
+def _failed(error: psycopg.Error, login: HostLogin) -> MopError:
+    return NotReady(
+        f"server {login.server} was lost, or refused what had to be asked of it",
+        detail=reason(error, login),
+        hint="`madlib-mop doctor` at that host says what is wrong with it.",
+    )

@@ -1,0 +1,154 @@
+"""The engine postgres: segments are partitions of a packed table, here or at other PostgreSQL servers (hosts)."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from psycopg2.extensions import connection as CatalogConnection
+
+from madlib_mop.catalog.names import Relation, split_name
+from madlib_mop.engines.dealing import Carrier, deal
+from madlib_mop.engines.interface import HERE, Engine, Limits, Place, Segment, Session, ShardPlace, Store
+from madlib_mop.engines.postgres_store import PostgresStore
+from madlib_mop.errors import InvalidParameter
+
+SEGMENTS, HOSTS = "madlib_mop.segments", "madlib_mop.hosts"
+MAX_SEGMENTS = 1024
+_HERE_NAME = "here"
+_UNCOMMITTED = "the segments' workers are sessions of their own and see committed tables only"
+_LIMITS = Limits(gpus=None, row_security=None, uncommitted=_UNCOMMITTED)
+_LIMITS_OF_HOSTS = Limits(
+    gpus="it has segments at other servers, and GPUs are known of this one only",
+    row_security="its segments at other servers read their rows there, where the policies of this one are not known",
+    uncommitted=_UNCOMMITTED,
+)
+_ADDED = "SELECT server::text AS server, n_segments FROM madlib_mop.hosts ORDER BY added_at, server"
+# partitions that are exactly another server's table: a foreign table whose columns are renamed is read through it
+_PLACES = """
+SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound, s.srvname::text AS server,
+       (SELECT o.option_value FROM pg_catalog.pg_options_to_table(f.ftoptions) o WHERE o.option_name = 'schema_name') AS schema,
+       (SELECT o.option_value FROM pg_catalog.pg_options_to_table(f.ftoptions) o WHERE o.option_name = 'table_name') AS name
+FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+JOIN pg_catalog.pg_foreign_table f ON f.ftrelid = c.oid
+JOIN pg_catalog.pg_foreign_server s ON s.oid = f.ftserver
+WHERE i.inhparent = $1::pg_catalog.oid AND s.srvname IN (SELECT h.server FROM madlib_mop.hosts h)
+      AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attfdwoptions IS NOT NULL)
+"""  # noqa: E501
+
+
+class Postgres(Engine):
+    """PostgreSQL, with or without hosts.
+
+    Parameters
+    ----------
+    open_catalog : callable
+        Gives the catalog session (psycopg2 connection); called only where there are segments at hosts.
+    """
+
+    name = "postgres"
+
+    def __init__(self, open_catalog: Callable[[], CatalogConnection]):
+        self._open_catalog = open_catalog
+
+    def limits(self, places: Sequence[Place]) -> Limits:
+        """See `Engine.limits`."""
+        return _LIMITS if all(place == HERE for place in places) else _LIMITS_OF_HOSTS
+
+    def segments(self, session: Session) -> list[Segment]:
+        """Deal the segments that the settings ask for over this server and its hosts.
+
+        Raises
+        ------
+        InvalidParameter
+            If a setting cannot be read, or names a server that was not added.
+        """
+        segments = deal(_carriers(session), _total(session))
+        if len(segments) > MAX_SEGMENTS:
+            raise InvalidParameter(
+                f"the hosts carry {len(segments)} segments together; a table has at most {MAX_SEGMENTS}",
+                hint=f"SET {SEGMENTS} = {MAX_SEGMENTS}; or fewer.",
+            )
+        return segments
+
+    def check(self, session: Session, segments: Sequence[Segment]) -> None:
+        """Log in at each host once, as the packing will, and see that rows may be brought there."""
+        servers = _servers(segments)
+        if servers:
+            from madlib_mop.engines.host_tables import check_hosts
+
+            check_hosts(self._open_catalog(), servers, session.info.role)
+
+    def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
+        """See `Engine.store`."""
+        shards = None
+        if _servers(segments):
+            from madlib_mop.engines.host_tables import HostTables
+
+            shards = HostTables(self._open_catalog(), session.info.role, columns)
+        return PostgresStore(session, table, columns, segments, shards)
+
+    def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
+        """See `Engine.shard_places`."""
+        places = {}
+        for row in session.execute(_PLACES, [relation.oid], ["bigint"]):
+            segment = segment_of_bound(row["bound"])
+            if segment is not None and row["schema"] and row["name"]:
+                places[segment] = ShardPlace(row["server"], Relation(row["schema"], row["name"]))
+        return places
+
+
+def segment_of_bound(bound: str) -> int | None:
+    """Give the segment of a partition by its bound as the server writes it, ``FOR VALUES IN (3)``; else None."""
+    digits = bound.partition("(")[2].strip(") '")
+    return int(digits) if bound.startswith("FOR VALUES IN") and digits.lstrip("-").isdigit() else None
+
+
+def count_cores() -> int:
+    """Give how many CPU cores this server's processes may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _servers(segments: Sequence[Segment]) -> list[str]:
+    """Give the hosts among the segments' places, each once, in the order of the first segment there."""
+    return list(dict.fromkeys(s.place.server for s in segments if s.place.server is not None))
+
+
+def _carriers(session: Session) -> list[Carrier]:
+    """Read which places carry segments: the setting, else all hosts that were added, else this server alone."""
+    here = Carrier(HERE, count_cores())
+    added = {row["server"]: Carrier(Place(row["server"]), row["n_segments"]) for row in session.execute(_ADDED)}
+    text = (session.caller_setting(HOSTS) or "").strip()
+    if not text:
+        return list(added.values()) or [here]
+    carriers = []
+    for part in text.split(","):
+        schema, name = split_name(part, f"a name in the setting {HOSTS}")
+        carrier = here if name == _HERE_NAME else added.get(name)
+        if schema is not None or carrier is None:
+            known = ", ".join([*added, _HERE_NAME])
+            raise InvalidParameter(
+                f"the setting {HOSTS} names {part.strip()!r}, which carries no segments. Received: {text!r}",
+                hint=f"Known are: {known}. A superuser adds a server by madlib_mop.add_host.",
+            )
+        if carrier in carriers:
+            raise InvalidParameter(f"the setting {HOSTS} names {name!r} twice. Received: {text!r}")
+        carriers.append(carrier)
+    return carriers
+
+
+def _total(session: Session) -> int | None:
+    """Read the number of segments; None where it is not set.
+
+    Raises
+    ------
+    InvalidParameter
+        If the setting is not a number from 1 to 1024.
+    """
+    value = session.caller_setting(SEGMENTS)
+    if value is None or not value.strip():
+        return None
+    if not value.strip().isdecimal() or not 1 <= int(value) <= MAX_SEGMENTS:
+        raise InvalidParameter(
+            f"the setting {SEGMENTS} must be a number from 1 to {MAX_SEGMENTS}. Received: {value!r}",
+            hint=f"SET {SEGMENTS} = 2; or RESET it, for as many segments as the server has cores.",
+        )
+    return int(value)

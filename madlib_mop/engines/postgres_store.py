@@ -1,0 +1,119 @@
+"""A packed table on PostgreSQL while it is filled: a partition a segment, a foreign one where the segment is at a host.
+
+Everything that the caller can name is made in the caller's session, with the caller's rights. Rows of segments here are
+inserted there too; those of other segments go straight to their host (`host_tables`).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from madlib_mop.catalog.names import Identifier, Relation, quote, statement
+from madlib_mop.engines.interface import Segment, Session, Store
+
+if TYPE_CHECKING:  # brings psycopg along, which tables without hosts do without
+    from madlib_mop.engines.host_tables import HostTables
+
+
+class PostgresStore(Store):
+    """See `Store`.
+
+    Parameters
+    ----------
+    session : Session
+    table : Relation
+        Its name.
+    columns : sequence of str
+        Inputs, then outputs.
+    segments : sequence of Segment
+    shards : HostTables or None
+        The tables at hosts, where any segment is at one.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        table: Relation,
+        columns: Sequence[str],
+        segments: Sequence[Segment],
+        shards: "HostTables | None",
+    ):
+        self._session = session
+        self._table = table
+        self._segments = segments
+        self._shards = shards
+        self._names = {f"c{i}": Identifier(column) for i, column in enumerate(columns)}
+        self._names.update({f"s{i}": Identifier(f"{column}_shape") for i, column in enumerate(columns)})
+        self._remote = {s.number for s in segments if s.place.server is not None}
+        n_columns = len(columns)
+        shapes = ", ".join(f"${n_columns + i + 2}::pg_catalog.text::pg_catalog.int4[]" for i in range(n_columns))
+        values = ", ".join(f"${i + 2}" for i in range(n_columns))
+        self._insert = statement(
+            f"INSERT INTO {{table}} VALUES ($1, {values}, {shapes}, ${2 * n_columns + 2})", table=table
+        )
+        self._types = ["integer", *["bytea"] * n_columns, *["text"] * n_columns, "integer"]
+        self._n_columns = n_columns
+
+    def create(self) -> None:
+        """Make the table and its partitions; tensors are stored as they are, outside the row and uncompressed."""
+        tensors = ", ".join(f"{{c{i}}} pg_catalog.bytea" for i in range(self._n_columns))
+        shapes = ", ".join(f"{{s{i}}} pg_catalog.int4[]" for i in range(self._n_columns))
+        self._do(
+            f"CREATE TABLE {{table}} (__dist_key__ pg_catalog.int4, {tensors}, {shapes}, buffer_id pg_catalog.int4)"
+            " PARTITION BY LIST (__dist_key__)",
+        )
+        storage = ", ".join(f"ALTER COLUMN {{c{i}}} SET STORAGE EXTERNAL" for i in range(self._n_columns))
+        self._do(f"ALTER TABLE {{table}} {storage}")
+        for segment in self._segments:
+            part = self._table.with_suffix(partition_suffix(segment.number))
+            if segment.number in self._remote:
+                self._create_remote(segment, part)
+            else:
+                self._do(f"CREATE TABLE {{part}} PARTITION OF {{table}} FOR VALUES IN ({segment.number:d})", part=part)
+        if self._shards is not None:
+            self._shards.create()
+
+    def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
+        """See `Store.insert`."""
+        if segment in self._remote:
+            self._shards.write(segment, [segment, *values, *map(list, shapes), buffer_id])
+            return
+        texts = ["{" + ",".join(map(str, shape)) + "}" for shape in shapes]
+        self._session.execute(self._insert, [segment, *values, *texts, buffer_id], self._types)
+
+    def finish(self) -> None:
+        """Commit at the hosts."""
+        if self._shards is not None:
+            self._shards.commit()
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        if self._shards is not None:
+            self._shards.close()
+
+    def _create_remote(self, segment: Segment, part: Relation) -> None:
+        """Make the foreign table of a segment at a host, and have its table there made.
+
+        A buffer may have some megabytes, so that they are fetched one by one.
+        """
+        there = self._shards.add(segment, self._table)
+        (row,) = self._session.execute(
+            "SELECT pg_catalog.format('CREATE FOREIGN TABLE %s PARTITION OF %s FOR VALUES IN (%s) SERVER %s"
+            " OPTIONS (schema_name %L, table_name %L, fetch_size %L)', $1, $2, $3, $4, $5, $6, '1') AS command",
+            [part.sql, self._table.sql, str(segment.number), quote(segment.place.server), there.schema, there.name],
+        )
+        self._session.execute(row["command"])
+        (row,) = self._session.execute(
+            "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::bigint AS oid,"
+            " pg_catalog.pg_current_xact_id()::pg_catalog.text AS xid",
+            [part.sql],
+        )
+        self._shards.register(segment, row["oid"], row["xid"])
+
+    def _do(self, template, **slots):
+        used = {**self._names, "table": self._table, **slots}
+        self._session.execute(statement(template, **used))
+
+
+def partition_suffix(segment: int) -> str:
+    """Give what is added to the packed table's name for the partition of one segment."""
+    return f"_seg{segment:d}"

@@ -1,0 +1,115 @@
+"""Several clusters on loopback: a coordinator, and hosts that carry segments; for the tests of tests/hosts.
+
+The hosts' clusters last as long as the test session, databases as long as a module. Roles log in at hosts over
+127.0.0.1 with a password, as they would over a network.
+"""
+
+import os
+import uuid
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.conftest import PASSWORD, TEMPLATE, Cluster, Database, run
+from tests.workbench import script
+
+HOSTS = ("alpha", "beta", "gamma")
+BOSS, ANALYST = "boss", "analyst"  # at hosts: a superuser, and one who may use the extension
+
+
+@dataclass
+class Hosts:
+    """A database of the coordinator's, and one at each host, by the names of their foreign servers.
+
+    Attributes
+    ----------
+    db : Database
+        The coordinator's.
+    at : dict of str to Database
+    """
+
+    db: Database
+    at: dict[str, Database] = field(default_factory=dict)
+
+    def define(self, name: str, at: Database, roles: dict[str, str], **options: str) -> None:
+        """Make a foreign server with user mappings: role here -> role there, with the tests' password."""
+        options = {"host": "127.0.0.1", "port": str(at.cluster.port), "dbname": at.name, **options}
+        listed = ", ".join(f"{key} '{value}'" for key, value in options.items())
+        statements = [f"CREATE SERVER {name} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({listed})"]
+        for here, there in roles.items():
+            statements.append(
+                f"CREATE USER MAPPING FOR {here} SERVER {name} OPTIONS (user '{there}', password '{PASSWORD}')"
+            )
+        script(self.db, *statements)
+        self.at[name] = at
+
+    def move(self, name: str) -> None:
+        """Tell the foreign server where a host listens that was started anew."""
+        self.db.rows(f"ALTER SERVER {name} OPTIONS (SET port '{self.at[name].cluster.port}')")
+
+    def add(self, name: str, n_segments: int | None = None) -> None:
+        """Let a server carry segments."""
+        self.db.rows("SELECT madlib_mop.add_host(%s, %s)", [name, n_segments])
+
+    def log_tails(self) -> str:
+        """Give what the hosts' servers have logged last."""
+        return "\n".join(f"{name}:\n{at.cluster.log_tail(30)}" for name, at in self.at.items())
+
+
+def start_cluster(name: str) -> Cluster:
+    """Start one more cluster of this test session, with the extension in its template database."""
+    cluster = Cluster(f"test-{os.getpid()}-{name}", "shared_buffers = 32MB")
+    cluster.start()
+    run(cluster.connect(), f"CREATE DATABASE {TEMPLATE}")
+    run(cluster.connect(TEMPLATE), "CREATE EXTENSION madlib_mop CASCADE")
+    for role in (BOSS, ANALYST):
+        cluster.create_role(role)
+    run(cluster.connect(), f"ALTER ROLE {BOSS} SUPERUSER")
+    return cluster
+
+
+def new_database(cluster: Cluster, name: str) -> Database:
+    """Make a fresh database with the extension, in which the analyst may pack and train."""
+    name = f"{name}_{uuid.uuid4().hex[:8]}"
+    run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE}')
+    database = Database(cluster, name)
+    cluster.create_role(ANALYST)
+    script(database, f"SELECT madlib_mop.grant_use('{ANALYST}')", f"CREATE SCHEMA {ANALYST} AUTHORIZATION {ANALYST}")
+    return database
+
+
+def drop_database(database: Database) -> None:
+    """Drop it, whoever is in it; its cluster is started if it is not running."""
+    database.cluster.start()
+    run(database.cluster.connect(), f'DROP DATABASE IF EXISTS "{database.name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def host_clusters(cluster):
+    """The clusters of alpha, beta and gamma."""
+    clusters = {}
+    try:
+        for name in HOSTS:
+            clusters[name] = start_cluster(name)
+        yield clusters
+    finally:
+        for host in clusters.values():
+            host.destroy()
+
+
+@pytest.fixture(scope="module")
+def hosts(cluster, host_clusters):
+    """A coordinator with three servers that carry segments, one each; the analyst may use them."""
+    ours = Hosts(new_database(cluster, "coordinator"))
+    superuser = cluster.superuser
+    try:
+        script(ours.db, "CREATE EXTENSION postgres_fdw")
+        for name, host in host_clusters.items():
+            ours.define(name, new_database(host, name), {f'"{superuser}"': BOSS, ANALYST: ANALYST})
+            ours.db.rows(f"GRANT USAGE ON FOREIGN SERVER {name} TO {ANALYST}")
+            ours.add(name, 1)
+        yield ours
+    finally:
+        drop_database(ours.db)
+        for at in ours.at.values():
+            drop_database(at)
