@@ -40,13 +40,13 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop.call(text, json, text, text, bytea) IS 'Runs one of the driver''s commands with the caller''s rights and raises its error';
 
-CREATE FUNCTION madlib_mop.worker_open(run_id bigint, token text)
+CREATE FUNCTION madlib_mop.worker_open(run_id bigint, token text, segment_id integer)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import worker
-return worker.open_worker(run_id, token)
+return worker.open_worker(run_id, token, segment_id)
 $body$;
-COMMENT ON FUNCTION madlib_mop.worker_open(bigint, text) IS 'A worker session''s first statement: starts its trainer (called by the driver only)';
+COMMENT ON FUNCTION madlib_mop.worker_open(bigint, text, integer) IS 'A worker session''s first statement: starts its trainer (called by the driver only)';
 
 CREATE FUNCTION madlib_mop.worker_do(task text, seal text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

@@ -99,9 +99,9 @@ class Attempts:
         return self._count(task, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
 
     def _sql(self, task, error) -> Verdict:
-        """A statement of the worker's failed: rights and missing tables end the run, anything else may pass."""
+        """A statement of the worker's failed: rights, and what is missing, end the run, anything else may pass."""
         sqlstate = error["sqlstate"] or ""
-        if sqlstate[:2] in ("42", "28", "22"):
+        if sqlstate[:2] in ("42", "28", "22") or sqlstate == "55000":
             return Verdict(False, True, error)
         if sqlstate == "55P03":
             error = {**error, "hint": "Some transaction, perhaps the caller's own, holds a lock on the packed table."}

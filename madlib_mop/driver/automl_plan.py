@@ -124,6 +124,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
             "trainer": settings.trainer_start(),
             "gpus": gpus,
             "worker_host": settings.worker_host,
+            "host_wait_s": settings.host_wait_s,
             "output": _place(output),
             "summary": summary,
             "search": {

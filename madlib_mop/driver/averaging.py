@@ -141,6 +141,12 @@ class Averaging:
     def _answered(self, flight: _InFlight, fields: dict) -> None:
         task, ended = flight.task, time.monotonic()
         seconds = ended - flight.started
+        if fields["outcome"] == "host":
+            self._end_write(flight)
+            self._plan.segment_down(task.segment)
+            self._workers.host_lost(task.segment, fields)
+            self._plan.requeue(task)
+            return
         if fields["outcome"] != "done":
             self._end_write(flight)
             self._refused(task, self._attempts.judge(task, fields))
@@ -218,8 +224,7 @@ class Averaging:
         if failure.lost:
             self._plan.requeue(task)
         else:
-            fields = {"outcome": "sql", "error": {"sqlstate": failure.sqlstate, "message": failure.message}}
-            self._refused(task, self._attempts.judge(task, fields))
+            self._refused(task, self._attempts.judge(task, {"outcome": "sql", "error": failure.error}))
 
     def _end_write(self, flight: _InFlight, n_bytes: int | None = None) -> None:
         if flight.slot is not None:

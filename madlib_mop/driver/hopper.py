@@ -159,6 +159,12 @@ class Hopper:
     def _answered(self, segment: int, flight: _InFlight, fields: dict) -> None:
         task, ended = flight.task, time.monotonic()
         seconds = ended - flight.started
+        if fields["outcome"] == "host":
+            self._end_write(flight)
+            self._scheduler.segment_down(segment)
+            self._workers.host_lost(segment, fields)
+            self._scheduler.requeue(task)
+            return
         if fields["outcome"] != "done":
             self._end_write(flight)
             self._refused(task, self._attempts.judge(task, fields))
@@ -233,8 +239,7 @@ class Hopper:
         if failure.lost:
             self._scheduler.requeue(task)
         else:
-            fields = {"outcome": "sql", "error": {"sqlstate": failure.sqlstate, "message": failure.message}}
-            self._refused(task, self._attempts.judge(task, fields))
+            self._refused(task, self._attempts.judge(task, {"outcome": "sql", "error": failure.error}))
 
     def _end_write(self, flight: _InFlight, n_bytes: int | None = None) -> None:
         if flight.slot is not None:

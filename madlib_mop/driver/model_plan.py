@@ -117,6 +117,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
             "trainer": settings.trainer_start(),
             "gpus": gpus,
             "worker_host": settings.worker_host,
+            "host_wait_s": settings.host_wait_s,
             "output": {"schema": output.schema, "name": output.name, "is_temp": output.is_temp},
             "summary": summary,
         },

@@ -59,6 +59,10 @@ class Progress:
             " the trainers are starting"
         )
 
+    def tell(self, sentence: str) -> None:
+        """Say something of the run."""
+        self._session.notice(f"run {self._run['run_id']}: {sentence}")
+
     def metrics_known(self, mst_key: int, epoch: int, rows: list[dict]) -> None:
         """Take note of a model's metrics."""
         data_sets = {row["data_set"] for row in rows}

@@ -90,9 +90,8 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         call.session.run_started(run_id)
         progress, steering = _attend(call, record, run)
         progress.started()
-        segments = [s["segment_id"] for s in run["plan"]["training"]["segments"]]
         address = Address(run["plan"]["worker_host"], call.info.port, call.info.database)
-        workers = Workers(record, address, login, run["owner"], run_id, segments)
+        workers = Workers(record, address, login, run["owner"], run_id, run["plan"], progress.tell)
         if run["schedule"] == AVERAGING:
             hopper = Averaging(record, workers, run, progress, call.session.stop_fd)
         else:

@@ -24,9 +24,11 @@ CALLER_SETTINGS = {
     "state_part_bytes": (2048, _MAX_PART_BYTES),
     "predict_memory_mb": (512, 1 << 24),
     "predict_idle_s": (1, 1 << 20),
+    "host_wait_s": (1, 1 << 20),
 }
 _PREDICT_MEMORY_MB = 2048
 _PREDICT_IDLE_S = 300
+_HOST_WAIT_S = 600
 CALLER_SWITCHES = ("materialise_features",)
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
@@ -47,6 +49,8 @@ class Settings:
     state_part_bytes : int
     predict_memory_bytes, predict_idle_s : int
         Of the trainer that a session keeps for madlib_mop.predict: its limit, and when it ends.
+    host_wait_s : int
+        How long a run waits for the host of a segment that is lost.
     sandbox : bool
         Whether trainers give up files, sockets and new processes after their start.
     materialise_features : bool
@@ -60,6 +64,7 @@ class Settings:
     state_part_bytes: int
     predict_memory_bytes: int
     predict_idle_s: int
+    host_wait_s: int
     sandbox: bool
     materialise_features: bool
 
@@ -110,6 +115,7 @@ def read_settings(record: "Record", session: CallerSession, n_trainers: int, use
         state_part_bytes=_number("state_part_bytes", fixed, session, _MAX_PART_BYTES),
         predict_memory_bytes=_number("predict_memory_mb", fixed, session, _PREDICT_MEMORY_MB) * MIB,
         predict_idle_s=_number("predict_idle_s", fixed, session, _PREDICT_IDLE_S),
+        host_wait_s=_number("host_wait_s", fixed, session, _HOST_WAIT_S),
         sandbox=fixed.get("sandbox", "on") != "off",
         materialise_features=_switch("materialise_features", fixed, session),
     )

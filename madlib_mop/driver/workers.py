@@ -1,18 +1,35 @@
-"""The worker sessions of a run, one a segment: opened, lost and opened again. Called by the hopper."""
+"""The worker sessions of a run, one a segment: opened, lost and opened again. Called by the hopper.
+
+A segment may be at another host. When that is lost, its session here stays; it is asked again and again whether it can
+have its trainer ready there, until it can, or the host has been waited for long enough.
+"""
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.engines.login import RunLogin, Token, renew_login
 from madlib_mop.engines.session import Address, Answer, Failure, Opened, SessionState, WorkerSession
-from madlib_mop.errors import NotReady, OutOfResources
+from madlib_mop.errors import NotReady, OutOfResources, from_dict
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _MAX_FAILED_OPENINGS = 8  # in a row
 _MAX_LOST_AT_WORK = 100  # in a row
+_HOST_WAIT_S = 600  # where a plan does not tell
 _FULL = ("too many connections", "too many clients", "connection slots")
 _REFUSED_STATES = ("28", "3D", "42")  # not let in, no such database, no right
+
+
+@dataclass
+class _LostHost:
+    """A segment whose host is lost: since when, what was said last, how often it was asked, and when it will be."""
+
+    since: float
+    message: str
+    n_tries: int = 0
+    ask_at: float | None = None  # None while it is being asked
 
 
 class Workers:
@@ -26,12 +43,23 @@ class Workers:
     caller : str
         The role that the sessions take on.
     run_id : int
-    segments : list of int
+    plan : dict
+        The run's.
+    tell : callable
+        Given a sentence when a host is lost, and when it is back.
     """
 
     def __init__(
-        self, record: Record, address: Address, login: RunLogin, caller: str, run_id: int, segments: list[int]
+        self,
+        record: Record,
+        address: Address,
+        login: RunLogin,
+        caller: str,
+        run_id: int,
+        plan: dict,
+        tell: Callable[[str], None],
     ):
+        segments = [s["segment_id"] for s in plan["training"]["segments"]]
         self._record = record
         self._address = address
         self._login = login
@@ -41,6 +69,9 @@ class Workers:
         self._failed_openings = dict.fromkeys(segments, 0)
         self._lost_at_work = dict.fromkeys(segments, 0)
         self._reopen_at: dict[int, float] = {}
+        self._lost_hosts: dict[int, _LostHost] = {}
+        self._host_wait_s = plan.get("host_wait_s", _HOST_WAIT_S)
+        self._tell = tell
 
     def open_all(self) -> None:
         """Begin to open every session."""
@@ -57,13 +88,40 @@ class Workers:
         self._sessions[segment].begin(order)
 
     def advance(self, segment: int):
-        """Move a session on; see `WorkerSession.advance`."""
+        """Move a session on; see `WorkerSession.advance`. A host that is back counts as a session that was opened."""
         event = self._sessions[segment].advance()
+        if isinstance(event, Answer) and segment in self._lost_hosts:
+            return self._host_answered(segment, event.fields)
+        if isinstance(event, Failure) and segment in self._lost_hosts and not event.lost:
+            raise from_dict(event.error)
         if isinstance(event, Opened):
             self._failed_openings[segment] = 0
-        elif isinstance(event, Answer):
+            if segment in self._lost_hosts:  # its session was lost too, meanwhile
+                self._lost_hosts[segment].ask_at = time.monotonic()
+                return None
+        elif isinstance(event, Answer) and event.fields["outcome"] != "host":
             self._lost_at_work[segment] = 0
         return event
+
+    def host_lost(self, segment: int, fields: dict) -> None:
+        """Plan to ask again for the host of a segment, whose worker has answered "host" to a task.
+
+        Raises
+        ------
+        NotReady
+            If it was lost too many times in a row, each time at its work.
+        """
+        message = fields["error"]["message"]
+        self._lost_at_work[segment] += 1
+        if self._lost_at_work[segment] > _MAX_LOST_AT_WORK:
+            raise NotReady(
+                f"the host of segment {segment} was lost {_MAX_LOST_AT_WORK} times in a row at its work",
+                detail=message,
+                hint=f"The log of the server there says why; SELECT madlib_mop.resume({self._run_id}); goes on.",
+            )
+        self._lost_hosts[segment] = _LostHost(time.monotonic(), message)
+        self._ask_later(segment)
+        self._tell(f"segment {segment} waits for its host {fields['server']}: {message}")
 
     def lost(self, segment: int, failure: Failure) -> None:
         """Plan to open a lost session again.
@@ -104,8 +162,9 @@ class Workers:
         self._reopen_at[segment] = time.monotonic() + pause
 
     def seconds_to_reopen(self) -> float:
-        """Give the time until the next session is to be opened again; infinite if none is."""
-        return max(0.0, min(self._reopen_at.values(), default=float("inf")) - time.monotonic())
+        """Give the time until the next session is to be opened again, or a host asked; infinite if none is."""
+        asked = [host.ask_at for host in self._lost_hosts.values() if host.ask_at is not None]
+        return max(0.0, min([*self._reopen_at.values(), *asked], default=float("inf")) - time.monotonic())
 
     def reopen_lost(self) -> None:
         """Open again what is due."""
@@ -114,6 +173,10 @@ class Workers:
             del self._reopen_at[segment]
             renew_login(self._record.raw, self._login.role)
             self._open(segment)
+        for segment, host in self._lost_hosts.items():
+            if host.ask_at is not None and host.ask_at <= now and self._is_idle(segment):
+                host.ask_at = None
+                self.begin(segment, {"do": "start"})
 
     def close_all(self) -> None:
         """Close every session."""
@@ -122,7 +185,39 @@ class Workers:
                 session.close()
 
     def _open(self, segment: int) -> None:
-        self._sessions[segment] = WorkerSession(self._address, self._login, self._caller, self._run_id, self._admit)
+        whose = self._address, self._login, self._caller, self._run_id
+        self._sessions[segment] = WorkerSession(*whose, segment, self._admit)
+
+    def _is_idle(self, segment: int) -> bool:
+        session = self._sessions[segment]
+        return session is not None and session.state is SessionState.IDLE
+
+    def _host_answered(self, segment: int, fields: dict) -> Opened | None:
+        """Take what a worker says of its lost host; raises what keeps it from coming back."""
+        host = self._lost_hosts[segment]
+        waited_s = time.monotonic() - host.since
+        if fields["outcome"] == "done":
+            del self._lost_hosts[segment]
+            self._tell(f"segment {segment} goes on: its host is back after {waited_s:.1f} s")
+            return Opened()
+        if fields["outcome"] in ("failed", "sql"):
+            raise from_dict(fields["error"])
+        if fields["outcome"] == "host":
+            host.message = fields["error"]["message"]
+        if waited_s > self._host_wait_s:
+            raise NotReady(
+                f"the host of segment {segment} has not come back in {self._host_wait_s} s",
+                detail=host.message,
+                hint=f"SELECT madlib_mop.resume({self._run_id}); goes on when it is there again;"
+                " SET madlib_mop.host_wait_s to wait longer.",
+            )
+        self._ask_later(segment)
+        return None
+
+    def _ask_later(self, segment: int) -> None:
+        host = self._lost_hosts[segment]
+        host.ask_at = time.monotonic() + min(_FIRST_PAUSE_S * 2**host.n_tries, _LONGEST_PAUSE_S)
+        host.n_tries += 1
 
     def _admit(self, pid: int) -> str:
         token = Token.draw(pid)

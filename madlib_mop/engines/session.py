@@ -12,13 +12,8 @@ import psycopg2
 from psycopg2 import extensions
 
 from madlib_mop.engines.login import RunLogin
+from madlib_mop.engines.options import SESSION_OPTIONS
 
-_OPTIONS = (
-    "-c statement_timeout=0 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
-    " -c client_connection_check_interval=200 -c search_path=pg_catalog -c client_min_messages=error -c jit=off"
-    " -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off -c synchronous_commit=on"
-    " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5"
-)
 _PYTHON_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
 
@@ -60,6 +55,12 @@ class Failure:
     sqlstate: str | None
     message: str
     lost: bool
+    hint: str | None = None
+
+    @property
+    def error(self) -> dict:
+        """What the server said, as a worker's answer "sql" has it."""
+        return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint}
 
 
 class WorkerSession:
@@ -73,15 +74,25 @@ class WorkerSession:
     caller : str
         The role that the session takes on.
     run_id : int
+    segment : int
     admit : callable
         Makes the session with a process number a worker of the run, in the record, and gives its token (str).
     """
 
-    def __init__(self, address: Address, login: RunLogin, caller: str, run_id: int, admit: Callable[[int], str]):
+    def __init__(
+        self,
+        address: Address,
+        login: RunLogin,
+        caller: str,
+        run_id: int,
+        segment: int,
+        admit: Callable[[int], str],
+    ):
         self.state = SessionState.CONNECTING
         self.events = select.POLLOUT
         self._caller = caller
         self._run_id = run_id
+        self._segment = segment
         self._admit = admit
         self._token = ""
         self._n_tasks = 0
@@ -95,7 +106,7 @@ class WorkerSession:
             password=login.password,
             application_name=f"madlib_mop worker of run {run_id}",
             connect_timeout=10,
-            options=_OPTIONS,
+            options=SESSION_OPTIONS,
             async_=1,
         )
         self.pid: int | None = None
@@ -136,7 +147,7 @@ class WorkerSession:
             self._token = self._admit(self.pid)
             self._steps = [
                 ("SELECT pg_catalog.set_config('role', %s, false)", [self._caller]),
-                ("SELECT madlib_mop.worker_open(%s, %s)", [self._run_id, self._token]),
+                ("SELECT madlib_mop.worker_open(%s, %s, %s)", [self._run_id, self._token, self._segment]),
             ]
         if self._steps:
             self._execute(*self._steps.pop(0))
@@ -162,4 +173,4 @@ class WorkerSession:
             self.close()
         else:
             self.state = SessionState.IDLE
-        return Failure(sqlstate, message, lost)
+        return Failure(sqlstate, message, lost, error.diag.message_hint if error.diag else None)

@@ -12,9 +12,9 @@ import select
 import signal
 import sys
 import tempfile
-import threading
 
-_PR_SET_PDEATHSIG = 1
+from mop_backend.peer import end_with_parent, take_pipes
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
@@ -43,17 +43,13 @@ def settle() -> tuple[int, int]:
         Descriptors to read frames from and to write frames to. Afterwards fd 0 is /dev/null and fd 1 is
         stderr, so nothing that a library prints can get between two frames.
     """
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     _leave_unless_child_of(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_oom_score()
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    read_fd, write_fd = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    os.dup2(2, 1)
+    read_fd, write_fd = take_pipes()
     for parameter, value in _MALLOC.items():
         _libc.mallopt(parameter, value)
     faulthandler.enable()
@@ -67,11 +63,6 @@ def show_gpus(numbers: list[int]) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, numbers))
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order of the device nodes
     os.environ["CUDA_CACHE_DISABLE"] = "1"  # it would write to a home directory
-
-
-def end_with_peer(read_fd: int) -> None:
-    """Start a thread that ends the process, in the middle of whatever it computes, when the peer closes its end."""
-    threading.Thread(target=_watch, args=(read_fd,), name="watch-peer", daemon=True).start()
 
 
 def has_input(read_fd: int, idle_s: float | None) -> bool:
@@ -112,11 +103,3 @@ def _write_oom_score() -> None:
             score.write("1000")
     except OSError:
         pass  # best effort: without it the process is killed by its size, as any other
-
-
-def _watch(read_fd: int) -> None:
-    poller = select.poll()
-    poller.register(read_fd, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
-    while not poller.poll():
-        pass
-    os._exit(0)

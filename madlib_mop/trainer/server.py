@@ -12,6 +12,7 @@ import platform
 import traceback
 
 from mop_backend.frames import Channel, PeerGone
+from mop_backend.peer import end_with_peer
 
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.trainer import lifetime
@@ -78,7 +79,8 @@ class Session:
         "start confine shard_begin shard_rows shard_end train evaluate predict_load predict predict_values average_add"
         " average_end describe_state drop_shard stats stop".split()
     )
-    ANY_TIME = frozenset({"start", "confine", "average_add", "average_end"})  # these need no TensorFlow
+    #: These need no TensorFlow.
+    ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
     SILENT = frozenset({"shard_begin", "shard_rows"})
 
     def __init__(self, read_fd: int):
@@ -122,7 +124,7 @@ class Session:
         before_gpus = lifetime.data_bytes()
         self._gpus = gpus.take(need=header.get("need_gpus", True)) if gpu_numbers else []
         tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()  # makes TensorFlow's threads
-        lifetime.end_with_peer(self._read_fd)
+        end_with_peer(self._read_fd)
         if header.get("sandbox", True):
             in_force["seccomp"] = sandbox.restrict_calls()
         taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit is of what models take
@@ -153,7 +155,7 @@ class Session:
 
         in_force = {"landlock": sandbox.restrict_files()}
         importlib.import_module("madlib_mop.trainer.averaging")
-        lifetime.end_with_peer(self._read_fd)
+        end_with_peer(self._read_fd)
         in_force["seccomp"] = sandbox.restrict_calls()
         return in_force, []
 

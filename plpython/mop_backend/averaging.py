@@ -1,10 +1,10 @@
 """The aggregate madlib_mop.average_state: transition, merge and final step; the arithmetic is a trainer's.
 
 Called by the bodies in sql/28-averaging.sql, in a worker session of a run (which lends its own trainer) or in any other
-session (which gets one for itself; it loads NumPy only, gives up its rights at once, and starts fast). The aggregate's
-state is bytes, so that parallel workers, or Greenplum's segments, can hand it on: one byte for what follows, the number
-of rows, and then either the one part that was seen so far, as it is, or a sum of parts in float64
-(madlib_mop/trainer/averaging.py).
+session, one with its trainer at another host included (which gets one for itself; it loads NumPy only, gives up its
+rights at once, and starts fast). The aggregate's state is bytes, so that parallel workers, or Greenplum's segments, can
+hand it on: one byte for what follows, the number of rows, and then either the one part that was seen so far, as it is,
+or a sum of parts in float64 (madlib_mop/trainer/averaging.py).
 """
 
 import contextlib
@@ -57,11 +57,17 @@ def last_error():
 
 @contextlib.contextmanager
 def lending(child):
-    """Let the aggregate use this trainer, which is idle, for a while."""
+    """Let the aggregate use this trainer, which is idle, for a while; None has it use a process of its own.
+
+    Yields
+    ------
+    callable
+        Gives the trainer that the aggregate uses.
+    """
     global _lent
     _lent = child
     try:
-        yield
+        yield _trainer
     finally:
         _lent = None
 
@@ -93,8 +99,7 @@ def _opened(state):
 
 def _ask(request, blobs):
     try:
-        child = _lent or _own_trainer()
-        answer, out = child.ask(request, blobs)
+        answer, out = _trainer().ask(request, blobs)
     except ChildDied as death:
         message = f"{_FUNCTION}: its trainer ended with status {death.returncode}"
         raise call.CallError(message, "58000", detail=death.last_words) from None
@@ -104,8 +109,10 @@ def _ask(request, blobs):
     return out[0]
 
 
-def _own_trainer():
+def _trainer():
     global _own
+    if _lent is not None:
+        return _lent
     if _own is None or not _own.alive:
         if _own is not None:
             _own.stop()

@@ -1,8 +1,9 @@
 """A worker session: hands its segment's rows and a model's state to its trainer, and keeps what comes back.
 
-The driver calls `open_worker` once and then `do` for every visit. The session is logged in as the run's own role and
-has done SET ROLE to the caller, so the rows are read with the caller's rights; the record is read and written through
-the narrow functions of sql/24-worker.sql, which ask for this worker's token.
+The driver calls `open_worker` once and then `do` for every visit. The trainer is behind a channel (channels.py): a
+child of this backend, or at the host where the segment is. The session is logged in as the run's own role and has done
+SET ROLE to the caller, so the rows are read with the caller's rights; the record is read and written through the narrow
+functions of sql/24-worker.sql, which ask for this worker's token.
 
 User code runs in this session too: in views and policies that are read, and in deferred triggers that fire when all is
 done here. It can call these functions, so each task must bear a seal made with the token, which user code never sees.
@@ -14,12 +15,13 @@ import json
 import plpy
 
 from mop_backend import averaging
+from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.interrupts import Interrupts
-from mop_backend.process import Child, ChildDied
+from mop_backend.process import ChildDied
 
-_TRAINER = "madlib_mop.trainer"
 _NARROW = {
     "plan": ("select madlib_mop.worker_plan($1, $2) as value", []),
+    "host": ("select madlib_mop.worker_host($1, $2, $3) as value", ["text"]),
     "model": ("select madlib_mop.worker_model($1, $2, $3) as value", ["int4"]),
     "custom_functions": ("select madlib_mop.worker_custom_functions($1, $2) as value", []),
     "start_weights": ("select madlib_mop.worker_start_weights($1, $2, $3) as value", ["int4"]),
@@ -48,8 +50,8 @@ _NARROW = {
 _worker = None
 
 
-def open_worker(run_id, token):
-    """Make this session a worker of a run and start its trainer, without waiting for TensorFlow to be there.
+def open_worker(run_id, token, segment_id):
+    """Make this session the worker of a run's segment and start its trainer, without waiting for TensorFlow.
 
     Raises
     ------
@@ -59,7 +61,7 @@ def open_worker(run_id, token):
     global _worker
     if _worker is not None:
         plpy.error("this session is a worker already; the driver alone uses this function", sqlstate="42501")
-    _worker = _Worker(run_id, token)
+    _worker = _Worker(run_id, token, segment_id)
     return "open"
 
 
@@ -79,9 +81,10 @@ def do(task, seal):
 
 
 class _Worker:
-    def __init__(self, run_id, token):
+    def __init__(self, run_id, token, segment_id):
         self._run_id = run_id
         self._token = token
+        self._segment_id = segment_id
         self._plans = {}
         self._busy = False
         self._n_tasks = 0
@@ -92,7 +95,8 @@ class _Worker:
         self._seed = answer["seed"]
         custom = self._narrow("custom_functions")
         self._custom = json.loads(custom) if custom else None
-        if not self._plan.get("gpus"):  # else the first task tells the segment, and that the GPU
+        self._place = place_of(self._plan["training"], segment_id)
+        if self._place is None:  # a host is called by the first task, which can tell of its troubles
             self._start()
 
     def close(self):
@@ -116,16 +120,18 @@ class _Worker:
         Parameters
         ----------
         task : dict
-            ``do``: "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for a model its ``mst_key``; for
-            training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of the state to write, and
-            ``staged`` where that state is to be averaged with other segments'. Or "average"; see `_average`.
+            ``do``: "start" (have the trainer ready), "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for
+            a model its ``mst_key``; for training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
+            the state to write, and ``staged`` where that state is to be averaged with other segments'. Or "average";
+            see `_average`.
             ``number`` counts the session's tasks from 1.
 
         Returns
         -------
         dict
-            ``outcome``: "done" with the figures, "failed" with the trainer's ``error``, or "died" with the trainer's
-            exit status. Whatever is not "done" left nothing behind in the tables.
+            ``outcome``: "done" with the figures, "failed" with the trainer's ``error``, "died" with the trainer's exit
+            status, "host" where the segment's host is lost, or "sql" where it refused a statement, both with the
+            ``error``. Whatever is not "done" left nothing behind in the tables.
         """
         if self._busy:
             plpy.error("this worker is busy; user code may not call it", sqlstate="42501")
@@ -135,6 +141,12 @@ class _Worker:
         except ChildDied as death:
             self._forget_trainer()
             return {"outcome": "died", "status": death.returncode, "stderr": death.stderr}
+        except HostLost as loss:
+            self._forget_trainer()
+            return {"outcome": "host", "error": {"message": str(loss)}, "server": self._place["server"]}
+        except HostRefused as refusal:
+            self._forget_trainer()
+            return {"outcome": "sql", "error": refusal.error}
         except _Refused as refusal:
             return {"outcome": "failed", "error": refusal.error, "kind": refusal.kind}
         except BaseException:
@@ -146,7 +158,7 @@ class _Worker:
     def _attempt(self, task):
         if self._child is None or not self._child.alive:
             self._forget_trainer()
-            self._start(task["segment_id"])
+            self._start()
         if not self._ready:
             try:
                 self._versions, _ = _checked(self._child.receive())
@@ -154,6 +166,8 @@ class _Worker:
                 self._forget_trainer()
                 raise _Refused(refusal.error, "input") from None
             self._ready = True
+        if task["do"] == "start":
+            return {"outcome": "done", "versions": self._versions}
         if task["do"] == "average":
             return {"outcome": "done", "versions": self._versions, **self._average(task)}
         shard = self._load_shard(task["data_set"], task["segment_id"])
@@ -237,18 +251,18 @@ class _Worker:
         """
         key, parts = task["mst_key"], []
         try:
-            with averaging.lending(self._child):
+            with averaging.lending(self._child if self._child.averages else None) as trainer:
                 while True:
                     place = key, task["epoch"], task["version"], task["slots"], len(parts)
                     part = self._narrow("average_part", *place)
                     if part is None:
                         break
                     parts.append(part)
+                answer, _ = _checked(trainer().ask({"op": "describe_state"}, parts))
         except plpy.SPIError:
-            if self._child.alive:
+            if not self._child.averages or self._child.alive:
                 raise
             raise self._child.death() from None
-        answer, _ = _checked(self._child.ask({"op": "describe_state"}, parts))
         for number, part in enumerate(parts):
             self._narrow("put_state_part", key, task["slot"], task["version"], number, part)
         kept = {name: task[name] for name in ("epoch", "slot", "version", "slots", "n_visits")}
@@ -275,39 +289,19 @@ class _Worker:
         shard = _shard_key(data_set, segment_id)
         if shard in self._shards:
             return None
-        source = self._plan[data_set]
-        n_x, n_y = source["n_x"], source["n_y"]
-        self._child.send(
-            {
-                "op": "shard_begin",
-                "shard": shard,
-                "n_x": n_x,
-                "n_y": n_y,
-                "normalizing_const": source["normalizing_const"],
-            }
-        )
-        n_columns = n_x + n_y
-        query = plpy.prepare(source["query"], ["int4"])
-        cursor = plpy.cursor(query, [segment_id])
-        try:
-            while True:
-                rows = cursor.fetch(1)
-                if not rows.nrows():
-                    break
-                blobs = [rows[0][f"b{i}"] for i in range(n_columns)]
-                shapes = [rows[0][f"s{i}"] for i in range(n_columns)]
-                self._child.send({"op": "shard_rows", "shapes": shapes}, blobs)
-        finally:
-            cursor.close()
-        answer, _ = _checked(self._child.ask({"op": "shard_end", "shard": shard}))
+        answer, _ = _checked(self._child.load_shard(shard, self._plan[data_set], segment_id))
         self._shards = set(answer.pop("cached_shards"))
         return answer
 
-    def _start(self, segment_id=None):
+    def _start(self):
         """Start a trainer, with the GPU of its segment if the run uses any; its answer is read when it is needed."""
         gpus = self._plan.get("gpus") or {}
-        own = [gpus.get(str(segment_id), 0)] if gpus else []
-        self._child = Child(_TRAINER, check=Interrupts())
+        own = [gpus.get(str(self._segment_id), 0)] if gpus else []
+        if self._place is None:
+            self._child = Local(Interrupts())
+        else:
+            access = json.loads(self._narrow("host", self._place["server"]))
+            self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
         self._ready = False
         self._shards = set()
         self._child.send({"op": "start", **self._plan["trainer"], "gpus": own})

@@ -116,7 +116,7 @@ def test_a_worker_is_refused_once_its_run_has_ended(runs, worker):
 def test_worker_open_starts_nothing_for_a_stranger(runs):
     for role, token in ((ALICE, TOKEN), (LOGIN, TOKEN), (None, TOKEN), (LOGIN, "")):
         connection = runs.connect(role)
-        assert_refused(connection, f"SELECT madlib_mop.worker_open({RUN}, '{token}')")
+        assert_refused(connection, f"SELECT madlib_mop.worker_open({RUN}, '{token}', 0)")
         error = refusal(connection, "SELECT madlib_mop.worker_do('{\"number\": 1}', '')", internal=True)
         assert (error.sqlstate, "this session is no worker" in error.message) == ("42501", True)
         connection.close()
@@ -125,7 +125,7 @@ def test_worker_open_starts_nothing_for_a_stranger(runs):
 def test_a_worker_takes_each_task_of_the_drivers_once_and_none_from_others(runs, worker):
     """User code in a worker session, such as a deferred trigger's, can call the functions that the driver calls."""
     with worker.cursor() as cursor:
-        cursor.execute("SELECT madlib_mop.worker_open(%s, %s)", [RUN, TOKEN])
+        cursor.execute("SELECT madlib_mop.worker_open(%s, %s, 0)", [RUN, TOKEN])
         before = fingerprint(runs, RUN)
         forged = json.dumps({"do": "train", "data_set": "training", "segment_id": 0, "mst_key": 1, "number": 99})
         for seal in ("", "0" * 64, hashlib.sha256(forged.encode()).hexdigest(), None):
@@ -138,7 +138,7 @@ def test_a_worker_takes_each_task_of_the_drivers_once_and_none_from_others(runs,
         assert_not_the_drivers(worker, task.replace("3", "4"), seal)
         older = task.replace("3", "2")
         assert_not_the_drivers(worker, older, hmac.new(TOKEN.encode(), older.encode(), "sha256").hexdigest())
-        error = refusal(worker, "SELECT madlib_mop.worker_open(%s, %s)", [RUN, "x"], internal=True)
+        error = refusal(worker, "SELECT madlib_mop.worker_open(%s, %s, 0)", [RUN, "x"], internal=True)
         assert (error.sqlstate, "worker already" in error.message) == ("42501", True)
     assert fingerprint(runs, RUN) == before
 

@@ -42,7 +42,7 @@ INSERT INTO mallory.step (name, statement, workers_only) VALUES
     ('give a task', $$SELECT madlib_mop.worker_do('{"do": "train", "data_set": "training", "segment_id": 0, "mst_key": 1,
         "epoch": 7, "position": 1, "attempt": 1, "slot": 0, "version": 99, "number": 999}', '')$$, true),
     ('give the last task again', $$DO $do$ BEGIN EXECUTE current_query(); END $do$ $$, true),
-    ('open a worker', $$SELECT madlib_mop.worker_open((SELECT max(run_id) FROM madlib_mop.run), 'x')$$, true),
+    ('open a worker', $$SELECT madlib_mop.worker_open((SELECT max(run_id) FROM madlib_mop.run), 'x', 0)$$, true),
     ('leave a table', $$DO $do$ BEGIN EXECUTE format('CREATE TABLE mallory.%I (a int)', 'left_' || pg_backend_pid()); END $do$ $$, true),
     ('choose the password', $$ALTER ROLE SESSION_USER PASSWORD 'chosen by mallory'$$, true),
     ('stay a member', $$DO $do$ BEGIN EXECUTE format('GRANT %I TO mallory', session_user); END $do$ $$, true);
