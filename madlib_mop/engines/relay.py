@@ -98,6 +98,11 @@ class Relay:
                 self._ended = {"host_refused": error.args[0]}
         return (self._ended, []) if has_answer else None
 
+    def close(self) -> None:
+        """End the session at the host."""
+        if self._host is not None:
+            self._host.close()
+
 
 class NotLetIn(Exception):
     """The login worked, but not in the way it must; the argument has the fields of the error."""
@@ -158,6 +163,10 @@ class Host:
         fields = json.loads(answer)
         numbers = range(fields.pop("n_blobs", 0))
         return fields, [self._value("SELECT madlib_mop.segment_get(%s::integer)", number) for number in numbers]
+
+    def close(self) -> None:
+        """End the session, and what it has started there."""
+        self._connection.close()
 
     @property
     def is_open(self) -> bool:
