@@ -13,6 +13,7 @@ from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import quote
 from madlib_mop.engines.options import OPTIONS_BUT_PATH
+from madlib_mop.engines.reasons import plain_reason
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
 
 WRAPPER = "postgres_fdw"
@@ -181,10 +182,7 @@ def connecting(login: HostLogin) -> dict[str, str]:
 
 def reason(error: psycopg.Error, login: HostLogin) -> str:
     """Give what a host said, in one line, without what the server's and the mapping's options hold."""
-    text = (error.diag.message_primary or str(error)).strip().splitlines()
-    line = text[-1].strip() if text else type(error).__name__
-    if line.startswith("connection to server") and "failed: " in line:
-        line = line.partition("failed: ")[2]
+    line = plain_reason(error)
     for name in ("password", "host", "hostaddr", "port", "user", "dbname"):
         value = login.options.get(name)
         if value:

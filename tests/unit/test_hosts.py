@@ -44,7 +44,7 @@ def test_a_reason_tells_no_address_and_no_password():
         ' FATAL:  password authentication failed for user "bob"'
     )
     said = reason(psycopg.OperationalError(text), login)
-    assert said == "FATAL:  password authentication failed for user <user>"
+    assert said == "password authentication failed for user <user>"
 
 
 @pytest.mark.parametrize("server", [None, "alpha"])
