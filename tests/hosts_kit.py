@@ -47,6 +47,16 @@ class Hosts:
         """Tell the foreign server where a host listens that was started anew."""
         self.db.rows(f"ALTER SERVER {name} OPTIONS (SET port '{self.at[name].cluster.port}')")
 
+    def pair(self, name: str, n_segments: int) -> None:
+        """Do what `add` does, without its checks: they start a trainer, which each module would wait for."""
+        key = uuid.uuid4().bytes * 2
+        coordinator = uuid.uuid4().hex
+        self.at[name].rows("INSERT INTO madlib_mop.coordinator (coordinator, key) VALUES (%s, %s)", [coordinator, key])
+        self.db.rows(
+            "INSERT INTO madlib_mop.host (server, n_segments, coordinator, key) VALUES (%s, %s, %s, %s)",
+            [name, n_segments, coordinator, key],
+        )
+
     def add(self, name: str, n_segments: int | None = None) -> None:
         """Let a server carry segments."""
         self.db.rows("SELECT madlib_mop.add_host(%s, %s)", [name, n_segments])
@@ -107,7 +117,7 @@ def hosts(cluster, host_clusters):
         for name, host in host_clusters.items():
             ours.define(name, new_database(host, name), {f'"{superuser}"': BOSS, ANALYST: ANALYST})
             ours.db.rows(f"GRANT USAGE ON FOREIGN SERVER {name} TO {ANALYST}")
-            ours.add(name, 1)
+            ours.pair(name, 1)
         yield ours
     finally:
         drop_database(ours.db)

@@ -87,11 +87,21 @@ class Evaluations:
 
 
 def _places(plan: dict) -> list[tuple[str, int, int]]:
-    """List (data set, segment there, segment whose worker evaluates it) for every shard that has rows."""
-    workers = [s["segment_id"] for s in plan["training"]["segments"]]
-    places = [("training", s["segment_id"], s["segment_id"]) for s in plan["training"]["segments"] if s["n_rows"]]
+    """List (data set, segment there, segment whose worker evaluates it) for every shard that has rows.
+
+    A validation shard is evaluated by the worker of the segment of its number, if that is where its rows are, else by
+    one that is: what the rows have to travel to is asked last.
+    """
+    training = plan["training"]["segments"]
+    at = {s["segment_id"]: _server(s) for s in training}
+    places = [("training", s["segment_id"], s["segment_id"]) for s in training if s["n_rows"]]
     validation = plan["validation"]["segments"] if plan["validation"] else []
     for number, s in enumerate(s for s in validation if s["n_rows"]):
-        same = s["segment_id"] in workers
-        places.append(("validation", s["segment_id"], s["segment_id"] if same else workers[number % len(workers)]))
+        near = [segment for segment, server in at.items() if server == _server(s)] or list(at)
+        worker = s["segment_id"] if s["segment_id"] in near else near[number % len(near)]
+        places.append(("validation", s["segment_id"], worker))
     return places
+
+
+def _server(segment: dict) -> str | None:
+    return (segment.get("place") or {}).get("server")

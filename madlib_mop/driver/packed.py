@@ -248,10 +248,9 @@ def _read_shards(session, relation, columns, has_key, what) -> list[Shard]:
     key = "__dist_key__" if has_key else "0"
     slots = {f"c{n}": Identifier(part) for n, part in enumerate(p for c in columns for p in (c, f"{c}_shape"))}
     query = statement(
-        f"SELECT {key} AS segment_id, coalesce(sum({{c1}}[1]), 0)::bigint AS n_rows,"
-        " coalesce(sum(pg_catalog.octet_length({c0})), 0)::bigint AS n_bytes,"
+        f"SELECT {key} AS segment_id, sum({{c1}}[1]) AS n_rows, sum(pg_catalog.octet_length({{c0}})) AS n_bytes,"
         f" count(*) FILTER (WHERE {' OR '.join(f'{{{slot}}} IS NULL' for slot in slots)}) AS n_null"
-        " FROM {packed} GROUP BY 1 ORDER BY 1",
+        " FROM {packed} GROUP BY 1",  # no more than that, so that postgres_fdw has all of it done where the rows are
         packed=relation,
         **slots,
     )
@@ -262,7 +261,7 @@ def _read_shards(session, relation, columns, has_key, what) -> list[Shard]:
         raise InvalidParameter(
             f"{what}: {relation} has rows where {column} is NULL. Received: {relation.name!r}", hint=_PACK_AGAIN
         )
-    shards = [Shard(**row) for row in rows]
+    shards = [Shard(row["segment_id"], int(row["n_rows"] or 0), int(row["n_bytes"] or 0)) for row in rows]
     partitions = session.execute(
         "SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound FROM pg_catalog.pg_inherits i"
         " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::pg_catalog.oid",

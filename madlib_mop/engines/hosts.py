@@ -12,18 +12,19 @@ import psycopg
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import quote
+from madlib_mop.engines.options import OPTIONS_BUT_PATH
+from madlib_mop.engines.reasons import plain_reason
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
 
 WRAPPER = "postgres_fdw"
 _CONNECT_WITHIN_S = 10
-# what postgres_fdw sets itself, and what would make another kind of session
-_NOT_TAKEN = {"client_encoding", "fallback_application_name", "application_name", "replication", "options"}
-_OPTIONS = (
-    "-c statement_timeout=0 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
-    " -c client_connection_check_interval=200 -c client_min_messages=error -c jit=off -c DateStyle=ISO"
-    " -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off"
-    " -c tcp_keepalives_idle=5"
+# of what postgres_fdw takes, that which says where and how to connect; worker_host (sql/25-segments.sql) has the same
+_CONNECTING = frozenset(
+    "host hostaddr port dbname user password sslmode sslrootcert sslcert sslkey sslpassword sslcrl sslcrldir sslsni"
+    " ssl_min_protocol_version ssl_max_protocol_version requirepeer gssencmode krbsrvname require_auth channel_binding"
+    " connect_timeout".split()
 )
+_LIVENESS = {"keepalives": "1", "keepalives_idle": "5", "tcp_user_timeout": "30000", "passfile": "/dev/null"}
 _LOGIN = """
 SELECT w.fdwname, r.rolsuper, pg_catalog.has_server_privilege(r.oid, s.oid, 'USAGE'),
        (SELECT pg_catalog.json_object_agg(o.option_name, o.option_value) FROM pg_catalog.pg_options_to_table(s.srvoptions) o),
@@ -147,16 +148,16 @@ def connect_host(
     NotReady
         If the host refuses it, or is not reached; without host, port, user and password.
     """
-    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
-    options = {name: value for name, value in login.options.items() if name in known and name not in _NOT_TAKEN}
-    guc = " ".join(part for part in (login.options.get("options"), _OPTIONS) if part)
     try:
         connection = psycopg.connect(
-            **{"tcp_user_timeout": "30000", "keepalives_idle": "5", **options},
-            options=guc,
-            application_name=application_name,
-            client_encoding="UTF8",
-            connect_timeout=within_s,
+            **{
+                **connecting(login),
+                **_LIVENESS,
+                "options": OPTIONS_BUT_PATH,
+                "application_name": application_name,
+                "client_encoding": "UTF8",
+                "connect_timeout": within_s,
+            },
             autocommit=autocommit,
         )
     except psycopg.Error as error:
@@ -174,12 +175,14 @@ def connect_host(
     return connection
 
 
+def connecting(login: HostLogin) -> dict[str, str]:
+    """Give those of a login's options that say where and how to connect."""
+    return {name: value for name, value in login.options.items() if name in _CONNECTING}
+
+
 def reason(error: psycopg.Error, login: HostLogin) -> str:
     """Give what a host said, in one line, without what the server's and the mapping's options hold."""
-    text = (error.diag.message_primary or str(error)).strip().splitlines()
-    line = text[-1].strip() if text else type(error).__name__
-    if line.startswith("connection to server") and "failed: " in line:
-        line = line.partition("failed: ")[2]
+    line = plain_reason(error)
     for name in ("password", "host", "hostaddr", "port", "user", "dbname"):
         value = login.options.get(name)
         if value:

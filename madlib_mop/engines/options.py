@@ -1,8 +1,10 @@
 """Settings of the sessions that work for a run, here and at segments' hosts; none of a user's may change their work."""
 
-SESSION_OPTIONS = (
+#: With the role's own search_path, which tells where it makes tables.
+OPTIONS_BUT_PATH = (
     "-c statement_timeout=0 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
-    " -c client_connection_check_interval=200 -c search_path=pg_catalog -c client_min_messages=error -c jit=off"
+    " -c client_connection_check_interval=200 -c client_min_messages=error -c jit=off"
     " -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off -c synchronous_commit=on"
     " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5"
 )
+SESSION_OPTIONS = OPTIONS_BUT_PATH + " -c search_path=pg_catalog"

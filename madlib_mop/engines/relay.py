@@ -18,6 +18,7 @@ from mop_backend.frames import Channel, PeerGone
 from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 
 from madlib_mop.engines.options import SESSION_OPTIONS
+from madlib_mop.engines.reasons import plain_reason
 
 #: Requests that a trainer does not answer.
 _SILENT = frozenset({"shard_begin", "shard_rows"})
@@ -45,7 +46,6 @@ _NOT_LET_IN = (
 )
 #: Connection failures, a server that goes down or comes up, too many connections.
 _LOST = re.compile("08|57|53300")
-_PREFIX = re.compile(r"^connection to server .*? failed: (FATAL: +)?")
 
 
 def main() -> None:
@@ -97,6 +97,11 @@ class Relay:
             except NotLetIn as error:
                 self._ended = {"host_refused": error.args[0]}
         return (self._ended, []) if has_answer else None
+
+    def close(self) -> None:
+        """End the session at the host."""
+        if self._host is not None:
+            self._host.close()
 
 
 class NotLetIn(Exception):
@@ -159,6 +164,10 @@ class Host:
         numbers = range(fields.pop("n_blobs", 0))
         return fields, [self._value("SELECT madlib_mop.segment_get(%s::integer)", number) for number in numbers]
 
+    def close(self) -> None:
+        """End the session, and what it has started there."""
+        self._connection.close()
+
     @property
     def is_open(self) -> bool:
         """Whether the connection lives."""
@@ -170,7 +179,7 @@ class Host:
 
 def _told(error: psycopg.Error, request: dict, host: Host | None) -> dict:
     """Say what an error means for the run, without what psycopg knows of the connection's parameters."""
-    message = error.diag.message_primary or _PREFIX.sub("", (str(error).strip().splitlines() or ["no message"])[-1])
+    message = plain_reason(error)
     if error.sqlstate is None and request["op"] == "connect":
         if any(words in message for words in _NOT_LET_IN):
             hint = "See the user mapping (pg_user_mappings), and pg_hba.conf there."

@@ -10,12 +10,15 @@ import secrets
 
 import psycopg
 
+from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.commands.installation import version
 from madlib_mop.driver.host_checks import problems, read_versions
 from madlib_mop.driver.runs import open_record
+from madlib_mop.driver.settings import read_settings
 from madlib_mop.engines.host_tables import sweep
-from madlib_mop.engines.hosts import HostLogin, connect_host, read_login, reason
+from madlib_mop.engines.hosts import HostLogin, connect_host, connecting, read_login, reason
 from madlib_mop.engines.postgres import MAX_SEGMENTS
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
 
@@ -26,6 +29,7 @@ INSERT INTO madlib_mop.coordinator (coordinator, key)
 SELECT %s, pg_catalog.sha256(pg_catalog.string_agg(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), ''))
 FROM pg_catalog.generate_series(1, 4) RETURNING key
 """
+_FORGET = "DELETE FROM madlib_mop.coordinator WHERE coordinator = %s"
 _ADD = """
 INSERT INTO madlib_mop.host (server, n_segments, coordinator, key, versions)
 VALUES ($1::pg_catalog.name, $2, $3, $4, $5::pg_catalog.jsonb)
@@ -61,7 +65,8 @@ def add_host(call: Call) -> None:
             f"server {server} was added already. Received: {server!r}",
             hint=f"To pair anew, or with another n_segments: SELECT madlib_mop.remove_host('{server}'); first.",
         )
-    catalog = open_record(call.info).raw
+    record = open_record(call.info)
+    catalog = record.raw
     login = read_login(catalog, server, call.info.role)
     with contextlib.closing(connect_host(login, _SESSION)) as connection:
         try:
@@ -70,13 +75,17 @@ def add_host(call: Call) -> None:
             n_segments = asked or connection.execute("SELECT madlib_mop.count_cores()").fetchone()[0]
             versions = read_versions(connection)
             coordinator = secrets.token_hex(16)
-            with connection.transaction():
-                key = connection.cursor(binary=True).execute(_DRAW, [coordinator]).fetchone()[0]
+            key = connection.cursor(binary=True).execute(_DRAW, [coordinator]).fetchone()[0]
+            try:
+                _try_trainer(session, record, login, coordinator, key)
                 session.execute(
                     _ADD,
                     [server, min(n_segments, MAX_SEGMENTS), coordinator, key, json.dumps(versions)],
                     ["text", "integer", "text", "bytea", "text"],
                 )
+            except BaseException:
+                connection.execute(_FORGET, [coordinator])
+                raise
         except psycopg.Error as error:
             raise _failed(error, login) from None
     session.notice(f"{call.function}: server {server} carries {n_segments} segments from now on")
@@ -121,9 +130,37 @@ def _unpair(catalog, server: str, role: str, coordinator: str) -> None:
     login = read_login(catalog, server, role)
     with contextlib.closing(connect_host(login, _SESSION)) as connection:
         try:
-            connection.execute("DELETE FROM madlib_mop.coordinator WHERE coordinator = %s", [coordinator])
+            connection.execute(_FORGET, [coordinator])
         except psycopg.Error as error:
             raise _failed(error, login) from None
+
+
+def _try_trainer(session: CallerSession, record: Record, login: HostLogin, coordinator: str, key: bytes) -> None:
+    """Have the host start a trainer, by the way that workers will go; it ends with the session."""
+    from madlib_mop.engines.relay import Relay
+
+    access = {
+        "server": login.server,
+        "run_id": "none",
+        "options": connecting(login),
+        "needs_password": login.must_use_password,
+        "coordinator": coordinator,
+        "key": key.hex(),
+    }
+    relay = Relay()
+    try:
+        relay.do({"op": "connect", **access}, [])
+        start = read_settings(record, session, 1, use_caching=False).trainer_start()
+        answer, _ = relay.do({"op": "start", **start, "gpus": []}, [])
+    finally:
+        relay.close()
+    told = answer.get("error") or answer.get("host_refused") or answer.get("host_lost") or answer.get("died")
+    if told is not None:
+        raise NotReady(
+            f"server {login.server} does not start a trainer",
+            detail=told.get("message") or f"it ended with status {told.get('status')}: {told.get('stderr')}",
+            hint="`madlib-mop doctor` at that host says what is missing.",
+        )
 
 
 def _superusers_only(call: Call) -> None:

@@ -1,0 +1,145 @@
+"""add_host and remove_host: a server is checked and paired with; whatever is wrong is one clear error."""
+
+import re
+
+import psycopg2
+import pytest
+
+from tests.conftest import run
+from tests.hosts_kit import ANALYST, BOSS, Hosts, drop_database, new_database
+from tests.workbench import load_digits, script
+
+
+@pytest.fixture(scope="module")
+def pair(cluster, host_clusters):
+    """A coordinator, and one host that is not added yet."""
+    ours = Hosts(new_database(cluster, "pair"))
+    at = new_database(host_clusters["alpha"], "paired")
+    superuser = f'"{cluster.superuser}"'
+    script(ours.db, "CREATE EXTENSION postgres_fdw", "CREATE EXTENSION file_fdw")
+    ours.define("alpha", at, {superuser: BOSS, ANALYST: ANALYST})
+    yield ours
+    drop_database(ours.db)
+    drop_database(at)
+
+
+def refusal(db, statement, role=None, **expected):
+    """Run a statement that is refused, and give message and hint."""
+    with pytest.raises(psycopg2.Error) as caught:
+        db.rows(statement, role=role)
+    error = caught.value
+    for secret in ("a password for tests", "127.0.0.1"):
+        assert secret not in f"{error} {error.diag.message_detail}"
+    return error.pgcode, f"{error.diag.message_primary} | {error.diag.message_detail} | {error.diag.message_hint}"
+
+
+def test_wrong_servers(pair, host_clusters):
+    """Each thing that can be wrong is told before anything is written."""
+    db, alpha = pair.db, pair.at["alpha"]
+    superuser = f'"{db.cluster.superuser}"'
+    db.rows("CREATE SERVER files FOREIGN DATA WRAPPER file_fdw")
+    pair.define("unmapped", alpha, {})
+    pair.define("closed", alpha, {superuser: BOSS}, port="1")
+    pair.define("barred", alpha, {superuser: "nobody"})
+    pair.define("modest", alpha, {superuser: ANALYST})
+    pair.define("itself", db, {superuser: BOSS})
+    db.cluster.create_role(BOSS)
+    db.rows(f"ALTER ROLE {BOSS} SUPERUSER")
+    bare = "bare_db"
+    run(host_clusters["alpha"].connect(), f"CREATE DATABASE {bare}")
+    pair.define("bare", alpha, {superuser: BOSS}, dbname=bare)
+    expected = {
+        "nowhere": ("22023", "no foreign server of that name.*CREATE SERVER"),
+        "files": ("22023", "files is one of file_fdw"),
+        "unmapped": ("55000", "has no user mapping for server unmapped.*CREATE USER MAPPING FOR"),
+        "closed": ("55000", "server closed does not let.*onnection refused"),
+        "barred": ("55000", "server barred does not let.*password authentication failed for user <user>"),
+        "modest": ("55000", "a role that is no superuser there"),
+        "itself": ("55000", "is this server itself"),
+        "bare": ("55000", "no extension madlib_mop.*At that host: CREATE EXTENSION madlib_mop CASCADE"),
+    }
+    for server, (sqlstate, words) in expected.items():
+        state, said = refusal(db, f"SELECT madlib_mop.add_host('{server}')")
+        assert state == sqlstate and re.search(words, said), said
+    assert refusal(db, "SELECT madlib_mop.add_host('alpha', 0)")[0] == "22023"
+    assert refusal(db, "SELECT madlib_mop.remove_host('alpha')")[0] == "22023"
+    assert db.rows("SELECT * FROM madlib_mop.host") == []
+    assert alpha.rows("SELECT * FROM madlib_mop.coordinator") == []
+    run(host_clusters["alpha"].connect(), f"DROP DATABASE {bare}")
+    pair.at = {"alpha": alpha}
+
+
+def test_other_versions(pair, host_clusters):
+    """A host whose extension or packages are of another version would not compute the same bits."""
+    alpha = pair.at["alpha"]
+    alpha.rows("UPDATE pg_extension SET extversion = '0.0.1' WHERE extname = 'madlib_mop'")
+    state, said = refusal(pair.db, "SELECT madlib_mop.add_host('alpha')")
+    alpha.rows(
+        "UPDATE pg_extension SET extversion = (SELECT default_version FROM pg_available_extensions"
+        " WHERE name = 'madlib_mop') WHERE extname = 'madlib_mop'"
+    )
+    assert state == "55000" and "has version 0.0.1 of extension madlib_mop" in said
+    source = alpha.value("SELECT pg_get_functiondef('madlib_mop.version()'::regprocedure)")
+    alpha.rows(source.replace("BEGIN\n", "BEGIN\n", 1).replace("extension := ", "keras := '1.0'; extension := "))
+    state, said = refusal(pair.db, "SELECT madlib_mop.add_host('alpha')")
+    alpha.rows(source)
+    assert state == "55000" and "keras 1.0 (here " in said
+
+
+def test_only_superusers_add(pair):
+    """A role that may use the extension cannot say where segments are, nor run the command behind it."""
+    pair.db.rows("SELECT madlib_mop.grant_use(%s)", [ANALYST])
+    assert refusal(pair.db, "SELECT madlib_mop.add_host('alpha')", ANALYST)[0] == "42501"
+    call = "SELECT madlib_mop.call('{}', '{{\"server\": \"alpha\"}}', NULL)"
+    for command in ("add_host", "remove_host"):
+        state, said = refusal(pair.db, call.format(command), ANALYST)
+        assert state == "42501" and "superusers alone" in said
+
+
+def test_added_used_and_removed(pair, host_clusters):
+    """A host is paired with, found under another name too, kept while shards lie there, and forgotten on both sides."""
+    db, alpha = pair.db, pair.at["alpha"]
+    pair.add("alpha", 2)
+    ((server, n, host, port, versions),) = db.rows(
+        "SELECT server, n_segments, host, port, versions FROM madlib_mop.hosts"
+    )
+    assert (server, n, host, port) == ("alpha", 2, "127.0.0.1", str(alpha.cluster.port))
+    assert versions["keras"] == db.value("SELECT keras FROM madlib_mop.version()")
+    same = "SELECT h.coordinator, h.key FROM madlib_mop.{} h"
+    assert db.rows(same.format("host")) and [(c, bytes(k)) for c, k in db.rows(same.format("host"))] == [
+        (c, bytes(k)) for c, k in alpha.rows(same.format("coordinator"))
+    ]
+    assert "was added already" in refusal(db, "SELECT madlib_mop.add_host('alpha')")[1]
+    pair.define("again", alpha, {f'"{db.cluster.superuser}"': BOSS})
+    assert "same server as alpha" in refusal(db, "SELECT madlib_mop.add_host('again')")[1]
+    load_digits(db, 20, 5)
+    db.rows("SELECT madlib.training_preprocessor_dl('train_rows', 'packed_there', 'y', 'x')")
+    assert db.value("SELECT count(*) FROM madlib_mop.host_shard") == 2
+    state, said = refusal(db, "SELECT madlib_mop.remove_host('alpha')")
+    assert state == "55000" and "public.packed_there" in said
+    db.rows("DROP TABLE packed_there")
+    db.rows("SELECT madlib_mop.remove_host('alpha')")
+    for table in ("host", "host_shard"):
+        assert db.rows(f"SELECT * FROM madlib_mop.{table}") == []
+    assert alpha.rows("SELECT * FROM madlib_mop.coordinator") == []
+    assert alpha.rows("SELECT relname FROM pg_class WHERE relname LIKE 'packed\\_there%'") == []
+
+
+def test_a_host_that_is_gone_can_be_removed(pair):
+    """Where the host is not reached, it is forgotten here, and a WARNING says what is left to do there."""
+    pair.pair("alpha", 1)
+    port = pair.at["alpha"].cluster.port
+    pair.db.rows("ALTER SERVER alpha OPTIONS (SET port '1')")
+    connection = pair.db.connect()
+    connection.cursor().execute("SELECT madlib_mop.remove_host('alpha')")
+    (warning,) = connection.notices
+    connection.close()
+    assert "server alpha was not told" in warning and "DELETE FROM madlib_mop.coordinator" in warning
+    assert pair.db.rows("SELECT * FROM madlib_mop.host") == []
+    pair.db.rows(f"ALTER SERVER alpha OPTIONS (SET port '{port}')")
+
+
+def test_help(pair):
+    """Both functions explain themselves."""
+    for function in ("add_host", "remove_host"):
+        assert f"SELECT madlib_mop.{function}(" in pair.db.value(f"SELECT madlib_mop.{function}()")
