@@ -29,7 +29,8 @@ def test_twelve_configurations_on_one_server_and_on_three_hosts(hosts):
         run = fit(db, f"models{suffix}", "mst", 3, metrics_compute_frequency=1, **options)
         found[suffix] = digests(db, run.run_id), weights(db, f"models{suffix}")
         metrics[suffix] = db.rows(
-            "SELECT mst_key, epoch, data_set, ordinal, value FROM madlib_mop.metric WHERE run_id = %s ORDER BY 1, 2, 3, 4",
+            "SELECT mst_key, epoch, data_set, ordinal, value FROM madlib_mop.metric"
+            " WHERE run_id = %s ORDER BY 1, 2, 3, 4",
             [run.run_id],
         )
         places = db.rows(
