@@ -7,7 +7,7 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.engine import engine_of
 from madlib_mop.driver.gpus import assign_gpus
-from madlib_mop.driver.remote_shards import check_reachable, reading_elsewhere
+from madlib_mop.driver.remote_shards import ShardReader, check_reachable
 from madlib_mop.engines.interface import HERE, Limits, Place, ShardPlace
 from madlib_mop.engines.postgres import segment_of_bound
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable, Unsupported
@@ -154,15 +154,15 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     elsewhere = engine.shard_places(session, relation)
     check_reachable(session, relation, sorted({place.server for place in elsewhere.values()}))
     columns = [*independent, *dependent]
-    with reading_elsewhere(session, relation, bool(elsewhere)):
+    with ShardReader(session, relation, elsewhere) as reader:
         shards = [
             replace(shard, elsewhere=elsewhere.get(shard.segment_id))
-            for shard in _read_shards(session, relation, columns, has_key, what)
+            for shard in _read_shards(session, reader, relation, columns, has_key, what)
         ]
         if not sum(shard.n_rows for shard in shards):
             hint = "If it was packed in this transaction: COMMIT first." if elsewhere else "Pack a table that has rows."
             raise InvalidParameter(f"{what}: packed table {relation} has no rows. Received: {name!r}", hint=hint)
-        shapes = _read_shapes(session, relation, columns)
+        shapes = _read_shapes(reader, columns)
     return PackedTable(
         relation,
         independent,
@@ -244,17 +244,16 @@ def _class_values(session, relation, column) -> tuple[str, str | None]:
     return types[name], row["value"]
 
 
-def _read_shards(session, relation, columns, has_key, what) -> list[Shard]:
+def _read_shards(session, reader, relation, columns, has_key, what) -> list[Shard]:
     key = "__dist_key__" if has_key else "0"
     slots = {f"c{n}": Identifier(part) for n, part in enumerate(p for c in columns for p in (c, f"{c}_shape"))}
-    query = statement(
+    rows = reader.rows(
         f"SELECT {key} AS segment_id, sum({{c1}}[1]) AS n_rows, sum(pg_catalog.octet_length({{c0}})) AS n_bytes,"
         f" count(*) FILTER (WHERE {' OR '.join(f'{{{slot}}} IS NULL' for slot in slots)}) AS n_null"
-        " FROM {packed} GROUP BY 1",  # no more than that, so that postgres_fdw has all of it done where the rows are
-        packed=relation,
+        " FROM {packed}",
+        "GROUP BY 1",
         **slots,
     )
-    rows = session.execute(query)
     n_null = sum(row.pop("n_null") for row in rows)
     if n_null or any(row["segment_id"] is None for row in rows):
         column = "a packed column" if n_null else "__dist_key__"
@@ -283,14 +282,12 @@ def _has_row_security(session, relation) -> bool:
     return row["active"]
 
 
-def _read_shapes(session, relation, columns) -> list[list[int]]:
-    (row,) = session.execute(
-        statement(
-            "SELECT " + ", ".join(f"{{s{n}}} AS s{n}" for n in range(len(columns))) + " FROM {packed} LIMIT 1",
-            packed=relation,
-            **{f"s{n}": Identifier(f"{column}_shape") for n, column in enumerate(columns)},
-        )
-    )
+def _read_shapes(reader, columns) -> list[list[int]]:
+    row = reader.rows(
+        "SELECT " + ", ".join(f"{{s{n}}} AS s{n}" for n in range(len(columns))) + " FROM {packed}",
+        "LIMIT 1",
+        **{f"s{n}": Identifier(f"{column}_shape") for n, column in enumerate(columns)},
+    )[0]
     return [list(row[f"s{n}"])[1:] for n in range(len(columns))]
 
 

@@ -1,11 +1,11 @@
-"""Reading a packed table whose shards lie at hosts: what must be so before, and how few bytes come here for it."""
+"""Reading about a packed table whose shards lie at hosts: what must be so before, and how; called by `packed`."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
-from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady
+from madlib_mop.engines.interface import ShardPlace
+from madlib_mop.errors import InsufficientPrivilege, NotReady
 
 _RIGHTS = """
 SELECT s.srvname::text AS server, pg_catalog.has_server_privilege(s.oid, 'USAGE') AS may_use,
@@ -13,8 +13,6 @@ SELECT s.srvname::text AS server, pg_catalog.has_server_privilege(s.oid, 'USAGE'
            AS is_mapped
 FROM pg_catalog.pg_foreign_server s WHERE s.srvname = ANY ($1::pg_catalog.text[]) ORDER BY 1
 """  # noqa: E501
-# Each partition's aggregate is then computed where the partition is: else the tensors would come here to be counted.
-_SWITCH = "enable_partitionwise_aggregate"
 
 
 def check_reachable(session: CallerSession, relation: Relation, servers: Sequence[str]) -> None:
@@ -36,28 +34,83 @@ def check_reachable(session: CallerSession, relation: Relation, servers: Sequenc
             raise no_mapping(row["server"], session.info.role)
 
 
-@contextmanager
-def reading_elsewhere(session: CallerSession, relation: Relation, is_elsewhere: bool) -> Iterator[None]:
-    """Let statements read shards at hosts: aggregates are computed there, and what hosts say is one clear error."""
-    if not is_elsewhere:
-        yield
-        return
-    swap = f"SELECT pg_catalog.current_setting('{_SWITCH}') AS old, pg_catalog.set_config('{_SWITCH}', $1, true)"
-    (before,) = session.execute(swap, ["on"])
-    try:
-        yield
-    except MopError as error:
-        state = error.sqlstate or ""
-        if state.startswith("08"):
-            raise NotReady(
-                f"{relation}: a server that has some of its rows cannot be reached",
-                hint="madlib_mop.hosts lists the servers; `madlib-mop doctor` says what is wrong with one.",
-            ) from None
-        if state == "42501":
-            raise InsufficientPrivilege(
-                f"{relation}: {error.message}",
-                hint="Its rows at other servers are read as the role that your user mapping names: GRANT SELECT there"
-                " too, or let it be packed as a role that you are mapped to.",
-            ) from None
-        raise
-    session.execute(swap, [before["old"]])
+class ShardReader:
+    """Runs a statement about a packed table's rows wherever they lie; a context.
+
+    What lies at hosts is asked for there, by sessions of the driver's own: the foreign tables would open a transaction
+    at each host that lasts as long as the caller's, so for a whole run, and whose loss would be the caller's.
+
+    Parameters
+    ----------
+    session : CallerSession
+    relation : Relation
+        The packed table.
+    elsewhere : mapping of int to ShardPlace
+        Its shards that are at hosts, by segment.
+    """
+
+    def __init__(self, session: CallerSession, relation: Relation, elsewhere: Mapping[int, ShardPlace]):
+        self._session = session
+        self._relation = relation
+        self._elsewhere = elsewhere
+        self._catalog = None
+        self._hosts: dict = {}
+
+    def __enter__(self) -> "ShardReader":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        for connection, _ in self._hosts.values():
+            connection.close()
+        if self._catalog is not None:
+            self._catalog.close()
+
+    def rows(self, template: str, rest: str = "", **names) -> list[dict]:
+        """Run a SELECT up to and including its FROM, and the ``rest`` after its WHERE, on each part of the table.
+
+        Raises
+        ------
+        InsufficientPrivilege, NotReady
+            If a host is not reached, or does not let the caller read the rows.
+        """
+        if not self._elsewhere:
+            return self._session.execute(statement(f"{template} {rest}", packed=self._relation, **names))
+        here = statement(
+            f"{template} WHERE __dist_key__ <> ALL ($1::pg_catalog.int4[]) {rest}", packed=self._relation, **names
+        )
+        rows = self._session.execute(here, [sorted(self._elsewhere)], ["int4[]"])
+        for segment, place in sorted(self._elsewhere.items()):
+            there = statement(f"{template} WHERE __dist_key__ = $1 {rest}", packed=place.table, **names)
+            rows += self._rows_at(place.server, there, segment)
+        return rows
+
+    def _rows_at(self, server: str, query: str, segment: int) -> list[dict]:
+        import psycopg
+        from psycopg.rows import dict_row
+
+        from madlib_mop.engines.hosts import reason
+
+        connection, login = self._host(server)
+        try:
+            with psycopg.RawCursor(connection, row_factory=dict_row) as cursor:
+                return cursor.execute(query, [segment]).fetchall()
+        except psycopg.Error as error:
+            message = f"{self._relation}: {reason(error, login)} (server {server})"
+            if error.sqlstate == "42501":
+                raise InsufficientPrivilege(
+                    message,
+                    hint="Its rows at other servers are read as the role that your user mapping names: GRANT SELECT"
+                    " there too, or let it be packed as a role that you are mapped to.",
+                ) from None
+            raise NotReady(message, hint="madlib_mop.hosts lists the servers.") from None
+
+    def _host(self, server: str) -> tuple:
+        from madlib_mop.driver.runs import open_record
+        from madlib_mop.engines.hosts import connect_host, read_login
+
+        if server not in self._hosts:
+            if self._catalog is None:
+                self._catalog = open_record(self._session.info).raw
+            login = read_login(self._catalog, server, self._session.info.role)
+            self._hosts[server] = connect_host(login, "madlib_mop planning"), login
+        return self._hosts[server]

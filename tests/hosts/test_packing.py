@@ -1,6 +1,5 @@
 """Packing to hosts: rows lie where their segments are, the same as on one server; nobody's leftovers stay there."""
 
-import json
 
 import psycopg2
 import pytest
@@ -58,44 +57,6 @@ def test_rows_are_those_of_one_server(packed):
     )
     assert there == [1]
     assert db.rows("SELECT relname FROM pg_class WHERE relname ~ '^alone_seg' AND relkind <> 'r'") == []
-
-
-def test_statistics_are_computed_where_the_rows_are(packed):
-    """Planning a run brings no tensor here: each shard's aggregate runs at its host."""
-    from madlib_mop.catalog.names import Relation
-    from madlib_mop.driver import packed as module
-    from madlib_mop.driver.remote_shards import reading_elsewhere
-
-    class Session:
-        """Explains what it is asked for."""
-
-        info = None
-        plans = []
-
-        def __init__(self, cursor):
-            self.cursor = cursor
-
-        def execute(self, statement, params=(), types=()):
-            for n in range(len(params), 0, -1):
-                statement = statement.replace(f"${n}", "%s")
-            if "octet_length" in statement:
-                self.cursor.execute("EXPLAIN (VERBOSE, FORMAT JSON) " + statement)
-                self.plans.append(json.dumps(self.cursor.fetchone()[0]))
-            self.cursor.execute(statement, params or None)
-            names = [column.name for column in self.cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in self.cursor.fetchall()]
-
-    oid = packed.db.value("SELECT 'train'::regclass::oid::int8")
-    connection = packed.db.connect(autocommit=False)
-    with connection.cursor() as cursor:
-        session, relation = Session(cursor), Relation("public", "train", oid)
-        with reading_elsewhere(session, relation, True):
-            shards = module._read_shards(session, relation, ["x", "y"], True, "source_table")
-    connection.close()
-    assert [(shard.segment_id, shard.n_rows) for shard in shards] == [(k, 60) for k in range(4)]
-    (plan,) = session.plans
-    remote = [part.split('", "')[0] for part in plan.split('"Remote SQL": "')[1:]]
-    assert len(remote) == 4 and all(query.startswith("SELECT __dist_key__, sum(") for query in remote), remote
 
 
 def test_validation_rows_go_where_training_rows_are(packed):

@@ -64,6 +64,11 @@ def test_work_was_done_at_the_hosts(run):
     assert {place for (place,) in places} == {"alpha", "beta", "gamma"}
 
 
+def test_the_callers_transaction_is_at_no_host(run):
+    """A host that restarts must not take the caller's transaction, and the whole run's outputs, with it."""
+    assert "madlib_mop segment of run" in run.seen and "postgres_fdw" not in run.seen
+
+
 def test_secrets_are_nowhere(run):
     """Passwords, keys and connection strings: not in logs, process list, activity, plan or error."""
     keys = run.db.rows("SELECT encode(key, 'hex'), coordinator FROM madlib_mop.host")
