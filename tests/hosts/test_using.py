@@ -71,6 +71,21 @@ def test_evaluate_reads_shards_at_hosts(bench):
     assert there == here
 
 
+def test_evaluate_in_the_transaction_that_packed(bench):
+    """What is read at a host in one transaction is of one moment: rows that came later are asked for in another."""
+    statements = (
+        "SELECT count(*) FROM train",
+        "SELECT madlib.validation_preprocessor_dl('valid_rows', 'late', 'y', 'x', 'train', 37)",
+        "SELECT madlib.madlib_keras_evaluate('models', 'late', 'late_scores', mst_key := 1)",
+    )
+    connection = bench.db.connect(autocommit=False)
+    with connection.cursor() as cursor, pytest.raises(psycopg2.Error, match="shows this transaction 0 of its") as caught:
+        for statement in statements:
+            cursor.execute(statement)
+    connection.close()
+    assert "COMMIT first" in caught.value.diag.message_hint
+
+
 def refused(bench, *before, role=ANALYST, source="train"):
     """Call fit as a role, after some statements; give the error's SQLSTATE and text."""
     n_runs = bench.db.value("SELECT count(*) FROM madlib_mop.run")
