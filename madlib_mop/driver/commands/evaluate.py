@@ -12,6 +12,7 @@ from madlib_mop.driver.inference.fits import check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_model, read_weights
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.packed import PackedTable, Shard, read_packed_table
+from madlib_mop.errors import NotReady
 
 
 @dataclass(frozen=True)
