@@ -161,9 +161,7 @@ class Hopper:
         seconds = ended - flight.started
         if fields["outcome"] == "host":
             self._end_write(flight)
-            self._scheduler.segment_down(segment)
-            self._workers.host_lost(segment, fields)
-            self._scheduler.requeue(task)
+            self._host_lost(task, fields)
             return
         if fields["outcome"] != "done":
             self._end_write(flight)
@@ -238,8 +236,16 @@ class Hopper:
         self._end_write(flight)
         if failure.lost:
             self._scheduler.requeue(task)
+        elif failure.host_lost:
+            self._host_lost(task, failure.host_lost)
         else:
             self._refused(task, self._attempts.judge(task, {"outcome": "sql", "error": failure.error}))
+
+    def _host_lost(self, task, fields: dict) -> None:
+        """Let a segment wait for its host; the task left nothing behind and is done again."""
+        self._scheduler.segment_down(task.segment)
+        self._workers.host_lost(task.segment, fields)
+        self._scheduler.requeue(task)
 
     def _end_write(self, flight: _InFlight, n_bytes: int | None = None) -> None:
         if flight.slot is not None:
