@@ -25,28 +25,36 @@ SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, pg_cat
        (SELECT a.default_version FROM pg_catalog.pg_available_extensions a WHERE a.name = 'madlib_mop')
 """
 _VERSIONS = "SELECT tensorflow, keras, numpy, python, package FROM madlib_mop.version()"
+_OURS = "SELECT coordinator, key FROM madlib_mop.host WHERE server = %s"
+_THEIRS = "SELECT key FROM madlib_mop.coordinator WHERE coordinator = %s"
 _OUR_NAMES = "SELECT server::text, coordinator FROM madlib_mop.host WHERE server <> %s"
 
 
 def problems(
-    connection: psycopg.Connection, login: HostLogin, catalog: CatalogConnection, ours: Mapping[str, str | None]
+    connection: psycopg.Connection,
+    login: HostLogin,
+    catalog: CatalogConnection,
+    ours: Mapping[str, str | None],
+    is_paired: bool = False,
 ) -> Iterator[NotReady]:
     """Give what keeps a server from carrying segments, one clear error each; what cannot be looked at then is left out.
 
     Parameters
     ----------
     connection : psycopg.Connection
-        A superuser's session there, in autocommit.
+        A session there, in autocommit; a superuser's, unless the two are paired.
     login : HostLogin
         Whose it is.
     catalog : psycopg2 connection
         The catalog session here.
     ours : mapping of str to str
         Versions of the packages here.
+    is_paired : bool
+        Whether it was added already: then it is held against what both kept of that.
     """
     server = login.server
     number, version, in_recovery, is_superuser, extension, offered = connection.execute(_FACTS).fetchone()
-    if not is_superuser:
+    if not is_superuser and not is_paired:
         yield NotReady(
             f"the user mapping of role {login.role} for server {server} is to a role that is no superuser there",
             hint="A superuser's mapping to a superuser is used once, to pair the two servers; others map as they like.",
@@ -80,9 +88,12 @@ def problems(
             hint="Install the same version on both: make install PG_CONFIG=..., ALTER EXTENSION madlib_mop UPDATE;",
         )
         return
-    yield from _other_name(connection, login, catalog)
+    if is_superuser:
+        yield from (_pairing if is_paired else _other_name)(connection, login, catalog)
     try:
         versions = read_versions(connection)
+    except psycopg.errors.InsufficientPrivilege:  # a user mapping that is for nothing but looking
+        versions = ours
     except psycopg.Error as error:
         yield NotReady(
             f"server {server}: the library of extension madlib_mop does not work there",
@@ -129,3 +140,17 @@ def _other_name(connection: psycopg.Connection, login: HostLogin, catalog: Catal
                 hint="One name is enough: its segments run side by side.",
             )
             return
+
+
+def _pairing(connection: psycopg.Connection, login: HostLogin, catalog: CatalogConnection) -> Iterator[NotReady]:
+    """See that a host knows the key that we know."""
+    with catalog.cursor() as cursor:
+        cursor.execute(_OURS, [login.server])
+        coordinator, key = cursor.fetchone()
+    theirs = connection.execute(_THEIRS, [coordinator]).fetchone()
+    if theirs is None or bytes(theirs[0]) != bytes(key):
+        yield NotReady(
+            f"server {login.server} does not know the key that it shares with this server, and refuses its work",
+            hint=f"Pair them anew: SELECT madlib_mop.remove_host('{login.server}');"
+            f" SELECT madlib_mop.add_host('{login.server}');",
+        )

@@ -96,7 +96,36 @@ def test_only_superusers_add(pair):
         assert state == "42501" and "superusers alone" in said
 
 
-def test_added_used_and_removed(pair, host_clusters):
+def findings(pair):
+    """Give what the doctor says of hosts."""
+    from madlib_mop.cli.doctor import hosts
+    from madlib_mop.cli.doctor.patient import Patient
+
+    connection = pair.db.connect()
+    try:
+        return [(f.check, f.state.value, f"{f.found} | {f.mend}") for f in hosts.check(Patient(connection))]
+    finally:
+        connection.close()
+
+
+def test_the_doctor_looks_at_hosts(pair):
+    """A host that is well, one with another key, one that does not answer: the doctor tells which, and what to do."""
+    db, alpha = pair.db, pair.at["alpha"]
+    assert findings(pair) == []
+    pair.pair("alpha", 1)
+    ((name, state, said),) = findings(pair)
+    assert (name, state) == ("host alpha", "ok"), said
+    alpha.rows("UPDATE madlib_mop.coordinator SET key = sha256('another')")
+    ((_, state, said),) = findings(pair)
+    assert state == "fail" and "does not know the key" in said and "madlib_mop.add_host" in said
+    db.rows("ALTER SERVER alpha OPTIONS (SET port '1')")
+    ((_, state, said),) = findings(pair)
+    db.rows(f"ALTER SERVER alpha OPTIONS (SET port '{alpha.cluster.port}')")
+    assert state == "fail" and "cannot be reached: Connection refused" in said and "127.0.0.1" not in said
+    db.rows("SELECT madlib_mop.remove_host('alpha')")
+
+
+def test_added_used_and_removed(pair):
     """A host is paired with, found under another name too, kept while shards lie there, and forgotten on both sides."""
     db, alpha = pair.db, pair.at["alpha"]
     pair.add("alpha", 2)

@@ -8,10 +8,12 @@ import pytest
 from tests.security.kit import hold, refusal
 
 NOTHING, USAGE, GRANTED = "role_without", "role_with_usage", "role_granted"
-# they run with the extension owner's rights, and obey a worker session of the run alone
+# they run with the extension owner's rights, and obey a worker session of the run alone, or who knows a host's key
 DEFINERS = {
+    "segment_open(text)",
     "worker_check(bigint,text)",
     "worker_custom_functions(bigint,text)",
+    "worker_host(bigint,text,text)",
     "worker_keep_average(bigint,text,integer,json)",
     "worker_keep_staged(bigint,text,integer,json)",
     "worker_keep_visit(bigint,text,integer,json)",
@@ -23,6 +25,9 @@ DEFINERS = {
     "worker_start_weights(bigint,text,integer)",
     "worker_state_part(bigint,text,integer,bigint,bigint,integer)",
 }
+# they hold what opens a host, and are closed to everybody; the view of hosts leaves that out, with its owner's rights
+CLOSED = {"madlib_mop.coordinator", "madlib_mop.host", "madlib_mop.host_shard"}
+OPENING_VIEWS = {"madlib_mop.hosts"}
 FUNCTIONS = """
 SELECT p.oid::regprocedure::text AS name, p.prosecdef AS definer, p.proconfig AS settings, l.lanname AS language,
        obj_description(p.oid, 'pg_proc') AS comment, p.proargtypes::regtype[]::text[] AS types
@@ -161,6 +166,17 @@ def test_everything_has_a_comment(roles):
 
 def test_every_table_of_the_record_shows_a_run_to_its_owner_only(roles):
     tables = [r for r in records(roles, RELATIONS) if r["kind"] in ("r", "p")]
-    assert {r["name"] for r in tables if not r["guarded"]} == {"madlib_mop.setting"}
-    for view in [r for r in records(roles, RELATIONS) if r["kind"] == "v"]:
+    assert {r["name"] for r in tables if not r["guarded"]} == {"madlib_mop.setting", *CLOSED}
+    views = [r for r in records(roles, RELATIONS) if r["kind"] == "v"]
+    for view in [v for v in views if v["name"] not in OPENING_VIEWS]:
         assert "security_invoker=true" in (view["options"] or ()), view["name"]
+
+
+def test_what_opens_a_host_is_closed_to_all(roles):
+    """Keys of hosts: no role has a right on their tables, and no view shows them."""
+    query = "SELECT count(*) FROM pg_class c, aclexplode(c.relacl) a"
+    query += " WHERE c.oid = %s::regclass AND a.grantee <> c.relowner"
+    for table in sorted(CLOSED):
+        assert roles.rows(query, [table]) == [(0,)]
+    columns = "SELECT attname FROM pg_attribute WHERE attrelid = 'madlib_mop.hosts'::regclass AND attnum > 0"
+    assert not {"key", "coordinator"} & {name for (name,) in roles.rows(columns)}

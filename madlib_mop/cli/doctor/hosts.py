@@ -1,0 +1,68 @@
+"""Checks of the hosts that carry segments, by the user mappings of the role that the doctor logged in as."""
+
+import contextlib
+from collections.abc import Iterator
+
+import psycopg
+
+from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.patient import Patient
+from madlib_mop.driver.host_checks import SAME, problems
+from madlib_mop.engines.hosts import connect_host, read_login, reason
+from madlib_mop.errors import MopError
+
+_ADDED = """
+SELECT h.server::text, EXISTS (
+    SELECT FROM pg_catalog.pg_user_mappings m
+    WHERE m.srvname = h.server AND (m.umuser = 0 OR m.usename = current_user)),
+    EXISTS (SELECT FROM pg_catalog.pg_foreign_server s WHERE s.srvname = h.server)
+FROM madlib_mop.host h ORDER BY h.added_at, h.server
+"""
+
+
+def check(patient: Patient) -> Iterator[Finding]:
+    """Give one finding or more a host; none where no host was added."""
+    if not patient.is_superuser or patient.extension_version is None:
+        return
+    with patient.session.cursor() as cursor:
+        cursor.execute("SELECT pg_catalog.to_regclass('madlib_mop.host') IS NOT NULL")
+        if not cursor.fetchone()[0]:
+            return
+        cursor.execute(_ADDED)
+        added = cursor.fetchall()
+    if not added:
+        return
+    versions = patient.row(f"SELECT {', '.join(SAME)} FROM madlib_mop.version()")
+    ours = dict(zip(SAME, versions, strict=True))
+    for server, is_mapped, is_there in added:
+        name = f"host {server}"
+        if is_there and not is_mapped:
+            found = f"role {patient.role} has no user mapping for it, by which it could be looked at"
+            yield Finding(
+                name, State.SKIP, found, f"CREATE USER MAPPING FOR {patient.role} SERVER {server} OPTIONS ..."
+            )
+            continue
+        yield from _check_one(patient, name, server, ours)
+
+
+def _check_one(patient: Patient, name: str, server: str, ours: dict) -> Iterator[Finding]:
+    try:
+        login = read_login(patient.session, server, patient.role)
+        connection = connect_host(login, "madlib-mop doctor")
+    except MopError as error:
+        yield _failed(name, error)
+        return
+    found = []
+    with contextlib.closing(connection):
+        try:
+            found = list(problems(connection, login, patient.session, ours, is_paired=True))
+        except psycopg.Error as error:
+            yield Finding(name, State.FAIL, f"it was lost: {reason(error, login)}", "See the log of the server there.")
+            return
+    yield from (_failed(name, error) for error in found)
+    if not found:
+        yield Finding(name, State.OK, "it lets us in, is paired with this server, and has the same versions")
+
+
+def _failed(name: str, error: MopError) -> Finding:
+    return Finding(name, State.FAIL, error.message + (f": {error.detail}" if error.detail else ""), error.hint)

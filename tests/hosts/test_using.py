@@ -1,0 +1,153 @@
+"""Packed tables at hosts in all their uses: warm start, replay, evaluate; and who is refused, before any work.
+
+That the bits of a run are those of one server, and what faults do to it, is in test_training.py and test_lost.py.
+"""
+
+import psycopg2
+import pytest
+
+from tests.hosts_kit import ANALYST
+from tests.workbench import (
+    MIXED,
+    digests,
+    fit,
+    load_architectures,
+    load_digits,
+    pack,
+    script,
+    select_configurations,
+    weights,
+)
+
+N_SEGMENTS, SEED = 2, 31
+
+
+@pytest.fixture(scope="module")
+def bench(hosts):
+    """The digits at hosts (train) and here (train_here), two configurations, and a role that may read all of it."""
+    db = hosts.db
+    load_digits(db, 80, 40)
+    load_architectures(db)
+    select_configurations(db, "mst", MIXED[:2])
+    pack(db, N_SEGMENTS)
+    script(
+        db,
+        "SET madlib_mop.hosts = 'here'",
+        f"SET madlib_mop.segments = {N_SEGMENTS}",
+        "SELECT madlib.training_preprocessor_dl('train_rows', 'train_here', 'y', 'x', 37, 16.0, seed := 5)",
+        "SELECT madlib.validation_preprocessor_dl('valid_rows', 'valid_here', 'y', 'x', 'train_here', 37)",
+    )
+    script(
+        db,
+        f"SELECT madlib_mop.grant_use('{ANALYST}')",
+        f"CREATE SCHEMA mine AUTHORIZATION {ANALYST}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {ANALYST}",
+    )
+    hosts.first = {
+        suffix: fit(db, f"models{suffix}", "mst", 1, source_table=f"train{suffix}", schedule="rotation", seed=SEED)
+        for suffix in ("", "_here")
+    }
+    return hosts
+
+
+def test_warm_start_and_replay(bench):
+    """A warm start goes on at the hosts with what was trained there; a replay gives the same bits."""
+    db, ends = bench.db, []
+    for suffix in ("", "_here"):
+        options = {"source_table": f"train{suffix}", "validation_table": f"valid{suffix}", "warm_start": True}
+        ends.append(digests(db, fit(db, f"models{suffix}", "mst", 1, schedule="rotation", **options).run_id))
+    assert digests(db, bench.first[""].run_id) == digests(db, bench.first["_here"].run_id)
+    assert ends[0] == ends[1]
+    db.rows("SELECT madlib_mop.replay(%s, 'again')", [bench.first[""].run_id])
+    run_id = db.value("SELECT max(run_id) FROM madlib_mop.run")
+    assert digests(db, run_id) == digests(db, bench.first[""].run_id)
+
+
+def test_evaluate_reads_shards_at_hosts(bench):
+    """evaluate() has its rows brought here, shard after shard."""
+    for suffix in ("", "_here"):
+        bench.db.rows(f"SELECT madlib.madlib_keras_evaluate('models', 'valid{suffix}', 'scores{suffix}', mst_key := 1)")
+    there, here = (bench.db.rows(f"SELECT loss, metric FROM scores{suffix}") for suffix in ("", "_here"))
+    assert there == here
+
+
+def refused(bench, *before, role=ANALYST, source="train"):
+    """Call fit as a role, after some statements; give the error's SQLSTATE and text."""
+    n_runs = bench.db.value("SELECT count(*) FROM madlib_mop.run")
+    script(bench.db, *before)
+    with pytest.raises(psycopg2.Error) as caught:
+        bench.db.rows(
+            "SELECT madlib.madlib_keras_fit_multiple_model(%s, 'mine.models', 'public.mst', 1)", [source], role=role
+        )
+    error = caught.value
+    assert "a password for tests" not in f"{error}" and "127.0.0.1" not in f"{error}"
+    assert bench.db.value("SELECT count(*) FROM madlib_mop.run") == n_runs
+    return error.pgcode, f"{error.diag.message_primary} | {error.diag.message_hint}"
+
+
+def test_a_role_without_rights_on_the_server(bench):
+    """Who has no user mapping, or may not use the server, gets one error that says which statement to run."""
+    mapping = f"USER MAPPING FOR {ANALYST} SERVER beta"
+    options = bench.db.value(
+        "SELECT umoptions FROM pg_user_mappings WHERE srvname = 'beta' AND usename = %s", [ANALYST]
+    )
+    state, said = refused(bench, f"DROP {mapping}")
+    assert state == "55000" and f'CREATE USER MAPPING FOR "{ANALYST}" SERVER "beta"' in said
+    with pytest.raises(psycopg2.Error, match="has no user mapping for server beta"):
+        script(
+            bench.db,
+            "SELECT madlib.training_preprocessor_dl('public.train_rows', 'mine.packed', 'y', 'x')",
+            role=ANALYST,
+        )
+    secret = dict(option.split("=", 1) for option in options)["password"]
+    bench.db.rows(f"CREATE {mapping} OPTIONS (user '{ANALYST}', password '{secret}')")
+    state, said = refused(bench, f"REVOKE USAGE ON FOREIGN SERVER alpha FROM {ANALYST}")
+    assert state == "42501" and f'GRANT USAGE ON FOREIGN SERVER "alpha" TO "{ANALYST}"' in said
+    with pytest.raises(psycopg2.Error, match="may not use server alpha"):
+        script(
+            bench.db,
+            "SELECT madlib.training_preprocessor_dl('public.train_rows', 'mine.packed', 'y', 'x')",
+            role=ANALYST,
+        )
+    bench.db.rows(f"GRANT USAGE ON FOREIGN SERVER alpha TO {ANALYST}")
+
+
+def test_a_role_that_may_not_read_at_the_host(bench):
+    """The rows at a host are its owner's: who is mapped to another role there is told so."""
+    state, said = refused(bench)
+    assert state == "42501" and "GRANT SELECT there too" in said
+
+
+def test_policies_are_refused(bench):
+    """Row-level security cannot be kept at a host that does not know it; without, the same role trains."""
+    db = bench.db
+    db.rows("ALTER TABLE train ENABLE ROW LEVEL SECURITY")
+    db.rows("CREATE POLICY half ON train USING (buffer_id % 2 = 0)")
+    for at in bench.at.values():
+        at.rows(f"GRANT pg_read_all_data TO {ANALYST}")
+    state, said = refused(bench)
+    assert state == "0A000" and "row-level security" in said and "madlib_mop.hosts = 'here'" in said
+    db.rows("ALTER TABLE train DISABLE ROW LEVEL SECURITY")
+    fit(db, "mine.models", "public.mst", 1, source_table="public.train", role=ANALYST)
+    for at in bench.at.values():
+        at.rows(f"REVOKE pg_read_all_data FROM {ANALYST}")
+    assert weights(db, "mine.models").keys() == {1, 2}
+
+
+def test_gpus_are_refused():
+    """Which GPUs a host has is not known here."""
+    from madlib_mop.driver.packed import gpus_of_run
+    from madlib_mop.engines.interface import HERE, Place
+    from madlib_mop.engines.postgres import Postgres
+    from madlib_mop.errors import Unsupported
+
+    class Packed:
+        relation = "train"
+        shards = ()
+
+        def __init__(self, *places):
+            self.limits = Postgres(None).limits(places)
+
+    with pytest.raises(Unsupported, match="GPUs are known of this one only"):
+        gpus_of_run(True, Packed(HERE, Place("alpha")))
+    assert gpus_of_run(False, Packed(Place("alpha"))) == {}
