@@ -135,6 +135,33 @@ def test_pbt_copies_states_and_a_replay_copies_them_again(iris):
     assert decisions(iris, run.run_id) == decisions(iris, again)
 
 
+def test_hyperopt_by_position_trains_one_batch_after_the_other(iris):
+    """As MADlib's suite calls it: five configurations on two segments, no validation table, data cached."""
+    params = "num_configs=5, num_iterations=2, algorithm=rand"
+    iris.rows(
+        "SELECT madlib.madlib_keras_automl('train', 'rand', 'arch', 'rand_mst', ARRAY[1], %s,"
+        " $$ {'batch_size': [40], 'epochs': [1]} $$, 'hyperopt', %s, NULL, NULL, FALSE, NULL, 1, 'a name', 'a descr',"
+        " TRUE)",
+        [COMPILE.replace("[['accuracy']]", "['categorical_accuracy']").replace("['Adam']", "['Adam', 'SGD']"), params],
+    )
+    rows = iris.rows(
+        "SELECT mst_key, metrics_iters, metrics_elapsed_time, training_loss_final = training_loss[2], validation_loss,"
+        " metrics_type FROM rand_info ORDER BY mst_key"
+    )
+    assert [(row[0], row[1], *row[3:]) for row in rows] == [
+        (key, [1, 2], True, None, ["categorical_accuracy"]) for key in range(1, 6)
+    ]
+    first, second, third = (rows[number][2] for number in (0, 2, 4))
+    assert first[0] < first[1] < second[0] < second[1] < third[0] < third[1]
+    best = "SELECT mst_key FROM rand_info ORDER BY training_loss_final LIMIT 1"
+    assert iris.rows("SELECT mst_key FROM rand_mst") == iris.rows(best)
+    assert iris.rows("SELECT mst_key FROM rand ORDER BY 1") == [(key,) for key in range(1, 6)]
+    assert iris.rows(
+        "SELECT automl_method, automl_params, random_state, validation_table, metrics_compute_frequency, name,"
+        " description FROM rand_summary"
+    ) == [("hyperopt", params, None, None, 1, "a name", "a descr")]
+
+
 @pytest.mark.slow
 def test_hyperopt_with_20_configurations_finds_a_good_model(iris):
     """The other example of MADlib's manual; with a metric of the caller's own."""
