@@ -160,8 +160,9 @@ def make(spec: CallSpec, kind: str = "callback") -> Any:
 
 def _metrics(value: Any, custom: Mapping[str, Callable], n_outputs: int) -> Any:
     """Make metrics; one alone is for every output, as in Keras 2, where Keras 3 would refuse it."""
-    if n_outputs > 1 and isinstance(value, list) and len(value) == 1 and not isinstance(value[0], list | dict):
-        value = [value] * n_outputs
+    alone = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if n_outputs > 1 and isinstance(alone, str | CallSpec):
+        value = [[alone]] * n_outputs
     return _functions(value, "metric", custom)
 
 

@@ -2,8 +2,15 @@
 
 import psycopg2
 import pytest
+from direct import record_on
 from searches import COMPILE, arguments, decisions, load_iris, results, search, statement, states
 from workbench import one_thread, weights
+
+from madlib_mop.driver.automl_plan import plan_automl
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.commands.configurations import Parser
+from madlib_mop.driver.direct import DirectSession
+from madlib_mop.driver.selection import read_architecture_table
 
 pytestmark = pytest.mark.timeout(600)
 HYPERBAND = "R=9, eta=3"
@@ -186,6 +193,28 @@ def test_a_budget_that_is_spent_before_anything_is_trained_leaves_empty_tables(i
     assert iris.value("SELECT count(*) FROM poor") == iris.value("SELECT count(*) FROM poor_mst") == 0
     assert iris.rows("SELECT DISTINCT status FROM poor_info") == [("stopped",)]
     assert "the budget was spent" in run.notices and "no model was trained" in run.notices
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "expected"),
+    [
+        (None, None, ("hyperband", "R=6, eta=3, skip_last=0", 6)),
+        ("hyperband", "R=5, eta=5, skip_last=1", ("hyperband", "R=5, eta=5, skip_last=1", 1)),
+        ("hyperopt", None, ("hyperopt", "num_configs=20, num_iterations=5, algorithm=tpe", 5)),
+    ],
+)
+def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, expected):
+    """Planned in this process, not trained; the frequency is the most iterations of a round."""
+    connection, catalog = iris.connect(autocommit=False), iris.connect()
+    session = DirectSession(connection)
+    call = Call("madlib_keras_automl", arguments("planned", method, params), session)
+    arch_table = read_architecture_table(session, "arch")
+    summary = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run["plan"]["summary"]
+    names = ("automl_method", "automl_params", "metrics_compute_frequency")
+    assert tuple(summary[name] for name in names) == expected
+    assert summary["random_state"] is summary["object_table"] is summary["name"] is None and not summary["use_gpus"]
+    connection.close()
+    catalog.close()
 
 
 BAD_LOSS = COMPILE.replace("['categorical_crossentropy']", "['mse', 'nonsense']")

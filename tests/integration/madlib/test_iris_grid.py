@@ -128,6 +128,8 @@ def test_a_warm_start_goes_on_where_the_run_left_off_and_transfer_starts_from_it
     assert grid.rows(
         "SELECT warm_start, num_iterations, name, description, metrics_iters FROM iris_multi_model_summary"
     ) == [(True, 3, "Sophie L.", "goes on", [1, 2, 3])]
+    kinds = "SELECT relpersistence::text FROM pg_class WHERE relname ~ '^iris_multi_model' AND relkind = 'r'"
+    assert grid.rows(kinds) == [("p",)] * 3
     slow = grid.rows("SELECT mst_key, training_loss FROM iris_multi_model_info WHERE compile_params ~ '0.001\\)'")
     assert len(slow) == 4
     for mst_key, losses in slow:  # they learn slowly and steadily: a new start would be far above
