@@ -85,11 +85,21 @@ def test_the_loss_is_the_mean_over_rows_and_units(custom):
 
 
 def test_a_model_without_metrics_has_a_loss_only(bench):
-    """Labels that were one-hot; NULL for fit_params; spellings of Keras 2 that say nothing."""
-    bench.rows(
+    """Labels that were one-hot; NULL for fit_params; spellings of Keras 2 that say nothing; no setting is changed."""
+    settings = "SELECT name, setting FROM pg_settings WHERE name <> 'transaction_isolation' ORDER BY name"
+    fit = (
         f"SELECT madlib.madlib_keras_fit('hot_packed', 'bare', 'model_arch_library', 1, $${BARE}$$, NULL, 2, NULL,"
         " 'flowers_valid', NULL, False, 'a name', 'its description')"
     )
+    connection = bench.connect()
+    with connection.cursor() as cursor:
+        seen = []
+        for statement in ("SELECT madlib.madlib_keras_fit()", fit):  # the first makes the extension's settings known
+            cursor.execute(statement)
+            cursor.execute(settings)
+            seen.append(cursor.fetchall())
+    connection.close()
+    assert seen[0] == seen[1]
     assert bench.rows(
         "SELECT metrics_type, training_metrics, training_metrics_final, validation_metrics, validation_metrics_final,"
         " array_length(training_loss, 1), array_length(validation_loss, 1), validation_loss_final > 0, compile_params,"
