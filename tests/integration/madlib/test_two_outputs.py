@@ -165,6 +165,7 @@ def test_weights_that_were_fitted_here_predict_the_same_as_ones_own(db, first, k
     ]
 
 
+@pytest.mark.slow
 def test_many_models_take_such_scripts_too_with_functions_of_ones_own(db, first):
     """Where MADlib refuses several columns; metrics default to the last iteration."""
     for name, source in OWN.items():
