@@ -3,7 +3,7 @@
 import psycopg2
 import pytest
 from direct import record_on
-from searches import COMPILE, arguments, decisions, load_iris, results, search, statement, states
+from searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
 from workbench import one_thread, weights
 
 from madlib_mop.driver.automl_plan import plan_automl
@@ -19,7 +19,7 @@ HYPERBAND = "R=9, eta=3"
 @pytest.fixture(scope="module")
 def iris(db):
     one_thread()
-    load_iris(db)
+    prepare(db)
     return db
 
 

@@ -2,9 +2,8 @@
 
 import psycopg2
 import pytest
+from iris import load_iris, load_perceptrons
 from workbench import script
-
-from tests.integration.iris import load_iris, load_perceptrons
 
 CUSTOM = " optimizer=SGD(lr=0.01, decay=1e-6, nesterov=True), loss='apart', metrics=['top_4_accuracy', 'apart']"
 BARE = (

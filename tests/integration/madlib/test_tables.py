@@ -3,8 +3,8 @@
 import struct
 
 import pytest
+from iris import perceptron
 
-from tests.integration.iris import perceptron
 from tests.integration.preprocess_kit import Caller
 
 BY_PYTHON = """
