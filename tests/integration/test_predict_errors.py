@@ -15,8 +15,7 @@ ACROSS = "column 'across' has rows of the shape [1, 2], but input 1 of mst_key 1
 
 
 @pytest.fixture(scope="module")
-def user(db):
-    keras = pytest.importorskip("keras")
+def user(db, keras):
     user = User(db.connect())
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, "softmax")])
     facts = ModelTable(dependent=[Dependent(values=["a", "b", "c"])])
@@ -186,8 +185,7 @@ def _wait(condition, seconds: float = 20):
     return result
 
 
-def test_weights_that_are_not_numbers_give_probabilities_that_are_not(user):
-    keras = pytest.importorskip("keras")
+def test_weights_that_are_not_numbers_give_probabilities_that_are_not(user, keras):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model.set_weights([np.array([[np.nan, 1, np.inf]] * 2, np.float32), np.zeros(3, np.float32)])
     user.write_models("odd", {1: model}, ModelTable(dependent=[Dependent(values=["a", "b", "c"])]))
