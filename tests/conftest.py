@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import pytest
 from hypothesis import settings
+from workbench import one_thread, quiet_keras
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "madlib_mop_template"
@@ -223,3 +224,10 @@ def db(cluster, request):
     yield Database(cluster, name)
     cluster.start()
     run(cluster.connect(), f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def keras():
+    """Keras, with one thread as trainers have: once TensorFlow was used with more, no later test can go back to one."""
+    one_thread()
+    return quiet_keras()

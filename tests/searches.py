@@ -1,44 +1,19 @@
-"""What tests of searches need: iris as MADlib's manual has it, calls of madlib_keras_automl, what a search decided."""
+"""What tests of searches need: iris and two perceptrons, calls of madlib_keras_automl, what a search decided."""
 
 from dataclasses import dataclass
 
-from workbench import quiet_keras
+from iris import load_iris, load_perceptrons, pack_iris
 
 COMPILE = """{'loss': ['categorical_crossentropy'], 'metrics': [['accuracy']],
               'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log']}]}"""
 FIT = "{'batch_size': [4, 8], 'epochs': [1]}"
 
 
-def perceptron(*hidden: int) -> str:
-    """Give the JSON of a perceptron for iris: 4 inputs, hidden layers, 3 classes."""
-    keras = quiet_keras()
-    layers = [keras.layers.Dense(n, activation="relu") for n in hidden]
-    return keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(3, activation="softmax")]).to_json()
-
-
-def load_iris(db, n_segments: int = 2) -> None:
-    """Write, split and pack iris: 120 training rows, 30 held out; and the two perceptrons of MADlib's manual."""
-    from sklearn.datasets import load_iris as iris
-
-    data = iris()
-    connection = db.connect()
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE iris (id integer, attributes float8[], class_text varchar)")
-        for number, (x, y) in enumerate(zip(data.data, data.target, strict=True)):
-            name = f"Iris-{data.target_names[y]}"
-            cursor.execute("INSERT INTO iris VALUES (%s, %s, %s)", [number, x.tolist(), name])
-        cursor.execute("CREATE TABLE iris_train AS SELECT * FROM iris WHERE id % 5 <> 0")
-        cursor.execute("CREATE TABLE iris_test AS SELECT * FROM iris WHERE id % 5 = 0")
-        cursor.execute(f"SET madlib_mop.segments = {n_segments}")
-        cursor.execute(
-            "SELECT madlib.training_preprocessor_dl('iris_train', 'train', 'class_text', 'attributes', seed := 1)"
-        )
-        cursor.execute(
-            "SELECT madlib.validation_preprocessor_dl('iris_test', 'valid', 'class_text', 'attributes', 'train')"
-        )
-        for arch in (perceptron(10, 10), perceptron(10, 10, 10)):
-            cursor.execute("SELECT madlib.load_keras_model('arch', %s::json)", [arch])
-    connection.close()
+def prepare(db) -> None:
+    """Load iris, pack it into ``train`` and ``valid``, and load the two perceptrons of MADlib's manual."""
+    load_iris(db)
+    pack_iris(db, 2, "train", "valid")
+    load_perceptrons(db, "arch")
 
 
 def arguments(table: str, method: str | None, params: str | None, **options) -> dict:

@@ -10,11 +10,9 @@ from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import read_custom_functions
-from madlib_mop.driver.gpus import require_gpus
 from madlib_mop.driver.outputs import SUFFIXES
-from madlib_mop.driver.packed import gpus_of_run
-from madlib_mop.driver.plan import MAX_SEED, RunPlan, check_connections, read_schedule, read_seed
-from madlib_mop.driver.plan_data import read_data
+from madlib_mop.driver.plan import MAX_SEED, RunPlan, read_schedule, read_seed
+from madlib_mop.driver.plan_data import check_connections, place_of, read_data
 from madlib_mop.driver.selection import read_architecture
 from madlib_mop.driver.selection_tables import stored_name
 from madlib_mop.driver.settings import read_settings
@@ -71,8 +69,6 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     frequency = _frequency(a.get("metrics_compute_frequency"), max_epochs)
     schedule = read_schedule({"schedule": a.get("schedule") or "rotation"})
     seed = read_seed({"seed": random_state if a.get("seed") is None else a["seed"]}, None)
-    if a.get("use_gpus"):
-        require_gpus("use_gpus => true")
     data = read_data(call, record)
     archs, weights, origins = {}, {}, {}
     for model_id in space.model_ids:
@@ -86,7 +82,6 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     selection = session.output(a.get("model_selection_table"), SELECTION_SUFFIXES, "model_selection_table")
     _apart(output, selection, a)
     settings = read_settings(record, session, data.source.most_at_one_place, bool(a.get("use_caching")))
-    gpus = gpus_of_run(a.get("use_gpus"), data.source)
     check_connections(record, len(data.source.shards))
     summary = {
         "source_table": a["source_table"],
@@ -120,12 +115,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         "n_models": 0,
         "n_threads": settings.trainer_threads,
         "plan": {
-            **data.plan(),
-            "trainer": settings.trainer_start(),
-            "gpus": gpus,
-            "worker_host": settings.worker_host,
-            "host_wait_s": settings.host_wait_s,
-            "output": _place(output),
+            **data.plan(settings, output),
             "summary": summary,
             "search": {
                 "method": method,
@@ -138,7 +128,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
                 "archs": archs,
                 "start_weights": origins,
                 "custom_names": sorted(custom_names),
-                "selection": _place(selection),
+                "selection": place_of(selection),
             },
         },
     }
@@ -176,7 +166,3 @@ def _apart(output: Relation, selection: Relation, given: dict) -> None:
             f" Received: {given['model_selection_table']!r} and {given['model_output_table']!r}",
             hint="Choose another name for one of them.",
         )
-
-
-def _place(table: Relation) -> dict:
-    return {"schema": table.schema, "name": table.name, "is_temp": table.is_temp}

@@ -7,20 +7,9 @@ from madlib_mop.driver.averaging import AVERAGING, MST_KEY
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import custom_names, read_custom_functions
-from madlib_mop.driver.gpus import require_gpus
 from madlib_mop.driver.model_outputs import SUFFIXES, check_replaceable
-from madlib_mop.driver.packed import gpus_of_run, read_packed_table
-from madlib_mop.driver.plan import (
-    RunPlan,
-    check_connections,
-    check_same_data,
-    check_seen_by_workers,
-    model_rows,
-    read_frequency,
-    read_positive,
-    read_seed,
-    segment_rows,
-)
+from madlib_mop.driver.plan import RunPlan, model_rows, read_frequency, read_positive, read_seed
+from madlib_mop.driver.plan_data import check_connections, read_data
 from madlib_mop.driver.selection import Configuration, read_architecture_table, read_configuration
 from madlib_mop.driver.settings import read_settings
 from madlib_mop.driver.warm_start import WarmModel, WarmStart, is_state_of, no_weights, recorded_functions
@@ -38,16 +27,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     a, session = call.arguments, call.session
     num_iterations = read_positive(a, "num_iterations")
     frequency = read_frequency(a, num_iterations)
-    if a.get("use_gpus"):
-        require_gpus("use_gpus => true")
-    source = read_packed_table(session, a.get("source_table"), "source_table")
-    validation = None
-    if (a.get("validation_table") or "").strip():
-        validation = read_packed_table(session, a["validation_table"], "validation_table")
-        check_same_data(source, validation)
-    for what, packed in (("source_table", source), ("validation_table", validation)):
-        if packed is not None:
-            check_seen_by_workers(record, packed, what, call.info.pid)
+    data = read_data(call, record)
     arch_table = read_architecture_table(session, a.get("model_arch_table"))
     if a.get("model_id") is None:
         raise InvalidParameter("model_id is missing. Received: None", hint=f"SELECT model_id, name FROM {arch_table};")
@@ -62,7 +42,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     configuration, weights = read_configuration(
         session, arch_table, MST_KEY, a["model_id"], a.get("compile_params"), a.get("fit_params"), known
     )
-    check_fit([(configuration.model_id, configuration.arch)], source)
+    check_fit([(configuration.model_id, configuration.arch)], data.source)
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
     if warm_start:
         warm = _find_warm_start(session, record, output, call.info.role, configuration)
@@ -80,25 +60,18 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         "object_table": object_table,
         "name": a.get("name"),
         "description": a.get("description"),
-        "dependent_varname": source.dependent,
-        "independent_varname": source.independent,
-        "dependent_vartype": source.dependent_vartype,
-        "num_classes": source.num_classes,
-        "class_values": source.class_values,
-        "normalizing_const": source.normalizing_const,
+        **data.summary(),
     }
     if warm_start:
         check_replaceable(session, output, summary)
-    settings = read_settings(record, session, source.most_at_one_place, use_caching=False)
-    gpus = gpus_of_run(a.get("use_gpus"), source)
-    check_connections(record, len(source.shards))
+    settings = read_settings(record, session, data.source.most_at_one_place, use_caching=False)
+    check_connections(record, len(data.source.shards))
     models, origins = model_rows([configuration], {configuration.model_id: weights}, num_iterations, warm)
     run = {
         "kind": "fit",
         "state": "running",
         "owner": call.info.role,
-        "source_table": str(source.relation),
-        "validation_table": str(validation.relation) if validation else None,
+        **data.run_columns(),
         "model_output_table": str(output),
         "model_arch_table": str(arch_table),
         "num_iterations": num_iterations,
@@ -108,21 +81,14 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         "seed": seed,
         "schedule": AVERAGING,
         "n_models": 1,
-        "n_segments": len(source.shards),
         "n_threads": settings.trainer_threads,
         "parent_run_id": warm.run_id if warm else None,
         "plan": {
-            "training": source.as_plan(),
-            "validation": validation.as_plan() if validation else None,
-            "trainer": settings.trainer_start(),
-            "gpus": gpus,
-            "worker_host": settings.worker_host,
-            "host_wait_s": settings.host_wait_s,
-            "output": {"schema": output.schema, "name": output.name, "is_temp": output.is_temp},
+            **data.plan(settings, output),
             "summary": summary,
         },
     }
-    return RunPlan(run, models, segment_rows(source, validation), origins, warm, functions.objects)
+    return RunPlan(run, models, data.segments(), origins, warm, functions.objects)
 
 
 def _find_warm_start(

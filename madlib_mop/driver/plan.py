@@ -4,31 +4,20 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import tell_changed
-from madlib_mop.driver.gpus import require_gpus
 from madlib_mop.driver.outputs import SUFFIXES, check_replaceable
-from madlib_mop.driver.packed import PackedTable, gpus_of_run, read_packed_table
+from madlib_mop.driver.plan_data import check_connections, read_data
 from madlib_mop.driver.selection import Configuration, read_selection
 from madlib_mop.driver.settings import read_settings
 from madlib_mop.driver.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.warm_start import WarmStart, find_warm_start, recorded_functions
-from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
+from madlib_mop.errors import InvalidParameter
 
 SCHEDULES = ("auto", "rotation", "longest_first")
 MAX_SEED = 2**31 - 1
-# read from the catalogs only: a function such as pg_partition_tree would wait for the very lock that is looked for
-_LOCKED = """
-WITH RECURSIVE part AS (
-    SELECT %s::oid AS oid UNION SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid
-)
-SELECT 1 FROM pg_catalog.pg_locks l JOIN part ON part.oid = l.relation
-WHERE l.pid = %s AND l.mode = 'AccessExclusiveLock' AND l.granted
-      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
-"""
 
 
 @dataclass(frozen=True)
@@ -69,16 +58,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     num_iterations = read_positive(a, "num_iterations")
     frequency = read_frequency(a, num_iterations)
     schedule = read_schedule(a)
-    if a.get("use_gpus"):
-        require_gpus("use_gpus => true")
-    source = read_packed_table(session, a.get("source_table"), "source_table")
-    validation = None
-    if (a.get("validation_table") or "").strip():
-        validation = read_packed_table(session, a["validation_table"], "validation_table")
-        check_same_data(source, validation)
-    for what, packed in (("source_table", source), ("validation_table", validation)):
-        if packed is not None:
-            check_seen_by_workers(record, packed, what, call.info.pid)
+    data = read_data(call, record)
     warm_start = bool(a.get("warm_start"))
     warm, output, recorded = None, None, None
     if warm_start:
@@ -86,7 +66,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         output = session.relation(a.get("model_output_table"), "model_output_table")
         recorded = recorded_functions(record, output, call.info.role)
     selection = read_selection(session, a.get("model_selection_table"), recorded)
-    check_fit([(c.model_id, c.arch) for c in selection.configurations], source)
+    check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source)
     if warm_start:
         tell_changed(session, selection.object_table, selection.functions)
         warm = find_warm_start(session, record, output, call.info.role, selection.configurations)
@@ -103,25 +83,18 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         "metrics_compute_frequency": a.get("metrics_compute_frequency"),
         "name": a.get("name"),
         "description": a.get("description"),
-        "dependent_varname": source.dependent,
-        "independent_varname": source.independent,
-        "dependent_vartype": source.dependent_vartype,
-        "num_classes": source.num_classes,
-        "class_values": source.class_values,
-        "normalizing_const": source.normalizing_const,
+        **data.summary(),
     }
     if warm_start:
         check_replaceable(session, output, summary)
-    settings = read_settings(record, session, source.most_at_one_place, bool(a.get("use_caching")))
-    gpus = gpus_of_run(a.get("use_gpus"), source)
-    check_connections(record, len(source.shards))
+    settings = read_settings(record, session, data.source.most_at_one_place, bool(a.get("use_caching")))
+    check_connections(record, len(data.source.shards))
     models, weights = model_rows(selection.configurations, selection.weights, num_iterations, warm)
     run = {
         "kind": "fit_multiple_model",
         "state": "running",
         "owner": call.info.role,
-        "source_table": str(source.relation),
-        "validation_table": str(validation.relation) if validation else None,
+        **data.run_columns(),
         "model_output_table": str(output),
         "model_selection_table": str(selection.relation),
         "model_arch_table": str(selection.arch_table),
@@ -132,21 +105,14 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         "seed": seed,
         "schedule": schedule,
         "n_models": len(models),
-        "n_segments": len(source.shards),
         "n_threads": settings.trainer_threads,
         "parent_run_id": warm.run_id if warm else None,
         "plan": {
-            "training": source.as_plan(),
-            "validation": validation.as_plan() if validation else None,
-            "trainer": settings.trainer_start(),
-            "gpus": gpus,
-            "worker_host": settings.worker_host,
-            "host_wait_s": settings.host_wait_s,
-            "output": {"schema": output.schema, "name": output.name, "is_temp": output.is_temp},
+            **data.plan(settings, output),
             "summary": summary,
         },
     }
-    return RunPlan(run, models, segment_rows(source, validation), weights, warm, selection.functions.objects)
+    return RunPlan(run, models, data.segments(), weights, warm, selection.functions.objects)
 
 
 def model_rows(
@@ -192,24 +158,6 @@ def model_rows(
     return rows, origins
 
 
-def segment_rows(source: PackedTable, validation: PackedTable | None) -> list[dict]:
-    """Give the rows of `madlib_mop.segment`."""
-    rows = []
-    for data_set, packed in (("training", source), ("validation", validation)):
-        for shard in packed.shards if packed else ():
-            rows.append(
-                {
-                    "data_set": data_set,
-                    "segment_id": shard.segment_id,
-                    "engine": packed.engine,
-                    "place": shard.place.server,
-                    "n_rows": shard.n_rows,
-                    "n_bytes": shard.n_bytes,
-                }
-            )
-    return rows
-
-
 def read_positive(arguments: dict, name: str) -> int:
     """Read an argument that is a whole number from 1. Raises InvalidParameter."""
     value = arguments.get(name)
@@ -253,69 +201,6 @@ def read_seed(arguments: dict, warm: WarmStart | None) -> int:
             hint="Leave it out to have one drawn and recorded.",
         )
     return value
-
-
-def check_same_data(source: PackedTable, validation: PackedTable) -> None:
-    """Refuse a validation table that was not packed as the source table. Raises InvalidParameter."""
-    checks = (
-        ("number of inputs", len(source.independent), len(validation.independent)),
-        ("number of outputs", len(source.dependent), len(validation.dependent)),
-        ("shape of a row", source.shapes, validation.shapes),
-        *_classes(source, validation),
-        ("normalizing_const", source.normalizing_const, validation.normalizing_const),
-    )
-    for what, ours, theirs in checks:
-        if ours != theirs:
-            raise InvalidParameter(
-                f"validation_table: its {what} is not that of source_table. Received: {theirs}, expected: {ours}",
-                hint="Pack it by validation_preprocessor_dl with source_table as training_preprocessor_table.",
-            )
-
-
-def _classes(source: PackedTable, validation: PackedTable) -> list[tuple]:
-    """Pair the class values of each output; labels that came as one-hot arrays have none to be compared."""
-    pairs = zip(source.class_values, validation.class_values, strict=False)
-    return [("list of class values", a, b) for (_, a), (_, b) in pairs if a is not None and b is not None]
-
-
-def check_seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid: int) -> None:
-    """Refuse what the workers, which are other sessions, would not see, or would wait for."""
-    relation: Relation = packed.relation
-    if relation.is_temp:
-        raise Unsupported(
-            f"{what}: {relation} is a temporary table, which no other session sees. Received: {relation.name!r}",
-            hint="Pack the data into an ordinary table: the segments' workers are sessions of their own.",
-        )
-    if not record.execute("SELECT 1 FROM pg_catalog.pg_class WHERE oid = %s", [relation.oid]):
-        raise NotReady(
-            f"{what}: {relation} was made in this transaction, which is not committed. Received: {relation.name!r}",
-            hint="COMMIT first: the segments' workers are sessions of their own and see committed tables only.",
-        )
-    if packed.row_security and packed.limits.row_security is not None:
-        raise Unsupported(
-            f"{what}: {relation} has row-level security, which cannot be kept: {packed.limits.row_security}."
-            f" Received: {relation.name!r}",
-            hint="Pack the rows that are to be trained on into a table of your own, or into segments on this server:"
-            " SET madlib_mop.hosts = 'here';",
-        )
-    if record.execute(_LOCKED, [relation.oid, caller_pid]):
-        raise NotReady(
-            f"{what}: this transaction has locked {relation} against all others. Received: {relation.name!r}",
-            hint="COMMIT first: the segments' workers are sessions of their own and would wait for the lock.",
-        )
-
-
-def check_connections(record: Record, n_segments: int) -> None:
-    """Refuse a run for whose workers there are too few connections. Raises OutOfResources."""
-    ((free,),) = record.execute(
-        "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
-        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')"
-    )
-    if free < n_segments:
-        raise OutOfResources(
-            f"a run on {n_segments} segments needs {n_segments} connections, but only {max(0, free)} are free",
-            hint="Raise max_connections, close idle sessions, or pack the data into fewer segments.",
-        )
 
 
 def add_run(record: Record, plan: RunPlan) -> int:

@@ -1,23 +1,47 @@
-"""The packed tables of a run, read and checked, and what plan, record and outputs need of them."""
+"""The packed tables of a run, read and checked, and what its plan, record and outputs need of them.
 
+Called by the three plans of runs: ``plan.py``, ``model_plan.py`` and ``automl_plan.py``.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
-from madlib_mop.driver.packed import PackedTable, read_packed_table
-from madlib_mop.driver.plan import check_same_data, check_seen_by_workers, segment_rows
+from madlib_mop.driver.gpus import require_gpus
+from madlib_mop.driver.packed import PackedTable, gpus_of_run, read_packed_table
+from madlib_mop.driver.settings import Settings
+from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
+
+# read from the catalogs only: a function such as pg_partition_tree would wait for the very lock that is looked for
+_LOCKED = """
+WITH RECURSIVE part AS (
+    SELECT %s::oid AS oid UNION SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid
+)
+SELECT 1 FROM pg_catalog.pg_locks l JOIN part ON part.oid = l.relation
+WHERE l.pid = %s AND l.mode = 'AccessExclusiveLock' AND l.granted
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+"""
 
 
 @dataclass(frozen=True)
 class Data:
-    """The packed tables of a run."""
+    """The packed tables of a run, and the GPU of each segment's trainer, where it is to have one."""
 
     source: PackedTable
     validation: PackedTable | None
+    gpus: Mapping[int, int]
 
     def segments(self) -> list[dict]:
         """Give rows of `madlib_mop.segment`."""
-        return segment_rows(self.source, self.validation)
+        rows = []
+        for data_set, packed in (("training", self.source), ("validation", self.validation)):
+            for shard in packed.shards if packed else ():
+                where = {"engine": packed.engine, "place": shard.place.server}
+                rows.append({"data_set": data_set, "segment_id": shard.segment_id, **where,
+                             "n_rows": shard.n_rows, "n_bytes": shard.n_bytes})  # fmt: skip
+        return rows
 
     def run_columns(self) -> dict:
         """Give the columns of `madlib_mop.run` that name them."""
@@ -27,11 +51,16 @@ class Data:
             "n_segments": len(self.source.shards),
         }
 
-    def plan(self) -> dict:
-        """Give what the workers need of them."""
+    def plan(self, settings: Settings, output: Relation) -> dict:
+        """Give what the workers need, and where the models go."""
         return {
             "training": self.source.as_plan(),
             "validation": self.validation.as_plan() if self.validation else None,
+            "trainer": settings.trainer_start(),
+            "gpus": self.gpus,
+            "worker_host": settings.worker_host,
+            "host_wait_s": settings.host_wait_s,
+            "output": place_of(output),
         }
 
     def summary(self) -> dict:
@@ -48,20 +77,91 @@ class Data:
 
 
 def read_data(call: Call, record: Record) -> Data:
-    """Read the packed tables that a call names.
+    """Read the packed tables that a call names; give each segment a GPU, if it says ``use_gpus``.
 
     Raises
     ------
     MopError
-        If one is not there or not packed, does not go with the other, or would not be seen by the workers.
+        If there is no GPU; if a table is not there or not packed, does not go with the other, or would not be seen by
+        the workers.
     """
     a, session = call.arguments, call.session
+    if a.get("use_gpus"):  # before the tables are looked at: it is quick, and holds for all of them
+        require_gpus("use_gpus => true")
     source = read_packed_table(session, a.get("source_table"), "source_table")
     validation = None
     if (a.get("validation_table") or "").strip():
         validation = read_packed_table(session, a["validation_table"], "validation_table")
-        check_same_data(source, validation)
+        _check_same_data(source, validation)
     for what, packed in (("source_table", source), ("validation_table", validation)):
         if packed is not None:
-            check_seen_by_workers(record, packed, what, call.info.pid)
-    return Data(source, validation)
+            _check_seen_by_workers(record, packed, what, call.info.pid)
+    return Data(source, validation, gpus_of_run(a.get("use_gpus"), source))
+
+
+def place_of(table: Relation) -> dict:
+    """Give an output table as a run's plan has it."""
+    return {"schema": table.schema, "name": table.name, "is_temp": table.is_temp}
+
+
+def _check_same_data(source: PackedTable, validation: PackedTable) -> None:
+    """Refuse a validation table that was not packed as the source table. Raises InvalidParameter."""
+    checks = (
+        ("number of inputs", len(source.independent), len(validation.independent)),
+        ("number of outputs", len(source.dependent), len(validation.dependent)),
+        ("shape of a row", source.shapes, validation.shapes),
+        *_classes(source, validation),
+        ("normalizing_const", source.normalizing_const, validation.normalizing_const),
+    )
+    for what, ours, theirs in checks:
+        if ours != theirs:
+            raise InvalidParameter(
+                f"validation_table: its {what} is not that of source_table. Received: {theirs}, expected: {ours}",
+                hint="Pack it by validation_preprocessor_dl with source_table as training_preprocessor_table.",
+            )
+
+
+def _classes(source: PackedTable, validation: PackedTable) -> list[tuple]:
+    """Pair the class values of each output; labels that came as one-hot arrays have none to be compared."""
+    pairs = zip(source.class_values, validation.class_values, strict=False)
+    return [("list of class values", a, b) for (_, a), (_, b) in pairs if a is not None and b is not None]
+
+
+def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid: int) -> None:
+    """Refuse what the workers, which are other sessions, would not see, or would wait for."""
+    relation: Relation = packed.relation
+    if relation.is_temp:
+        raise Unsupported(
+            f"{what}: {relation} is a temporary table, which no other session sees. Received: {relation.name!r}",
+            hint="Pack the data into an ordinary table: the segments' workers are sessions of their own.",
+        )
+    if not record.execute("SELECT 1 FROM pg_catalog.pg_class WHERE oid = %s", [relation.oid]):
+        raise NotReady(
+            f"{what}: {relation} was made in this transaction, which is not committed. Received: {relation.name!r}",
+            hint="COMMIT first: the segments' workers are sessions of their own and see committed tables only.",
+        )
+    if packed.row_security and packed.limits.row_security is not None:
+        raise Unsupported(
+            f"{what}: {relation} has row-level security, which cannot be kept: {packed.limits.row_security}."
+            f" Received: {relation.name!r}",
+            hint="Pack the rows that are to be trained on into a table of your own, or into segments on this server:"
+            " SET madlib_mop.hosts = 'here';",
+        )
+    if record.execute(_LOCKED, [relation.oid, caller_pid]):
+        raise NotReady(
+            f"{what}: this transaction has locked {relation} against all others. Received: {relation.name!r}",
+            hint="COMMIT first: the segments' workers are sessions of their own and would wait for the lock.",
+        )
+
+
+def check_connections(record: Record, n_segments: int) -> None:
+    """Refuse a run for whose workers there are too few connections. Raises OutOfResources."""
+    ((free,),) = record.execute(
+        "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')"
+    )
+    if free < n_segments:
+        raise OutOfResources(
+            f"a run on {n_segments} segments needs {n_segments} connections, but only {max(0, free)} are free",
+            hint="Raise max_connections, close idle sessions, or pack the data into fewer segments.",
+        )

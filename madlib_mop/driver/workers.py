@@ -119,7 +119,7 @@ class Workers:
                 detail=message,
                 hint=f"The log of the server there says why; SELECT madlib_mop.resume({self._run_id}); goes on.",
             )
-        self._lost_hosts[segment] = _LostHost(time.monotonic(), message)
+        self._lost_hosts[segment] = _LostHost(time.monotonic(), message, self._lost_at_work[segment] - 1)
         self._ask_later(segment)
         self._tell(f"segment {segment} waits for its host {fields['server']}: {message}")
 

@@ -184,6 +184,8 @@ def _told(error: psycopg.Error, request: dict, host: Host | None) -> dict:
         if any(words in message for words in _NOT_LET_IN):
             hint = "See the user mapping (pg_user_mappings), and pg_hba.conf there."
             return {"host_refused": {"sqlstate": "28000", "message": f"{request['server']}: {message}", "hint": hint}}
+        if not isinstance(error, psycopg.OperationalError):  # libpq cannot use one of the options
+            return {"host_refused": {"sqlstate": "55000", "message": f"{request['server']}: {message}", "hint": None}}
         return {"host_lost": {"message": message}}
     if error.sqlstate is None or _LOST.match(error.sqlstate) or (host is not None and not host.is_open):
         return {"host_lost": {"message": message}}

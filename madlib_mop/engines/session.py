@@ -58,6 +58,13 @@ class Failure:
     hint: str | None = None
 
     @property
+    def host_lost(self) -> dict | None:
+        """The worker's answer "host", where rows at a host that is lost were to be read from here; else None."""
+        if self.lost or not (self.sqlstate or "").startswith("08"):
+            return None
+        return {"outcome": "host", "server": "of the rows that it was to read", "error": self.error}
+
+    @property
     def error(self) -> dict:
         """What the server said, as a worker's answer "sql" has it."""
         return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint}

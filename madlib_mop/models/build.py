@@ -118,9 +118,9 @@ def compile_model(
         model.compile(
             optimizer=make_optimizer(compile_params.optimizer),
             loss=_functions(compile_params.loss, "loss", functions),
-            metrics=_functions(compile_params.metrics, "metric", functions),
+            metrics=_metrics(compile_params.metrics, functions, len(model.outputs)),
             loss_weights=compile_params.loss_weights,
-            weighted_metrics=_functions(compile_params.weighted_metrics, "metric", functions),
+            weighted_metrics=_metrics(compile_params.weighted_metrics, functions, len(model.outputs)),
         )
     except Exception as error:  # noqa: BLE001 -- as above
         raise failure("the model does not compile", error) from None
@@ -156,6 +156,14 @@ def make(spec: CallSpec, kind: str = "callback") -> Any:
         schedule = kwargs["schedule"]
         kwargs["schedule"] = lambda epoch: float(schedule(epoch))
     return getattr(module, spec.name)(**kwargs)
+
+
+def _metrics(value: Any, custom: Mapping[str, Callable], n_outputs: int) -> Any:
+    """Make metrics; one alone is for every output, as in Keras 2, where Keras 3 would refuse it."""
+    alone = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if n_outputs > 1 and isinstance(alone, str | CallSpec):
+        value = [[alone]] * n_outputs
+    return _functions(value, "metric", custom)
 
 
 def _functions(value: Any, kind: str, custom: Mapping[str, Callable]) -> Any:

@@ -12,17 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from madlib_mop.trainer.state import (
-    UNDECIDED,
-    StateError,
-    TensorSpec,
-    count_forward_parts,
-    decode_state,
-    digest_of,
-    empty_part,
-    numpy_dtype,
-    parse_header,
-)
+from madlib_mop.trainer.parts import StateError, TensorSpec, empty_part, numpy_dtype, parse_header
+from madlib_mop.trainer.state import UNDECIDED, count_forward_parts, decode_state, digest_of
 
 _WIDE = "float64"
 _FRACTIONS = ("float16", "bfloat16", "float32", "float64")

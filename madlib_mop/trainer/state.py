@@ -9,88 +9,30 @@ own is cut into flat slices, ``<group>/<index>/<first element>``, over as many p
 that holds slices has the shapes of the whole tensors. The bytes depend on the state only.
 """
 
-import dataclasses
 import hashlib
-import json
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-GROUPS = ("weights", "variables", "optimizer")
+from madlib_mop.trainer.parts import (
+    GROUPS,
+    SMALLEST_PART_BYTES,
+    Header,
+    Located,
+    Piece,
+    StateError,
+    TensorSpec,
+    headed_part,
+    numpy_dtype,
+    parse_header,
+    plan_parts,
+)
+
 #: The groups that a forward pass needs. They come first, so the parts that hold them do.
 FORWARD_GROUPS = ("weights", "variables")
 DEFAULT_PART_BYTES = 64 << 20
-#: Below it the headers would not fit; tests use parts hardly larger.
-SMALLEST_PART_BYTES = 2048
-
 #: ``State.static_batch`` of an average of states.
 UNDECIDED = -1
-
-_FORMAT = "madlib_mop.state/1"
-_LENGTH_BYTES = 8
-_DTYPES = {
-    "bool": "BOOL",
-    "int8": "I8",
-    "uint8": "U8",
-    "int16": "I16",
-    "uint16": "U16",
-    "int32": "I32",
-    "uint32": "U32",
-    "int64": "I64",
-    "uint64": "U64",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-}
-_NAMES = {code: name for name, code in _DTYPES.items()}
-#: Upper bounds of what a header takes: as such, for each tensor or slice, and for each dimension of its shape.
-_HEADER_BYTES = 512
-_ENTRY_BYTES = 160
-_DIMENSION_BYTES = 40
-
-
-class StateError(ValueError):
-    """The bytes are not a training state, or a part of it is missing, doubled or damaged."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorSpec:
-    """Shape and dtype (NumPy's name, or ``bfloat16``) of one variable."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def n_elements(self) -> int:
-        """Number of elements; 1 for a scalar."""
-        return math.prod(self.shape)
-
-    @property
-    def item_bytes(self) -> int:
-        """Size of an element in bytes."""
-        return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the tensor in bytes."""
-        return self.n_elements * self.item_bytes
-
-
-@dataclasses.dataclass(frozen=True)
-class _Piece:
-    """Elements ``start`` to ``stop`` of one tensor; ``whole`` when that is all of it."""
-
-    group: str
-    index: int
-    start: int
-    stop: int
-    whole: bool
-
-    @property
-    def name(self) -> str:
-        return f"{self.group}/{self.index}" if self.whole else f"{self.group}/{self.index}/{self.start}"
 
 
 def encode_state(
@@ -121,10 +63,10 @@ def encode_state(
     """
     if part_bytes < SMALLEST_PART_BYTES:
         raise StateError(f"parts of {part_bytes} bytes are too small, at least {SMALLEST_PART_BYTES} are needed")
-    plan = _plan(specs, part_bytes)
+    plan = plan_parts(specs, part_bytes)
     parts, held, data = [], None, None
     for number, pieces in enumerate(plan):
-        part, offset = _headed_part(specs, pieces, number, len(plan), static_batch)
+        part, offset = headed_part(specs, pieces, number, len(plan), static_batch)
         for piece in pieces:
             spec = specs[piece.group][piece.index]
             if held != (piece.group, piece.index):
@@ -201,11 +143,11 @@ class State:
         states: the next visit decides by its own shard.
     """
 
-    def __init__(self, parts: Sequence[bytes], headers: list["_Header"], groups: Sequence[str]):
+    def __init__(self, parts: Sequence[bytes], headers: list[Header], groups: Sequence[str]):
         self._parts = [memoryview(part).cast("B") for part in parts]
         metadata = headers[0].metadata
         self.static_batch: int = metadata["static_batch"]
-        self._pieces: dict[tuple[str, int], list[_Located]] = {}
+        self._pieces: dict[tuple[str, int], list[Located]] = {}
         self._shapes: dict[tuple[str, int], tuple[int, ...]] = {}
         for header in headers:
             for located in header.pieces:
@@ -249,7 +191,7 @@ class State:
             start += spec.n_elements
         return flat.tobytes()
 
-    def _bytes_of(self, piece: "_Located") -> memoryview:
+    def _bytes_of(self, piece: Located) -> memoryview:
         return self._parts[piece.part][piece.begin : piece.end]
 
     def _checked_spec(self, group: str, index: int) -> TensorSpec:
@@ -270,143 +212,7 @@ class State:
         return pieces[0].spec
 
 
-@dataclasses.dataclass(frozen=True)
-class _Located(_Piece):
-    """A piece, the tensor it is of, and where its bytes are."""
-
-    spec: TensorSpec
-    part: int
-    begin: int
-    end: int
-
-
-@dataclasses.dataclass(frozen=True)
-class _Header:
-    """What stands at the head of a part."""
-
-    metadata: dict
-    pieces: list[_Located]
-
-
-def _plan(specs: dict[str, Sequence[TensorSpec]], part_bytes: int) -> list[list[_Piece]]:
-    """Distribute the tensors over parts, in order; only a tensor too large for a part of its own is cut."""
-    capacity = part_bytes - _HEADER_BYTES
-    parts: list[list[_Piece]] = [[]]
-    left = capacity
-    for group, index, spec in _tensors(specs):
-        entry_bytes = _ENTRY_BYTES + _DIMENSION_BYTES * len(spec.shape)
-        start, more = 0, True
-        while more:
-            rest = spec.n_elements - start
-            room = (left - entry_bytes) // spec.item_bytes
-            if rest > room and (room <= 0 or rest * spec.item_bytes + entry_bytes <= capacity):
-                parts.append([])
-                left = capacity
-                continue
-            taken = min(rest, room)
-            more = taken < rest
-            parts[-1].append(_Piece(group, index, start, start + taken, start == 0 and not more))
-            left -= entry_bytes + taken * spec.item_bytes
-            start += taken
-    return parts
-
-
-def _tensors(specs: dict[str, Sequence[TensorSpec]]) -> Iterator[tuple[str, int, TensorSpec]]:
-    for group in GROUPS:
-        for index, spec in enumerate(specs[group]):
-            if spec.dtype not in _DTYPES:
-                raise StateError(f"variable {group}/{index} has dtype {spec.dtype}, which a training state cannot hold")
-            yield group, index, spec
-
-
-def _headed_part(
-    specs: dict[str, Sequence[TensorSpec]], pieces: list[_Piece], number: int, n_parts: int, static_batch: int
-) -> tuple[memoryview, int]:
-    """Make a part with its header and room for its tensors; give it and where the first tensor goes."""
-    shapes = {
-        f"{piece.group}/{piece.index}": list(specs[piece.group][piece.index].shape)
-        for piece in pieces
-        if not piece.whole
-    }
-    metadata = {
-        "format": _FORMAT,
-        "part": number,
-        "parts": n_parts,
-        "counts": [len(specs[group]) for group in GROUPS],
-        "static_batch": static_batch,
-        "shapes": shapes,
-    }
-    return empty_part(metadata, pieces, [specs[piece.group][piece.index] for piece in pieces])
-
-
-def empty_part(metadata: dict, pieces: Sequence[_Piece], specs: Sequence[TensorSpec]) -> tuple[memoryview, int]:
-    """Write a header for pieces of tensors with these specs; give the part and where the first tensor goes."""
-    header: dict = {"__metadata__": {"madlib_mop": json.dumps(metadata, separators=(",", ":"))}}
-    offset = 0
-    for piece, spec in zip(pieces, specs, strict=True):
-        end = offset + (piece.stop - piece.start) * spec.item_bytes
-        header[piece.name] = {
-            "dtype": _DTYPES[spec.dtype],
-            "shape": list(spec.shape) if piece.whole else [piece.stop - piece.start],
-            "data_offsets": [offset, end],
-        }
-        offset = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    # NumPy asks for huge pages: filled 5 times faster than a bytearray.
-    part = memoryview(np.empty(_LENGTH_BYTES + len(text) + offset, np.uint8))
-    part[:_LENGTH_BYTES] = len(text).to_bytes(_LENGTH_BYTES, "little")
-    part[_LENGTH_BYTES : _LENGTH_BYTES + len(text)] = text
-    return part, _LENGTH_BYTES + len(text)
-
-
-def parse_header(part: bytes, number: int) -> _Header:
-    """Read the head of a part; raises StateError for anything that ``encode_state`` does not write."""
-    view = memoryview(part).cast("B")
-    try:
-        begin = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
-        if len(view) < begin:
-            raise StateError(f"part {number} of the training state ends inside its header")
-        header = json.loads(bytes(view[_LENGTH_BYTES:begin]))
-        metadata = json.loads(header.pop("__metadata__")["madlib_mop"])
-        if metadata["format"] != _FORMAT:
-            raise StateError(f"the training state has format {metadata['format']!r}, expected {_FORMAT!r}")
-        pieces = [_locate(name, entry, metadata, number, begin) for name, entry in header.items()]
-        pieces.sort(key=lambda piece: piece.begin)
-        offset = begin
-        for piece in pieces:
-            if piece.begin != offset:
-                raise StateError(f"part {number} of the training state has a gap before {piece.name}")
-            offset = piece.end
-        if offset != len(view):
-            raise StateError(f"part {number} of the training state has {len(view)} bytes, expected {offset}")
-        if not all(isinstance(metadata[key], int) for key in ("part", "parts", "static_batch")):
-            raise StateError(f"part {number} of the training state has a damaged header")
-        if len(metadata["counts"]) != len(GROUPS):
-            raise StateError(f"part {number} of the training state has a damaged header")
-    except StateError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise StateError(f"part {number} of the training state is not in safetensors format") from error
-    return _Header(metadata, pieces)
-
-
-def _locate(name: str, entry: dict, metadata: dict, number: int, begin: int) -> _Located:
-    group, index, *start = name.split("/")
-    if group not in GROUPS or len(start) > 1:
-        raise StateError(f"the training state has a tensor {name!r}, which is none of ours")
-    whole = not start
-    shape = tuple(entry["shape"] if whole else metadata["shapes"][f"{group}/{index}"])
-    spec = TensorSpec(shape, _NAMES[entry["dtype"]])
-    first = 0 if whole else int(start[0])
-    count = math.prod(entry["shape"])
-    a, b = entry["data_offsets"]
-    if b - a != count * spec.item_bytes or any(size < 0 for size in shape):
-        raise StateError(f"tensor {name} of the training state has {b - a} bytes, expected {count * spec.item_bytes}")
-    return _Located(group, int(index), first, first + count, whole, spec, number, begin + a, begin + b)
-
-
-def _raw(array: np.ndarray, spec: TensorSpec, piece: _Piece) -> memoryview:
+def _raw(array: np.ndarray, spec: TensorSpec, piece: Piece) -> memoryview:
     """Give the bytes of a tensor after comparing it with its spec."""
     if array.shape != spec.shape or array.dtype.name != spec.dtype:
         raise StateError(
@@ -414,11 +220,3 @@ def _raw(array: np.ndarray, spec: TensorSpec, piece: _Piece) -> memoryview:
             f"expected {spec.dtype} {spec.shape}"
         )
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-
-
-def numpy_dtype(name: str) -> np.dtype:
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)

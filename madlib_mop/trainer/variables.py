@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from madlib_mop.trainer.failures import model_failed
 from madlib_mop.trainer.loop import tensors_of
+from madlib_mop.trainer.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.shards import aligned_empty
-from madlib_mop.trainer.state import GROUPS, State, TensorSpec, encode_state
+from madlib_mop.trainer.state import State, encode_state
 
 _WORTH_ALIGNING_BYTES = 1 << 20
 

@@ -16,16 +16,15 @@ from madlib_mop.trainer.compiled import CompiledCache, CompiledModel
 from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming, model_failed
 from madlib_mop.trainer.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.loop import DataSpec
+from madlib_mop.trainer.parts import GROUPS, StateError
 from madlib_mop.trainer.predict import Predictor, Predictors, batch_rows
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.shards import Shard
 from madlib_mop.trainer.state import (
     DEFAULT_PART_BYTES,
     FORWARD_GROUPS,
-    GROUPS,
     UNDECIDED,
     State,
-    StateError,
     count_forward_parts,
     decode_state,
     digest_of,

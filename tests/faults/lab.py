@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import psycopg2
+from workbench import MIXED, digests, fit, load_architectures, load_digits, pack, select_configurations
 
 WORKERS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop worker%' AND datname = current_database()"
@@ -60,6 +61,20 @@ def fit_statement(table: str, selection: str, n_iterations: int, source: str, se
         f"SELECT madlib.madlib_keras_fit_multiple_model('{source}', '{table}', '{selection}', {n_iterations},"
         f" validation_table := 'valid_2', metrics_compute_frequency := 1, seed := {seed}, schedule := '{schedule}')"
     )
+
+
+def undisturbed(db, n_models: int, n_segments: int, n_epochs: int, seed: int):
+    """Make what `fit_statement` needs, train it once without a fault and keep the digests as ``db.expected``."""
+    load_digits(db)
+    load_architectures(db)
+    pack(db, n_segments, suffix="_2")
+    select_configurations(db, "mst", MIXED[:n_models])
+    run = fit(
+        db, "undisturbed", "mst", n_epochs, source_table="train_2", validation_table="valid_2",
+        metrics_compute_frequency=1, seed=seed, schedule="rotation",
+    )  # fmt: skip
+    db.expected = digests(db, run.run_id)
+    return db
 
 
 def wait_for(condition, within_s: float = 60, what: str = "a condition"):

@@ -15,11 +15,11 @@ from lab import (
     newest_run,
     pause,
     trainers,
+    undisturbed,
     visits,
     wait_for,
     workers,
 )
-from workbench import MIXED, digests, fit, load_architectures, load_digits, one_thread, pack, select_configurations
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 3, 77
 TIMES = int(os.environ.get("MOP_FAULTS", "2"))  # 20 for the whole of it
@@ -27,17 +27,7 @@ TIMES = int(os.environ.get("MOP_FAULTS", "2"))  # 20 for the whole of it
 
 @pytest.fixture(scope="module")
 def bench(db):
-    one_thread()
-    load_digits(db)
-    load_architectures(db)
-    pack(db, N_SEGMENTS, suffix="_2")
-    select_configurations(db, "mst", MIXED[:N_MODELS])
-    run = fit(
-        db, "undisturbed", "mst", N_EPOCHS, source_table="train_2", validation_table="valid_2",
-        metrics_compute_frequency=1, seed=SEED, schedule="rotation",
-    )  # fmt: skip
-    db.expected = digests(db, run.run_id)
-    return db
+    return undisturbed(db, N_MODELS, N_SEGMENTS, N_EPOCHS, SEED)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from lab import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
-from searches import arguments, decisions, load_iris, results, search, statement, states
+from searches import arguments, decisions, prepare, results, search, statement, states
 from workbench import one_thread, weights
 
 pytestmark = pytest.mark.timeout(900)
@@ -19,7 +19,7 @@ METHODS = {
 @pytest.fixture(scope="module")
 def iris(db):
     one_thread()
-    load_iris(db)
+    prepare(db)
     return db
 
 

@@ -13,10 +13,10 @@ from lab import (
     kill,
     newest_run,
     trainers,
+    undisturbed,
     visits,
     wait_for,
 )
-from workbench import MIXED, digests, fit, load_architectures, load_digits, one_thread, pack, select_configurations
 
 pytestmark = pytest.mark.alone
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 3, 2, 2, 78
@@ -31,17 +31,7 @@ PHASES = {
 
 @pytest.fixture(scope="module")
 def bench(db):
-    one_thread()
-    load_digits(db)
-    load_architectures(db)
-    pack(db, N_SEGMENTS, suffix="_2")
-    select_configurations(db, "mst", MIXED[:N_MODELS])
-    run = fit(
-        db, "undisturbed", "mst", N_EPOCHS, source_table="train_2", validation_table="valid_2",
-        metrics_compute_frequency=1, seed=SEED, schedule="rotation",
-    )  # fmt: skip
-    db.expected = digests(db, run.run_id)
-    return db
+    return undisturbed(db, N_MODELS, N_SEGMENTS, N_EPOCHS, SEED)
 
 
 class Psql:

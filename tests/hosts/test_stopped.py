@@ -1,7 +1,9 @@
 """Told to stop, a run at hosts stops within 1 s, here and there, and can be resumed."""
 
+import psycopg2
 import pytest
 
+from tests.conftest import PASSWORD
 from tests.faults.lab import BackgroundFit, assert_nothing_left, fit_statement, newest_run, wait_for
 from tests.hosts.remote import N_EPOCHS, SEED, assert_gone, check, prepare, processes, relays, wait_for_work
 
@@ -36,3 +38,34 @@ def test_all_ends_at_both_ends(bench, how):
     assert run_id != before
     db.rows("SELECT madlib_mop.resume(%s)", [run_id])
     check(bench, run_id, bench.expected, seen)
+
+
+def test_who_is_not_let_in_any_more_is_told_at_once(bench):
+    """A run whose owner lost the user mapping, or whose password is wrong now, ends with one clear error, unwaited."""
+    db, boss = bench.db, bench.db.cluster.superuser
+    call = BackgroundFit(db, fit_statement("t_mapping", "mst", N_EPOCHS, "train_2", SEED))
+    wait_for_work(bench, call)
+    seen = processes(bench)
+    db.rows("SELECT pg_cancel_backend(%s)", [call.pid])
+    call.join(10)
+    run_id = newest_run(db)
+    db.rows(f'ALTER USER MAPPING FOR "{boss}" SERVER beta OPTIONS (SET password \'wrong secret\')')
+    error = refusal_of_resume(db, run_id)
+    assert "beta" in str(error) and "password authentication failed" in str(error)
+    assert "wrong secret" not in str(error) and "Traceback" not in str(error)
+    db.rows(f'DROP USER MAPPING FOR "{boss}" SERVER beta')
+    error = refusal_of_resume(db, run_id)
+    assert "has no user mapping for server beta" in error.diag.message_primary
+    assert "CREATE USER MAPPING" in error.diag.message_hint
+    db.rows(f"CREATE USER MAPPING FOR \"{boss}\" SERVER beta OPTIONS (user 'boss', password '{PASSWORD}')")
+    db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    check(bench, run_id, bench.expected, seen)
+    for at in (db, *bench.at.values()):
+        assert "wrong secret" not in at.cluster.log_tail(100_000)
+
+
+def refusal_of_resume(db, run_id: int) -> psycopg2.Error:
+    """Give the error by which a run is not resumed, or ends again."""
+    with pytest.raises(psycopg2.Error) as caught:
+        db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    return caught.value

@@ -1,21 +1,11 @@
 """What the tests of evaluate and predict share: models in the tables that a run would have left, calls, and errors."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import psycopg2
+from sessions import Session
 
 CLASSIFIER = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An error as the client got it."""
-
-    sqlstate: str
-    message: str
-    hint: str | None
 
 
 @dataclass(frozen=True)
@@ -46,30 +36,8 @@ def weights_of(model) -> bytes:
     return np.concatenate([array.ravel() for array in model.get_weights()]).astype(np.float32).tobytes()
 
 
-class User:
+class User(Session):
     """One session that evaluates and predicts."""
-
-    def __init__(self, connection):
-        self.connection = connection
-
-    def rows(self, query: str, *parameters) -> list[tuple]:
-        """Run one statement and give its rows."""
-        with self.connection.cursor() as cursor:
-            cursor.execute(query, parameters or None)
-            return cursor.fetchall() if cursor.description else []
-
-    def value(self, query: str, *parameters) -> Any:
-        """Run one statement and give its only value."""
-        ((value,),) = self.rows(query, *parameters)
-        return value
-
-    def columns(self, table: str) -> list[tuple[str, str]]:
-        """Give the names and types of a table's columns."""
-        return self.rows(
-            "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
-            " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-            table,
-        )
 
     def table(self, name: str, definition: str, rows: list[tuple], casts: str = "") -> None:
         """Make a table and fill it; ``casts`` are the slots of a row, such as ``%s, %s::real[]``."""
@@ -134,19 +102,3 @@ class User:
         values = given | more
         slots = ", ".join(f"{name} => %s" for name in values)
         self.rows(f"SELECT madlib.{function}({slots})", *values.values())
-
-    def refused(self, call, *args, **kwargs) -> Refusal:
-        """Make a call that must fail; give its error."""
-        try:
-            call(*args, **kwargs)
-        except psycopg2.Error as error:
-            if not self.connection.autocommit:
-                self.connection.rollback()
-            return Refusal(error.pgcode, error.diag.message_primary, error.diag.message_hint)
-        raise AssertionError("the call was not refused")
-
-    def notices(self) -> str:
-        """Give and forget the notices and warnings since the last call."""
-        text = "".join(self.connection.notices)
-        self.connection.notices.clear()
-        return text

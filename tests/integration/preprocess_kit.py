@@ -1,21 +1,11 @@
 """What the tests of the preprocessors share: calls, packed tables read back as tensors, and errors as tuples."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import psycopg2
+from sessions import Session
 
 from madlib_mop.packing.buffers import unpack
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An error as the client got it."""
-
-    sqlstate: str
-    message: str
-    hint: str | None
 
 
 @dataclass(frozen=True)
@@ -27,22 +17,8 @@ class Buffer:
     tensors: dict[str, np.ndarray]
 
 
-class Caller:
+class Caller(Session):
     """One session of a user who packs tables."""
-
-    def __init__(self, connection):
-        self.connection = connection
-
-    def rows(self, query: str, *parameters) -> list[tuple]:
-        """Run one statement and give its rows."""
-        with self.connection.cursor() as cursor:
-            cursor.execute(query, parameters or None)
-            return cursor.fetchall() if cursor.description else []
-
-    def value(self, query: str, *parameters) -> Any:
-        """Run one statement and give its only value."""
-        ((value,),) = self.rows(query, *parameters)
-        return value
 
     def segments(self, n: int | str) -> None:
         """Set the number of segments."""
@@ -75,16 +51,6 @@ class Caller:
         self.rows(f"SELECT madlib.{function}({slots})", *values.values())
         return given["output_table"]
 
-    def refused(self, call, *args, **kwargs) -> Refusal:
-        """Make a call that must fail; give its error."""
-        try:
-            call(*args, **kwargs)
-        except psycopg2.Error as error:
-            if not self.connection.autocommit:
-                self.connection.rollback()
-            return Refusal(error.pgcode, error.diag.message_primary, error.diag.message_hint)
-        raise AssertionError("the call was not refused")
-
     def buffers(self, table: str, *columns: str) -> list[Buffer]:
         """Read a packed table in the order of its buffers."""
         items = ", ".join(f'"{column}", "{column}_shape"' for column in columns)
@@ -106,9 +72,3 @@ class Caller:
             cursor.execute(f"SELECT * FROM {table}_summary")
             (row,) = cursor.fetchall()
             return dict(zip([column.name for column in cursor.description], row, strict=True))
-
-    def notices(self) -> str:
-        """Give and forget the notices and warnings since the last call."""
-        text = "".join(self.connection.notices)
-        self.connection.notices.clear()
-        return text

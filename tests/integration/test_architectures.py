@@ -5,6 +5,7 @@ import json
 import numpy as np
 import psycopg2
 import pytest
+from sessions import Session, undone
 
 from tests.unit.models.documents import dense, keras_3
 
@@ -14,51 +15,26 @@ LOAD = "SELECT madlib.load_keras_model({})"
 
 @pytest.fixture
 def session(db):
-    connection = db.connect(autocommit=False)
-    yield Session(connection)
-    connection.rollback()
-    connection.close()
+    with undone(db, Loader) as session:
+        yield session
 
 
-class Session:
-    """One user's session; what it does is undone at the end of the test."""
-
-    def __init__(self, connection):
-        self.connection = connection
-
-    def rows(self, query, *parameters):
-        with self.connection.cursor() as cursor:
-            cursor.execute(query, parameters or None)
-            return cursor.fetchall() if cursor.description else []
-
-    def value(self, query, *parameters):
-        return self.rows(query, *parameters)[0][0]
+class Loader(Session):
+    """One user, who loads architectures."""
 
     def refusal(self, query, *parameters):
-        """Give SQLSTATE and message of a statement that must fail, and go on as if it had not been run."""
-        self.rows("SAVEPOINT before")
-        with pytest.raises(psycopg2.Error) as caught:
-            self.rows(query, *parameters)
-        self.rows("ROLLBACK TO before")
-        assert "Traceback" not in str(caught.value)
-        return caught.value.pgcode, caught.value.diag.message_primary
+        """Give SQLSTATE and message of a statement that must fail,"""
+        error = self.refused(self.rows, query, *parameters)
+        return error.sqlstate, error.message
 
     def load(self, table="lib", arch=ARCH, **others):
         names = "".join(f", {name} => %s" for name in others)
         self.rows(f"SELECT madlib.load_keras_model(%s, %s{names})", table, arch, *others.values())
 
 
-def columns_of(session, table):
-    return session.rows(
-        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
-        " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-        table,
-    )
-
-
 def test_the_table_has_the_documented_columns(session):
     session.load()
-    assert columns_of(session, "lib") == [
+    assert session.columns("lib") == [
         ("model_id", "integer"),
         ("model_arch", "json"),
         ("model_weights", "bytea"),
@@ -174,7 +150,7 @@ def test_errors_of_deleting(session):
 
 def test_a_failed_transaction_leaves_no_table(db):
     connection = db.connect(autocommit=False)
-    session = Session(connection)
+    session = Loader(connection)
     session.load("rolled_back")
     connection.rollback()
     assert session.value("SELECT to_regclass('rolled_back')") is None
@@ -183,9 +159,9 @@ def test_a_failed_transaction_leaves_no_table(db):
 
 def test_two_sessions_never_give_the_same_id(db):
     one, other = db.connect(autocommit=False), db.connect()
-    Session(one).load("shared")
+    Loader(one).load("shared")
     one.commit()
-    Session(one).load("shared")
+    Loader(one).load("shared")
     with other.cursor() as cursor:
         cursor.execute("SET lock_timeout = '300ms'")
         with pytest.raises(psycopg2.Error) as caught:

@@ -2,8 +2,15 @@
 
 import psycopg2
 import pytest
-from searches import COMPILE, arguments, decisions, load_iris, results, search, statement, states
+from direct import record_on
+from searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
 from workbench import one_thread, weights
+
+from madlib_mop.driver.automl_plan import plan_automl
+from madlib_mop.driver.call import Call
+from madlib_mop.driver.commands.configurations import Parser
+from madlib_mop.driver.direct import DirectSession
+from madlib_mop.driver.selection import read_architecture_table
 
 pytestmark = pytest.mark.timeout(600)
 HYPERBAND = "R=9, eta=3"
@@ -12,7 +19,7 @@ HYPERBAND = "R=9, eta=3"
 @pytest.fixture(scope="module")
 def iris(db):
     one_thread()
-    load_iris(db)
+    prepare(db)
     return db
 
 
@@ -135,6 +142,33 @@ def test_pbt_copies_states_and_a_replay_copies_them_again(iris):
     assert decisions(iris, run.run_id) == decisions(iris, again)
 
 
+def test_hyperopt_by_position_trains_one_batch_after_the_other(iris):
+    """As MADlib's suite calls it: five configurations on two segments, no validation table, data cached."""
+    params = "num_configs=5, num_iterations=2, algorithm=rand"
+    iris.rows(
+        "SELECT madlib.madlib_keras_automl('train', 'rand', 'arch', 'rand_mst', ARRAY[1], %s,"
+        " $$ {'batch_size': [40], 'epochs': [1]} $$, 'hyperopt', %s, NULL, NULL, FALSE, NULL, 1, 'a name', 'a descr',"
+        " TRUE)",
+        [COMPILE.replace("[['accuracy']]", "['categorical_accuracy']").replace("['Adam']", "['Adam', 'SGD']"), params],
+    )
+    rows = iris.rows(
+        "SELECT mst_key, metrics_iters, metrics_elapsed_time, training_loss_final = training_loss[2], validation_loss,"
+        " metrics_type FROM rand_info ORDER BY mst_key"
+    )
+    assert [(row[0], row[1], *row[3:]) for row in rows] == [
+        (key, [1, 2], True, None, ["categorical_accuracy"]) for key in range(1, 6)
+    ]
+    first, second, third = (rows[number][2] for number in (0, 2, 4))
+    assert first[0] < first[1] < second[0] < second[1] < third[0] < third[1]
+    best = "SELECT mst_key FROM rand_info ORDER BY training_loss_final LIMIT 1"
+    assert iris.rows("SELECT mst_key FROM rand_mst") == iris.rows(best)
+    assert iris.rows("SELECT mst_key FROM rand ORDER BY 1") == [(key,) for key in range(1, 6)]
+    assert iris.rows(
+        "SELECT automl_method, automl_params, random_state, validation_table, metrics_compute_frequency, name,"
+        " description FROM rand_summary"
+    ) == [("hyperopt", params, None, None, 1, "a name", "a descr")]
+
+
 @pytest.mark.slow
 def test_hyperopt_with_20_configurations_finds_a_good_model(iris):
     """The other example of MADlib's manual; with a metric of the caller's own."""
@@ -159,6 +193,28 @@ def test_a_budget_that_is_spent_before_anything_is_trained_leaves_empty_tables(i
     assert iris.value("SELECT count(*) FROM poor") == iris.value("SELECT count(*) FROM poor_mst") == 0
     assert iris.rows("SELECT DISTINCT status FROM poor_info") == [("stopped",)]
     assert "the budget was spent" in run.notices and "no model was trained" in run.notices
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "expected"),
+    [
+        (None, None, ("hyperband", "R=6, eta=3, skip_last=0", 6)),
+        ("hyperband", "R=5, eta=5, skip_last=1", ("hyperband", "R=5, eta=5, skip_last=1", 1)),
+        ("hyperopt", None, ("hyperopt", "num_configs=20, num_iterations=5, algorithm=tpe", 5)),
+    ],
+)
+def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, expected):
+    """Planned in this process, not trained; the frequency is the most iterations of a round."""
+    connection, catalog = iris.connect(autocommit=False), iris.connect()
+    session = DirectSession(connection)
+    call = Call("madlib_keras_automl", arguments("planned", method, params), session)
+    arch_table = read_architecture_table(session, "arch")
+    summary = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run["plan"]["summary"]
+    names = ("automl_method", "automl_params", "metrics_compute_frequency")
+    assert tuple(summary[name] for name in names) == expected
+    assert summary["random_state"] is summary["object_table"] is summary["name"] is None and not summary["use_gpus"]
+    connection.close()
+    catalog.close()
 
 
 BAD_LOSS = COMPILE.replace("['categorical_crossentropy']", "['mse', 'nonsense']")

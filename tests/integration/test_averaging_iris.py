@@ -6,6 +6,7 @@ Temporary output tables, one-hot labels, text classes, an architecture table wit
 import json
 
 import pytest
+from iris import load_iris, pack_iris
 from workbench import script
 
 COMPILE = " optimizer='Adam(lr=0.01)', loss='categorical_crossentropy', metrics=['categorical_accuracy'] "
@@ -13,26 +14,13 @@ COMPILE = " optimizer='Adam(lr=0.01)', loss='categorical_crossentropy', metrics=
 
 @pytest.fixture(scope="module")
 def bench(db):
-    from sklearn.datasets import load_iris
-    from sklearn.model_selection import train_test_split
-
-    data = load_iris()
-    parts = train_test_split(data.data, data.target, test_size=30, random_state=3, stratify=data.target)
-    for table, x, y in (("iris", parts[0], parts[2]), ("iris_new", parts[1], parts[3])):
-        db.rows(f"CREATE TABLE {table} (id serial, attributes float8[], class_text text)")
-        for row, kind in zip(x.tolist(), y, strict=True):
-            db.rows(f"INSERT INTO {table} (attributes, class_text) VALUES (%s, %s)", [row, data.target_names[kind]])
+    load_iris(db)
+    pack_iris(db, 2, "iris_packed", "iris_valid")
     layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 4], "name": "flower"}}]
     for name, units, activation in (("a", 10, "relu"), ("b", 10, "relu"), ("c", 3, "softmax")):
         layers.append({"class_name": "Dense", "config": {"name": name, "units": units, "activation": activation}})
     network = {"class_name": "Sequential", "config": {"name": "iris", "layers": layers}}
     db.rows("SELECT madlib.load_keras_model('\"odd arch?\"', %s::json)", [json.dumps(network)])
-    script(
-        db,
-        "SET madlib_mop.segments = 2",
-        "SELECT madlib.training_preprocessor_dl('iris', 'iris_packed', 'class_text', 'attributes', seed => 2)",
-        "SELECT madlib.validation_preprocessor_dl('iris_new', 'iris_valid', 'class_text', 'attributes', 'iris_packed')",
-    )
     return db
 
 
@@ -55,17 +43,18 @@ def test_ten_iterations_a_warm_start_and_predictions_in_temporary_tables(bench):
         loss, accuracy, *rest = cursor.fetchone()
         assert loss < first_loss and accuracy >= 0.93
         assert rest == [
-            ["setosa", "versicolor", "virginica"], ["text"], "pg_temp.iris_model", '"odd arch?"',
-            ["categorical_accuracy"], "a name",
+            ["Iris-setosa", "Iris-versicolor", "Iris-virginica"], ["character varying"], "pg_temp.iris_model",
+            '"odd arch?"', ["categorical_accuracy"], "a name",
         ]  # fmt: skip
         cursor.execute("SELECT madlib.madlib_keras_evaluate('pg_temp.iris_model', 'iris_valid', 'pg_temp.found')")
         cursor.execute("SELECT metric FROM pg_temp.found")
         assert cursor.fetchone()[0] == pytest.approx(accuracy)
         cursor.execute(
-            "SELECT madlib.madlib_keras_predict('pg_temp.iris_model', 'iris_new', 'id', 'attributes', 'pg_temp.said',"
+            "SELECT madlib.madlib_keras_predict('pg_temp.iris_model', 'iris_test', 'id', 'attributes', 'pg_temp.said',"
             " 'response')"
         )
-        cursor.execute("SELECT avg((class_value = class_text)::int)::float8 FROM pg_temp.said JOIN iris_new USING (id)")
+        right = "SELECT avg((class_value = class_text)::int)::float8 FROM pg_temp.said JOIN iris_test USING (id)"
+        cursor.execute(right)
         assert cursor.fetchone()[0] == pytest.approx(accuracy)
     connection.close()
 

@@ -5,13 +5,14 @@ import time
 import pytest
 from direct import record_on
 from lab import assert_nothing_left
+from sessions import Refusal
 
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.direct import DirectSession
 from madlib_mop.driver.plan import add_run, plan_fit
 from madlib_mop.errors import MopError
 from tests.integration.bad_inputs import CASES, write_tables
-from tests.security.kit import Refusal, record_run, refusal, refusal_of, user
+from tests.security.kit import record_run, refusal, refusal_of, user
 
 FIT = "madlib_keras_fit_multiple_model"
 GOOD = {"source_table": "train", "model_output_table": "never", "model_selection_table": "mst", "num_iterations": 2}

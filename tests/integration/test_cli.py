@@ -7,10 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from iris import ADAM, load_iris, load_perceptrons, pack_iris
 from lab import assert_nothing_left, newest_run, visits, wait_for
 from workbench import digests, fit, weights
-
-from tests.integration.iris import ADAM, load_iris, load_perceptrons, pack_iris
 
 FIT = ("fit", "iris_train_packed", "by_cli", "mst", "2")
 

@@ -1,9 +1,9 @@
 """load_model_selection_table and generate_model_configs, as a user of SQL meets them."""
 
-import psycopg2
 import pytest
+from sessions import undone
 
-from tests.integration.test_architectures import Session, columns_of
+from tests.integration.test_architectures import Loader
 
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.1)', metrics=['accuracy']"
 REORDERED = "  metrics=['accuracy'] ,optimizer = 'adam(learning_rate=0.1)', loss='categorical_crossentropy'"
@@ -16,13 +16,10 @@ FIT_GRID = "{'batch_size': [8, 32], 'epochs': [4]}"
 
 @pytest.fixture
 def session(db):
-    connection = db.connect(autocommit=False)
-    session = Session(connection)
-    for table in ("arch", "arch", "arch2"):
-        session.load(table)
-    yield session
-    connection.rollback()
-    connection.close()
+    with undone(db, Loader) as session:
+        for table in ("arch", "arch", "arch2"):
+            session.load(table)
+        yield session
 
 
 def load(session, ids=(1, 2), compile_list=(COMPILE, SLOWER), fit_list=("batch_size=5", "batch_size=10"), **others):
@@ -43,13 +40,9 @@ def generate(session, *more, arch="arch", ids=(1, 2), compile_grid=GRID, fit_gri
 
 
 def refused(session, call, *args, **kwargs):
-    """Give SQLSTATE and message of a call that must fail, and go on as if it had not been made."""
-    session.rows("SAVEPOINT before")
-    with pytest.raises(psycopg2.Error) as caught:
-        call(session, *args, **kwargs)
-    session.rows("ROLLBACK TO before")
-    assert "Traceback" not in str(caught.value)
-    return caught.value.pgcode, caught.value.diag.message_primary
+    """Give SQLSTATE and message of a call that must fail."""
+    error = session.refused(call, session, *args, **kwargs)
+    return error.sqlstate, error.message
 
 
 def test_every_combination_is_there_once_in_order(session):
@@ -64,13 +57,13 @@ def test_every_combination_is_there_once_in_order(session):
 
 def test_tables_have_the_documented_columns(session):
     load(session)
-    assert columns_of(session, "mst") == [
+    assert session.columns("mst") == [
         ("mst_key", "integer"),
         ("model_id", "integer"),
         ("compile_params", "character varying"),
         ("fit_params", "character varying"),
     ]
-    assert columns_of(session, "mst_summary") == [
+    assert session.columns("mst_summary") == [
         ("model_arch_table", "character varying"),
         ("object_table", "character varying"),
     ]

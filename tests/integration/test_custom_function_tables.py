@@ -1,11 +1,10 @@
 """Object tables, as MADlib's own test has it: registered, deleted, dropped with the last; errors before any work."""
 
 import dill
-import psycopg2
 import pytest
+from sessions import undone
 
 from madlib_mop.models.custom import top_k_source
-from tests.integration.test_architectures import Session, columns_of
 
 SUM = b"def sum_fn(a, b):\n    return a + b\n"
 SUM_1 = SUM.replace(b"sum_fn", b"sum_fn1")
@@ -14,10 +13,8 @@ TABLE = "__test_custom_functions__"
 
 @pytest.fixture
 def session(db):
-    connection = db.connect(autocommit=False)
-    yield Session(connection)
-    connection.rollback()
-    connection.close()
+    with undone(db) as session:
+        yield session
 
 
 def load(session, name="sum_fn", value=SUM, *more, table=TABLE):
@@ -38,18 +35,14 @@ def listed(session, table=TABLE):
 
 
 def refused(session, call, *args, **kwargs):
-    """Give SQLSTATE, message and hint of a call that must fail, and go on as if it had not been made."""
-    session.rows("SAVEPOINT before")
-    with pytest.raises(psycopg2.Error) as caught:
-        call(session, *args, **kwargs)
-    session.rows("ROLLBACK TO before")
-    assert "Traceback" not in str(caught.value)
-    return caught.value.pgcode, caught.value.diag.message_primary, caught.value.diag.message_hint
+    """Give SQLSTATE, message and hint of a call that must fail."""
+    error = session.refused(call, session, *args, **kwargs)
+    return error.sqlstate, error.message, error.hint
 
 
 def test_the_table_is_made_on_the_first_load_and_everybody_may_read_it(session):
     load(session, "sum_fn", SUM, "returns sum")
-    assert columns_of(session, f"madlib.{TABLE}") == [
+    assert session.columns(f"madlib.{TABLE}") == [
         ("id", "integer"), ("name", "text"), ("description", "text"), ("object", "bytea"),
     ]  # fmt: skip
     assert listed(session) == [(1, "sum_fn", "returns sum")]

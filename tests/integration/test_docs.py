@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.test_readme import ELSEWHERE, FENCE
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-ELSEWHERE = "<!-- elsewhere -->"  # marks an example that needs another server
-FENCE = re.compile(r"^(?:(<!--[^\n]*-->)\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a busy machine
 
 

@@ -10,11 +10,6 @@ REGRESSION = "loss='mse', optimizer='sgd', metrics=['mae', 'mse']"
 
 
 @pytest.fixture(scope="module")
-def keras():
-    return pytest.importorskip("keras")
-
-
-@pytest.fixture(scope="module")
 def net(keras):
     keras.utils.set_random_seed(2)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, "softmax")])

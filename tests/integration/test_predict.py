@@ -11,11 +11,6 @@ VALUES = [None, "cat", "dog, or {cat}"]
 
 
 @pytest.fixture(scope="module")
-def keras():
-    return pytest.importorskip("keras")
-
-
-@pytest.fixture(scope="module")
 def x():
     return np.random.default_rng(1).normal(size=(N_ROWS, WIDTH)).astype(np.float32)
 

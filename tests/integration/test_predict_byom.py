@@ -2,18 +2,11 @@
 
 import numpy as np
 import pytest
-from workbench import one_thread
 
 from tests.integration.inference_kit import User, weights_of
 
 N_ROWS, WIDTH = 30, 4
 CLASSES = ["setosa", "versicolor", "virginica"]
-
-
-@pytest.fixture(scope="module")
-def keras():
-    one_thread()
-    return pytest.importorskip("keras")
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ import pytest
 from tests.integration.inference_kit import Dependent, ModelTable, User
 
 WIDE = "column 'wide' has rows of the shape [3], but input 1 of mst_key 1 of public.models takes [2]"
+ACROSS = "column 'across' has rows of the shape [1, 2], but input 1 of mst_key 1 of public.tall takes [2, 1]"
 
 
 @pytest.fixture(scope="module")
-def user(db):
-    keras = pytest.importorskip("keras")
+def user(db, keras):
     user = User(db.connect())
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, "softmax")])
     facts = ModelTable(dependent=[Dependent(values=["a", "b", "c"])])
@@ -27,11 +27,14 @@ def user(db):
     user.rows("UPDATE bent SET model_weights = substr(model_weights, 5)")
     user.write_models("strange", {1: model}, facts)
     user.rows('UPDATE strange SET model_arch = \'{"class_name": "Lambda", "config": {}}\'')
+    tall = keras.Sequential([keras.Input((2, 1)), keras.layers.Flatten(), keras.layers.Dense(3, "softmax")])
+    user.write_models("tall", {1: tall}, facts)
     user.write_models("few", {1: model}, ModelTable(dependent=[Dependent(values=list("abcd"))]))
     user.write_one_model("archless", model, facts)
     user.rows("ALTER TABLE archless DROP model_arch; CREATE TABLE lonely AS TABLE models")
     user.rows("CREATE TABLE points AS SELECT i AS id, ARRAY[i, 1]::real[] AS x, 'a'::text AS t, i AS rank,"
-              " ARRAY[i, 1, 1]::real[] AS wide, i AS \"Mixed\" FROM generate_series(1, 3) i")  # fmt: skip
+              " ARRAY[i, 1, 1]::real[] AS wide, ARRAY[[i, 1]]::real[] AS across,"
+              " i AS \"Mixed\" FROM generate_series(1, 3) i")  # fmt: skip
     user.rows("CREATE TABLE packed (x bytea, x_shape integer[], buffer_id integer); CREATE TABLE taken ()")
     yield user
     user.connection.close()
@@ -99,6 +102,7 @@ def test_refused_before_any_work(user, arguments, sqlstate, message):
     ("model", "column", "values", "message"),
     [
         ("models", "wide", None, WIDE),
+        ("tall", "across", None, ACROSS),
         ("bent", "x", None, None),
         ("few", "x", None, "the model gives 3 values for 'y', which has 4 classes"),
         ("models", "bad", "{NaN,1}", "column 'bad' holds NaN (row with id = 2)"),
@@ -181,8 +185,7 @@ def _wait(condition, seconds: float = 20):
     return result
 
 
-def test_weights_that_are_not_numbers_give_probabilities_that_are_not(user):
-    keras = pytest.importorskip("keras")
+def test_weights_that_are_not_numbers_give_probabilities_that_are_not(user, keras):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model.set_weights([np.array([[np.nan, 1, np.inf]] * 2, np.float32), np.zeros(3, np.float32)])
     user.write_models("odd", {1: model}, ModelTable(dependent=[Dependent(values=["a", "b", "c"])]))

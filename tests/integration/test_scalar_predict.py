@@ -8,17 +8,10 @@ import time
 import numpy as np
 import psycopg2
 import pytest
-from workbench import one_thread
 
 from tests.integration.inference_kit import Dependent, ModelTable, User, weights_of
 
 N_ROWS, WIDTH, CONSTANT = 30, 4, 2.0
-
-
-@pytest.fixture(scope="module")
-def keras():
-    one_thread()
-    return pytest.importorskip("keras")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import subprocess
 
 import numpy as np
 import pytest
-from workbench import one_thread
 
 from tests.integration.inference_kit import User, weights_of
 
@@ -58,9 +57,7 @@ class Standby:
         assert done.returncode == 0 or not check, done.stderr
 
 
-def test_predictions_on_a_standby(db):
-    one_thread()
-    keras = pytest.importorskip("keras")
+def test_predictions_on_a_standby(db, keras):
     layers = keras.layers
     nets = [keras.Sequential([keras.Input((3,)), layers.Dense(2, "softmax")]) for _ in range(2)]
     x = np.array([[0.5, -1, 2]], np.float32)

@@ -2,11 +2,10 @@
 
 import json
 
-import numpy as np
 import pytest
-from workbench import fit, script, weights
+from iris import ADAM, load_iris, pack_iris
+from workbench import fit, weights
 
-ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={})', metrics=['accuracy']"
 FIRST = 4 * (4 * 10 + 10)  # bytes of the first layer's weights
 RATES = "ARRAY[$$" + "$$, $$".join(ADAM.format(rate) for rate in (0.001, 0.01)) + "$$]"
 
@@ -26,21 +25,8 @@ def network(frozen=()):
 @pytest.fixture(scope="module")
 def bench(db):
     """Iris: 120 rows to train, 30 held out; a first network, and three that begin with its weights."""
-    from sklearn.datasets import load_iris
-
-    data = load_iris()
-    order = np.random.default_rng(0).permutation(150)
-    for table, rows in (("iris", order[:120]), ("held_out", order[120:])):
-        db.rows(f"CREATE TABLE {table} (id integer, x real[], kind text)")
-        for i in rows:
-            kind = str(data.target_names[data.target[i]])
-            db.rows(f"INSERT INTO {table} VALUES (%s, %s, %s)", [int(i), data.data[i].tolist(), kind])
-    script(
-        db,
-        "SET madlib_mop.segments = 2",
-        "SELECT madlib.training_preprocessor_dl('iris', 'train', 'kind', 'x', seed := 1)",
-        "SELECT madlib.validation_preprocessor_dl('held_out', 'valid', 'kind', 'x', 'train')",
-    )
+    load_iris(db)
+    pack_iris(db, 2, "train", "valid")
     db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [network()])
     select(db, "mst", 1, f"ARRAY[$${ADAM.format(0.01)}$$]")
     fit(db, "first", "mst", 20, seed=3)

@@ -2,11 +2,11 @@
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg2
 from psycopg2 import sql
+from sessions import Refusal
 
 EXPECTED = Path(__file__).parent / "expected"
 UPDATE = "MOP_UPDATE_EXPECTED"
@@ -15,15 +15,6 @@ SOFTMAX = """{"class_name": "Sequential", "config": {"name": "softmax", "layers"
     {"class_name": "InputLayer", "config": {"batch_shape": [null, 8, 8, 1], "name": "in"}},
     {"class_name": "Flatten", "config": {"name": "flat"}},
     {"class_name": "Dense", "config": {"name": "out", "units": 10, "activation": "softmax"}}]}}"""
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An error as the client got it."""
-
-    sqlstate: str | None
-    message: str
-    hint: str | None
 
 
 def refusal(connection, statement, parameters=None, internal: bool = False) -> Refusal:

@@ -12,6 +12,7 @@ ALICE, LOGIN, RUN, OTHER = "alice", "login_by_hand", 31, 32
 TOKEN = "the token of this very session"
 CALLS = {
     "worker_check": "",
+    "worker_host": ", 'alpha'",
     "worker_plan": "",
     "worker_model": ", 1",
     "worker_custom_functions": "",

@@ -1,9 +1,8 @@
 """MADlib's worked example of many models, on iris: a grid of 12 perceptrons, the best used, warm start, transfer."""
 
 import pytest
+from iris import N_HELD_OUT, N_TRAIN, load_iris, load_perceptrons, pack_iris
 from workbench import weights
-
-from tests.integration.iris import N_HELD_OUT, N_TRAIN, load_iris, load_perceptrons, pack_iris
 
 CLASSES = ["Iris-setosa", "Iris-versicolor", "Iris-virginica"]
 GRID = """{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],
@@ -128,6 +127,8 @@ def test_a_warm_start_goes_on_where_the_run_left_off_and_transfer_starts_from_it
     assert grid.rows(
         "SELECT warm_start, num_iterations, name, description, metrics_iters FROM iris_multi_model_summary"
     ) == [(True, 3, "Sophie L.", "goes on", [1, 2, 3])]
+    kinds = "SELECT relpersistence::text FROM pg_class WHERE relname ~ '^iris_multi_model' AND relkind = 'r'"
+    assert grid.rows(kinds) == [("p",)] * 3
     slow = grid.rows("SELECT mst_key, training_loss FROM iris_multi_model_info WHERE compile_params ~ '0.001\\)'")
     assert len(slow) == 4
     for mst_key, losses in slow:  # they learn slowly and steadily: a new start would be far above

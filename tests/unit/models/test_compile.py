@@ -136,6 +136,17 @@ def test_several_outputs_by_list_and_by_name():
     assert {"kind_accuracy", "amount_mae", "amount_mape"} <= {*results[0]}
 
 
+@pytest.mark.parametrize("metric", ["'mae'", "['mae']", "['MeanAbsoluteError(name=\"mae\")']"])
+def test_one_metric_alone_is_for_every_output(metric):
+    """As in Keras 2; each output has an object of its own."""
+    params = f"loss=['categorical_crossentropy', 'mse'], metrics={metric}, weighted_metrics={metric}"
+    model = build_model(functional().to_json(), parse_compile_params(f"optimizer='sgd', {params}"), 4)
+    x, (kind, amount) = data_for(model)
+    found = model.evaluate(x, [kind, amount], verbose=0, return_dict=True)
+    for name, y, scores in zip(("kind", "amount"), (kind, amount), model.predict(x, verbose=0), strict=True):
+        assert found[f"{name}_mae"] == pytest.approx(np.mean(np.abs(y - scores)), rel=1e-5)
+
+
 def test_custom_functions_are_used_by_name():
     def mine(y_true, y_pred):
         return keras.ops.mean(keras.ops.abs(y_true - y_pred), axis=-1)

@@ -5,11 +5,9 @@ import numpy as np
 import pytest
 
 from madlib_mop.trainer.averaging import add, describe, finish
+from madlib_mop.trainer.parts import GROUPS, StateError, TensorSpec
 from madlib_mop.trainer.state import (
-    GROUPS,
     UNDECIDED,
-    StateError,
-    TensorSpec,
     count_forward_parts,
     decode_state,
     digest_of,

@@ -9,6 +9,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 
 from madlib_mop.trainer import state  # noqa: E402
+from madlib_mop.trainer.parts import SMALLEST_PART_BYTES  # noqa: E402
 from tests.unit.trainer.cases import CASES, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer, TrainerError  # noqa: E402
 
@@ -51,7 +52,7 @@ def test_evaluation_equals_keras(trainer, case):
 
 def test_the_parts_of_a_forward_pass_and_the_states_digest_give_the_same_numbers():
     case = CASES[0]
-    with Trainer(part_bytes=state.SMALLEST_PART_BYTES) as trainer:
+    with Trainer(part_bytes=SMALLEST_PART_BYTES) as trainer:
         trainer.send_shard("s", *case.data(50))
         answer, parts = trainer.train(case.request(), "s")
         assert answer["forward_parts"] < len(parts)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.trainer import state
+from madlib_mop.trainer.parts import SMALLEST_PART_BYTES
 from tests.unit.trainer.cases import CASES, weights_of
 from tests.unit.trainer.harness import Trainer, TrainerError
 
@@ -15,7 +16,7 @@ CASE = CASES[0]
 
 @pytest.fixture(scope="module")
 def trainer():
-    with Trainer(shard_cache_bytes=20_000, part_bytes=state.SMALLEST_PART_BYTES) as started:
+    with Trainer(shard_cache_bytes=20_000, part_bytes=SMALLEST_PART_BYTES) as started:
         yield started
 
 
@@ -37,7 +38,7 @@ def test_a_visit_is_accounted_for(trainer):
     assert (shard["n_rows"], shard["n_bytes"], shard["cached"]) == (53, 53 * (12 * 4 + 3 * 2), True)
     answer, parts = trainer.train(CASE.request(), "s")
     assert (answer["n_rows"], answer["n_batches"]) == (53, 6 * CASE.passes)
-    assert len(parts) > 2 and all(len(part) <= state.SMALLEST_PART_BYTES for part in parts)
+    assert len(parts) > 2 and all(len(part) <= SMALLEST_PART_BYTES for part in parts)
     assert answer["state_bytes"] == sum(map(len, parts))
     weights = state.weights_of(parts)
     assert answer["model_bytes"] == len(weights)

@@ -11,12 +11,9 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from madlib_mop.trainer.parts import GROUPS, SMALLEST_PART_BYTES, StateError, TensorSpec
 from madlib_mop.trainer.state import (
     FORWARD_GROUPS,
-    GROUPS,
-    SMALLEST_PART_BYTES,
-    StateError,
-    TensorSpec,
     count_forward_parts,
     decode_state,
     digest_of,

@@ -25,15 +25,13 @@ def load_iris(db) -> None:
         db.rows(f"CREATE TABLE {name} AS SELECT * FROM iris WHERE id = ANY (%s)", [list(ids)])
 
 
-def pack_iris(db, n_segments: int) -> None:
-    """Pack the parts into ``iris_train_packed`` and ``iris_test_packed``."""
+def pack_iris(db, n_segments: int, train: str = "iris_train_packed", held_out: str = "iris_test_packed") -> None:
+    """Pack the two parts."""
     script(
         db,
         f"SET madlib_mop.segments = {n_segments}",
-        "SELECT madlib.training_preprocessor_dl('iris_train', 'iris_train_packed', 'class_text', 'attributes',"
-        " seed => 1)",
-        "SELECT madlib.validation_preprocessor_dl('iris_test', 'iris_test_packed', 'class_text', 'attributes',"
-        " 'iris_train_packed')",
+        f"SELECT madlib.training_preprocessor_dl('iris_train', '{train}', 'class_text', 'attributes', seed => 1)",
+        f"SELECT madlib.validation_preprocessor_dl('iris_test', '{held_out}', 'class_text', 'attributes', '{train}')",
     )
 
 

@@ -1,0 +1,71 @@
+"""One user's session as tests drive it, and errors as a client gets them; called by the kits and tests of SQL calls."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error as the client got it."""
+
+    sqlstate: str | None
+    message: str
+    hint: str | None
+
+
+class Session:
+    """One session of a user."""
+
+    def __init__(self, connection):
+        self.connection = connection
+
+    def rows(self, query: str, *parameters) -> list[tuple]:
+        """Run one statement and give its rows."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(query, parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def value(self, query: str, *parameters) -> Any:
+        """Run one statement and give its only value."""
+        ((value,),) = self.rows(query, *parameters)
+        return value
+
+    def columns(self, table: str) -> list[tuple[str, str]]:
+        """Give the names and types of a table's columns."""
+        return self.rows(
+            "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            table,
+        )
+
+    def refused(self, call, *args, **kwargs) -> Refusal:
+        """Make a call that must fail, without a traceback; give its error, and go on as if it had not been made."""
+        in_transaction = not self.connection.autocommit
+        if in_transaction:
+            self.rows("SAVEPOINT before")
+        try:
+            call(*args, **kwargs)
+        except psycopg2.Error as error:
+            if in_transaction:
+                self.rows("ROLLBACK TO before")
+            assert "Traceback" not in str(error)
+            return Refusal(error.pgcode, error.diag.message_primary, error.diag.message_hint)
+        raise AssertionError("the call was not refused")
+
+    def notices(self) -> str:
+        """Give and forget the notices and warnings since the last call."""
+        text = "".join(self.connection.notices)
+        self.connection.notices.clear()
+        return text
+
+
+@contextmanager
+def undone(db, kind: type[Session] = Session):
+    """Give a session in one transaction, which is rolled back at the end."""
+    connection = db.connect(autocommit=False)
+    yield kind(connection)
+    connection.rollback()
+    connection.close()
