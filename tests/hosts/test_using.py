@@ -153,7 +153,7 @@ def test_a_role_that_may_not_read_at_the_host(bench):
 
 
 def test_policies_are_refused(bench):
-    """Row-level security cannot be kept at a host that does not know it"""
+    """Row-level security cannot be kept at a host that does not know it."""
     db = bench.db
     db.rows("ALTER TABLE train ENABLE ROW LEVEL SECURITY")
     db.rows("CREATE POLICY half ON train USING (buffer_id % 2 = 0)")
