@@ -12,7 +12,7 @@ import psycopg
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import quote
-from madlib_mop.engines.options import OPTIONS_BUT_PATH
+from madlib_mop.engines.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
 from madlib_mop.engines.reasons import plain_reason
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
 
@@ -131,7 +131,12 @@ def no_mapping(server: str, role: str) -> MopError:
 
 
 def connect_host(
-    login: HostLogin, application_name: str, *, within_s: int = _CONNECT_WITHIN_S, autocommit: bool = True
+    login: HostLogin,
+    application_name: str,
+    *,
+    within_s: int = _CONNECT_WITHIN_S,
+    autocommit: bool = True,
+    own_path: bool = False,
 ) -> psycopg.Connection:
     """Log in at a host.
 
@@ -142,6 +147,8 @@ def connect_host(
     within_s : int
         Seconds that the login may take, at least 2.
     autocommit : bool
+    own_path : bool
+        Keep the search_path that the role has there, which else is pinned; for who asks where it makes its tables.
 
     Raises
     ------
@@ -153,7 +160,7 @@ def connect_host(
             **{
                 **connecting(login),
                 **_LIVENESS,
-                "options": OPTIONS_BUT_PATH,
+                "options": OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS,
                 "application_name": application_name,
                 "client_encoding": "UTF8",
                 "connect_timeout": within_s,

@@ -5,6 +5,8 @@ import subprocess
 import uuid
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import PASSWORD, run
 from tests.hosts_kit import BOSS
 
@@ -20,6 +22,7 @@ def psql(cluster, database: str, script: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_statements_of_the_page(cluster, host_clusters):
     """From three bare databases to trained models, and back: as a reader would do it."""
     name = f"page_{uuid.uuid4().hex[:8]}"

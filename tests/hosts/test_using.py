@@ -24,11 +24,12 @@ N_SEGMENTS, SEED = 2, 31
 
 @pytest.fixture(scope="module")
 def bench(hosts):
-    """The digits at hosts (train) and here (train_here), two configurations, and a role that may read all of it."""
+    """The digits at hosts (train) and here (train_here), configurations, and a role that may read all of it."""
     db = hosts.db
     load_digits(db, 80, 40)
     load_architectures(db)
     select_configurations(db, "mst", MIXED[:2])
+    select_configurations(db, "mst_1", MIXED[:1])
     pack(db, N_SEGMENTS)
     script(
         db,
@@ -43,32 +44,65 @@ def bench(hosts):
         f"CREATE SCHEMA mine AUTHORIZATION {ANALYST}",
         f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {ANALYST}",
     )
-    hosts.first = {
-        suffix: fit(db, f"models{suffix}", "mst", 1, source_table=f"train{suffix}", schedule="rotation", seed=SEED)
-        for suffix in ("", "_here")
-    }
     return hosts
 
 
+@pytest.fixture(scope="module")
+def trained(bench):
+    """What a role without any rights but the documented ones packs and trains at hosts."""
+    script(
+        bench.db,
+        f"SET madlib_mop.segments = {N_SEGMENTS}",
+        "SELECT madlib.training_preprocessor_dl('public.train_rows', 'mine.train', 'y', 'x', 37, 16.0, seed := 5)",
+        "SELECT madlib.validation_preprocessor_dl('public.valid_rows', 'mine.valid', 'y', 'x', 'mine.train', 37)",
+        role=ANALYST,
+    )
+    fit(bench.db, "mine.models", "public.mst_1", 1, source_table="mine.train", role=ANALYST, schedule="rotation")
+    return bench
+
+
+@pytest.mark.slow
 def test_warm_start_and_replay(bench):
     """A warm start goes on at the hosts with what was trained there; a replay gives the same bits."""
-    db, ends = bench.db, []
+    db, first, ends = bench.db, [], []
     for suffix in ("", "_here"):
-        options = {"source_table": f"train{suffix}", "validation_table": f"valid{suffix}", "warm_start": True}
-        ends.append(digests(db, fit(db, f"models{suffix}", "mst", 1, schedule="rotation", **options).run_id))
-    assert digests(db, bench.first[""].run_id) == digests(db, bench.first["_here"].run_id)
-    assert ends[0] == ends[1]
-    db.rows("SELECT madlib_mop.replay(%s, 'again')", [bench.first[""].run_id])
+        options = {"source_table": f"train{suffix}", "validation_table": f"valid{suffix}", "schedule": "rotation"}
+        first.append(fit(db, f"models{suffix}", "mst", 1, seed=SEED, **options).run_id)
+        ends.append(digests(db, fit(db, f"models{suffix}", "mst", 1, warm_start=True, **options).run_id))
+    begun = digests(db, first[0])
+    assert begun == digests(db, first[1]) and ends[0] == ends[1]
+    db.rows("SELECT madlib_mop.replay(%s, 'again')", [first[0]])
     run_id = db.value("SELECT max(run_id) FROM madlib_mop.run")
-    assert digests(db, run_id) == digests(db, bench.first[""].run_id)
+    assert digests(db, run_id) == begun
 
 
-def test_evaluate_reads_shards_at_hosts(bench):
-    """evaluate() has its rows brought here, shard after shard."""
-    for suffix in ("", "_here"):
-        bench.db.rows(f"SELECT madlib.madlib_keras_evaluate('models', 'valid{suffix}', 'scores{suffix}', mst_key := 1)")
-    there, here = (bench.db.rows(f"SELECT loss, metric FROM scores{suffix}") for suffix in ("", "_here"))
-    assert there == here
+def test_a_role_trains_and_evaluates_at_hosts(trained):
+    """A role with USAGE and user mappings trains there; evaluate() has its rows brought here, shard after shard."""
+    assert weights(trained.db, "mine.models").keys() == {1}
+    scores = []
+    for table, output in (("mine.valid", "there"), ("public.valid_here", "here")):
+        trained.db.rows(
+            f"SELECT madlib.madlib_keras_evaluate('mine.models', '{table}', 'mine.{output}', mst_key := 1)",
+            role=ANALYST,
+        )
+        scores.append(trained.db.rows(f"SELECT loss, metric FROM mine.{output}"))
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.slow
+def test_evaluate_in_the_transaction_that_packed(trained):
+    """What is read at a host in one transaction is of one moment: rows that came later are asked for in another."""
+    statements = (
+        "SELECT count(*) FROM train",
+        "SELECT madlib.validation_preprocessor_dl('valid_rows', 'late', 'y', 'x', 'train', 37)",
+        "SELECT madlib.madlib_keras_evaluate('mine.models', 'late', 'late_scores', mst_key := 1)",
+    )
+    connection = trained.db.connect(autocommit=False)
+    with connection.cursor() as cursor, pytest.raises(psycopg2.Error, match="shows this transaction 0 of") as caught:
+        for statement in statements:
+            cursor.execute(statement)
+    connection.close()
+    assert "COMMIT first" in caught.value.diag.message_hint
 
 
 def refused(bench, *before, role=ANALYST, source="train"):
@@ -77,7 +111,7 @@ def refused(bench, *before, role=ANALYST, source="train"):
     script(bench.db, *before)
     with pytest.raises(psycopg2.Error) as caught:
         bench.db.rows(
-            "SELECT madlib.madlib_keras_fit_multiple_model(%s, 'mine.models', 'public.mst', 1)", [source], role=role
+            "SELECT madlib.madlib_keras_fit_multiple_model(%s, 'mine.refused', 'public.mst', 1)", [source], role=role
         )
     error = caught.value
     assert "a password for tests" not in f"{error}" and "127.0.0.1" not in f"{error}"
@@ -119,7 +153,7 @@ def test_a_role_that_may_not_read_at_the_host(bench):
 
 
 def test_policies_are_refused(bench):
-    """Row-level security cannot be kept at a host that does not know it; without, the same role trains."""
+    """Row-level security cannot be kept at a host that does not know it"""
     db = bench.db
     db.rows("ALTER TABLE train ENABLE ROW LEVEL SECURITY")
     db.rows("CREATE POLICY half ON train USING (buffer_id % 2 = 0)")
@@ -128,7 +162,6 @@ def test_policies_are_refused(bench):
     state, said = refused(bench)
     assert state == "0A000" and "row-level security" in said and "madlib_mop.hosts = 'here'" in said
     db.rows("ALTER TABLE train DISABLE ROW LEVEL SECURITY")
-    fit(db, "mine.models", "public.mst", 1, source_table="public.train", role=ANALYST)
     for at in bench.at.values():
         at.rows(f"REVOKE pg_read_all_data FROM {ANALYST}")
     assert weights(db, "mine.models").keys() == {1, 2}

@@ -11,7 +11,8 @@ from madlib_mop.driver.gpus import assign_gpus
 from madlib_mop.driver.inference.fits import check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_model, read_weights
 from madlib_mop.driver.inference.trainer import LocalTrainer
-from madlib_mop.driver.packed import PackedTable, read_packed_table
+from madlib_mop.driver.packed import PackedTable, Shard, read_packed_table
+from madlib_mop.errors import NotReady
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def evaluate_shards(
     for shard in packed.shards:
         if not shard.n_rows:
             continue
-        _send_shard(session, trainer, packed, shard.segment_id)
+        _send_shard(session, trainer, packed, shard)
         key = str(shard.segment_id)
         request = {"op": "evaluate", "model": model.request(compiled=True), "shard": key, "has_weights": True}
         answer, _ = trainer.ask(request, [weights])
@@ -64,8 +65,8 @@ def evaluate_shards(
     return Evaluation(loss, metrics)
 
 
-def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTable, segment_id: int) -> None:
-    key, n_columns = str(segment_id), len(packed.columns)
+def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTable, shard: Shard) -> None:
+    key, n_columns, n_rows = str(shard.segment_id), len(packed.columns), 0
     trainer.post(
         {
             "op": "shard_begin",
@@ -76,11 +77,18 @@ def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTab
             "names": packed.columns,
         }
     )
-    with closing(session.stream(packed.query, [segment_id], ["integer"], batch_rows=1)) as buffers:
+    with closing(session.stream(packed.query, [shard.segment_id], ["integer"], batch_rows=1)) as buffers:
         for buffer in buffers:
             blobs = [buffer.columns[f"b{i}"].data for i in range(n_columns)]
             shapes = [buffer.columns[f"s{i}"][0] for i in range(n_columns)]
             trainer.post({"op": "shard_rows", "shapes": shapes}, blobs)
+            n_rows += shapes[0][0]
+    if n_rows != shard.n_rows:  # a transaction at a host that this one has begun before the rows were there
+        raise NotReady(
+            f"test_table: segment {shard.segment_id} of {packed.relation} shows this transaction {n_rows} of its"
+            f" {shard.n_rows} rows",
+            hint="COMMIT first: the table was packed after this transaction had begun to read at that host.",
+        )
     trainer.ask({"op": "shard_end", "shard": key})
 
 
