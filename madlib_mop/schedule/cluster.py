@@ -15,6 +15,8 @@ from math import inf
 from .scheduler import Scheduler, make_scheduler
 from .work import ModelWork, Visit
 
+_NEARLY_ALWAYS = 0.9
+
 
 @dataclass(frozen=True, slots=True)
 class Costs:
@@ -88,6 +90,9 @@ class Forecast:
         State bytes over the network, 0 where all segments are on the coordinator.
     busy : dict of str to float
         The share of the run's time for which each part of the coordinator was at work.
+    waits_for : str
+        What another would shorten the run: the name of a part of the coordinator that is nearly always at work,
+        "models" where they are fewer than segments, else "training".
     """
 
     makespan_s: float
@@ -99,12 +104,7 @@ class Forecast:
     state_bytes_per_s: float
     network_bytes: int
     busy: dict[str, float]
-
-    @property
-    def bottleneck(self) -> str:
-        """Name what the run waits for: the part of the coordinator that is busiest, or training."""
-        name = max(self.busy, key=self.busy.__getitem__)
-        return name if self.busy[name] > 1 - self.idle_share else "training"
+    waits_for: str
 
 
 def forecast(
@@ -150,6 +150,9 @@ def forecast(
     world = _World(scheduler, costs, of_model, of_segment, n_hosts, noise, seed)
     world.run()
     n_visits, passed = n_models * n_segments * n_iterations, world.now
+    busy = {name: seconds * n_visits / passed for name, seconds in costs.serial_s().items()}
+    busiest = max(busy, key=busy.__getitem__)
+    otherwise = "models" if n_models < n_segments else "training"
     moved = 2 * costs.state_bytes * n_visits
     longest_model = n_iterations * max(of_model) * sum(of_segment)
     busiest_segment = n_iterations * sum(of_model) * max(of_segment)
@@ -162,7 +165,8 @@ def forecast(
         commits_per_s=n_visits / passed,
         state_bytes_per_s=moved / passed,
         network_bytes=moved if n_hosts else 0,
-        busy={name: seconds * n_visits / passed for name, seconds in costs.serial_s().items()},
+        busy=busy,
+        waits_for=busiest if busy[busiest] > _NEARLY_ALWAYS else otherwise,
     )
 
 
