@@ -69,8 +69,9 @@ def measure(n_segments: int, n_models: int, n_visits: int = 20_000) -> tuple[flo
              "first_epoch": 1, "last_epoch": n_epochs}  # fmt: skip
     models = [{**model, "mst_key": c, "ordinal": c, "digest": None} for c in range(n_models)]
     segments = [{"segment_id": s, "n_rows": 100} for s in range(n_segments)]
+    plan = {"training": {"segments": segments, "table": "t"}, "validation": None}
     run = {"run_id": 1, "n_segments": n_segments, "schedule": "rotation", "metrics_compute_frequency": n_epochs,
-           "versions": _VERSIONS, "plan": {"training": {"segments": segments, "table": "t"}, "validation": None}}  # fmt: skip
+           "versions": _VERSIONS, "plan": plan}  # fmt: skip
     record, workers = _Record(models), _Workers(range(n_segments))
     nothing = SimpleNamespace(epoch_over=lambda *_: None, elapsed_s=0.0)
     hopper = Hopper(record, workers, run, nothing, None)

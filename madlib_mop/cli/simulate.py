@@ -18,7 +18,8 @@ from madlib_mop.schedule.cluster import Costs, Forecast, forecast
 
 # steady visits only: a trainer's first one builds and traces
 _MEASURED = """
-SELECT avg(compute_s), avg(greatest(0, seconds - compute_s)), avg(state_bytes)::bigint, array_agg(mean_s ORDER BY mst_key)
+SELECT avg(compute_s), avg(greatest(0, seconds - compute_s)), avg(state_bytes)::bigint,
+       array_agg(mean_s ORDER BY mst_key)
 FROM (SELECT mst_key, (timing ->> 'compute_s')::float8 AS compute_s, state_bytes,
              extract(epoch FROM ended_at - started_at)::float8 AS seconds,
              avg((timing ->> 'compute_s')::float8) OVER (PARTITION BY mst_key) AS mean_s

@@ -138,6 +138,16 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     )
 
 
+def new_segments(session: CallerSession, plan: dict) -> list[int]:
+    """Give the segments that have rows in a packed table now and are not in a run's plan of it (`as_plan`)."""
+    relation = session.existing(plan["sql_name"])
+    if relation is None or "__dist_key__" not in {column.name for column in session.columns(relation)}:
+        return []
+    query = statement("SELECT DISTINCT __dist_key__ AS segment_id FROM {packed} ORDER BY 1", packed=relation)
+    known = {segment["segment_id"] for segment in plan["segments"]}
+    return [row["segment_id"] for row in session.execute(query) if row["segment_id"] not in known]
+
+
 def _read_summary(session, relation, name, what) -> dict:
     summary = relation.with_suffix("_summary")
     found = session.existing(summary.sql)

@@ -53,7 +53,7 @@ class StateSlots:
         self._run_id = run_id
         self._n_models = max(1, len(models))
         self._places: dict[int, _Place] = {}
-        self._keys: dict[int, set] = {}  # whose newest states a slot holds; as sums, so that no visit looks at all models
+        self._keys: dict[int, set] = {}  # whose newest states a slot holds: so no visit looks at all models
         self._live: dict[int, int] = {}  # and their bytes
         self._all_live = 0
         for m in models:

@@ -32,7 +32,7 @@ class ReadyModels:
         self._roaming: list[tuple] = []
         self._numbered: list[Progress] = []  # every model that has ever roamed, by its number here
         self._roaming_set = 0  # their numbers as bits
-        self._wanted_by = [0] * n_segments  # the numbers of the models that have the segment left; exact while they wait
+        self._wanted_by = [0] * n_segments  # the models that have the segment left, by number; true while they wait
         self._new: dict[int, Progress] = {}  # by index: the roaming models that came since the last match
         self.n_bound = 0
 

@@ -76,7 +76,10 @@ def test_a_slow_segment_is_visited_first_once_its_slowness_is_known():
         models = [ModelWork(c, c, 3) for c in range(4)]
         scheduler = make_scheduler(schedule, models, dict.fromkeys(range(8), 100))
         noise = random.Random(seed)
-        cost = lambda model, segment, _: rates[model] * (3 if segment == 3 else 1) * noise.uniform(0.97, 1.03)  # noqa: E731
+
+        def cost(model, segment, epoch):
+            return rates[model] * (3 if segment == 3 else 1) * noise.uniform(0.97, 1.03)
+
         return simulate(scheduler, cost).efficiency.ratio
 
     measured = [ratio("longest_first", seed, mix) for mix in (1, 3) for seed in range(8)]
@@ -90,5 +93,8 @@ def test_mixed_models_on_a_slow_segment_come_near_the_bound(n):
     for seed in range(6):
         noise = random.Random(seed)
         scheduler = make_scheduler("longest_first", [ModelWork(c, c, 2) for c in range(n)], dict.fromkeys(range(8), 9))
-        cost = lambda model, segment, _: rates[model] * (3 if segment == 3 else 1) * noise.uniform(0.97, 1.03)  # noqa: E731
+
+        def cost(model, segment, epoch, noise=noise):
+            return rates[model] * (3 if segment == 3 else 1) * noise.uniform(0.97, 1.03)
+
         assert simulate(scheduler, cost).efficiency.ratio <= 1.06
