@@ -76,12 +76,13 @@ def measure(n_segments: int, n_models: int, n_visits: int = 20_000) -> tuple[flo
     nothing = SimpleNamespace(epoch_over=lambda *_: None, elapsed_s=0.0)
     hopper = Hopper(record, workers, run, nothing, None)
     done, left = [0], n_visits
-    hopper._watch = SimpleNamespace(wait=lambda: _next(workers, n_segments, done), look_for_cancel=lambda: None)
     began, before = time.process_time(), record.n_statements
     while done[0] < left + n_segments:
         hopper._start_tasks()
         hopper._slots.empty_dead()
-        hopper._wait()
+        for segment in _next(workers, n_segments, done):
+            hopper._advance(segment)
+        hopper._tick()
     return 1e3 * (time.process_time() - began) / left, (record.n_statements - before) / left
 
 

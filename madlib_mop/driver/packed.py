@@ -38,7 +38,7 @@ class PackedTable:
     num_classes : list of int
     normalizing_const : float
     shards : list of Shard
-        In the order of their segments.
+        In the order of their segments; a segment without rows has none, and no part in a run.
     shapes : list of list of int
         Shape of one row of each input, then of each output.
     """
@@ -230,19 +230,7 @@ def _read_shards(session, relation, columns, has_key, what) -> list[Shard]:
         raise InvalidParameter(
             f"{what}: {relation} has rows where {column} is NULL. Received: {relation.name!r}", hint=_PACK_AGAIN
         )
-    shards = [Shard(**row) for row in rows]
-    partitions = session.execute(
-        "SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound FROM pg_catalog.pg_inherits i"
-        " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::pg_catalog.oid",
-        [relation.oid],
-        ["bigint"],
-    )
-    present = {shard.segment_id for shard in shards}
-    for row in partitions:
-        digits = row["bound"].partition("(")[2].strip(") '")
-        if row["bound"].startswith("FOR VALUES IN") and digits.lstrip("-").isdigit() and int(digits) not in present:
-            shards.append(Shard(int(digits), 0, 0))
-    return sorted(shards, key=lambda shard: shard.segment_id)
+    return [Shard(**row) for row in rows if row["n_rows"]]
 
 
 def _read_shapes(session, relation, columns) -> list[list[int]]:
