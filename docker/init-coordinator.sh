@@ -3,10 +3,13 @@
 #
 #   MOP_HOSTS           name=host:port, with spaces between them; without it nothing is done
 #   MOP_HOST_USER       the role at the hosts (init-server.sh made it there)
-#   MOP_PASSWORD_FILE   the file with its password
+#   MOP_HOST_PASSWORD_FILE            the file with its password
+#   MOP_HOST_SUPERUSER_PASSWORD_FILE  the file with the password of the hosts' superuser, role postgres
 #   MOP_HOST_DB         the hosts' database; default: madlib_mop
-#   MOP_USER            the role here that has a mapping to it, beside the superuser
+#   MOP_USER            the role here that trains at the hosts, beside the superuser
 #   MOP_DSN             the superuser's login; default: that of the container's first start
+#
+# add_host is done once as the hosts' superuser; from then on the superuser here too is MOP_HOST_USER there.
 set -euo pipefail
 [ -n "${MOP_HOSTS:-}" ] || exit 0
 
@@ -25,14 +28,16 @@ SET log_min_duration_statement = -1;
 \getenv database MOP_HOST_DB
 \getenv remote MOP_HOST_USER
 \getenv role MOP_USER
-\set password `cat "$MOP_PASSWORD_FILE"`
+\set password `cat "$MOP_HOST_PASSWORD_FILE"`
+\set superusers_password `cat "$MOP_HOST_SUPERUSER_PASSWORD_FILE"`
 CREATE EXTENSION IF NOT EXISTS postgres_fdw;
 CREATE SERVER :"server" FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host :'host', port :'port', dbname :'database');
-CREATE USER MAPPING FOR CURRENT_USER SERVER :"server" OPTIONS (user :'remote', password :'password');
+CREATE USER MAPPING FOR CURRENT_USER SERVER :"server" OPTIONS (user 'postgres', password :'superusers_password');
+SELECT madlib_mop.add_host(:'server') \g /dev/null
+ALTER USER MAPPING FOR CURRENT_USER SERVER :"server" OPTIONS (SET user :'remote', SET password :'password');
 \if :{?role}
     CREATE USER MAPPING FOR :"role" SERVER :"server" OPTIONS (user :'remote', password :'password');
     GRANT USAGE ON FOREIGN SERVER :"server" TO :"role";
 \endif
-SELECT madlib_mop.add_host(:'server') \g /dev/null
 SQL
 done

@@ -11,6 +11,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
 SECRET = "it's a 'secret' \\ of \"theirs\""
+PASSWORD_FILES = ("MOP_PASSWORD_FILE", "MOP_HOST_PASSWORD_FILE", "MOP_HOST_SUPERUSER_PASSWORD_FILE")
 COMPOSE = ["compose.yaml", "compose.hosts.yaml"]
 
 
@@ -67,7 +68,7 @@ def test_a_coordinator_gets_a_server_and_mappings_for_each_host(db, tmp_path):
         "SELECT srvname, srvoptions @> ARRAY['host=127.0.0.1', 'port=1', 'dbname=madlib_mop'] FROM pg_foreign_server"
     ) == [("alpha", True)], "and no further host is told of"
     ((options,),) = db.rows("SELECT umoptions FROM pg_user_mapping")
-    assert options == ["user=segments", f"password={SECRET}"]
+    assert options == ["user=postgres", f"password={SECRET}"]
     assert SECRET not in done.stdout + done.stderr + db.cluster.log_tail(200)
 
 
@@ -107,7 +108,9 @@ def test_the_coordinator_names_every_host_and_its_role_there():
     assert environment["MOP_HOSTS"].split() == [f"{name}={name}:5432" for name in services]
     for host in services.values():
         assert host["environment"]["MOP_USER"] == environment["MOP_HOST_USER"]
-        assert host["environment"]["MOP_PASSWORD_FILE"] == environment["MOP_PASSWORD_FILE"]
+        assert host["environment"]["MOP_PASSWORD_FILE"] == environment["MOP_HOST_PASSWORD_FILE"]
+        superusers = host["environment"]["POSTGRES_PASSWORD_FILE"]
+        assert superusers == environment["MOP_HOST_SUPERUSER_PASSWORD_FILE"]
 
 
 def test_what_the_dockerfile_copies_and_runs_is_there():
