@@ -12,6 +12,9 @@
 # add_host is done once as the hosts' superuser; from then on the superuser here too is MOP_HOST_USER there.
 set -euo pipefail
 [ -n "${MOP_HOSTS:-}" ] || exit 0
+for file in "${MOP_HOST_PASSWORD_FILE:-}" "${MOP_HOST_SUPERUSER_PASSWORD_FILE:-}"; do
+    [ -r "$file" ] || { echo "$0: cannot read the password file '$file'" >&2 && exit 1; }
+done
 
 for item in $MOP_HOSTS; do
     address=${item#*=}

@@ -7,6 +7,10 @@
 #
 # A password is read by psql itself, so that no process list shows it, and is not logged.
 set -euo pipefail
+if [ -n "${MOP_USER:-}" ] && ! [ -r "${MOP_PASSWORD_FILE:-}" ]; then
+    echo "$0: cannot read the password file '${MOP_PASSWORD_FILE:-}'" >&2
+    exit 1
+fi
 
 psql -Xq -v ON_ERROR_STOP=1 -d "${MOP_DSN:-user=${POSTGRES_USER:-postgres} dbname=${POSTGRES_DB:-madlib_mop}}" <<'SQL'
 CREATE EXTENSION IF NOT EXISTS madlib_mop CASCADE;

@@ -19,17 +19,9 @@ def run_script(name: str, db, tmp_path, **variables) -> subprocess.CompletedProc
     """Run a script of docker/ as a container's first start would, with a superuser's login to a server of ours."""
     file = tmp_path / "password"
     file.write_text(SECRET)
-    return subprocess.run(
-        [DOCKER / name],
-        env={
-            "PATH": f"{db.cluster.bindir}:/usr/bin:/bin",
-            "MOP_DSN": db.dsn,
-            "MOP_PASSWORD_FILE": str(file),
-            **variables,
-        },
-        capture_output=True,
-        text=True,
-    )
+    environment = {"PATH": f"{db.cluster.bindir}:/usr/bin:/bin", "MOP_DSN": db.dsn}
+    environment |= dict.fromkeys(PASSWORD_FILES, str(file))
+    return subprocess.run([DOCKER / name], env={**environment, **variables}, capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -70,6 +62,15 @@ def test_a_coordinator_gets_a_server_and_mappings_for_each_host(db, tmp_path):
     ((options,),) = db.rows("SELECT umoptions FROM pg_user_mapping")
     assert options == ["user=postgres", f"password={SECRET}"]
     assert SECRET not in done.stdout + done.stderr + db.cluster.log_tail(200)
+
+
+@pytest.mark.parametrize("script", ["init-server.sh", "init-coordinator.sh"])
+def test_a_missing_password_ends_a_script_before_it_does_anything(db, tmp_path, script):
+    files = dict.fromkeys(PASSWORD_FILES, str(tmp_path / "nowhere"))
+    done = run_script(script, db, tmp_path, MOP_USER="nobody_made_this", MOP_HOST_USER="s", MOP_HOSTS="a=b:1", **files)
+    assert done.returncode != 0 and "cannot read" in done.stderr and "nowhere" in done.stderr
+    assert db.rows("SELECT 1 FROM pg_roles WHERE rolname = 'nobody_made_this'") == []
+    assert db.rows("SELECT 1 FROM pg_foreign_server WHERE srvname = 'a'") == []
 
 
 def test_a_server_without_hosts_is_left_alone(db, tmp_path):
@@ -139,3 +140,27 @@ def test_secrets_are_drawn_once_and_only_their_owner_enters(tmp_path):
     assert {file.name: file.read_text() for file in secrets.iterdir()} == drawn
     assert "docker/secrets/" in (ROOT / ".gitignore").read_text().split()
     assert "docker/secrets" in (ROOT / ".dockerignore").read_text().split()
+
+
+def test_a_coordinator_ends_with_the_hosts_role_and_no_superusers_login(db, role, tmp_path):
+    """With a stand-in for add_host, which keeps the login that it would have used: the order of the steps is held."""
+    db.rows("DROP EXTENSION IF EXISTS madlib_mop CASCADE")
+    db.rows("DROP EXTENSION IF EXISTS postgres_fdw CASCADE")
+    db.rows("DROP SCHEMA IF EXISTS madlib_mop CASCADE")
+    db.rows("CREATE SCHEMA madlib_mop")
+    db.rows("CREATE TABLE madlib_mop.added (server name, login text[])")
+    db.rows(
+        "CREATE FUNCTION madlib_mop.add_host(server name) RETURNS void LANGUAGE sql AS $$ INSERT INTO madlib_mop.added"
+        " SELECT server, umoptions FROM pg_user_mappings WHERE srvname = server $$"
+    )
+    db.rows(f'CREATE ROLE "{role}"')
+    done = run_script(
+        "init-coordinator.sh", db, tmp_path, MOP_HOST_USER="segments", MOP_USER=role, MOP_HOSTS="alpha=a:1 beta=b:2"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    superuser = ["user=postgres", f"password={SECRET}"]
+    assert db.rows("SELECT * FROM madlib_mop.added ORDER BY 1") == [("alpha", superuser), ("beta", superuser)]
+    mappings = db.rows("SELECT srvname, usename::text, umoptions FROM pg_user_mappings ORDER BY 1, 2")
+    assert len(mappings) == 4 and {user for _, user, _ in mappings} == {role, db.cluster.superuser}
+    assert all(options == ["user=segments", f"password={SECRET}"] for _, _, options in mappings)
+    assert SECRET not in db.cluster.log_tail(200)
