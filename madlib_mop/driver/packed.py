@@ -180,9 +180,9 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
 
 
 def new_segments(session: CallerSession, plan: dict) -> list[int]:
-    """Give the segments of a packed table that have rows, or are at a host, and are not in a run's plan (`as_plan`).
+    """Give the segments of a packed table that have rows on this server and are not in a run's plan (`as_plan`).
 
-    The hosts are not asked: what opens a transaction there would keep it open for the whole run.
+    Hosts are not asked: what opens a transaction there would keep it open for the whole run.
     """
     relation = session.existing(plan["sql_name"])
     if relation is None or "__dist_key__" not in {column.name for column in session.columns(relation)}:
@@ -193,7 +193,7 @@ def new_segments(session: CallerSession, plan: dict) -> list[int]:
         packed=relation,
     )
     present = [row["segment_id"] for row in session.execute(query, [elsewhere], ["int4[]"])]
-    return sorted({*present, *elsewhere} - {segment["segment_id"] for segment in plan["segments"]})
+    return sorted({*present} - {segment["segment_id"] for segment in plan["segments"]})
 
 
 def _read_summary(session, relation, name, what) -> dict:
