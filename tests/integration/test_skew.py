@@ -2,6 +2,7 @@
 
 import pytest
 from lab import BackgroundFit, newest_run, visits, wait_for
+from typer.testing import CliRunner
 from workbench import (
     MIXED,
     Fitted,
@@ -15,6 +16,9 @@ from workbench import (
     select_configurations,
 )
 
+from madlib_mop.cli import simulate as simulate_command
+from madlib_mop.cli.app import app
+from madlib_mop.cli.queries import query
 from madlib_mop.schedule import ModelWork, make_scheduler
 from madlib_mop.schedule.simulator import simulate
 
@@ -119,3 +123,11 @@ def test_the_simulator_fed_with_a_runs_visits_comes_to_its_makespan(bench):
     )  # fmt: skip
     assert len(rows) == 16 and recorded > 1.0
     assert simulation.efficiency.makespan_s == pytest.approx(recorded, rel=0.2)
+    words = ["simulate", "--run", str(run.run_id), "--dsn", bench.dsn, "--segments", "2,8", "--models", "4"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    sizes = [line.split()[:3] for line in done.output.splitlines()[1:3]]
+    assert done.exit_code == 0 and sizes == [["2", "4", "8"], ["8", "4", "32"]], done.output
+    state = bench.value("SELECT avg(state_bytes) FROM madlib_mop.visit WHERE run_id = %s", [run.run_id])
+    ((visit_s, _, state_bytes, rates),) = query(bench.dsn, simulate_command._MEASURED, run.run_id)
+    assert state_bytes == pytest.approx(float(state), rel=0.2) and len(set(rates)) == 4
+    assert 0 < visit_s <= max(seconds.values())
