@@ -2,7 +2,7 @@
 # PG_CONFIG=/path/to/pg_config chooses a PostgreSQL (15 or newer), MOP_STATE=/path where things are kept.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test server stop psql dsn doctor bench lint install uninstall dist clean
+.PHONY: help setup demo test server stop psql dsn doctor bench lint install uninstall dist docker clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -47,6 +47,9 @@ uninstall: ## remove from an existing server what make install put there
 
 dist: ## make a source archive of the last commit in dist/
 	@make/dist.sh
+
+docker: ## draw the containers' passwords and build their image (docker/README.md)
+	@make/docker.sh image
 
 clean: ## stop the private server and remove it, its data and all else that was built
 	@make/clean.sh

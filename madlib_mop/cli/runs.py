@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from madlib_mop.cli.app import Dsn, app
+from madlib_mop.cli.queries import query
 
 CatalogDsn = Annotated[
     str | None,
@@ -76,7 +77,7 @@ def replay(
 @app.command()
 def cancel(run_id: int, dsn: Dsn = "") -> None:
     """Stop a run that goes on, here or elsewhere. Exit status 1 if none does."""
-    ((was_going_on,),) = _query(dsn, "SELECT madlib_mop.cancel(%s)", run_id)
+    ((was_going_on,),) = query(dsn, "SELECT madlib_mop.cancel(%s)", run_id)
     print(f"run {run_id} is told to stop" if was_going_on else f"run {run_id} is not going on")
     raise typer.Exit(0 if was_going_on else 1)
 
@@ -86,7 +87,7 @@ def runs(dsn: Dsn = "") -> None:
     """List the runs that you may see, and how far they are."""
     titles = ("run", "kind", "state", "owner", "output table", "models", "failed", "done", "elapsed", "left")
     table = Table(*titles, box=None)
-    for run_id, kind, state, owner, output, n_models, n_failed, percent, elapsed, left in _query(dsn, _RUNS):
+    for run_id, kind, state, owner, output, n_models, n_failed, percent, elapsed, left in query(dsn, _RUNS):
         table.add_row(
             str(run_id), kind, state, owner, output, str(n_models), str(n_failed), f"{percent}%", str(elapsed),
             "" if left is None else str(left),
@@ -104,21 +105,3 @@ def _drive(function: str, arguments: dict, dsn: str, catalog_dsn: str | None, se
         find_command(function)(Call(function, arguments, session))
     if session.run_id is not None:
         print(session.run_id)
-
-
-def _query(dsn: str, query: str, *values) -> list[tuple]:
-    import psycopg2
-
-    from madlib_mop.cli.sessions import connect
-    from madlib_mop.errors import from_dict
-
-    connection = connect(dsn)
-    try:
-        with connection, connection.cursor() as cursor:
-            cursor.execute(query, values)
-            return cursor.fetchall()
-    except psycopg2.Error as error:
-        fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
-        raise from_dict({**fields, "hint": error.diag.message_hint}) from None
-    finally:
-        connection.close()

@@ -9,7 +9,6 @@ from madlib_mop.driver.engine import engine_of
 from madlib_mop.driver.gpus import assign_gpus
 from madlib_mop.driver.remote_shards import ShardReader, check_reachable
 from madlib_mop.engines.interface import HERE, Limits, Place, ShardPlace
-from madlib_mop.engines.postgres import segment_of_bound
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable, Unsupported
 
 _PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
@@ -50,7 +49,7 @@ class PackedTable:
     num_classes : list of int
     normalizing_const : float
     shards : list of Shard
-        In the order of their segments.
+        In the order of their segments; a segment without rows has none, and no part in a run.
     shapes : list of list of int
         Shape of one row of each input, then of each output.
     engine : str
@@ -180,6 +179,23 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     )
 
 
+def new_segments(session: CallerSession, plan: dict) -> list[int]:
+    """Give the segments of a packed table that have rows on this server and are not in a run's plan (`as_plan`).
+
+    Hosts are not asked: what opens a transaction there would keep it open for the whole run.
+    """
+    relation = session.existing(plan["sql_name"])
+    if relation is None or "__dist_key__" not in {column.name for column in session.columns(relation)}:
+        return []
+    elsewhere = sorted(engine_of(session.info).shard_places(session, relation))
+    query = statement(
+        "SELECT DISTINCT __dist_key__ AS segment_id FROM {packed} WHERE __dist_key__ <> ALL ($1::pg_catalog.int4[])",
+        packed=relation,
+    )
+    present = [row["segment_id"] for row in session.execute(query, [elsewhere], ["int4[]"])]
+    return sorted({*present} - {segment["segment_id"] for segment in plan["segments"]})
+
+
 def _read_summary(session, relation, name, what) -> dict:
     summary = relation.with_suffix("_summary")
     found = session.existing(summary.sql)
@@ -260,18 +276,7 @@ def _read_shards(session, reader, relation, columns, has_key, what) -> list[Shar
         raise InvalidParameter(
             f"{what}: {relation} has rows where {column} is NULL. Received: {relation.name!r}", hint=_PACK_AGAIN
         )
-    shards = [Shard(row["segment_id"], int(row["n_rows"] or 0), int(row["n_bytes"] or 0)) for row in rows]
-    partitions = session.execute(
-        "SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound FROM pg_catalog.pg_inherits i"
-        " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::pg_catalog.oid",
-        [relation.oid],
-        ["bigint"],
-    )
-    present = {shard.segment_id for shard in shards}
-    for row in partitions:
-        segment = segment_of_bound(row["bound"])
-        if segment is not None and segment not in present:
-            shards.append(Shard(segment, 0, 0))
+    shards = [Shard(row["segment_id"], int(row["n_rows"]), int(row["n_bytes"] or 0)) for row in rows if row["n_rows"]]
     return sorted(shards, key=lambda shard: shard.segment_id)
 
 

@@ -52,9 +52,13 @@ class StateSlots:
         self._record = record
         self._run_id = run_id
         self._n_models = max(1, len(models))
-        self._places = {
-            m["mst_key"]: _Place(m["state_slot"], m["state_bytes"] or 0) for m in models if m["state_slot"] is not None
-        }
+        self._places: dict[int, _Place] = {}
+        self._keys: dict[int, set] = {}  # whose newest states a slot holds: so no visit looks at all models
+        self._live: dict[int, int] = {}  # and their bytes
+        self._all_live = 0
+        for m in models:
+            if m["state_slot"] is not None:
+                self._put(m["mst_key"], _Place(m["state_slot"], m["state_bytes"] or 0))
         self._slots = {number: _Slot(number) for number in existing_slots(record, run_id)}
         for slot in self._slots.values():
             slot.written_bytes = self._live_bytes(slot.number)
@@ -84,11 +88,11 @@ class StateSlots:
         self._slots[slot].reserved_bytes -= self._reserved.pop(mst_key)
         if n_bytes is not None:
             self._slots[slot].written_bytes += n_bytes
-            self._places[mst_key] = _Place(slot, n_bytes)
+            self._put(mst_key, _Place(slot, n_bytes))
 
     def release(self, mst_key) -> None:
         """Tell that a state is needed no more, though no newer one has taken its place."""
-        self._places.pop(mst_key, None)
+        self._put(mst_key, None)
 
     def empty_dead(self) -> None:
         """Give back the disk of the slots whose states have all been replaced; later, while somebody reads them."""
@@ -102,8 +106,7 @@ class StateSlots:
     def compact(self, idle: set[int]) -> None:
         """Move states of idle models out of the emptiest slot when dead ones take more than their share of the disk."""
         written = sum(slot.written_bytes for slot in self._slots.values())
-        live = sum(place.n_bytes for place in self._places.values())
-        if written <= _MAX_SPREAD * live + 2 * _MIN_QUOTA_BYTES:
+        if written <= _MAX_SPREAD * self._all_live + 2 * _MIN_QUOTA_BYTES:
             return
         candidates = [s for s in self._slots.values() if s is not self._current and self._keys_in(s.number)]
         for slot in sorted(candidates, key=lambda s: self._live_bytes(s.number) / max(1, s.written_bytes)):
@@ -129,8 +132,7 @@ class StateSlots:
         return self._places[mst_key].n_bytes if mst_key in self._places else self._mean_bytes()
 
     def _mean_bytes(self) -> int:
-        known = [place.n_bytes for place in self._places.values()]
-        return sum(known) // len(known) if known else 0
+        return self._all_live // len(self._places) if self._places else 0
 
     def _empty_slot(self) -> _Slot:
         for slot in self._slots.values():
@@ -164,11 +166,24 @@ class StateSlots:
     def _is_dead(self, slot: _Slot) -> bool:
         return not slot.writers and not self._keys_in(slot.number)
 
-    def _keys_in(self, slot: int) -> set[int]:
-        return {mst_key for mst_key, place in self._places.items() if place.slot == slot}
+    def _put(self, mst_key, place: _Place | None) -> None:
+        """Note where a model's newest state is now; None: nowhere."""
+        old = self._places.pop(mst_key, None)
+        if old is not None:
+            self._keys[old.slot].discard(mst_key)
+            self._live[old.slot] -= old.n_bytes
+            self._all_live -= old.n_bytes
+        if place is not None:
+            self._places[mst_key] = place
+            self._keys.setdefault(place.slot, set()).add(mst_key)
+            self._live[place.slot] = self._live.get(place.slot, 0) + place.n_bytes
+            self._all_live += place.n_bytes
+
+    def _keys_in(self, slot: int) -> set:
+        return self._keys.get(slot, set())
 
     def _live_bytes(self, slot: int) -> int:
-        return sum(place.n_bytes for place in self._places.values() if place.slot == slot)
+        return self._live.get(slot, 0)
 
 
 def slot_table(number: int) -> Relation:

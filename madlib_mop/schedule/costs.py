@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import exp, log
 
 from .progress import Progress
 
 ALIKE = 1.1  # rates that differ by no more than this factor count as alike
+_STEP = log(1.25)  # slownesses are powers of 1.25: noise does not reach the first, and a change is rare
+_SURE = 0.75  # of a step; so far must a measure lie from the slowness that is gone by
 
 
 class MeasuredCosts:
     """Seconds a row of every model measured so far, and seconds spent on every segment.
 
     A model's rate is the mean over its own visits, weighted by their rows; a model not measured yet counts as
-    the mean of the others. Segments are taken to be equally fast.
+    the mean of the others. A segment's *slowness* says how many rows of others one of its rows stands for: what visits
+    took there, against what their models' rates let expect. It is 1 until models known from other segments have been
+    there, and as long as that is near the truth.
 
     Parameters
     ----------
@@ -23,7 +28,10 @@ class MeasuredCosts:
     """
 
     def __init__(self, units: Sequence[int]):
+        self.weights = [float(n_rows) for n_rows in units]  # rows by segment number, times the segment's slowness
         self._units = units
+        self._steps = [0] * len(units)  # slowness is 1.25 to the power of this
+        self._compared = [(0, 0.0, 0.0)] * len(units)  # visits of models known before; their seconds; those expected
         self._spent_s = [0.0] * len(units)
         self._n_visits_each = 0  # visits planned on each segment
         self._rates: list[float] = []  # of the measured models, sorted
@@ -40,15 +48,30 @@ class MeasuredCosts:
         """
         for number in visited:
             self._spent_s[number] += rate * self._units[number]
-        model.measured_s, model.measured_units = rate, 1
+        model.measured_s, model.measured_units = rate, 1.0
         self._set_rate(model, rate)
 
-    def add(self, model: Progress, number: int, seconds: float) -> None:
-        """Add a finished visit on a segment."""
+    def add(self, model: Progress, number: int, seconds: float) -> bool:
+        """Add a finished visit on a segment; say whether its slowness, and so its weight, is another now."""
         self._spent_s[number] += seconds
+        is_other = model.rate is not None and self._compare(number, seconds, model.rate * self._units[number])
         model.measured_s += seconds
-        model.measured_units += self._units[number]
+        model.measured_units += self.weights[number]
         self._set_rate(model, model.measured_s / model.measured_units)
+        return is_other
+
+    def _compare(self, number: int, seconds: float, expected_s: float) -> bool:
+        n_before, seconds_before, expected_before = self._compared[number]
+        n, total, expected = n_before + 1, seconds_before + seconds, expected_before + expected_s
+        self._compared[number] = n, total, expected
+        if n < 2 or total <= 0.0 or expected <= 0.0:
+            return False
+        steps = log(total / expected) / _STEP
+        if abs(steps - self._steps[number]) <= _SURE:
+            return False
+        self._steps[number] = round(steps)
+        self.weights[number] = self._units[number] * exp(_STEP * round(steps))
+        return True
 
     def _set_rate(self, model: Progress, rate: float) -> None:
         if model.rate is not None:
@@ -73,9 +96,10 @@ class MeasuredCosts:
         rate = self.mean_rate if model.rate is None else model.rate
         return model.units_left * (rate or 0.0)
 
-    def left_on(self, number: int) -> float:
-        """Give the work left on a segment, seconds, up to a constant where shards are even.
+    def most_left(self, numbers: Iterable[int]) -> int:
+        """Give the segment with most work left, up to a constant where shards are even; of equals the first.
 
-        What was planned, at the mean rate, less what was spent; so it costs O(1) and needs no sum over the models.
+        That is what was planned, at the mean rate, less what was spent; so it needs no sum over the models.
         """
-        return self._n_visits_each * self._units[number] * (self.mean_rate or 0.0) - self._spent_s[number]
+        planned, weights, spent = self._n_visits_each * (self.mean_rate or 0.0), self.weights, self._spent_s
+        return max(numbers, key=lambda number: planned * weights[number] - spent[number])

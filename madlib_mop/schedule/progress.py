@@ -30,8 +30,8 @@ class Progress:
     ----------
     left : int
         Segments still to visit in ``epoch``.
-    units_left : int
-        Rows still to train on, this epoch's and the later ones'.
+    units_left : float
+        Rows still to train on, this epoch's and the later ones'; those of slow segments count for more.
     n_visits : int
         Visits finished since epoch 1, those before a resume included.
     in_flight, held, dropped : bool
@@ -44,13 +44,17 @@ class Progress:
         While it waits and does not roam: the number of the segment that it waits for.
     entry : tuple or None
         Its entry in the ready lists while it waits there.
+    number, listed_left : int
+        Its number in the ready lists (-1 before it comes there), and what ``left`` was when they last took it in.
     rate : float or None
-        Seconds a row in its visits so far; ``measured_s`` and ``measured_units`` are the sums that it comes from.
+        Seconds a row in its visits so far, rows of slow segments counted for more; ``measured_s`` and
+        ``measured_units`` are the sums that it comes from.
     """
 
     __slots__ = (
         *("key", "index", "epoch", "last_epoch", "position", "left", "units_left", "n_visits"),
         *("in_flight", "held", "dropped", "n_evaluations", "roams", "bound_to", "entry"),
+        *("number", "listed_left"),
         *("rate", "measured_s", "measured_units"),
     )
 
@@ -61,15 +65,17 @@ class Progress:
         self.last_epoch = work.last_epoch
         self.position = len(work.visited)
         self.left = 0
-        self.units_left = 0
+        self.units_left = 0.0
         self.n_visits = 0
         self.in_flight = self.held = self.dropped = self.roams = False
         self.n_evaluations = 0
         self.bound_to: int | None = None
         self.entry: tuple | None = None
+        self.number = -1
+        self.listed_left = 0
         self.rate: float | None = None
         self.measured_s = 0.0
-        self.measured_units = 0
+        self.measured_units = 0.0
 
     @property
     def over(self) -> bool:

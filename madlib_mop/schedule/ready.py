@@ -18,15 +18,21 @@ class ReadyModels:
     waits for any segment left in its epoch, in one list sorted by :func:`rank`.
 
     With n models and p segments, a bound model costs O(log n) a visit. A roaming one costs O(log n) comparisons and a
-    memory move of at most 8n bytes to enter and to leave, and a scan from the top until a model fits: O(log p) models
-    on average over an epoch of alike segments, O(n) at worst, when nobody fits; a segment scanned for in vain is
-    afterwards matched against newcomers only.
+    memory move of at most 8n bytes to enter and to leave. Each segment has the set of the models that have still to
+    visit it, as bits, so that one AND of n bits says who fits: where these are few they alone are looked at, where they
+    are many a scan from the top soon finds one. A segment that nobody wanted is afterwards matched against newcomers
+    only.
     """
+
+    _FEW = 64  # so many models that fit are sorted; of more, the first is found by a scan
 
     def __init__(self, n_segments: int, choose: Choice):
         self._choose = choose
         self._bound: list[list[tuple]] = [[] for _ in range(n_segments)]
         self._roaming: list[tuple] = []
+        self._numbered: list[Progress] = []  # every model that has ever roamed, by its number here
+        self._roaming_set = 0  # their numbers as bits
+        self._wanted_by = [0] * n_segments  # the models that have the segment left, by number; true while they wait
         self._new: dict[int, Progress] = {}  # by index: the roaming models that came since the last match
         self.n_bound = 0
 
@@ -40,6 +46,7 @@ class ReadyModels:
             model.entry = (*rank(model), model)
             insort(self._roaming, model.entry)
             self._new[model.index] = model
+            self._list_left(model)
 
     def remove(self, model: Progress) -> None:
         """Remove a waiting model: it starts, or something holds it back."""
@@ -47,6 +54,7 @@ class ReadyModels:
             self.n_bound -= 1  # its entry in the heap is left behind, and passed over later
         else:
             del self._roaming[bisect_left(self._roaming, model.entry)]
+            self._roaming_set ^= 1 << model.number
             self._new.pop(model.index, None)
         model.entry = None
 
@@ -99,12 +107,36 @@ class ReadyModels:
         self._new.clear()
         return pairs
 
+    def _list_left(self, model: Progress) -> None:
+        """Note which segments a model that begins to roam has left: what has changed there since it last did."""
+        if model.number < 0:
+            model.number = len(self._numbered)
+            self._numbered.append(model)
+        bit = 1 << model.number
+        for number in bits(model.left ^ model.listed_left):
+            self._wanted_by[number] ^= bit
+        model.listed_left = model.left
+        self._roaming_set |= bit
+
     def _by_rank(self, fresh: int) -> Iterator[Progress]:
-        """Give every roaming model, and the first bound model of each fresh segment, in the order of their ranks."""
+        """Give the models that may fit, in the order of their ranks.
+
+        These are the first bound model of each fresh segment and, at least, every roaming one that is new or wants a
+        fresh segment.
+        """
         bound = [first for number in bits(fresh) if (first := self._first_bound(number))]
         if not self._roaming:
             return iter(bound)
-        return (entry[-1] for entry in merge(sorted((*rank(model), model) for model in bound), self._roaming))
+        waiting = self._roaming
+        if len(waiting) > self._FEW:
+            wanting = 0
+            for number in bits(fresh):
+                wanting |= self._wanted_by[number]
+            wanting &= self._roaming_set
+            if wanting.bit_count() <= self._FEW:
+                fitting = {self._numbered[number] for number in bits(wanting)}
+                waiting = sorted(model.entry for model in fitting.union(self._new.values()))
+        return (entry[-1] for entry in merge(sorted((*rank(model), model) for model in bound), waiting))
 
     def _first_bound(self, number: int) -> Progress | None:
         heap = self._bound[number]

@@ -72,9 +72,8 @@ class Scheduler:
         self._rule = rule
         self.segments = tuple(segment_rows)  # a segment's number is its place here
         self._numbers = {segment: number for number, segment in enumerate(self.segments)}
-        self._units = [max(1, n_rows) for n_rows in segment_rows.values()]  # of work, by segment number
-        self._all, self._all_units = (1 << len(self.segments)) - 1, sum(self._units)
-        self._costs = MeasuredCosts(self._units)
+        self._costs = MeasuredCosts([max(1, n_rows) for n_rows in segment_rows.values()])
+        self._all, self._all_units = (1 << len(self.segments)) - 1, sum(self._costs.weights)
         self._ready = ReadyModels(len(self.segments), self._choose)
         self._evaluations: list[deque[Evaluation]] = [deque() for _ in self.segments]
         self._in_flight: dict[int, Task] = {}  # by segment number
@@ -118,9 +117,11 @@ class Scheduler:
         model.left &= ~(1 << number)
         model.position += 1
         model.n_visits += 1
-        model.units_left -= self._units[number]
-        self._costs.add(model, number, seconds)
+        model.units_left -= self._costs.weights[number]
+        is_slowness_other = self._costs.add(model, number, seconds)
         done = None if model.left or model.dropped else self._complete_epoch(model)
+        if is_slowness_other:
+            self._weigh_again()
         self._unbind()
         self._offer(model)
         return done
@@ -307,9 +308,7 @@ class Scheduler:
         visited = [self._numbers[segment] for segment in work.visited]
         model.left = self._rule.left_after(model, visited)
         model.n_visits = (work.epoch - 1) * len(self.segments) + len(visited)
-        model.units_left = self._units_in(model.left)
-        for epoch in range(model.epoch + 1, model.last_epoch + 1):
-            model.units_left += self._units_in(self._rule.segments_of(model, epoch))
+        model.units_left = self._units_left(model)
         if work.s_per_row is not None:
             self._costs.known(model, work.s_per_row, visited)
         if not model.over:
@@ -320,10 +319,23 @@ class Scheduler:
         self._offer(model)
         return model
 
-    def _units_in(self, segments: int) -> int:
+    def _units_in(self, segments: int) -> float:
         if segments == self._all:
             return self._all_units
-        return sum(self._units[number] for number in bits(segments))
+        return sum(self._costs.weights[number] for number in bits(segments))
+
+    def _units_left(self, model: Progress) -> float:
+        later = range(model.epoch + 1, model.last_epoch + 1)
+        return self._units_in(model.left) + sum(self._units_in(self._rule.segments_of(model, e)) for e in later)
+
+    def _weigh_again(self) -> None:
+        """Rank the models anew, now that a segment's rows count for more, or less, than before."""
+        self._all_units = sum(self._costs.weights)
+        for model in self._models.values():
+            if not model.over:
+                self._withdraw(model)
+                model.units_left = self._units_left(model)
+                self._offer(model)
 
     def _complete_epoch(self, model: Progress) -> EpochDone | None:
         complete = model.position == len(self.segments)  # else a record ended within the epoch
@@ -363,8 +375,8 @@ class Scheduler:
         start = model.index % len(self.segments)
         if self._costs.mean_rate is None or not segments & (segments - 1):
             return first_from(segments, start)
-        by_rotation = sorted(bits(segments), key=lambda number: (number - start) % len(self.segments))
-        return max(by_rotation, key=self._costs.left_on)
+        before = (1 << start) - 1
+        return self._costs.most_left([*bits(segments & ~before), *bits(segments & before)])
 
     def _start(self, number: int, task: Task) -> Task:
         self._in_flight[number] = task

@@ -188,13 +188,13 @@ def test_the_summary_tells_what_was_asked_for_and_what_came_out(bench):
 
 def test_the_run_is_told_of_and_recorded(bench):
     lines = [line for line in bench.run.notices.splitlines() if f"run {bench.run.run_id}:" in line]
-    assert "1 configuration on 4 segments, 3 iterations, schedule averaging, seed 4" in lines[0]
+    assert "1 configuration on 3 segments, 3 iterations, schedule averaging, seed 4" in lines[0]
     assert "iteration 1 of 3 done" in lines[1] and "s left" in lines[1]
     assert "iteration 2 of 3 done" in lines[2] and "validation accuracy" in lines[2]
     assert bench.rows(
         "SELECT kind, state, visits_done, visits_total, percent_done FROM madlib_mop.progress WHERE run_id = %s",
         [bench.run.run_id],
-    ) == [("fit", "finished", 12, 12, 100)]
+    ) == [("fit", "finished", 9, 9, 100)]
     assert bench.value("SELECT rank FROM madlib_mop.leaderboard WHERE run_id = %s", [bench.run.run_id]) == 1
     assert bench.value("SELECT count(*) FROM madlib_mop.timeline WHERE run_id = %s", [bench.run.run_id]) == 9
 
@@ -209,7 +209,7 @@ def test_only_the_newest_state_is_left_in_its_parts(bench):
         "SELECT state, epoch, position, state_version, state_bytes FROM madlib_mop.model WHERE run_id = %s",
         [bench.run.run_id],
     )
-    assert model == ("trained", 3, 4, 3, sum(length for _, length in parts))
+    assert model == ("trained", 3, 3, 3, sum(length for _, length in parts))
 
 
 def test_a_table_of_one_model_has_no_keys(bench):

@@ -4,6 +4,7 @@ from madlib_mop.catalog.names import quote
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.model_outputs import outputs_of
 from madlib_mop.driver.outputs import check_some_trained, output_relation
+from madlib_mop.driver.packed import new_segments
 from madlib_mop.driver.plan import add_run
 from madlib_mop.driver.replays import plan_replay
 from madlib_mop.driver.runs import drive, find_run, open_record
@@ -36,6 +37,7 @@ def resume(call: Call) -> None:
     check_some_trained(run_id, record.models(run_id))
     outputs_of(run).check_outputs(call.session, run)
     if run["state"] not in ("trained", "finished"):
+        _tell_of_new_segments(call, run)
         drive(call, record, run_id, _recorded(record, run))
     outputs_of(run).write_outputs(call.session, record, run_id)
 
@@ -80,6 +82,17 @@ def drop_run(call: Call) -> None:
     record.delete_run(run_id)
     sweep_slots(record)
     record.give_up(run_id)
+
+
+def _tell_of_new_segments(call: Call, run: dict) -> None:
+    """Warn of segments that the packed table got since the run was begun: a resumed run ends with the bits of one that
+    was never interrupted, so it has none of them."""
+    training = run["plan"]["training"]
+    for segment_id in new_segments(call.session, training):
+        call.session.warning(
+            f"run {run['run_id']}: {training['table']} has got segment {segment_id} since the run was begun;"
+            " the run ends on the segments that it began with, and a warm start takes all of them"
+        )
 
 
 def _recorded(record, run: dict) -> list[Visit] | None:

@@ -1,6 +1,12 @@
-"""Whom longest_first prefers, and where it sends a model that may choose."""
+"""Whom longest_first prefers, where it sends a model that may choose, and what it makes of slow segments."""
+
+import random
+from statistics import fmean
+
+import pytest
 
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
+from madlib_mop.schedule.simulator import simulate
 
 
 def started(scheduler):
@@ -59,3 +65,36 @@ def test_a_model_that_begins_an_epoch_leaves_the_segment_it_comes_from_to_one_th
     assert visit == Visit(0, 0, 1, 2)
     scheduler.finished(visit, 100.0)
     assert sorted(started(scheduler)) == [(0, 1), (1, 0)]
+
+
+def test_a_slow_segment_is_visited_first_once_its_slowness_is_known():
+    """Half as many models as segments, one of them three times slower: who may choose must not leave it for later."""
+
+    def ratio(schedule, seed, mix):
+        rng = random.Random(seed)
+        rates = [rng.uniform(1, mix) for _ in range(4)]
+        models = [ModelWork(c, c, 3) for c in range(4)]
+        scheduler = make_scheduler(schedule, models, dict.fromkeys(range(8), 100))
+        noise = random.Random(seed)
+
+        def cost(model, segment, epoch):
+            return rates[model] * (3 if segment == 3 else 1) * noise.uniform(0.97, 1.03)
+
+        return simulate(scheduler, cost).efficiency.ratio
+
+    measured = [ratio("longest_first", seed, mix) for mix in (1, 3) for seed in range(8)]
+    assert fmean(measured) <= 1.09 and max(measured) <= 1.16, measured
+    assert fmean(measured) < fmean([ratio("rotation", seed, mix) for mix in (1, 3) for seed in range(8)]) - 0.02
+
+
+@pytest.mark.parametrize("n", [12, 16])
+def test_mixed_models_on_a_slow_segment_come_near_the_bound(n):
+    rates = [8.0 if c % 4 == 3 else 1.0 for c in range(n)]
+    for seed in range(6):
+        noise = random.Random(seed)
+        scheduler = make_scheduler("longest_first", [ModelWork(c, c, 2) for c in range(n)], dict.fromkeys(range(8), 9))
+
+        def cost(model, segment, epoch, noise=noise):
+            return rates[model] * (3 if segment == 3 else 1) * noise.uniform(0.97, 1.03)
+
+        assert simulate(scheduler, cost).efficiency.ratio <= 1.06

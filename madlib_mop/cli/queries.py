@@ -1,0 +1,20 @@
+"""One statement to the server and its rows, for commands that only ask."""
+
+
+def query(dsn: str, statement: str, *values) -> list[tuple]:
+    """Run one statement in a session of its own and give its rows. Raises MopError for what the server refuses."""
+    import psycopg2
+
+    from madlib_mop.cli.sessions import connect
+    from madlib_mop.errors import from_dict
+
+    connection = connect(dsn)
+    try:
+        with connection, connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            return cursor.fetchall()
+    except psycopg2.Error as error:
+        fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
+        raise from_dict({**fields, "hint": error.diag.message_hint}) from None
+    finally:
+        connection.close()

@@ -1,0 +1,64 @@
+"""What else runs are made of, at hosts: searches and custom functions, with the results of one server."""
+
+import pytest
+
+from tests.hosts.remote import prepare
+from tests.workbench import weights
+
+pytestmark = pytest.mark.slow
+FUNCTIONS = "functions"
+COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics='top_3_accuracy'"
+GRID = (
+    "{'loss': ['categorical_crossentropy'], 'metrics': [['top_3_accuracy']],"
+    " 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log']}]}"
+)
+
+
+@pytest.fixture(scope="module")
+def bench(hosts):
+    prepare(hosts)
+    hosts.db.rows("SELECT madlib.load_top_k_accuracy_function(%s, 3)", [FUNCTIONS])
+    return hosts
+
+
+def metrics(db, run_id: int) -> list[tuple]:
+    """Give all metrics of a run."""
+    query = "SELECT mst_key, epoch, data_set, ordinal, name, value FROM madlib_mop.metric WHERE run_id = %s"
+    return db.rows(f"{query} ORDER BY 1, 2, 3, 4", [run_id])
+
+
+def newest(db) -> int:
+    """Give the number of the newest run."""
+    return db.value("SELECT max(run_id) FROM madlib_mop.run")
+
+
+def test_custom_functions(bench):
+    """A custom metric is computed by the trainers at the hosts, in their sandboxes."""
+    db, found = bench.db, []
+    db.rows(
+        "SELECT madlib.load_model_selection_table('arch', 'custom', '{1,2}', ARRAY[%s]::varchar[],"
+        " '{\"batch_size=16, epochs=1\"}'::varchar[], %s)",
+        [COMPILE, FUNCTIONS],
+    )
+    for suffix in ("_here", "_2"):
+        db.rows(
+            f"SELECT madlib.madlib_keras_fit_multiple_model('train{suffix}', 'custom{suffix}', 'custom', 1,"
+            f" validation_table := 'valid{suffix}', seed := 4, schedule := 'rotation')"
+        )
+        found.append((metrics(db, newest(db)), weights(db, f"custom{suffix}")))
+    assert found[0] == found[1] and found[0][0]
+    assert {row[4] for row in found[0][0]} >= {"top_3_accuracy"}
+
+
+def test_a_search(bench):
+    """Hyperband decides at hosts what it decides on one server, from the same figures."""
+    db, found = bench.db, []
+    for suffix in ("_here", "_2"):
+        db.rows(
+            f"SELECT madlib.madlib_keras_automl('train{suffix}', 'search{suffix}', 'arch', 'search{suffix}_mst',"
+            " '{1}', %s, %s, 'hyperband', 'R=2, eta=2', random_state := 3, object_table := %s,"
+            f" validation_table := 'valid{suffix}')",
+            [GRID, "{'batch_size': [16], 'epochs': [1]}", FUNCTIONS],
+        )
+        found.append((metrics(db, newest(db)), weights(db, f"search{suffix}")))
+    assert found[0] == found[1] and found[0][0]
