@@ -85,7 +85,7 @@ def test_every_function_and_its_arguments_are_in_the_reference(db):
     functions = db.rows(
         "SELECT n.nspname || '.' || proname, proargnames[1:pronargs] FROM pg_proc p"
         " JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname IN ('madlib', 'madlib_mop')"
-        " AND left(proname, 1) <> '_' AND proname !~ '^(worker_|call$|may_see$)'"
+        " AND left(proname, 1) <> '_' AND proname !~ '^(worker_|segment_|call$|may_see$|count_cores$)'"
         " AND NOT coalesce(proargnames <@ ARRAY['message', 'usage'], true)"
     )
     assert len(functions) > 10
@@ -127,7 +127,7 @@ def test_every_setting_is_listed():
 
     listed = re.findall(r"^\| `(\w+)`", section("Settings"), re.MULTILINE)
     superusers = {"worker_host", "sandbox", "pickled_functions"}
-    assert set(listed) == {"segments", *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
+    assert set(listed) == {"segments", "hosts", *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
 
 
 def test_messages_in_the_troubleshooting_are_those_of_the_program():
