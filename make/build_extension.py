@@ -3,6 +3,9 @@
 ``build_extension.py --library DIR --output DIR``: DIR of the library holds ``venv/`` and ``backend/``, and is written
 into the functions' bodies. Files of ``sql/`` are concatenated in the order of their names. Placeholders:
 ``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins).
+``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
+between ``-- if greenplum`` (or ``-- if postgres``) and ``-- end`` are for that server only, and there may be an
+``-- else`` between them; such lines stand alone, and do not nest.
 """
 
 import argparse
@@ -14,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = '\\echo Use "CREATE EXTENSION madlib_mop CASCADE" to load this file. \\quit\n'
 PLACEHOLDER = re.compile(r"@[A-Z][A-Z_]*@")
+SERVERS = ("postgres", "greenplum")
 
 
 class BuildError(Exception):
@@ -34,7 +38,33 @@ def read_version(root: Path) -> str:
     return versions[0]
 
 
-def build_sql(root: Path, library: str) -> str:
+def lines_for(server: str, text: str, name: str) -> str:
+    """Give the lines of one file's SQL that are for a server.
+
+    Raises
+    ------
+    BuildError
+        If the marks do not go together.
+    """
+    kept, wanted, opened = [], True, False
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        words = line.split()
+        if words[:2] == ["--", "if"] and len(words) == 3 and words[2] in SERVERS and not opened:
+            wanted, opened = words[2] == server, True
+        elif words == ["--", "else"] and opened:
+            wanted = not wanted
+        elif words == ["--", "end"] and opened:
+            wanted, opened = True, False
+        elif words[:1] == ["--"] and words[1:] in (["else"], ["end"], *(["if", known] for known in SERVERS)):
+            raise BuildError(f"{name}, line {number}: {line.strip()!r} does not go with the marks before it")
+        elif wanted:
+            kept.append(line)
+    if opened:
+        raise BuildError(f"{name}: the last '-- if' has no '-- end'")
+    return "".join(kept)
+
+
+def build_sql(root: Path, library: str, server: str = "postgres") -> str:
     """Give the text of ``madlib_mop--<version>.sql``.
 
     Raises
@@ -51,18 +81,22 @@ def build_sql(root: Path, library: str) -> str:
     if not files:
         raise BuildError(f"there is no SQL in {root / 'sql'}")
     prelude = (root / "plpython" / "prelude.py").read_text().strip()
-    text = GUARD + "".join(f"\n-- {file.name}\n{file.read_text().rstrip()}\n" for file in files)
+    text = GUARD + "".join(
+        f"\n-- {file.name}\n{lines_for(server, file.read_text(), file.name).rstrip()}\n" for file in files
+    )
     text = text.replace("@PRELUDE@", prelude).replace("@VERSION@", read_version(root)).replace("@LIBRARY@", library)
     if left := PLACEHOLDER.search(text):
         raise BuildError(f"unknown placeholder {left.group()} in {root / 'sql'}")
     return text
 
 
-def build(root: Path, library: str, output: Path) -> list[Path]:
+def build(root: Path, library: str, output: Path, server: str = "postgres") -> list[Path]:
     """Write the control file and the SQL into ``output`` and give their paths; older versions' files go."""
     version = read_version(root)
     control = (root / "madlib_mop.control").read_text().replace("@VERSION@", version)
-    contents = {f"madlib_mop--{version}.sql": build_sql(root, library), "madlib_mop.control": control}
+    if server == "greenplum":  # a parameter of PostgreSQL 13; false there is all that 12 knows
+        control = "".join(line for line in control.splitlines(keepends=True) if not line.startswith("trusted"))
+    contents = {f"madlib_mop--{version}.sql": build_sql(root, library, server), "madlib_mop.control": control}
     output.mkdir(parents=True, exist_ok=True)
     for old in output.glob("madlib_mop--*.sql"):
         if old.name not in contents:
@@ -82,6 +116,7 @@ def main() -> int:
     parser.add_argument("--library", help="directory that holds venv/ and backend/")
     parser.add_argument("--output", type=Path, help="directory for the two files")
     parser.add_argument("--root", type=Path, default=ROOT, help="the sources (default: this clone)")
+    parser.add_argument("--server", choices=SERVERS, default="postgres", help="what the extension will run on")
     parser.add_argument("--print-version", action="store_true", help="build nothing, print the version")
     arguments = parser.parse_args()
     if not arguments.print_version and not (arguments.library and arguments.output):
@@ -90,7 +125,7 @@ def main() -> int:
         if arguments.print_version:
             print(read_version(arguments.root))
             return 0
-        for file in build(arguments.root, arguments.library, arguments.output):
+        for file in build(arguments.root, arguments.library, arguments.output, arguments.server):
             print(file)
     except BuildError as error:
         print(f"madlib_mop: {error}", file=sys.stderr)

@@ -19,7 +19,8 @@ done
 case $1 in
     install)
         "$ROOT/make/library.sh" "$library"
-        "$PYTHON" -I "$ROOT/make/build_extension.py" --library "$library" --output "$extension" >&2
+        "$PYTHON" -I "$ROOT/make/build_extension.py" --library "$library" --output "$extension" \
+            --server "$(server_of "$PG_CONFIG")" >&2
         say "installed. As a superuser, in the database of your choice: CREATE EXTENSION madlib_mop CASCADE"
         say "then check it: $library/venv/bin/madlib-mop doctor --dsn dbname=..."
         ;;

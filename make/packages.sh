@@ -20,7 +20,7 @@ missing() {
 if [ -n "${PG_CONFIG:-}" ]; then
     command -v "$PG_CONFIG" >/dev/null || die "PG_CONFIG=$PG_CONFIG is not a program."
     has_plpython "$PG_CONFIG" ||
-        die "the PostgreSQL of PG_CONFIG=$PG_CONFIG is older than 15, or has no server, or no PL/Python (plpython3u)."
+        die "the PostgreSQL of PG_CONFIG=$PG_CONFIG is older than 15 (and no Greenplum 7), or has no server, or no PL/Python (plpython3u)."
 fi
 
 mapfile -t packages < <(missing)

@@ -36,7 +36,11 @@ CREATE TABLE madlib_mop.host_shard (
     table_name    name NOT NULL,
     packed_oid    oid,
     role          name NOT NULL,
+    -- if greenplum
+    xid           bigint NOT NULL,
+    -- else
     xid           xid8 NOT NULL,
+    -- end
     created_at    timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     PRIMARY KEY (server, table_schema, table_name)
 );

@@ -1,6 +1,10 @@
 -- What people look at while a run goes on: \watch and BI tools read these.
 
+-- if greenplum
+CREATE VIEW madlib_mop.progress WITH (security_barrier = true) AS
+-- else
 CREATE VIEW madlib_mop.progress WITH (security_invoker = true) AS
+-- end
 SELECT r.run_id, r.kind, r.state, r.owner, r.model_output_table, r.schedule,
        m.n_models, m.n_trained, m.n_failed,
        m.visits_done, m.visits_total,
@@ -22,7 +26,11 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT pg_catalog.max(ended_at) AS last_visit_at,
            pg_catalog.avg(EXTRACT(epoch FROM ended_at - started_at))::double precision AS mean_visit_s
-    FROM madlib_mop.visit WHERE run_id = r.run_id) v;
+    FROM madlib_mop.visit WHERE run_id = r.run_id) v
+-- if greenplum
+WHERE madlib_mop.may_see(r.owner)
+-- end
+;
 COMMENT ON VIEW madlib_mop.progress IS 'One row a run: how far it is and how long it will take';
 
 CREATE FUNCTION madlib_mop.higher_is_better(metric_name text) RETURNS boolean
@@ -32,7 +40,11 @@ $body$;
 COMMENT ON FUNCTION madlib_mop.higher_is_better(text)
 IS 'Whether a metric of this name is the better the higher it is: accuracies, AUC, F1 and the like; losses and errors are not';
 
+-- if greenplum
+CREATE VIEW madlib_mop.leaderboard WITH (security_barrier = true) AS
+-- else
 CREATE VIEW madlib_mop.leaderboard WITH (security_invoker = true) AS
+-- end
 SELECT run_id,
        pg_catalog.rank() OVER (PARTITION BY run_id ORDER BY state = 'failed',
            CASE WHEN of_one_metric THEN CASE WHEN madlib_mop.higher_is_better(metric_name) THEN -metric ELSE metric END
@@ -59,21 +71,37 @@ FROM (
         LEFT JOIN LATERAL (SELECT value FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
             AND data_set = 'training' AND ordinal = 0 ORDER BY x.epoch DESC LIMIT 1) tl ON true
         LEFT JOIN LATERAL (SELECT value, name FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
-            AND data_set = 'training' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) tm ON true) figures
+            AND data_set = 'training' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) tm ON true
+        -- if greenplum
+        WHERE m.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_see(r.owner))
+        -- end
+        ) figures
     WINDOW run AS (PARTITION BY run_id)) ranked;
 COMMENT ON VIEW madlib_mop.leaderboard
 IS 'The models of each run, best first: by the newest value of their first metric if all have the same one, else by their loss; ties by loss, then by mst_key. What counts is the validation data where there are some, else the training data. higher_is_better tells which way a metric goes. Failed models come last.';
 
+-- if greenplum
+CREATE VIEW madlib_mop.timeline WITH (security_barrier = true) AS
+-- else
 CREATE VIEW madlib_mop.timeline WITH (security_invoker = true) AS
+-- end
 SELECT v.run_id, v.segment_id, v.visit_id, v.mst_key, v.epoch, v.position, v.attempt,
        EXTRACT(epoch FROM v.started_at - r.created_at)::double precision AS start_s,
        EXTRACT(epoch FROM v.ended_at - r.created_at)::double precision AS end_s,
        EXTRACT(epoch FROM v.ended_at - v.started_at)::double precision AS seconds,
        v.n_rows, v.state_bytes, v.loss
-FROM madlib_mop.visit v JOIN madlib_mop.run r USING (run_id);
+FROM madlib_mop.visit v JOIN madlib_mop.run r USING (run_id)
+-- if greenplum
+WHERE madlib_mop.may_see(r.owner)
+-- end
+;
 COMMENT ON VIEW madlib_mop.timeline IS 'One row a kept visit, in seconds since the run was called: what a Gantt chart needs';
 
+-- if greenplum
+CREATE VIEW madlib_mop.search_history WITH (security_barrier = true) AS
+-- else
 CREATE VIEW madlib_mop.search_history WITH (security_invoker = true) AS
+-- end
 SELECT e.run_id, e.ordinal, e.event, e.mst_key, e.epoch, e.loss,
        a.number AS action_number, a.action ->> 'do' AS action,
        (a.action ->> 'mst_key')::integer AS action_mst_key, (a.action ->> 'last_epoch')::integer AS until_epoch,
@@ -81,5 +109,9 @@ SELECT e.run_id, e.ordinal, e.event, e.mst_key, e.epoch, e.loss,
        a.action ->> 'compile_params' AS compile_params, a.action ->> 'fit_params' AS fit_params,
        EXTRACT(epoch FROM e.at - r.created_at)::double precision AS seconds
 FROM madlib_mop.search_event e JOIN madlib_mop.run r USING (run_id)
-LEFT JOIN LATERAL pg_catalog.jsonb_array_elements(e.actions) WITH ORDINALITY AS a (action, number) ON true;
+LEFT JOIN LATERAL pg_catalog.jsonb_array_elements(e.actions) WITH ORDINALITY AS a (action, number) ON true
+-- if greenplum
+WHERE madlib_mop.may_see(r.owner)
+-- end
+;
 COMMENT ON VIEW madlib_mop.search_history IS 'What a search of hyper-parameters was told and what it decided then: one row a decision, or an event without any';

@@ -102,16 +102,18 @@ BEGIN
         forward_parts = (visit ->> 'forward_parts')::integer,
         digest = visit ->> 'digest_out', weights_digest = visit ->> 'weights_digest'
     WHERE m.run_id = worker_keep_visit.run_id AND m.mst_key = worker_keep_visit.mst_key;
+    -- if postgres
     DELETE FROM madlib_mop.model_state s
         WHERE s.slot = old.state_slot AND s.run_id = worker_keep_visit.run_id AND s.mst_key = worker_keep_visit.mst_key
               AND s.version = old.state_version;
-    INSERT INTO madlib_mop.visit (run_id, mst_key, epoch, position, segment_id, started_at, ended_at, n_rows, state_bytes,
+    -- end
+    new_visit_id := nextval('madlib_mop.visit_visit_id_seq'); -- a default would be drawn at Greenplum's segment, in 0.25 s
+    INSERT INTO madlib_mop.visit (visit_id, run_id, mst_key, epoch, position, segment_id, started_at, ended_at, n_rows, state_bytes,
                                   digest_in, digest_out, attempt, loss, timing)
-    VALUES (run_id, mst_key, (visit ->> 'epoch')::integer, (visit ->> 'position')::integer, (visit ->> 'segment_id')::integer,
+    VALUES (new_visit_id, run_id, mst_key, (visit ->> 'epoch')::integer, (visit ->> 'position')::integer, (visit ->> 'segment_id')::integer,
             (visit ->> 'started_at')::timestamptz, clock_timestamp(), (visit ->> 'n_rows')::bigint, (visit ->> 'state_bytes')::bigint,
             visit ->> 'digest_in', visit ->> 'digest_out', (visit ->> 'attempt')::integer, (visit ->> 'loss')::double precision,
-            coalesce((visit -> 'timing')::jsonb, '{}'))
-    RETURNING visit_id INTO new_visit_id;
+            coalesce((visit -> 'timing')::jsonb, '{}'));
     RETURN new_visit_id;
 END
 $body$;

@@ -27,11 +27,28 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint';
 
+-- if greenplum
+CREATE FUNCTION madlib_mop._at_coordinator(function text)
+RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF current_setting('gp_role') <> 'dispatch' THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: a function that reads tables cannot run at a segment', function),
+            HINT = 'Call it without FROM, once for each row that it is for; an array of rows can be given as (SELECT array_agg(...) FROM ...).';
+    END IF;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop._at_coordinator(text) IS 'Raises where a query has the function run at a segment';
+
+-- end
 CREATE FUNCTION madlib_mop.call(function text, arguments json, caller_path text, payload_name text DEFAULT NULL, payload bytea DEFAULT NULL)
 RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    answer json := madlib_mop._call(function, arguments::text, caller_path, payload_name, payload)::json;
+    answer json;
 BEGIN
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator(function);
+    -- end
+    answer := madlib_mop._call(function, arguments::text, caller_path, payload_name, payload)::json;
     IF answer -> 'error' IS NOT NULL THEN
         PERFORM madlib_mop._raise(answer -> 'error');
     END IF;
@@ -55,3 +72,25 @@ from mop_backend import worker
 return worker.do(task, seal)
 $body$;
 COMMENT ON FUNCTION madlib_mop.worker_do(text, text) IS 'One visit or evaluation at this worker''s segment (called by the driver only, which seals it with the worker''s token)';
+
+CREATE FUNCTION madlib_mop.end_session(pid integer, wait_ms bigint)
+RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    -- if greenplum
+    IF NOT pg_terminate_backend(pid) THEN
+        RETURN false;
+    END IF;
+    FOR i IN 0 .. wait_ms / 10 LOOP
+        PERFORM pg_stat_clear_snapshot();
+        IF NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = end_session.pid) THEN
+            RETURN true;
+        END IF;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    RETURN false;
+    -- else
+    RETURN pg_terminate_backend(pid, wait_ms);
+    -- end
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.end_session(integer, bigint) IS 'Ends a session as pg_terminate_backend does, and waits for its end (called by the driver)';

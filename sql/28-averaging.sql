@@ -98,13 +98,13 @@ BEGIN
     IF old.state_version <> (visit ->> 'old_version')::bigint OR old.digest <> (visit ->> 'digest_in') THEN
         RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another average was kept meanwhile', run_id, mst_key);
     END IF;
-    INSERT INTO madlib_mop.visit (run_id, mst_key, epoch, position, segment_id, started_at, ended_at, n_rows, state_bytes,
+    new_visit_id := nextval('madlib_mop.visit_visit_id_seq'); -- a default would be drawn at Greenplum's segment, in 0.25 s
+    INSERT INTO madlib_mop.visit (visit_id, run_id, mst_key, epoch, position, segment_id, started_at, ended_at, n_rows, state_bytes,
                                   digest_in, digest_out, attempt, loss, timing)
-    VALUES (run_id, mst_key, (visit ->> 'epoch')::integer, (visit ->> 'position')::integer, (visit ->> 'segment_id')::integer,
+    VALUES (new_visit_id, run_id, mst_key, (visit ->> 'epoch')::integer, (visit ->> 'position')::integer, (visit ->> 'segment_id')::integer,
             (visit ->> 'started_at')::timestamptz, clock_timestamp(), (visit ->> 'n_rows')::bigint, (visit ->> 'state_bytes')::bigint,
             visit ->> 'digest_in', visit ->> 'digest_out', (visit ->> 'attempt')::integer, (visit ->> 'loss')::double precision,
-            coalesce((visit -> 'timing')::jsonb, '{}'))
-    RETURNING visit_id INTO new_visit_id;
+            coalesce((visit -> 'timing')::jsonb, '{}'));
     -- an iteration is complete when it is averaged: the last position is for worker_keep_average to give
     SELECT r.n_segments INTO STRICT n_segments FROM madlib_mop.run r WHERE r.run_id = worker_keep_staged.run_id;
     UPDATE madlib_mop.model m SET
@@ -157,12 +157,14 @@ BEGIN
         digest = average ->> 'digest', weights_digest = average ->> 'weights_digest'
     FROM madlib_mop.run r
     WHERE m.run_id = worker_keep_average.run_id AND m.mst_key = worker_keep_average.mst_key AND r.run_id = m.run_id;
+    -- if postgres
     DELETE FROM madlib_mop.model_state s
         WHERE s.slot = old.state_slot AND s.run_id = worker_keep_average.run_id AND s.mst_key = worker_keep_average.mst_key
               AND s.version = old.state_version AND s.segment_id IS NULL;
     DELETE FROM madlib_mop.model_state s
         WHERE s.slot = ANY (slots) AND s.run_id = worker_keep_average.run_id AND s.mst_key = worker_keep_average.mst_key
               AND s.segment_id IS NOT NULL;
+    -- end
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.worker_keep_average(bigint, text, integer, json)

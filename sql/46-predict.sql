@@ -29,6 +29,9 @@ BEGIN
     IF inputs IS NULL OR array_position(inputs, NULL) IS NOT NULL THEN
         RETURN NULL;
     END IF;
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator('madlib_mop.predict');
+    -- end
     answer := madlib_mop._predict(model_table, mst_key, inputs, caller_path);
     IF answer IS NULL THEN
         PERFORM madlib_mop._raise(madlib_mop._predict_error());
@@ -51,6 +54,9 @@ BEGIN
     IF x IS NULL THEN
         RETURN NULL;
     END IF;
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator('madlib_mop.predict');
+    -- end
     answer := madlib_mop._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], caller_path);
     IF answer IS NULL THEN
         PERFORM madlib_mop._raise(madlib_mop._predict_error());

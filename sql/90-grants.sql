@@ -15,6 +15,9 @@ BEGIN
         ' madlib_mop.model_state, madlib_mop.visit, madlib_mop.metric, madlib_mop.setting,'
         ' madlib_mop.search_event, madlib_mop.search_history,'
         ' madlib_mop.progress, madlib_mop.leaderboard, madlib_mop.timeline, madlib_mop.hosts TO %I', role_name);
+    -- if greenplum
+    EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);
+    -- end
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.grant_use(name) IS 'Lets a role train, predict and see its own runs';

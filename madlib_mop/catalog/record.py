@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 from psycopg2.extensions import connection
 from sqlalchemy import Connection, Engine, delete, func, insert, literal, select, text, update
@@ -32,6 +33,12 @@ class Record:
         self._engine = engine
         self.raw = raw
 
+    @cached_property
+    def server(self) -> str:
+        """What server this is: "greenplum", or else "postgres"."""
+        ((found,),) = self.execute("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL")
+        return "greenplum" if found else "postgres"
+
     # whose run
 
     def take(self, run_id: int) -> bool:
@@ -41,7 +48,8 @@ class Record:
         keep its owner from the run: it is ended.
         """
         self.execute(
-            f"SELECT pg_terminate_backend(l.pid, 2000) {_HOLDERS} AND a.usename <> current_user", [_LOCK_CLASS, run_id]
+            f"SELECT madlib_mop.end_session(l.pid, 2000) {_HOLDERS} AND a.usename <> current_user",
+            [_LOCK_CLASS, run_id],
         )
         return self._scalar(select(func.pg_try_advisory_lock(_LOCK_CLASS, run_id)))
 
@@ -165,8 +173,13 @@ class Record:
         self.set_run(run_id, token_digests=func.array_append(t.run.c.token_digests, digest))
 
     def delete_run(self, run_id: int) -> None:
-        """Delete a run and all that belongs to it; its states' partitions must have been dropped."""
-        self._do(delete(t.run).where(t.run.c.run_id == run_id))
+        """Delete a run and all that belongs to it; its states' partitions must have been dropped.
+
+        Greenplum has no foreign keys by which the rest would go with the run.
+        """
+        with self.transaction() as session:
+            for table in (*t.OF_RUN, t.run) if self.server == "greenplum" else (t.run,):
+                session.execute(delete(table).where(table.c.run_id == run_id))
 
     # what belongs to a run
 

@@ -161,3 +161,5 @@ search_event = Table(
     Column("actions", JSONB),
     Column("at", DateTime(timezone=True)),
 )
+
+OF_RUN = (segment, model, start_weights, custom_function, visit, metric, search_event)  # a run's rows, but its states

@@ -21,12 +21,27 @@ _SUMMARY_COLUMNS = (
 
 @dataclass(frozen=True)
 class Shard:
-    """One segment's share of a packed table; ``elsewhere`` says where it lies, if not on this server."""
+    """One segment's share of a packed table.
+
+    Attributes
+    ----------
+    segment_id, n_rows, n_bytes : int
+    elsewhere : ShardPlace or None
+        Where it lies, if not on this server.
+    key : int or None
+        Its ``__dist_key__``, if that is not the segment's number.
+    """
 
     segment_id: int
     n_rows: int
     n_bytes: int
     elsewhere: ShardPlace | None = None
+    key: int | None = None
+
+    @property
+    def key_there(self) -> int:
+        """Its ``__dist_key__``."""
+        return self.segment_id if self.key is None else self.key
 
     @property
     def place(self) -> Place:
@@ -94,6 +109,7 @@ class PackedTable:
         return max(Counter(shard.place for shard in self.shards).values())
 
     _has_key: bool = True
+    _feed_query: str | None = None
 
     def as_plan(self) -> dict:
         """Give what a worker must know of the table."""
@@ -111,6 +127,8 @@ class PackedTable:
     def _shard_plan(self, shard: Shard) -> dict:
         there = shard.elsewhere
         place = {"server": there.server, "query": shard_query(there.table, self.columns, True)} if there else None
+        if self._feed_query is not None:
+            place = {"key": shard.key_there, "query": self._feed_query}
         return {"segment_id": shard.segment_id, "n_rows": shard.n_rows, "n_bytes": shard.n_bytes, "place": place}
 
 
@@ -149,7 +167,8 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     types = {column.name: column.type_sql for column in session.columns(relation)}
     has_key = "__dist_key__" in types
     _check_types(relation, types, [*independent, *dependent], name, what)
-    engine = engine_of(session.info)
+    engine = engine_of(session)
+    of_keys = engine.shard_keys(session, relation, what)
     elsewhere = engine.shard_places(session, relation)
     check_reachable(session, relation, sorted({place.server for place in elsewhere.values()}))
     columns = [*independent, *dependent]
@@ -158,6 +177,9 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
             replace(shard, elsewhere=elsewhere.get(shard.segment_id))
             for shard in _read_shards(session, reader, relation, columns, has_key, what)
         ]
+        if of_keys:
+            shards = [replace(s, segment_id=of_keys[s.segment_id], key=s.segment_id) for s in shards]
+            shards.sort(key=lambda shard: shard.segment_id)
         if not sum(shard.n_rows for shard in shards):
             hint = "If it was packed in this transaction: COMMIT first." if elsewhere else "Pack a table that has rows."
             raise InvalidParameter(f"{what}: packed table {relation} has no rows. Received: {name!r}", hint=hint)
@@ -176,6 +198,7 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
         engine.limits([shard.place for shard in shards]),
         _has_row_security(session, relation),
         has_key,
+        engine.feed_query(relation, columns),
     )
 
 
@@ -187,12 +210,17 @@ def new_segments(session: CallerSession, plan: dict) -> list[int]:
     relation = session.existing(plan["sql_name"])
     if relation is None or "__dist_key__" not in {column.name for column in session.columns(relation)}:
         return []
-    elsewhere = sorted(engine_of(session.info).shard_places(session, relation))
+    engine = engine_of(session)
+    elsewhere, of_keys = (
+        sorted(engine.shard_places(session, relation)),
+        engine.shard_keys(session, relation, "source_table"),
+    )
     query = statement(
         "SELECT DISTINCT __dist_key__ AS segment_id FROM {packed} WHERE __dist_key__ <> ALL ($1::pg_catalog.int4[])",
         packed=relation,
     )
-    present = [row["segment_id"] for row in session.execute(query, [elsewhere], ["int4[]"])]
+    keys = [row["segment_id"] for row in session.execute(query, [elsewhere], ["int4[]"])]
+    present = [of_keys.get(key, key) for key in keys]
     return sorted({*present} - {segment["segment_id"] for segment in plan["segments"]})
 
 

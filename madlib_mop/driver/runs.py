@@ -90,7 +90,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         call.session.run_started(run_id)
         progress, steering = _attend(call, record, run)
         progress.started()
-        address = Address(run["plan"]["worker_host"], call.info.port, call.info.database)
+        address = Address(run["plan"]["worker_host"], call.info.port, call.info.database, record.server)
         workers = Workers(record, address, login, run["owner"], run_id, run["plan"], progress.tell)
         if run["schedule"] == AVERAGING:
             hopper = Averaging(record, workers, run, progress, call.session.stop_fd)

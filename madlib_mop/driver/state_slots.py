@@ -209,8 +209,9 @@ def create_slot(record: Record, number: int) -> None:
     Users read it through the whole table, whose policy tells whose run it is; whatever default privileges say, the
     partition itself shows no row to them.
     """
+    distributed = " DISTRIBUTED BY (run_id, mst_key)" if record.server == "greenplum" else ""
     record.execute(
-        "CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE);"
+        f"CREATE TABLE {{slot}} (LIKE madlib_mop.model_state INCLUDING STORAGE){distributed};"
         " ALTER TABLE {slot} ENABLE ROW LEVEL SECURITY;"
         " ALTER TABLE madlib_mop.model_state ATTACH PARTITION {slot} FOR VALUES IN (%s)",
         [number],

@@ -155,7 +155,7 @@ class Workers:
                 hint="pg_hba.conf needs `host all all 127.0.0.1/32 scram-sha-256`; `madlib-mop doctor` checks it.",
             )
         self._record.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_catalog.pg_stat_activity WHERE pid = %s AND usename = %s",
+            "SELECT madlib_mop.end_session(pid, 5000) FROM pg_catalog.pg_stat_activity WHERE pid = %s AND usename = %s",
             [self._sessions[segment].pid, self._login.role],
         )
         pause = min(_FIRST_PAUSE_S * 2 ** (self._failed_openings[segment] - 1), _LONGEST_PAUSE_S)

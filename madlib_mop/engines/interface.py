@@ -159,3 +159,15 @@ class Engine(ABC):
     @abstractmethod
     def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
         """Give where the shards of a packed table are, for those that are not here."""
+
+    def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
+        """Give the segment of each ``__dist_key__`` of a packed table, where the key is not the segment's number."""
+        return {}
+
+    def feed_query(self, relation: Relation, columns: Sequence[str]) -> str | None:
+        """Give the query by which the engine itself hands a shard to the trainer at its segment, if it does."""
+        return None
+
+    def dbids(self, session: Session, segments: Sequence[Segment]) -> Mapping[int, Segment]:
+        """Give the segments by the numbers that a table of distribution_rules has for them."""
+        return {segment.number + 1: segment for segment in segments}

@@ -86,7 +86,7 @@ def drop_login(catalog: connection, role: str) -> None:
         steps = [sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(g), name) for g in _memberships(cursor, role)]
         steps += [
             sql.SQL("ALTER ROLE {} NOLOGIN").format(name),
-            sql.SQL("SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE usename = {}").format(
+            sql.SQL("SELECT madlib_mop.end_session(pid, 2000) FROM pg_stat_activity WHERE usename = {}").format(
                 sql.Literal(role)
             ),
             sql.SQL("DROP OWNED BY {} CASCADE").format(name),

@@ -8,3 +8,8 @@ OPTIONS_BUT_PATH = (
     " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5"
 )
 SESSION_OPTIONS = OPTIONS_BUT_PATH + " -c search_path=pg_catalog"
+#: Greenplum 7 has the settings of PostgreSQL 12, and would end the processes at the segments of a session that idles.
+GREENPLUM_OPTIONS = (
+    SESSION_OPTIONS.replace(" -c idle_session_timeout=0", "").replace(" -c client_connection_check_interval=200", "")
+    + " -c gp_vmem_idle_resource_timeout=0 -c optimizer=off"
+)

@@ -12,8 +12,11 @@ import psycopg2
 from psycopg2 import extensions
 
 from madlib_mop.engines.login import RunLogin
-from madlib_mop.engines.options import SESSION_OPTIONS
+from madlib_mop.engines.options import GREENPLUM_OPTIONS, SESSION_OPTIONS
 
+# Greenplum's error where a session has lost its process at a segment. It jumps over PL/Python's frames, and the next
+# call of a Python function there would crash the coordinator: such a session is never used again.
+_LOST_SEGMENT = "58M01"
 _PYTHON_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
 
@@ -29,11 +32,12 @@ class SessionState(Enum):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a worker session logs in."""
+    """Where a worker session logs in; ``server`` is "postgres" or "greenplum"."""
 
     host: str
     port: str
     database: str
+    server: str = "postgres"
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class WorkerSession:
             password=login.password,
             application_name=f"madlib_mop worker of run {run_id}",
             connect_timeout=10,
-            options=SESSION_OPTIONS,
+            options=GREENPLUM_OPTIONS if address.server == "greenplum" else SESSION_OPTIONS,
             async_=1,
         )
         self.pid: int | None = None
@@ -176,6 +180,7 @@ class WorkerSession:
         lost = self._connection.closed != 0 or self.state in (SessionState.CONNECTING, SessionState.OPENING)
         message = _PYTHON_PREFIX.sub("", (error.diag.message_primary if error.diag else None) or str(error).strip())
         sqlstate = error.pgcode
+        lost = lost or sqlstate == _LOST_SEGMENT
         if lost:
             self.close()
         else:

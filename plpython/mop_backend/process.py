@@ -79,7 +79,11 @@ class Child:
     @property
     def has_answer(self):
         """Whether there is something to receive, or the child has ended."""
-        return bool(select.select([self._process.stdout], [], [], 0)[0])
+        return self.await_answer(0)
+
+    def await_answer(self, seconds):
+        """Wait that long at most; tell whether there is something to receive, or the child has ended."""
+        return bool(select.select([self._process.stdout], [], [], seconds)[0])
 
     def send(self, header, blobs=()):
         """Write one frame to the child. Raises ChildDied."""

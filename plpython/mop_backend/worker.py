@@ -16,6 +16,7 @@ import plpy
 
 from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
+from mop_backend.dispatch import Dispatch
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied
 
@@ -96,7 +97,7 @@ class _Worker:
         custom = self._narrow("custom_functions")
         self._custom = json.loads(custom) if custom else None
         self._place = place_of(self._plan["training"], segment_id)
-        if self._place is None:  # a host is called by the first task, which can tell of its troubles
+        if self._place is None or "key" in self._place:  # a host is called by the first task, which tells its troubles
             self._start()
 
     def close(self):
@@ -299,6 +300,8 @@ class _Worker:
         own = [gpus.get(str(self._segment_id), 0)] if gpus else []
         if self._place is None:
             self._child = Local(Interrupts())
+        elif "key" in self._place:
+            self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
         else:
             access = json.loads(self._narrow("host", self._place["server"]))
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)

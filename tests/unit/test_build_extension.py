@@ -105,3 +105,24 @@ def test_the_control_file_asks_for_a_superuser_and_no_schema_of_the_users():
     assert settings["requires"] == "'plpython3u'"
     assert settings["superuser"] == "true" and settings["trusted"] == "false"
     assert settings["schema"] == "pg_catalog" and settings["relocatable"] == "false"
+
+
+MARKED = "a\n-- if greenplum\nb\n-- else\nc\n-- end\nd\n    -- if postgres\n    e\n    -- end\n-- if it is a comment\n"
+
+
+def test_lines_are_for_the_server_that_their_marks_name(sources):
+    (sources / "sql" / "30-third.sql").write_text(MARKED)
+    assert "a\nc\nd\n    e\n-- if it is a comment\n" in build_extension.build_sql(sources, "/lib")
+    assert "a\nb\nd\n-- if it is a comment\n" in build_extension.build_sql(sources, "/lib", "greenplum")
+
+
+@pytest.mark.parametrize("text", ["-- if greenplum", "-- end", "-- else", "-- if postgres\n-- if postgres\n-- end"])
+def test_marks_that_do_not_go_together_are_refused(sources, text):
+    (sources / "sql" / "30-third.sql").write_text(text)
+    with pytest.raises(build_extension.BuildError, match="30-third.sql"):
+        build_extension.build_sql(sources, "/lib")
+
+
+def test_greenplums_control_file_has_what_postgresql_12_knows(sources, tmp_path):
+    build_extension.build(sources, "/lib", tmp_path / "out", "greenplum")
+    assert "trusted" not in (tmp_path / "out" / "madlib_mop.control").read_text()

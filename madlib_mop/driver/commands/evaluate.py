@@ -77,7 +77,7 @@ def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTab
             "names": packed.columns,
         }
     )
-    with closing(session.stream(packed.query, [shard.segment_id], ["integer"], batch_rows=1)) as buffers:
+    with closing(session.stream(packed.query, [shard.key_there], ["integer"], batch_rows=1)) as buffers:
         for buffer in buffers:
             blobs = [buffer.columns[f"b{i}"].data for i in range(n_columns)]
             shapes = [buffer.columns[f"s{i}"][0] for i in range(n_columns)]

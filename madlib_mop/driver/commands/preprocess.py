@@ -128,7 +128,7 @@ def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[b
     x_names = split_columns(arguments["independent_varname"], "independent_varname")
     source = read_source(session, arguments["source_table"], y_names, x_names, as_numbers)
     image_shape = _read_image_shape(arguments.get("image_shape"), source)
-    engine = engine_of(call.info)
+    engine = engine_of(call.session)
     distribution = choose_segments(engine, session, arguments.get("distribution_rules"))
     parts = tuple(partition_suffix(number) for number in distribution.numbers)
     output = session.output(arguments["output_table"], ("", "_summary", *parts), "output_table")

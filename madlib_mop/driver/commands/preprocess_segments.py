@@ -1,6 +1,6 @@
 """Which segments get data: those that the engine tells of, less what distribution_rules leaves out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Identifier, statement
@@ -60,13 +60,13 @@ def choose_segments(engine: Engine, session: CallerSession, rules: str | None) -
         require_gpus(_GPU_RULE)
         distribution = Distribution(tuple(everywhere), text, _config(everywhere))
     else:
-        segments = _listed_segments(session, text, everywhere)
+        segments = _listed_segments(session, text, engine.dbids(session, everywhere))
         distribution = Distribution(segments, text, _config(segments))
     engine.check(session, distribution.segments)
     return distribution
 
 
-def _listed_segments(session: CallerSession, text: str, everywhere: Sequence[Segment]) -> tuple[Segment, ...]:
+def _listed_segments(session: CallerSession, text: str, everywhere: Mapping[int, Segment]) -> tuple[Segment, ...]:
     table = session.relation(text, "distribution_rules")
     known = {column.name: column for column in session.columns(table)}
     if "dbid" not in known or known["dbid"].type_name not in _INTEGER_TYPES:
@@ -76,15 +76,14 @@ def _listed_segments(session: CallerSession, text: str, everywhere: Sequence[Seg
         )
     query = statement("SELECT DISTINCT t.{dbid} AS dbid FROM {table} t", dbid=Identifier("dbid"), table=table)
     dbids = [row["dbid"] for row in session.execute(query)]
-    n_segments = len(everywhere)
-    unknown = [dbid for dbid in dbids if dbid is None or not 1 <= dbid <= n_segments]
+    unknown = [dbid for dbid in dbids if dbid not in everywhere]
     if unknown or not dbids:
         what = f"dbid {'NULL' if unknown[0] is None else unknown[0]} is no segment" if unknown else "has no rows"
         raise InvalidParameter(
             f"distribution_rules: table {table}: {what}. Received: {text!r}",
-            hint=f"There are {n_segments} segments ({SEGMENTS}): dbid 1 to {n_segments}.",
+            hint=f"There are {len(everywhere)} segments ({SEGMENTS}): dbid {min(everywhere)} to {max(everywhere)}.",
         )
-    return tuple(everywhere[dbid - 1] for dbid in sorted(dbids))
+    return tuple(sorted((everywhere[dbid] for dbid in dbids), key=lambda segment: segment.number))
 
 
 def _config(segments: Sequence[Segment]) -> str:

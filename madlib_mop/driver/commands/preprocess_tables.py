@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
 from madlib_mop.driver.caller import Batch, CallerSession
 from madlib_mop.driver.commands.preprocess_columns import Kind, Source
+from madlib_mop.engines.greenplum import is_greenplum
 
 _SUMMARY_COLUMNS = (
     "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
@@ -132,8 +133,12 @@ class SourceQueries:
 
         With a seed the order depends on it and on the rows' content alone, not on where they happen to lie: rows are
         sorted by the SHA-256 of seed and content. The inner query sorts rows whose arrays are still TOAST pointers; it
-        is kept apart by OFFSET 0, so that only the outer one opens them. Without a seed the order is that of a scan.
+        is kept apart by OFFSET 0, so that only the outer one opens them. The outer one is ordered too: that costs
+        nothing here, and Greenplum keeps no order of an inner query. Without a seed the order is that of a scan; on
+        Greenplum, where a scan has none, it is that of seed 0.
         """
+        if seed is None and is_greenplum(self.session):
+            seed = 0
         indices = range(len(self.source.columns))
         inner = ", ".join(f"s.{{c{i}}}" for i in indices)
         names = ", ".join(f"c{i}" for i in indices)
@@ -141,13 +146,17 @@ class SourceQueries:
         if self.source.has_ctid:
             inner, names = f"{inner}, s.ctid", f"{names}, place"
             outer += ", pg_catalog.tidsend(t.place) AS place"
-        order = ""
+        order = outer_order = ""
         if seed is not None:
             content = " || ".join(
                 f"coalesce({self._raw(i, f's.{{c{i}}}', classes.get(i))}, ''::pg_catalog.bytea)" for i in indices
             )
-            order = f" ORDER BY pg_catalog.sha256(pg_catalog.int8send($1) || {content}) OFFSET 0"
-        template = f"SELECT {outer} FROM (SELECT {inner} FROM {{source}} s{order}) AS t ({names})"
+            # in hexadecimal, which is in the order of its bytes: Greenplum 7 sorts bytea from 80 to ff, then 00 to 7f
+            digest = f"pg_catalog.sha256(pg_catalog.int8send($1) || {content})"
+            inner = f"{inner}, pg_catalog.encode({digest}, 'hex') COLLATE pg_catalog.\"C\""
+            names = f"{names}, shuffled"
+            order, outer_order = f" ORDER BY {names.count(',') + 1} OFFSET 0", " ORDER BY t.shuffled"
+        template = f"SELECT {outer} FROM (SELECT {inner} FROM {{source}} s{order}) AS t ({names}){outer_order}"
         query = statement(template, **self._slots, **self._class_slots(classes))
         params = [] if seed is None else [seed]
         return self.session.stream(query, params, ["bigint"] * len(params), batch_rows)

@@ -1,0 +1,168 @@
+"""The engine Greenplum: a segment is one of the cluster's, its number the ``gp_segment_id``.
+
+A packed table is DISTRIBUTED BY (__dist_key__) with exactly one key a segment; which key lies where, the server tells
+by madlib_mop.segment_key. A worker reaches its trainer by queries for that key (mop_backend.dispatch).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.engines.interface import HERE, Engine, Limits, Place, Segment, Session, ShardPlace, Store
+from madlib_mop.errors import InvalidParameter, NotReady
+
+_SEGMENTS = "madlib_mop.segments"
+_SHOWN = 5
+_LIMITS = Limits(
+    gpus="the GPUs of the segments' hosts are not known to the coordinator",
+    row_security=None,
+    uncommitted="the segments' workers are sessions of their own and see committed tables only",
+)
+_PRIMARIES = (
+    "SELECT dbid::pg_catalog.int4 AS dbid, content::pg_catalog.int4 AS number"
+    " FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY content"
+)
+_KEYS = (
+    "SELECT gp_segment_id AS number, pg_catalog.min(__dist_key__) AS key FROM madlib_mop.segment_key"
+    " GROUP BY 1 ORDER BY 1"
+)
+_DISTRIBUTION = """
+SELECT a.attname::text AS name FROM pg_catalog.gp_distribution_policy p
+JOIN pg_catalog.pg_attribute a ON a.attrelid = p.localoid AND a.attnum = p.distkey[0]
+WHERE p.localoid = $1::pg_catalog.oid AND p.policytype = 'p' AND pg_catalog.array_length(p.distkey, 1) = 1
+"""
+
+
+def is_greenplum(session: Session) -> bool:
+    """Tell whether a session's server is Greenplum."""
+    query = "SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL AS yes"
+    return session.execute(query)[0]["yes"]
+
+
+class Greenplum(Engine):
+    """Greenplum 7; what else has its catalogs is taken for it."""
+
+    name = "greenplum"
+
+    def limits(self, places: Sequence[Place]) -> Limits:
+        """See `Engine.limits`."""
+        return _LIMITS
+
+    def segments(self, session: Session) -> list[Segment]:
+        """Give the cluster's segments; the setting madlib_mop.segments may not contradict it.
+
+        Raises
+        ------
+        InvalidParameter
+            If the setting asks for another number.
+        """
+        numbers = [row["number"] for row in session.execute(_PRIMARIES)]
+        value = session.caller_setting(_SEGMENTS)
+        if value is not None and value.strip() not in ("", str(len(numbers))):
+            raise InvalidParameter(
+                f"the setting {_SEGMENTS} must be the number of the cluster's segments, {len(numbers)}."
+                f" Received: {value!r}",
+                hint=f"RESET {_SEGMENTS}; distribution_rules can name a table of the segments that get data.",
+            )
+        return [Segment(number, HERE) for number in numbers]
+
+    def check(self, session: Session, segments: Sequence[Segment]) -> None:
+        """Raise NotReady unless a key is known for each segment."""
+        known = {row["number"] for row in session.execute(_KEYS)}
+        missing = [segment.number for segment in segments if segment.number not in known]
+        if missing:
+            raise NotReady(
+                f"no __dist_key__ is known for segments {missing[:_SHOWN]}",
+                hint="Finish the expansion of the cluster: ALTER TABLE madlib_mop.segment_key EXPAND TABLE;",
+            )
+
+    def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
+        """See `Engine.store`."""
+        return GreenplumStore(session, table, columns)
+
+    def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
+        """See `Engine.shard_places`; the coordinator reads all rows."""
+        return {}
+
+    def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
+        """See `Engine.shard_keys`.
+
+        Raises
+        ------
+        InvalidParameter
+            If the table is not distributed by ``__dist_key__``, with one value a segment.
+        """
+        hint = "Pack the data with training_preprocessor_dl, or validation_preprocessor_dl, on this cluster."
+        columns = [row["name"] for row in session.execute(_DISTRIBUTION, [relation.oid], ["bigint"])]
+        if columns != ["__dist_key__"]:
+            raise InvalidParameter(
+                f"{what}: {relation} is not a table that is DISTRIBUTED BY (__dist_key__). Received: {relation.name!r}",
+                hint=hint,
+            )
+        query = (
+            "SELECT DISTINCT gp_segment_id AS number, __dist_key__ AS key FROM {packed} WHERE __dist_key__ IS NOT NULL"
+        )
+        numbers = {row["key"]: row["number"] for row in session.execute(statement(query, packed=relation))}
+        if len(set(numbers.values())) != len(numbers):
+            raise InvalidParameter(
+                f"{what}: {relation} has {len(numbers)} values of __dist_key__ on {len(set(numbers.values()))}"
+                f" segments; it must have one on each. Received: {relation.name!r}",
+                hint=hint,
+            )
+        return numbers
+
+    def feed_query(self, relation: Relation, columns: Sequence[str]) -> str | None:
+        """Write the query by which a segment feeds its shard to its trainer; ``$1`` is the key, ``$2`` the ticket."""
+        slots = {f"b{i}": Identifier(column) for i, column in enumerate(columns)}
+        slots |= {f"s{i}": Identifier(f"{column}_shape") for i, column in enumerate(columns)}
+        shapes = ", ".join(f"{{s{i}}}" for i in range(len(columns)))
+        tensors = ", ".join(f"{{b{i}}}" for i in range(len(columns)))
+        return statement(
+            f"SELECT madlib_mop.dispatch_rows($2, pg_catalog.json_build_array({shapes}), ARRAY[{tensors}]"
+            " ORDER BY buffer_id) AS n FROM {packed} WHERE __dist_key__ = $1 GROUP BY __dist_key__",
+            packed=relation,
+            **slots,
+        )
+
+    def dbids(self, session: Session, segments: Sequence[Segment]) -> Mapping[int, Segment]:
+        """See `Engine.dbids`: those of gp_segment_configuration."""
+        known = {segment.number: segment for segment in segments}
+        return {row["dbid"]: known[row["number"]] for row in session.execute(_PRIMARIES) if row["number"] in known}
+
+
+class GreenplumStore(Store):
+    """A packed table on Greenplum while it is filled, in the caller's session; see `Store`."""
+
+    def __init__(self, session: Session, table: Relation, columns: Sequence[str]):
+        self._session = session
+        self._table = table
+        self._names = {f"c{i}": Identifier(column) for i, column in enumerate(columns)}
+        self._names |= {f"s{i}": Identifier(f"{column}_shape") for i, column in enumerate(columns)}
+        self._n_columns = n = len(columns)
+        self._keys = {row["number"]: row["key"] for row in session.execute(_KEYS)}
+        shapes = ", ".join(f"${n + i + 2}::pg_catalog.text::pg_catalog.int4[]" for i in range(n))
+        values = ", ".join(f"${i + 2}" for i in range(n))
+        self._insert = statement(f"INSERT INTO {{table}} VALUES ($1, {values}, {shapes}, ${2 * n + 2})", table=table)
+        self._types = ["integer", *["bytea"] * n, *["text"] * n, "integer"]
+
+    def create(self) -> None:
+        """Make the table; tensors are stored as they are, outside the row and uncompressed."""
+        tensors = ", ".join(f"{{c{i}}} pg_catalog.bytea" for i in range(self._n_columns))
+        shapes = ", ".join(f"{{s{i}}} pg_catalog.int4[]" for i in range(self._n_columns))
+        storage = ", ".join(f"ALTER COLUMN {{c{i}}} SET STORAGE EXTERNAL" for i in range(self._n_columns))
+        for template in (
+            f"CREATE TABLE {{table}} (__dist_key__ pg_catalog.int4, {tensors}, {shapes}, buffer_id pg_catalog.int4)"
+            " DISTRIBUTED BY (__dist_key__)",
+            f"ALTER TABLE {{table}} {storage}",
+        ):
+            self._session.execute(statement(template, table=self._table, **self._names))
+
+    def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
+        """See `Store.insert`; the key takes the buffer to its segment."""
+        texts = ["{" + ",".join(map(str, shape)) + "}" for shape in shapes]
+        self._session.execute(self._insert, [self._keys[segment], *values, *texts, buffer_id], self._types)
+
+    def finish(self) -> None:
+        """All is in the caller's transaction."""
+
+    def close(self) -> None:
+        """Nothing else is open."""

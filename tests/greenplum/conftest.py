@@ -1,0 +1,84 @@
+"""A database of a Greenplum cluster for the tests here: MOP_TEST_GREENPLUM is a superuser's URI of its coordinator.
+
+The cluster must have this clone's extension: ``make install PG_CONFIG=...``. Its segments and we must be on one
+machine, for the tests look for trainers among its processes.
+"""
+
+import os
+import uuid
+
+import psycopg2
+import pytest
+from psycopg2.extensions import make_dsn, parse_dsn
+
+URI = os.environ.get("MOP_TEST_GREENPLUM")
+PASSWORD = "a password for tests"
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what is here where there is no Greenplum."""
+    for item in items:
+        if "greenplum" in item.fixturenames:
+            item.add_marker(pytest.mark.engine)
+            if not URI:
+                item.add_marker(pytest.mark.skip(reason="MOP_TEST_GREENPLUM names no coordinator"))
+
+
+class Coordinator:
+    """One database of the cluster, with the calls that `tests.conftest.Database` has."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self._roles: set[str] = set()
+
+    def dsn(self, name: str | None = None, role: str | None = None) -> str:
+        """Give the DSN of a database: the superuser's, or a role's over 127.0.0.1."""
+        parts = {**parse_dsn(URI), "dbname": name or self.name}
+        if role is not None:
+            parts |= {"user": role, "password": PASSWORD, "host": "127.0.0.1"}
+        return make_dsn(**parts)
+
+    def connect(self, role: str | None = None, autocommit: bool = True, name: str | None = None):
+        """Open a session, as the superuser or as a role that is made when there is none."""
+        if role is not None and role not in self._roles:
+            self.rows(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
+            self._roles.add(role)
+        connection = psycopg2.connect(self.dsn(name, role), connect_timeout=10)
+        connection.autocommit = autocommit
+        return connection
+
+    def rows(self, query: str, parameters=None, role: str | None = None, name: str | None = None) -> list[tuple]:
+        """Run one statement in a session of its own and give its rows."""
+        connection = self.connect(role, name=name)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query, parameters)
+                return cursor.fetchall() if cursor.description else []
+        finally:
+            connection.close()
+
+    def value(self, query: str, parameters=None, role: str | None = None):
+        """Run one statement and give the one value that it returns."""
+        ((value,),) = self.rows(query, parameters, role)
+        return value
+
+    def drop(self) -> None:
+        """Drop the database and the roles."""
+        ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        while self.rows(ours, [self.name], name="postgres"):
+            pass
+        self.rows(f"DROP DATABASE {self.name}", name="postgres")
+        for role in self._roles:
+            self.rows(f"DROP ROLE {role}", name="postgres")
+
+
+@pytest.fixture(scope="module")
+def greenplum():
+    """A fresh database with the extension, dropped afterwards."""
+    coordinator = Coordinator(f"mop_test_{uuid.uuid4().hex[:8]}")
+    coordinator.rows(f"CREATE DATABASE {coordinator.name}", name="postgres")
+    try:
+        coordinator.rows("CREATE EXTENSION madlib_mop CASCADE")
+        yield coordinator
+    finally:
+        coordinator.drop()
