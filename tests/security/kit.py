@@ -58,7 +58,8 @@ def insert(db, table: str, **values) -> None:
 def record_run(db, run_id: int, owner: str, state: str = "interrupted", **columns) -> int:
     """Write a whole run of one model, one segment and one visit by hand; give its run_id."""
     names = ("source_table", "model_output_table", "model_selection_table", "model_arch_table")
-    plan = {"output": {"schema": "public", "name": f"out_{run_id}", "is_temp": False}, "training": {"segments": []}}
+    output = {"schema": "public", "name": f"out_{run_id}", "is_temp": False}
+    plan = {"output": output, "training": {"sql_name": "public.t", "segments": []}}
     row = {
         "run_id": run_id, "kind": "fit_multiple_model", "state": state, "owner": owner, "num_iterations": 1, "seed": 1,
         "schedule": "rotation", "n_models": 1, "n_segments": 1, "plan": plan, **dict.fromkeys(names, "public.t"),

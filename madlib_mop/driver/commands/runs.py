@@ -37,8 +37,9 @@ def resume(call: Call) -> None:
     check_some_trained(run_id, record.models(run_id))
     outputs_of(run).check_outputs(call.session, run)
     if run["state"] not in ("trained", "finished"):
+        recorded = _recorded(record, run)
         _tell_of_new_segments(call, run)
-        drive(call, record, run_id, _recorded(record, run))
+        drive(call, record, run_id, recorded)
     outputs_of(run).write_outputs(call.session, record, run_id)
 
 
