@@ -97,4 +97,7 @@ def test_a_budget_ends_a_search_with_the_best_so_far(iris):
     assert iris.value("SELECT mst_key FROM budget_mst") == min(trained, key=lambda row: (row[3], row[0]))[0]
     iris.rows("SELECT madlib_mop.replay(%s, 'budget_again')", [run.run_id])
     assert weights(iris, "budget") == weights(iris, "budget_again")
-    assert states(iris, run.run_id) == states(iris, newest_run(iris))
+    stopped = {row[0] for row in info if row[1] == "stopped"}  # with a state taken over, and not trained since, perhaps
+    ended, again = states(iris, run.run_id), states(iris, newest_run(iris))
+    assert {key: ended[key] for key in ended.keys() - stopped} == {key: again[key] for key in again.keys() - stopped}
+    assert {key: ended[key][:2] for key in stopped} == {key: again[key][:2] for key in stopped}
