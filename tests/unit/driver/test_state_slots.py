@@ -15,6 +15,8 @@ RUN_ID = 7
 class Disk:
     """Stands in for the record: keeps what is written in each slot, and empties a slot when it is told to."""
 
+    server = "postgres"
+
     def __init__(self):
         self.slots: dict[int, list[tuple[int, int]]] = {}
         self.is_read = False
