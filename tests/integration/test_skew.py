@@ -39,8 +39,8 @@ def bench(db):
         "SELECT madlib.training_preprocessor_dl('few', 'uneven', 'y', 'x', 1, 16.0, num_classes := '{10}', seed := 5)",
         "UPDATE uneven SET __dist_key__ = CASE WHEN buffer_id = 59 THEN 3 WHEN buffer_id < 38 THEN 0 ELSE 1 END",
     )
-    for n, configurations in ((2, MIXED[:2]), (6, MIXED[:6]), (4, SLOW)):
-        select_configurations(db, f"mst_{n}", configurations)
+    for table, configurations in (("2", MIXED[:2]), ("6", MIXED[:6]), ("4", SLOW), ("slow", SLOW[:2])):
+        select_configurations(db, f"mst_{table}", configurations)
     return db
 
 
@@ -81,17 +81,17 @@ def test_its_visits_made_again_give_its_bits(skewed, bench):
 def test_a_segment_added_while_a_run_is_stopped_waits_for_a_warm_start(bench):
     """The run that is resumed has the bits of one that was never stopped; the warm start after it trains on all."""
     options = {"source_table": "train", "seed": 6, "schedule": "rotation"}
-    undisturbed = fit(bench, "undisturbed", "mst_2", 2, **options)
+    undisturbed = fit(bench, "undisturbed", "mst_slow", 8, **options)
     call = BackgroundFit(
         bench,
-        "SELECT madlib.madlib_keras_fit_multiple_model('train', 'grown', 'mst_2', 2, seed := 6,"
+        "SELECT madlib.madlib_keras_fit_multiple_model('train', 'grown', 'mst_slow', 8, seed := 6,"
         " schedule := 'rotation')",
     )
     run_id = wait_for(lambda: max(newest_run(bench), undisturbed.run_id + 1) == newest_run(bench) and newest_run(bench))
     wait_for(lambda: visits(bench, run_id) >= 3)
     assert bench.value("SELECT madlib_mop.cancel(%s)", [run_id])
     call.join()
-    assert 3 <= visits(bench, run_id) < 8
+    assert 3 <= visits(bench, run_id) < 2 * 2 * 8
     script(
         bench,
         "CREATE TABLE train_2 PARTITION OF train FOR VALUES IN (2)",
@@ -104,7 +104,7 @@ def test_a_segment_added_while_a_run_is_stopped_waits_for_a_warm_start(bench):
     assert "has got segment 2 since the run was begun" in notices and "warm start takes all" in notices
     assert digests(bench, run_id) == digests(bench, undisturbed.run_id)
     assert bench.value("SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s AND segment_id = 2", [run_id]) == 0
-    grown = fit(bench, "grown", "mst_2", 1, warm_start=True, **options)
+    grown = fit(bench, "grown", "mst_slow", 1, warm_start=True, **options)
     visited = "SELECT segment_id, count(*) FROM madlib_mop.visit WHERE run_id = %s GROUP BY 1 ORDER BY 1"
     assert bench.rows(visited, [grown.run_id]) == [(0, 2), (1, 2), (2, 2)]
     script(bench, "DROP TABLE train_2")
