@@ -204,9 +204,7 @@ class Meters:
             except OSError:
                 writer.close()
                 return
-            await asyncio.gather(
-                self._carry(reader, host_writer, "_out"), self._carry(host_reader, writer, "_back")
-            )
+            await asyncio.gather(self._carry(reader, host_writer, "_out"), self._carry(host_reader, writer, "_back"))
 
         return await asyncio.start_server(join, "127.0.0.1", 0)
 

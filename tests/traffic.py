@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tests.conftest import Cluster
 from tests.hosts_kit import HOSTS, Hosts, joined, start_cluster
-from tests.network import COORDINATOR, Cables, Count, Meters
+from tests.network import COORDINATOR, Cables, Count, Meters, NoNamespaces
 
 _VISITS = """
 SELECT count(*), sum(state_bytes)::bigint, (sum(state_bytes) FILTER (WHERE (epoch, position) = (1, 1)))::bigint
@@ -88,6 +88,20 @@ def measure(hosts: Hosts, count: Callable[[], Count], pack: Callable[[], str], f
 
 
 @contextlib.contextmanager
+def counted_hosts() -> Iterator[tuple[Hosts, Cables | Meters]]:
+    """Start a coordinator and three hosts, cabled where that can be, else on loopback."""
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack.enter_context(cabled_hosts())
+            return
+        except NoNamespaces:
+            pass
+        coordinator = stack.enter_context(_destroyed(start_cluster("wire")))
+        clusters = {name: stack.enter_context(_destroyed(start_cluster(f"wire-{name}"))) for name in HOSTS}
+        yield stack.enter_context(metered_hosts(coordinator, clusters))
+
+
+@contextlib.contextmanager
 def cabled_hosts() -> Iterator[tuple[Hosts, Cables]]:
     """Start a coordinator and three hosts of one segment each, every one in a network namespace of its own.
 
@@ -98,18 +112,13 @@ def cabled_hosts() -> Iterator[tuple[Hosts, Cables]]:
     """
     with contextlib.ExitStack() as stack:
         cables = stack.enter_context(Cables(HOSTS))
-        clusters: dict[str, Cluster] = {}
-        stack.callback(lambda: [cluster.destroy() for cluster in clusters.values()])
-        coordinator = start_cluster("wire", within=cables.within(COORDINATOR))
-        stack.callback(coordinator.destroy)
+        coordinator = stack.enter_context(_destroyed(start_cluster("wire", within=cables.within(COORDINATOR))))
+        clusters = {}
         for name in HOSTS:
             address = cables.address(name)
-            clusters[name] = start_cluster(
-                f"wire-{name}",
-                f"listen_addresses = '127.0.0.1, {address}'",
-                within=cables.within(name),
-                lets_in=f"{address}/30",
-            )
+            listens = f"listen_addresses = '127.0.0.1, {address}'"
+            host = start_cluster(f"wire-{name}", listens, within=cables.within(name), lets_in=f"{address}/30")
+            clusters[name] = stack.enter_context(_destroyed(host))
         ways = {name: {"host": cables.address(name)} for name in HOSTS}
         yield stack.enter_context(joined(coordinator, clusters, ways)), cables
 
@@ -121,3 +130,11 @@ def metered_hosts(coordinator: Cluster, clusters: dict[str, Cluster]) -> Iterato
         ways = {name: {"port": str(meters.port(name))} for name in clusters}
         with joined(coordinator, clusters, ways) as hosts:
             yield hosts, meters
+
+
+@contextlib.contextmanager
+def _destroyed(cluster: Cluster) -> Iterator[Cluster]:
+    try:
+        yield cluster
+    finally:
+        cluster.destroy()
