@@ -29,7 +29,7 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> None:
     try:
         with connection.cursor() as cursor:
             load(cursor, x, y, x_valid, y_valid)
-            _configure(cursor, grid)
+            configure(cursor, grid)
             plain_s = _plain(grid, n_epochs, x, y, x_valid, y_valid)
             disk = _DiskWatch(dsn)
             hopper_s = seconds_of(lambda: _fit(cursor, n_epochs))
@@ -49,6 +49,13 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> None:
 
 
 def load(cursor, x, y, x_valid, y_valid) -> None:
+    load_rows(cursor, x, y, x_valid, y_valid)
+    cursor.execute(f"SET madlib_mop.segments = {N_SEGMENTS}")
+    cursor.execute("SELECT madlib.training_preprocessor_dl('train_rows', 'train', 'y', 'x', seed := 1)")
+    cursor.execute("SELECT madlib.validation_preprocessor_dl('valid_rows', 'valid', 'y', 'x', 'train')")
+
+
+def load_rows(cursor, x, y, x_valid, y_valid) -> None:
     cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}")
     for table, xs, ys in (("train_rows", x, y), ("valid_rows", x_valid, y_valid)):
         cursor.execute(f"CREATE TABLE {table} (id integer, x real[], y integer)")
@@ -57,9 +64,7 @@ def load(cursor, x, y, x_valid, y_valid) -> None:
             text.write(f"{i}\t{_array_text(row)}\t{label}\n")
         text.seek(0)
         cursor.copy_expert(f"COPY {table} FROM STDIN", text)
-    cursor.execute(f"SET client_min_messages = warning; SET madlib_mop.segments = {N_SEGMENTS}")
-    cursor.execute("SELECT madlib.training_preprocessor_dl('train_rows', 'train', 'y', 'x', seed := 1)")
-    cursor.execute("SELECT madlib.validation_preprocessor_dl('valid_rows', 'valid', 'y', 'x', 'train')")
+    cursor.execute("SET client_min_messages = warning")
 
 
 def _array_text(row: np.ndarray) -> str:
@@ -68,7 +73,7 @@ def _array_text(row: np.ndarray) -> str:
     return "{" + ",".join(_array_text(part) for part in row) + "}"
 
 
-def _configure(cursor, grid: str) -> None:
+def configure(cursor, grid: str) -> None:
     model_ids: dict[tuple[int, float], int] = {}
     cursor.execute("CREATE TABLE mst (mst_key serial, model_id integer, compile_params varchar, fit_params varchar)")
     cursor.execute("CREATE TABLE mst_summary (model_arch_table varchar, object_table varchar)")

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -41,17 +42,21 @@ def pytest_runtest_protocol(item):
 
 
 class Cluster:
-    """A running PostgreSQL cluster, and the ways to stop it, start it and log in to it."""
+    """A running PostgreSQL cluster, and the ways to stop it, start it and log in to it.
 
-    def __init__(self, name: str, *settings: str):
+    ``within`` are words before the command that starts it, such as those of tests/network.py.
+    """
+
+    def __init__(self, name: str, *settings: str, within: Sequence[str] = ()):
         self.name = name
+        self._within = within
         self._settings = [word for setting in ("fsync = off", *settings) for word in ("--set", setting)]
         self._roles: set[str] = set()
         self._answers: dict[tuple[str, ...], str] = {}
 
     def control(self, *arguments: str) -> str:
         """Run ``make/cluster.sh`` on this cluster and give what it prints."""
-        command = [ROOT / "make" / "cluster.sh", "--name", self.name, *self._settings, *arguments]
+        command = [*self._within, ROOT / "make" / "cluster.sh", "--name", self.name, *self._settings, *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"cluster.sh {' '.join(arguments)}: {done.stderr}"
         return done.stdout.strip()

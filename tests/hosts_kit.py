@@ -4,8 +4,10 @@ The hosts' clusters last as long as the test session, databases as long as a mod
 127.0.0.1 with a password, as they would over a network.
 """
 
+import contextlib
 import os
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -66,10 +68,25 @@ class Hosts:
         return "\n".join(f"{name}:\n{at.cluster.log_tail(30)}" for name, at in self.at.items())
 
 
-def start_cluster(name: str) -> Cluster:
-    """Start one more cluster of this test session, with the extension in its template database."""
-    cluster = Cluster(f"test-{os.getpid()}-{name}", "shared_buffers = 32MB")
+def start_cluster(name: str, *settings: str, within: Sequence[str] = (), lets_in: str | None = None) -> Cluster:
+    """Start one more cluster of this test session, with the extension in its template database.
+
+    Parameters
+    ----------
+    name : str
+    *settings : str
+        Lines of postgresql.conf.
+    within : sequence of str
+        See `Cluster`.
+    lets_in : str, optional
+        Whom it lets in by password beside 127.0.0.1, as in pg_hba.conf.
+    """
+    cluster = Cluster(f"test-{os.getpid()}-{name}", "shared_buffers = 32MB", *settings, within=within)
     cluster.start()
+    if lets_in is not None:
+        with (cluster.datadir / "pg_hba.conf").open("a") as file:
+            file.write(f"host all all {lets_in} scram-sha-256\n")
+        run(cluster.connect(), "SELECT pg_reload_conf()")
     run(cluster.connect(), f"CREATE DATABASE {TEMPLATE}")
     run(cluster.connect(TEMPLATE), "CREATE EXTENSION madlib_mop CASCADE")
     for role in (BOSS, ANALYST):
@@ -110,12 +127,29 @@ def host_clusters(cluster):
 @pytest.fixture(scope="module")
 def hosts(cluster, host_clusters):
     """A coordinator with three servers that carry segments, one each; the analyst may use them."""
-    ours = Hosts(new_database(cluster, "coordinator"))
-    superuser = cluster.superuser
+    with joined(cluster, host_clusters) as ours:
+        yield ours
+
+
+@contextlib.contextmanager
+def joined(coordinator: Cluster, clusters: dict[str, Cluster], ways: dict[str, dict[str, str]] | None = None):
+    """Make a database in each cluster, and servers of one segment each that the analyst may use; give the `Hosts`.
+
+    Parameters
+    ----------
+    coordinator : Cluster
+    clusters : dict of str to Cluster
+        The hosts'.
+    ways : dict of str to dict, optional
+        Options of the foreign servers that are not the usual ones.
+    """
+    ours = Hosts(new_database(coordinator, "coordinator"))
+    superuser = coordinator.superuser
     try:
         script(ours.db, "CREATE EXTENSION postgres_fdw")
-        for name, host in host_clusters.items():
-            ours.define(name, new_database(host, name), {f'"{superuser}"': BOSS, ANALYST: ANALYST})
+        for name, host in clusters.items():
+            options = (ways or {}).get(name, {})
+            ours.define(name, new_database(host, name), {f'"{superuser}"': BOSS, ANALYST: ANALYST}, **options)
             ours.db.rows(f"GRANT USAGE ON FOREIGN SERVER {name} TO {ANALYST}")
             ours.pair(name, 1)
         yield ours

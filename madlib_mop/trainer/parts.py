@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 GROUPS = ("weights", "variables", "optimizer")
+#: What an optimizer holds begins a part of its own from this size on: evaluations are not sent it then.
+_OWN_PART_BYTES = 64 << 10
 #: Below it the headers would not fit; tests use parts hardly larger.
 SMALLEST_PART_BYTES = 2048
 
@@ -99,11 +101,18 @@ class Header:
 
 
 def plan_parts(specs: dict[str, Sequence[TensorSpec]], part_bytes: int) -> list[list[Piece]]:
-    """Distribute the tensors over parts, in order; only a tensor too large for a part of its own is cut."""
+    """Distribute the tensors over parts, in order; only a tensor too large for a part of its own is cut.
+
+    The optimizer's begin a new part where that is worth a part more: who evaluates needs only those before it.
+    """
     capacity = part_bytes - _HEADER_BYTES
     parts: list[list[Piece]] = [[]]
     left = capacity
+    cuts = sum(spec.n_bytes for spec in specs["optimizer"]) >= _OWN_PART_BYTES
     for group, index, spec in _tensors(specs):
+        if cuts and group == "optimizer" and index == 0 and parts[-1]:
+            parts.append([])
+            left = capacity
         entry_bytes = _ENTRY_BYTES + _DIMENSION_BYTES * len(spec.shape)
         start, more = 0, True
         while more:

@@ -87,6 +87,17 @@ def test_the_first_parts_are_enough_for_a_forward_pass():
         decode_state(parts[:needed])
 
 
+def test_a_large_optimizer_begins_a_part_of_its_own():
+    """An evaluation at another host is sent weights only, though all of the state would fit into one part."""
+    weights = [np.ones((100, 100), np.float32)]
+    tensors = {"weights": weights, "variables": [], "optimizer": [*weights, *weights]}
+    parts = encode(tensors, 1 << 20, 0)
+    assert (len(parts), count_forward_parts(parts)) == (2, 1)
+    assert 40_000 <= len(parts[0]) < 41_000
+    few = {"weights": weights, "variables": [], "optimizer": [np.ones(10, np.float32)]}
+    assert len(encode(few, 1 << 20, 0)) == 1
+
+
 @pytest.mark.parametrize("part_bytes", [SMALLEST_PART_BYTES, 1 << 20])
 def test_every_part_opens_with_the_safetensors_library(part_bytes):
     tensors, parts = example(part_bytes)

@@ -1,0 +1,99 @@
+"""Bytes on the wire: a run at three hosts sends each state out and back once a visit, and the rows once, little more.
+
+The formula is that of docs/hosts.md: 2 x models x iterations x segments x state, with 10 % for all else.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.lab import alive, wait_for
+from tests.hosts_kit import HOSTS
+from tests.network import Cables, NoNamespaces
+from tests.traffic import Traffic, cabled_hosts, measure, metered_hosts
+from tests.workbench import ADAM, SGD, fit, load_digits, mlp, one_thread, script, select_configurations
+
+N_MODELS, N_EPOCHS = 2, 2
+
+
+def traffic_of(hosts, count) -> Traffic:
+    """Pack the digits, and train two networks with states of about a megabyte, evaluated at the end."""
+    db = hosts.db
+    load_digits(db)
+    one_thread()
+    db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [mlp(1024)])
+    configurations = [(1, ADAM, "batch_size=16, epochs=1"), (1, SGD, "batch_size=20, epochs=1")]
+    select_configurations(db, "mst", configurations)
+
+    def pack():
+        script(db, "SELECT madlib.training_preprocessor_dl('train_rows', 'train', 'y', 'x', 37, 16.0, seed := 5)")
+        return "train"
+
+    def train():
+        return fit(db, "models", "mst", N_EPOCHS, schedule="rotation", seed=3).run_id
+
+    return measure(hosts, count, pack, train)
+
+
+def test_in_connections_on_loopback(cluster, host_clusters):
+    """Counted where the connections pass, which every user may: what the frames and SQL add is little."""
+    with metered_hosts(cluster, host_clusters) as (hosts, meters):
+        traffic = traffic_of(hosts, meters.count)
+    hold(traffic)
+
+
+@pytest.mark.slow
+def test_on_the_wire_between_network_namespaces(state):
+    """Counted by the kernel at the coordinator's interfaces, in packets as on a wire."""
+    with contextlib.ExitStack() as stack:
+        try:
+            hosts, cables = stack.enter_context(cabled_hosts())
+        except NoNamespaces as reason:
+            pytest.skip(str(reason))
+        traffic = traffic_of(hosts, cables.count)
+    assert traffic.run.n_packets > traffic.run.n_bytes / 1514
+    hold(traffic)
+
+
+_KILLED = """
+import subprocess, time
+from tests.network import Cables
+with Cables(["alpha"]) as cables:
+    command = [*cables.within("alpha"), "sh", "-c", "echo; exec sleep 600"]
+    inside = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    inside.stdout.readline()  # it is in the namespace
+    print(*cables.pids(), inside.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_killed_test_leaves_no_namespace():
+    """Who makes namespaces may be killed outright: what runs in them ends, and they and their cables go with it."""
+    try:
+        with Cables(["alpha"]):
+            pass
+    except NoNamespaces as reason:
+        pytest.skip(str(reason))
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-c", _KILLED]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env=environment) as maker:
+        pids = [int(word) for word in maker.stdout.readline().split()]
+        namespaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in pids}
+        maker.kill()
+    assert len(pids) == 3 and len(namespaces - {os.readlink("/proc/self/ns/net")}) == 2
+    wait_for(lambda: not any(alive(pid) for pid in pids), 10, "the end of what ran in the namespaces")
+
+
+def hold(traffic: Traffic) -> None:
+    """Hold the formula: no more than 10 % above, and not below what cannot be left out."""
+    assert traffic.n_visits == N_MODELS * N_EPOCHS * len(HOSTS)
+    assert traffic.visited_bytes / traffic.n_visits > 500_000
+    assert traffic.least_bytes <= traffic.run.n_bytes <= 1.1 * traffic.formula_bytes
+    assert traffic.run.back_bytes >= traffic.visited_bytes
+    sessions = 10_000 * len(HOSTS)  # logins and DDL, beside a table of 66 kB
+    assert traffic.packed_bytes <= traffic.packing.n_bytes <= 1.1 * traffic.packed_bytes + sessions

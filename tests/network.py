@@ -1,0 +1,226 @@
+"""Networks whose bytes are counted, for tests/hosts/test_bytes.py and benchmarks/traffic.py.
+
+`Cables` puts every cluster into a network namespace of its own, joined to the coordinator's by a cable (a pair of veth
+interfaces): the kernel counts there what a network card would have sent and received, headers and acknowledgements
+included. It needs root. `Meters` needs nothing: relays on loopback that count what the connections carry.
+"""
+
+import asyncio
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+COORDINATOR = "coordinator"
+_MTU = 1500
+#: Keeps a namespace until stdin ends, which it does when its maker closes it or is killed; then ends all that is in it.
+_KEEPER = """
+echo ready; read -r _
+mine=$(readlink /proc/$$/ns/net)
+found=1
+while [ "$found" ]; do
+    found=
+    for process in /proc/[0-9]*; do
+        pid=${process#/proc/}
+        [ "$pid" != $$ ] && [ "$(readlink "$process/ns/net")" = "$mine" ] && kill -9 "$pid" && found=1
+    done
+done 2>/dev/null
+"""
+
+
+class NoNamespaces(Exception):
+    """This machine, or this user, makes no network namespaces; the argument says why."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """Bytes and packets between the coordinator and its hosts.
+
+    Attributes
+    ----------
+    out_bytes, back_bytes : int
+        To the hosts, and from them.
+    n_packets : int
+        Both ways; 0 where packets are not seen.
+    """
+
+    out_bytes: int = 0
+    back_bytes: int = 0
+    n_packets: int = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Both ways."""
+        return self.out_bytes + self.back_bytes
+
+    def __sub__(self, earlier: "Count") -> "Count":
+        """Give what came after an earlier count."""
+        return Count(
+            self.out_bytes - earlier.out_bytes,
+            self.back_bytes - earlier.back_bytes,
+            self.n_packets - earlier.n_packets,
+        )
+
+
+class Cables:
+    """The coordinator and its hosts, each in a network namespace; a context manager.
+
+    Hosts are joined to the coordinator only: there is no way from one to another. No namespace has a name: each goes
+    with the last process in it, and a keeper ends all of them when this process has ended, however it did.
+
+    Parameters
+    ----------
+    hosts : sequence of str
+
+    Raises
+    ------
+    NoNamespaces
+        By ``with``, where the machine or the user may not.
+    """
+
+    what = "bytes on the wire, headers included"
+
+    def __init__(self, hosts: Sequence[str]):
+        self._hosts = list(hosts)
+        self._keepers: dict[str, subprocess.Popen] = {}
+
+    def __enter__(self) -> "Cables":
+        try:
+            for name in (COORDINATOR, *self._hosts):
+                self._keep(name)
+                self._run(name, "ip", "link", "set", "lo", "up")
+            for name in self._hosts:
+                self._join(name)
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.__exit__()
+            said = getattr(error, "stderr", None) or str(error)
+            raise NoNamespaces(f"network namespaces cannot be made here: {said.strip()}") from None
+        return self
+
+    def __exit__(self, *_) -> None:
+        for keeper in self._keepers.values():
+            with keeper:  # closes its stdin, and waits
+                pass
+        self._keepers.clear()
+
+    def within(self, name: str) -> list[str]:
+        """Give the words before a command that make it run at a host, or at the coordinator."""
+        return ["nsenter", f"--net=/proc/{self._keepers[name].pid}/ns/net", "--"]
+
+    def address(self, name: str) -> str:
+        """Give a host's address."""
+        return f"10.77.{self._hosts.index(name)}.2"
+
+    def pids(self) -> list[int]:
+        """Give the keepers."""
+        return [keeper.pid for keeper in self._keepers.values()]
+
+    def count(self) -> Count:
+        """Read the counters of the coordinator's interfaces."""
+        total = [0, 0, 0]
+        for line in Path(f"/proc/{self._keepers[COORDINATOR].pid}/net/dev").read_text().splitlines()[2:]:
+            name, _, numbers = line.partition(":")
+            if name.strip() != "lo":  # the coordinator's own sessions
+                received, received_packets, *rest = (int(word) for word in numbers.split())
+                sent, sent_packets = rest[6:8]
+                total = [total[0] + sent, total[1] + received, total[2] + sent_packets + received_packets]
+        return Count(*total)
+
+    def _keep(self, name: str) -> None:
+        keeper = subprocess.Popen(
+            ["unshare", "--net", "--", "sh", "-c", _KEEPER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a Ctrl-C is for the tests
+        )
+        self._keepers[name] = keeper
+        if keeper.stdout.readline() != "ready\n":
+            raise OSError(keeper.stderr.read())
+
+    def _join(self, name: str) -> None:
+        number = self._hosts.index(name)
+        ends = ((COORDINATOR, f"to_{name}", 1), (name, f"to_{COORDINATOR}", 2))
+        # One packet a time, as a network card sends them: else the kernel hands on 64 kB with one header.
+        end = ["mtu", str(_MTU), "gso_max_segs", "1"]
+        there = ["netns", str(self._keepers[name].pid)]
+        self._run(
+            COORDINATOR, "ip", "link", "add", ends[0][1], *end, "type", "veth", "peer", "name", ends[1][1], *end, *there
+        )
+        for where, interface, last in ends:
+            self._run(where, "ip", "link", "set", interface, "addrgenmode", "none")  # no talk of IPv6
+            self._run(where, "ip", "address", "add", f"10.77.{number}.{last}/30", "dev", interface)
+            self._run(where, "ip", "link", "set", interface, "up")
+
+    def _run(self, name: str, *command: str) -> None:
+        subprocess.run([*self.within(name), *command], check=True, capture_output=True, text=True)
+
+
+class Meters:
+    """A relay on loopback before each host, that counts the bytes of its connections; a context manager.
+
+    Parameters
+    ----------
+    ports : dict of str to int
+        Where each host listens on 127.0.0.1.
+    """
+
+    what = "bytes in the connections, without headers"
+
+    def __init__(self, ports: dict[str, int]):
+        self._ports = ports
+        self._out = self._back = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._listening: dict[str, int] = {}
+
+    def __enter__(self) -> "Meters":
+        self._thread.start()
+        for name, port in self._ports.items():
+            listener = asyncio.run_coroutine_threadsafe(self._listen(port), self._loop).result(10)
+            self._listening[name] = listener.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *_) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def port(self, name: str) -> int:
+        """Give the port of 127.0.0.1 that leads to a host."""
+        return self._listening[name]
+
+    def count(self) -> Count:
+        """Give the bytes so far."""
+        return Count(self._out, self._back)
+
+    async def _listen(self, port: int) -> asyncio.Server:
+        async def join(reader, writer):
+            try:
+                host_reader, host_writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                writer.close()
+                return
+            await asyncio.gather(self._carry(reader, host_writer, "_out"), self._carry(host_reader, writer, "_back"))
+
+        return await asyncio.start_server(join, "127.0.0.1", 0)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, counter: str) -> None:
+        try:
+            while data := await reader.read(1 << 18):
+                setattr(self, counter, getattr(self, counter) + len(data))
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    async def _end(self) -> None:
+        others = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
