@@ -6,7 +6,7 @@ import psycopg2
 from rich.console import Console
 from rich.markup import escape
 
-from madlib_mop.cli.doctor import hosts, library, logins, server
+from madlib_mop.cli.doctor import greenplum, hosts, library, logins, server
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.cli.doctor.patient import Patient
 
@@ -44,7 +44,7 @@ def examine(dsn: str) -> Iterator[Finding]:
         yield from library.check(patient)
         yield from logins.check(patient)
         yield from server.check_resources(patient)
-        yield from hosts.check(patient)
+        yield from greenplum.check(patient) if patient.is_greenplum else hosts.check(patient)
     finally:
         connection.close()
 

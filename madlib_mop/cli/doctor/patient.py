@@ -62,6 +62,11 @@ class Patient:
         return self.session.server_version // 10000
 
     @cached_property
+    def is_greenplum(self) -> bool:
+        """Whether it is the coordinator of a Greenplum cluster."""
+        return self.value("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL")
+
+    @cached_property
     def extension_version(self) -> str | None:
         """Version of the extension in this database; None when it is not there."""
         return self.value("SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'madlib_mop'")

@@ -14,14 +14,20 @@ from madlib_mop.errors import MopError
 
 def main(sockets: str, port: str, database: str) -> None:
     """Print what is found."""
-    facts = {"version": madlib_mop.__version__, "modules": {}, "login": login(sockets, port, database)}
+    facts = {"version": madlib_mop.__version__, "login": login(sockets, port, database)}
+    print(json.dumps({**facts, "modules": modules()}))
+
+
+def modules() -> dict[str, dict[str, str]]:
+    """Import what the library stands on; give each one's version, or the error."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    for name in ("tensorflow", "keras", "safetensors", "mop_backend"):
+    found = {}
+    for name in ("tensorflow", "keras", "numpy", "safetensors", "mop_backend"):
         try:
-            facts["modules"][name] = {"version": importlib.import_module(name).__version__}
+            found[name] = {"version": importlib.import_module(name).__version__}
         except Exception as error:  # whatever a broken installation raises is what we want to tell
-            facts["modules"][name] = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps(facts))
+            found[name] = {"error": f"{type(error).__name__}: {error}"}
+    return found
 
 
 def login(sockets: str, port: str, database: str) -> dict:

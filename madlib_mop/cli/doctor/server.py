@@ -7,7 +7,8 @@ from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.cli.doctor.patient import Patient
 
 _MIN_MAJOR = 15
-_TRAINER_BYTES = 600 << 20  # resident size of a process that has imported TensorFlow 2.21 and fitted a tiny model
+_MIN_MAJOR_OF_GREENPLUM = 12  # that is Greenplum 7
+TRAINER_BYTES = 600 << 20  # resident size of a process that has imported TensorFlow 2.21 and fitted a tiny model
 _BESIDES_SEGMENTS = 4  # the caller, the driver's two and one for looking on
 
 
@@ -28,13 +29,19 @@ def check(patient: Patient) -> Iterator[Finding]:
 def check_resources(patient: Patient) -> Iterator[Finding]:
     """Give the findings about connections, memory and the check for vanished clients."""
     yield _connections(patient)
-    yield _memory(patient)
-    yield _client_check(patient)
+    if not patient.is_greenplum:  # its trainers are at the segments' hosts
+        yield _memory(patient)
+    if patient.setting("client_connection_check_interval") is not None:  # a setting since PostgreSQL 14
+        yield _client_check(patient)
 
 
 def _version(patient: Patient) -> Finding:
     found = f"PostgreSQL {patient.setting('server_version')}"
-    if patient.major < _MIN_MAJOR:
+    if patient.is_greenplum:
+        found = f"Greenplum, {found}"
+        if patient.major < _MIN_MAJOR_OF_GREENPLUM:
+            return Finding("server", State.FAIL, found, "Greenplum 7 (PostgreSQL 12) is the first that can be used.")
+    elif patient.major < _MIN_MAJOR:
         return Finding("server", State.FAIL, found, f"PostgreSQL {_MIN_MAJOR} or newer is needed.")
     return Finding("server", State.OK, found)
 
@@ -46,7 +53,9 @@ def _plpython(patient: Patient) -> Finding:
             "plpython3u",
             State.FAIL,
             "the server has no PL/Python",
-            f"Install it; on Debian: apt-get install postgresql-plpython3-{patient.major}",
+            "It comes with Greenplum: install all of it."
+            if patient.is_greenplum
+            else f"Install it; on Debian: apt-get install postgresql-plpython3-{patient.major}",
         )
     if not patient.value("SELECT 1 FROM pg_catalog.pg_language WHERE lanname = 'plpython3u'"):
         return Finding(
@@ -63,7 +72,9 @@ def _plpython(patient: Patient) -> Finding:
             "plpython3u",
             State.FAIL,
             f"it does not work: {probe.error}",
-            f"Install PL/Python anew; on Debian: apt-get install --reinstall postgresql-plpython3-{patient.major}",
+            "Install Greenplum's plpython3u anew."
+            if patient.is_greenplum
+            else f"Install PL/Python anew; on Debian: apt-get install --reinstall postgresql-plpython3-{patient.major}",
         )
     return Finding("plpython3u", State.OK, f"with Python {probe.get('python')}")
 
@@ -110,6 +121,9 @@ def _connections(patient: Patient) -> Finding:
     found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) takes {needed}"
     if limit - reserved - used < needed:
         mend = f"ALTER SYSTEM SET max_connections = {limit + needed}; then restart the server."
+        if patient.is_greenplum:
+            at_segments = 3 * (limit + needed)  # the ratio that Greenplum's own settings have
+            mend = f"gpconfig -c max_connections -v {at_segments} -m {limit + needed}; then restart it: gpstop -ra"
         return Finding("connections", State.FAIL, found, mend)
     return Finding("connections", State.OK, found)
 
@@ -118,7 +132,7 @@ def _memory(patient: Patient) -> Finding:
     free = patient.probe.get("memory_bytes")
     if free is None:
         return Finding("memory", State.SKIP, "only the server can tell")
-    needed = _segments(patient) * _TRAINER_BYTES
+    needed = _segments(patient) * TRAINER_BYTES
     found = f"{free / 2**30:.1f} GiB free; {_segments(patient)} trainer(s) take {needed / 2**30:.1f} GiB and their data"
     if free < needed:
         return Finding("memory", State.WARN, found, "Use fewer segments: SET madlib_mop.segments = 1 when packing.")
@@ -138,5 +152,9 @@ def _client_check(patient: Patient) -> Finding:
 
 
 def _segments(patient: Patient) -> int:
+    if patient.is_greenplum:
+        return patient.value(
+            "SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'"
+        )
     asked = patient.setting("madlib_mop.segments")
     return int(asked) if asked and asked.isdigit() else patient.probe.get("cores") or 2

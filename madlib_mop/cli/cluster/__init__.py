@@ -1,0 +1,193 @@
+"""`madlib-mop install --greenplum`: one library on all hosts of a cluster, copied from the coordinator's host.
+
+What runs is the installation that ``make install`` made there. It is copied beside the old one on every other host and
+tried out; when all hosts have what they need, each puts it in place by renaming, and the old one goes. So a host that
+lacks something leaves the whole cluster as it was.
+"""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from madlib_mop import __version__
+from madlib_mop.cli.cluster.facts import Facts, broken, problem, read_facts
+from madlib_mop.cli.cluster.layout import Cluster, Layout
+from madlib_mop.cli.cluster.remote import Host, RemoteShell
+from madlib_mop.errors import MopError, NotReady
+
+_AT_ONCE = 8  # hosts that are worked on side by side
+
+
+@dataclass(frozen=True)
+class Report:
+    """How it went at one host.
+
+    Attributes
+    ----------
+    host : Host
+        Which.
+    facts : Facts or None
+        What it is, where it could be asked.
+    versions : dict or None
+        What its library said of itself (versions.py).
+    done : str
+        What was done there.
+    error : MopError or None
+        What is wrong with it.
+    """
+
+    host: Host
+    facts: Facts | None = None
+    versions: dict | None = None
+    done: str = ""
+    error: MopError | None = None
+
+
+def install(cluster: Cluster, shell: RemoteShell, say: Callable[[str], None], check_only: bool = False) -> list[Report]:
+    """Bring the library to all hosts and check them; one report a host, in their order.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The hosts, of which one at least is this machine.
+    shell : RemoteShell
+        How to reach the others.
+    say : callable
+        Called with what is going on.
+    check_only : bool
+        Whether to change nothing, and report hosts that have another library.
+    """
+    return _Installation(cluster, shell, say).run(check_only)
+
+
+class _Installation:
+    def __init__(self, cluster: Cluster, shell: RemoteShell, say: Callable[[str], None]):
+        self._layout: Layout = cluster.layout
+        self._shell = shell
+        self._say = say
+        self._reports = {host: Report(host) for host in cluster.hosts}
+        self._source = next(host for host in cluster.hosts if host.is_here)
+
+    def run(self, check_only: bool) -> list[Report]:
+        others = [host for host in self._reports if not host.is_here]
+        layout = self._layout
+        if not check_only:
+            self._each(others, lambda host: self._shell.script(host, "sweep", layout.library, layout.extension))
+        self._look(list(self._reports))
+        ours = self._reports[self._source].facts
+        if ours is not None:
+            self._judge(lambda report: problem(report.facts, ours, layout))
+        lacking = [host for host in others if ours is None or not self._has_ours(host)]
+        if check_only:
+            self._judge(lambda report: None if report.host not in lacking else _other_library(report.facts))
+        elif not self._failed() and lacking:
+            self._copy(lacking, ours)
+        if check_only or not self._failed():
+            self._try_out([] if check_only else lacking)
+        if not check_only and lacking:
+            self._finish(lacking)
+        return list(self._reports.values())
+
+    def _look(self, hosts: Sequence[Host]) -> None:
+        layout = self._layout
+        arguments = (layout.bin, layout.library, layout.extension, layout.python)
+
+        def look(host: Host) -> Facts:
+            before_s = time.time()
+            return read_facts(self._shell.script(host, "look", *arguments), before_s, time.time())
+
+        self._each(hosts, look, lambda report, facts: replace(report, facts=facts))
+
+    def _copy(self, hosts: Sequence[Host], ours: Facts) -> None:
+        names = ", ".join(host.name for host in hosts)
+        self._say(f"copying {self._layout.library} ({ours.size_kb >> 10} MB) to {names}")
+        self._each(hosts, self._send)
+
+    def _send(self, host: Host) -> None:
+        """Stream an archive of what is installed here; it lies beside the old library when this ends."""
+        library, extension = Path(self._layout.library), self._layout.extension
+        archive = subprocess.Popen(
+            ["tar", "-c", "-C", library.parent, library.name]
+            + ["-C", extension, f"madlib_mop--{__version__}.sql", "madlib_mop.control"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            self._shell.script(host, "receive", str(library), stdin=archive.stdout, timeout_s=None)
+        finally:
+            archive.stdout.close()  # ends the archive of a host that takes no more
+            status = archive.wait()
+        if status != 0:
+            raise NotReady(f"tar could not read {library} on this host")
+
+    def _try_out(self, lacking: Sequence[Host]) -> None:
+        self._say(f"importing TensorFlow on {len(self._reports)} host(s)")
+
+        def ask(host: Host) -> dict:
+            directory = f"{self._layout.library}.new/madlib_mop" if host in lacking else self._layout.library
+            python = f"{directory}/venv/bin/python"
+            return json.loads(self._shell.run(host, [python, "-I", "-m", "madlib_mop.cli.cluster.versions"]))
+
+        self._each(list(self._reports), ask, lambda report, versions: replace(report, versions=versions))
+        expected = self._reports[self._source].versions
+        if expected is not None:
+            self._judge(lambda report: broken(report.versions, expected))
+
+    def _finish(self, lacking: Sequence[Host]) -> None:
+        """Put the copies in place, all or none; then see that they are what is here."""
+        layout = self._layout
+        if self._failed():
+            for host in lacking:
+                try:
+                    self._shell.script(host, "sweep", layout.library, layout.extension)
+                except NotReady:
+                    continue  # its report says so already; the next installation sweeps
+            return
+        self._each(
+            lacking,
+            lambda host: self._shell.script(host, "switch", layout.library, layout.extension),
+            lambda report, _: replace(report, done="installed"),
+        )
+        self._look([host for host in lacking if self._reports[host].error is None])
+        other = NotReady("what was copied there is not what is here", hint="Run this again.")
+        self._judge(lambda report: None if report.host.is_here or self._has_ours(report.host) else other)
+
+    def _each(
+        self,
+        hosts: Sequence[Host],
+        step: Callable[[Host], object],
+        note: Callable[[Report, object], Report] = lambda report, _: report,
+    ) -> None:
+        """Do a step at several hosts at once; note what it gives, or its error."""
+        hosts = [host for host in hosts if self._reports[host].error is None]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            tasks = {host: pool.submit(step, host) for host in hosts}
+        for host, task in tasks.items():
+            report = self._reports[host]
+            try:
+                self._reports[host] = note(report, task.result())
+            except MopError as error:
+                self._reports[host] = replace(report, error=error)
+            except ValueError as error:  # what a host printed was none of ours
+                self._reports[host] = replace(report, error=NotReady(f"its answer cannot be read: {error}"))
+
+    def _judge(self, judge: Callable[[Report], MopError | None]) -> None:
+        for host, report in self._reports.items():
+            if report.error is None:
+                self._reports[host] = replace(report, error=judge(report))
+
+    def _has_ours(self, host: Host) -> bool:
+        facts, ours = self._reports[host].facts, self._reports[self._source].facts
+        return facts is not None and facts.same_library(ours)
+
+    def _failed(self) -> bool:
+        return any(report.error is not None for report in self._reports.values())
+
+
+def _other_library(facts: Facts) -> NotReady:
+    found = "another madlib_mop" if facts.library else "no madlib_mop"
+    return NotReady(f"it has {found} in {facts.pkglibdir}", hint="Run this without --check.")

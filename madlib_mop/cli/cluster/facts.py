@@ -1,0 +1,130 @@
+"""What a host is, and what keeps it from carrying the library; pure."""
+
+from dataclasses import dataclass
+
+from madlib_mop.cli.cluster.layout import Layout
+from madlib_mop.driver.host_checks import MOST_CLOCK_OFFSET_S
+from madlib_mop.errors import NotReady
+
+_SPARE = 1.1  # free disk, in sizes of the library
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What look.sh found at a host; texts are empty where there is nothing.
+
+    Attributes
+    ----------
+    user, machine, server, python : str
+        The operating system user; processor and C library; Greenplum's PostgreSQL; version of the system's Python.
+    pkglibdir, sharedir : str
+        Where Greenplum is there.
+    has_plpython, closed : bool, str
+        Whether PL/Python is there; the first directory that may not be written.
+    size_kb, free_kb : int
+        Of the library that is there, and of the disk where it lies.
+    clock_offset_s : float
+        How far the clock there is from ours, at least.
+    library, extension : str
+        Digests of the library's files, and of the extension's.
+    """
+
+    user: str
+    machine: str
+    server: str
+    python: str
+    pkglibdir: str
+    sharedir: str
+    has_plpython: bool
+    closed: str
+    size_kb: int
+    free_kb: int
+    clock_offset_s: float
+    library: str
+    extension: str
+
+    def same_library(self, other: "Facts") -> bool:
+        """Tell whether two hosts have the same files."""
+        return self.library != "" and (self.library, self.extension) == (other.library, other.extension)
+
+
+def read_facts(text: str, before_s: float, after_s: float) -> Facts:
+    """Read what look.sh printed, between two moments of our own clock."""
+    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    clock = float(found.get("clock") or before_s)
+    return Facts(
+        user=found.get("user", ""),
+        machine=found.get("machine", ""),
+        server=found.get("server", ""),
+        python=found.get("python", ""),
+        pkglibdir=found.get("pkglibdir", ""),
+        sharedir=found.get("sharedir", ""),
+        has_plpython="plpython" in found,
+        closed=found.get("closed", ""),
+        size_kb=int(found.get("size_kb") or 0),
+        free_kb=int(found.get("free_kb") or 0),
+        clock_offset_s=min(clock - before_s, 0.0) + max(clock - after_s, 0.0),
+        library=found.get("library", ""),
+        extension=found.get("extension", ""),
+    )
+
+
+def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
+    """Give the first thing that keeps a host from carrying the library of ours; None if nothing does."""
+    minor, our_minor = (version.rpartition(".")[0] for version in (facts.python, ours.python))
+    if facts.user != ours.user:
+        return NotReady(
+            f"the user there is {facts.user}, here {ours.user}", hint="The cluster's owner must be one on all hosts."
+        )
+    if not facts.server:
+        return NotReady(f"there is no Greenplum in {layout.bin}", hint="Its path must be the same on all hosts.")
+    if (facts.server, facts.pkglibdir, facts.sharedir) != (ours.server, ours.pkglibdir, ours.sharedir):
+        return NotReady(
+            f"its Greenplum is {facts.server} in {facts.pkglibdir},"
+            f" the coordinator's is {ours.server} in {ours.pkglibdir}",
+            hint="Install the same Greenplum, in the same place, on all hosts.",
+        )
+    if not facts.has_plpython:
+        return NotReady(
+            "Greenplum has no PL/Python (plpython3u) there",
+            hint="It comes with Greenplum: install all of it.",
+        )
+    if facts.machine != ours.machine:
+        return NotReady(
+            f"it is another kind of machine, {facts.machine} (here {ours.machine}): what runs here does not run there",
+            hint="All hosts need the same operating system; else run make install PG_CONFIG=... on each of them.",
+        )
+    if not minor or minor != our_minor:
+        received = f"Received: {facts.python}" if minor else "There is none"
+        return NotReady(
+            f"{layout.python} must be Python {our_minor} there too, as on the coordinator's host. {received}.",
+            hint="Install it from the operating system's packages, as on the coordinator's host.",
+        )
+    if facts.closed and not facts.same_library(ours):
+        return NotReady(
+            f"{facts.user} may not write to {facts.closed}", hint=f"There, as root: chown {facts.user} {facts.closed}"
+        )
+    if abs(facts.clock_offset_s) > MOST_CLOCK_OFFSET_S:
+        off = f"{abs(facts.clock_offset_s):.1f} s {'ahead of' if facts.clock_offset_s > 0 else 'behind'}"
+        return NotReady(
+            f"its clock is {off} this one's; {MOST_CLOCK_OFFSET_S:g} s are allowed", hint="Let both be set by NTP."
+        )
+    if not facts.same_library(ours) and facts.free_kb < ours.size_kb * _SPARE:
+        return NotReady(
+            f"{facts.free_kb >> 10} MB are free in {facts.pkglibdir}; {int(ours.size_kb * _SPARE) >> 10} MB are needed",
+            hint="Make room there: a new library is copied beside the old one.",
+        )
+    return None
+
+
+def broken(versions: dict, expected: dict) -> NotReady | None:
+    """Give what is wrong with a host's library by what it says of itself (versions.py); None if nothing is."""
+    errors = [f"{name} ({module['error']})" for name, module in versions["modules"].items() if "error" in module]
+    if errors:
+        return NotReady(
+            f"the library does not run there: {', '.join(errors)} cannot be imported",
+            hint="Hosts need the same packages of the operating system as the coordinator's.",
+        )
+    if versions != expected:
+        return NotReady("the library there has other versions than the coordinator's", hint="Run this again.")
+    return None

@@ -1,0 +1,147 @@
+"""What a Greenplum cluster is to an installation: its hosts, and where things lie, the same on each."""
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from psycopg2.extensions import connection as Connection
+
+from madlib_mop import __version__
+from madlib_mop.cli.cluster.remote import Host, is_this_machine
+from madlib_mop.errors import InsufficientPrivilege, NotReady, Unsupported
+
+_IS_GREENPLUM = "SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL"
+_HOSTS = """
+SELECT hostname::pg_catalog.text, pg_catalog.min(content) < 0,
+       pg_catalog.array_agg(content::pg_catalog.int4 ORDER BY content) FILTER (WHERE role = 'p' AND content >= 0)
+FROM pg_catalog.gp_segment_configuration GROUP BY 1 ORDER BY pg_catalog.min(content), 1
+"""
+_HERE = "SELECT hostname::pg_catalog.text FROM pg_catalog.gp_segment_configuration WHERE content = -1 AND role = 'p'"
+_PATHS = "SELECT name, setting FROM pg_catalog.pg_config WHERE name IN ('BINDIR', 'PKGLIBDIR', 'SHAREDIR')"
+_WORKERS = "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE application_name LIKE 'madlib_mop worker%'"
+_LOCK = "SELECT pg_catalog.pg_try_advisory_lock(pg_catalog.hashtext('madlib-mop install --greenplum'))"
+_HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")  # none that the remote shell would take for an option
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths that are the same at all hosts.
+
+    Attributes
+    ----------
+    bin : str
+        Of Greenplum's programs.
+    library : str
+        Directory of the library, with ``venv`` and ``backend``.
+    extension : str
+        Directory of the extensions' control files and SQL.
+    python : str
+        The interpreter that the library's virtual environment stands on; not part of it, so each host has its own.
+    """
+
+    bin: str
+    library: str
+    extension: str
+    python: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that is to be installed on: the hosts, and where things go at each."""
+
+    hosts: tuple[Host, ...]
+    layout: Layout
+
+
+def read_cluster(session: Connection) -> Cluster:
+    """Ask the coordinator for its hosts and paths, and hold the library that we run from against them.
+
+    Raises
+    ------
+    Unsupported
+        If the server is no Greenplum.
+    InsufficientPrivilege
+        If the role is no superuser, or we are not the operating system user that owns the cluster.
+    NotReady
+        If we are not at the coordinator's host, or our library is not the server's.
+    """
+    if not _value(session, _IS_GREENPLUM):
+        raise Unsupported(
+            "the server is no Greenplum", hint="One PostgreSQL server is installed on by make install PG_CONFIG=..."
+        )
+    if session.info.parameter_status("is_superuser") != "on":
+        raise InsufficientPrivilege(f"role {session.info.user} is no superuser of the cluster")
+    host = session.info.host or "/"
+    if not (host.startswith("/") or host in ("localhost", "127.0.0.1", "::1")):
+        raise NotReady(
+            f"the coordinator is at {host}", hint="Run this command there: its library is copied to the other hosts."
+        )
+    _check_owner(_value(session, "SELECT pg_catalog.current_setting('data_directory')"))
+    paths = dict(_rows(session, _PATHS))
+    library = Path(sys.prefix).parent
+    expected = Path(paths["PKGLIBDIR"], "madlib_mop")
+    if library.resolve() != expected.resolve():
+        raise NotReady(
+            f"this is the library in {library}, but the cluster's is to be in {expected}",
+            hint=f"On this host: make install PG_CONFIG={paths['BINDIR']}/pg_config; then run"
+            f" {expected}/venv/bin/madlib-mop install --greenplum",
+        )
+    extension = Path(paths["SHAREDIR"], "extension")
+    if not (extension / f"madlib_mop--{__version__}.sql").exists():
+        raise NotReady(
+            f"{extension} has no madlib_mop--{__version__}.sql",
+            hint=f"On this host: make install PG_CONFIG={paths['BINDIR']}/pg_config",
+        )
+    python = sys._base_executable  # the virtual environment leads to it, at each host to that host's own
+    return Cluster(_hosts(session), Layout(paths["BINDIR"], str(expected), str(extension), python))
+
+
+def claim(session: Connection) -> None:
+    """Make sure that nobody else installs and that no run goes on, whose trainers would lose their files.
+
+    Raises
+    ------
+    NotReady
+        If that is so.
+    """
+    if not _value(session, _LOCK):
+        raise NotReady("another installation on this cluster is going on", hint="Wait until it has ended.")
+    if n_workers := _value(session, _WORKERS):
+        raise NotReady(
+            f"runs are going on ({n_workers} workers), and their trainers use the library",
+            hint="Wait for them, or cancel them (madlib-mop cancel) and resume them afterwards.",
+        )
+
+
+def _check_owner(data_directory: str) -> None:
+    try:
+        is_owner = os.stat(data_directory).st_uid == os.geteuid()
+    except OSError:
+        is_owner = False
+    if not is_owner:
+        raise InsufficientPrivilege(
+            "this must be run by the operating system user that owns the cluster",
+            hint="For instance: sudo -u gpadmin -i; that user is let in at all hosts without a password.",
+        )
+
+
+def _hosts(session: Connection) -> tuple[Host, ...]:
+    here = _value(session, _HERE)
+    hosts = []
+    for name, _, segments in _rows(session, _HOSTS):
+        if not _HOST_NAME.fullmatch(name):
+            raise NotReady(f"gp_segment_configuration has a host without a usable name. Received: {name!r}")
+        hosts.append(Host(name, tuple(segments or ()), name == here or is_this_machine(name)))
+    return tuple(hosts)
+
+
+def _rows(session: Connection, query: str) -> list[tuple]:
+    with session.cursor() as cursor:
+        cursor.execute(query)
+        return cursor.fetchall()
+
+
+def _value(session: Connection, query: str):
+    return _rows(session, query)[0][0]

@@ -1,0 +1,94 @@
+"""Commands at the hosts of a cluster, by the remote shell or here without one; called by an installation's steps."""
+
+import shlex
+import socket
+import subprocess
+from dataclasses import dataclass
+from importlib import resources
+
+from madlib_mop.errors import NotReady
+
+_SHOWN = 300
+_UNREACHED = 255  # ssh's own exit status, for all that is not the command's
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine of the cluster.
+
+    Attributes
+    ----------
+    name : str
+        As gp_segment_configuration has it.
+    segments : tuple of int
+        Its primary segments.
+    is_here : bool
+        Whether it is the machine that we run on.
+    """
+
+    name: str
+    segments: tuple[int, ...]
+    is_here: bool
+
+
+@dataclass(frozen=True)
+class RemoteShell:
+    """How commands get to hosts.
+
+    Attributes
+    ----------
+    words : tuple of str
+        Called with the host's name and one command line after them, as ssh is.
+    """
+
+    words: tuple[str, ...]
+
+    def script(self, host: Host, name: str, *arguments: str, stdin=subprocess.DEVNULL, timeout_s=120.0) -> str:
+        """Run one of this package's scripts at a host and give what it printed.
+
+        Raises
+        ------
+        NotReady
+            If the host cannot be reached, or the script fails there.
+        """
+        text = resources.files(__package__).joinpath(f"{name}.sh").read_text()
+        return self.run(host, ["sh", "-c", text, name, *arguments], stdin, timeout_s)
+
+    def run(self, host: Host, command: list[str], stdin=subprocess.DEVNULL, timeout_s: float | None = 120.0) -> str:
+        """Run one command at a host and give what it printed; ``stdin`` is a file. Raises NotReady."""
+        words = command if host.is_here else [*self.words, host.name, shlex.join(command)]
+        try:
+            done = subprocess.run(words, stdin=stdin, capture_output=True, timeout=timeout_s, cwd="/")
+        except subprocess.TimeoutExpired:
+            raise NotReady(f"it did not answer within {timeout_s:g} s", hint="Look at that host.") from None
+        except OSError as error:
+            raise NotReady(f"{words[0]} cannot be run here: {error.strerror}") from None
+        if done.returncode == 0:
+            return done.stdout.decode("utf-8", "replace")
+        said = done.stderr.decode("utf-8", "replace").strip()[-_SHOWN:] or f"exit status {done.returncode}"
+        said = " ".join(said.split())
+        if done.returncode == _UNREACHED and not host.is_here:
+            raise NotReady(
+                f"it cannot be reached: {said}",
+                hint=f"As this user, `{shlex.join([*self.words, host.name, 'true'])}` must work without a password"
+                " (gpssh-exkeys sets that up).",
+            )
+        raise NotReady(f"a command failed there: {said}")
+
+
+def is_this_machine(name: str) -> bool:
+    """Tell whether a host's name is this machine's: by its name, or as one of its addresses can be bound here."""
+    if name in ("localhost", socket.gethostname(), socket.getfqdn()):
+        return True
+    try:
+        addresses = socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    for family, kind, protocol, _, address in addresses:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,113 @@
+"""Checks of a Greenplum cluster: its segments, each of their hosts by a query that runs there, and its locks."""
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+
+import psycopg2
+
+from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.patient import Patient
+from madlib_mop.cli.doctor.server import TRAINER_BYTES
+
+_DOWN = (
+    "SELECT content::pg_catalog.int4, hostname FROM pg_catalog.gp_segment_configuration WHERE status <> 'u' ORDER BY 1"
+)
+_WITHOUT_KEY = """
+SELECT c.content::pg_catalog.int4 FROM pg_catalog.gp_segment_configuration c
+WHERE c.content >= 0 AND c.role = 'p' AND NOT EXISTS (
+    SELECT FROM madlib_mop.segment_key k WHERE k.gp_segment_id = c.content)
+ORDER BY 1
+"""
+_HOSTS = """
+SELECT hostname::pg_catalog.text, pg_catalog.min(content)::pg_catalog.int4, pg_catalog.count(*)
+FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p' GROUP BY 1 ORDER BY 2
+"""
+_ASK = (
+    "SELECT gp_segment_id::pg_catalog.int4, pg_temp.madlib_mop_segment(%s)"
+    " FROM gp_dist_random('gp_id') WHERE gp_segment_id = ANY (%s)"
+)
+_AGAIN = "On the coordinator's host, as the cluster's owner: madlib-mop install --greenplum"
+
+
+def check(patient: Patient) -> Iterator[Finding]:
+    """Give the findings about a cluster, one a host among them."""
+    yield _detector(patient)
+    yield _up(patient)
+    if patient.extension_version is not None and patient.is_superuser:
+        yield _keys(patient)
+    yield from _hosts(patient)
+
+
+def _detector(patient: Patient) -> Finding:
+    name = "deadlock detector"
+    if patient.setting("gp_enable_global_deadlock_detector") == "on":
+        return Finding(name, State.OK, "gp_enable_global_deadlock_detector is on: workers commit side by side")
+    return Finding(
+        name,
+        State.WARN,
+        "gp_enable_global_deadlock_detector is off: a commit of one worker waits for that of another",
+        "Only short visits feel it: gpconfig -c gp_enable_global_deadlock_detector -v on; then restart it: gpstop -ra",
+    )
+
+
+def _up(patient: Patient) -> Finding:
+    with patient.session.cursor() as cursor:
+        cursor.execute(_DOWN)
+        down = cursor.fetchall()
+    if down:
+        found = "marked down: " + ", ".join(f"{content} on {host}" for content, host in down)
+        return Finding("segments", State.WARN, found, "gprecoverseg brings them back.")
+    return Finding("segments", State.OK, "all are up")
+
+
+def _keys(patient: Patient) -> Finding:
+    with patient.session.cursor() as cursor:
+        cursor.execute(_WITHOUT_KEY)
+        missing = [number for (number,) in cursor.fetchall()]
+    if missing:
+        mend = "Finish the expansion of the cluster: ALTER TABLE madlib_mop.segment_key EXPAND TABLE;"
+        return Finding("distribution keys", State.FAIL, f"none is known for segments {missing}", mend)
+    return Finding("distribution keys", State.OK, "there is one for each segment")
+
+
+def _hosts(patient: Patient) -> Iterator[Finding]:
+    with patient.session.cursor() as cursor:
+        cursor.execute(_HOSTS)
+        hosts = cursor.fetchall()
+        library, inside = patient.probe.get("library"), patient.probe.get("inside")
+        if library is None or inside is None:
+            for host, _, _ in hosts:
+                yield Finding(f"host {host}", State.SKIP, "the coordinator's own library could not be looked at")
+            return
+        try:
+            cursor.execute(resources.files(__package__).joinpath("segment.sql").read_text())
+            cursor.execute(_ASK, [library, [segment for _, segment, _ in hosts]])
+            answers = {segment: json.loads(text) for segment, text in cursor.fetchall()}
+        except psycopg2.Error as error:
+            reason = (error.diag.message_primary or str(error)).strip()
+            yield Finding("hosts", State.FAIL, f"a query at the segments fails: {reason}", _AGAIN)
+            return
+    for host, segment, n_segments in hosts:
+        yield _host(f"host {host}", answers[segment], inside, n_segments)
+
+
+def _host(name: str, answer: dict, inside: dict, n_segments: int) -> Finding:
+    """Judge what a segment said of its host; ``inside`` is what the coordinator's library says of itself."""
+    if "error" in answer:
+        return Finding(name, State.FAIL, f"as {answer['user']}: {answer['error']}", _AGAIN)
+    versions = answer["versions"]
+    broken = [f"{name}: {module['error']}" for name, module in versions["modules"].items() if "error" in module]
+    if broken:
+        return Finding(name, State.FAIL, f"cannot be imported: {'; '.join(broken)}", _AGAIN)
+    if (versions["version"], versions["modules"]) != (inside["version"], inside["modules"]):
+        return Finding(name, State.FAIL, "its library has other versions than the coordinator's", _AGAIN)
+    found = (
+        f"{n_segments} segment(s) as {answer['user']}, Python {answer['python']}, library {versions['version']},"
+        f" TensorFlow {versions['modules']['tensorflow']['version']}"
+    )
+    if answer["memory_bytes"] < n_segments * TRAINER_BYTES:
+        free = f"{answer['memory_bytes'] / 2**30:.1f} GiB free; {n_segments} trainer(s)"
+        mend = "SET madlib_mop.trainer_memory_mb limits what each may take."
+        return Finding(name, State.WARN, f"{found}; {free} take {n_segments * TRAINER_BYTES / 2**30:.1f} GiB", mend)
+    return Finding(name, State.OK, found)

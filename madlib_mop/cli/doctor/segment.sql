@@ -1,0 +1,23 @@
+-- Made by the doctor in its session of a Greenplum cluster, and called by a query that runs it at a segment: what that
+-- segment's operating system user sees there, as JSON.
+CREATE FUNCTION pg_temp.madlib_mop_segment(library text) RETURNS text LANGUAGE plpython3u VOLATILE AS $probe$
+import json, os, pwd, re, subprocess, sys
+
+facts = {"user": pwd.getpwuid(os.geteuid()).pw_name, "python": sys.version.split()[0]}
+with open("/proc/meminfo") as file:
+    facts["memory_bytes"] = int(re.search(r"MemAvailable:\s*(\d+) kB", file.read())[1]) * 1024
+python = os.path.join(library, "venv", "bin", "python")
+try:
+    if not os.access(os.path.join(library, "backend", "mop_backend"), os.R_OK):
+        raise OSError("%s/backend/mop_backend is missing or closed to that user" % library)
+    done = subprocess.run([python, "-I", "-m", "madlib_mop.cli.cluster.versions"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", timeout=120,
+        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, start_new_session=True)
+    if done.returncode == 0:
+        facts["versions"] = json.loads(done.stdout)
+    else:
+        facts["error"] = done.stderr.decode("utf-8", "replace").strip()[-500:] or "exit status %d" % done.returncode
+except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+    facts["error"] = str(error)
+return json.dumps(facts)
+$probe$

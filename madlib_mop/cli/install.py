@@ -1,0 +1,105 @@
+"""The command `madlib-mop install`, for clusters of many hosts; one server is installed on by ``make install``."""
+
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from madlib_mop.cli.app import Dsn, app
+from madlib_mop.errors import InvalidParameter
+
+# No questions, and no waiting for a machine that is off.
+_SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15"
+
+
+@app.command()
+def install(
+    greenplum: Annotated[bool, typer.Option("--greenplum", help="The hosts are those of a Greenplum cluster.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; say what is wrong with which host.")] = False,
+    rsh: Annotated[
+        str,
+        typer.Option(
+            "--rsh",
+            envvar="MADLIB_MOP_RSH",
+            metavar="COMMAND",
+            help="What runs a command at a host, called as ssh is: COMMAND HOST 'command line'.",
+        ),
+    ] = _SSH,
+    dsn: Dsn = "",
+) -> None:
+    """Copy this host's installation to every host of a cluster, and check them all. Exit status 1 when one fails.
+
+    To be run on the coordinator's host, by the operating system user that owns the cluster, after make install there.
+    """
+    from madlib_mop.cli import cluster
+    from madlib_mop.cli.cluster.layout import claim, read_cluster
+    from madlib_mop.cli.cluster.remote import RemoteShell
+    from madlib_mop.cli.sessions import connect
+
+    words = tuple(shlex.split(rsh))
+    if not greenplum or not words:
+        received = "no --greenplum" if not greenplum else f"--rsh {rsh!r}"
+        raise InvalidParameter(
+            f"this command installs on the hosts of a cluster: madlib-mop install --greenplum. Received: {received}",
+            hint="One PostgreSQL server is installed on by make install PG_CONFIG=...",
+        )
+    session = connect(dsn)
+    try:
+        session.autocommit = True
+        found = read_cluster(session)
+        if not check:
+            claim(session)
+        reports = cluster.install(found, RemoteShell(words), _say, check)
+    finally:
+        session.close()
+    raise typer.Exit(0 if show(reports) else 1)
+
+
+def show(reports) -> bool:
+    """Print a table of the hosts, and below it what is wrong with those that fail; True when none does."""
+    table = Table(
+        "host", "segments", "user", "Python", "madlib_mop", "TensorFlow", "free disk", "clock", "result", box=None
+    )
+    failed = [report for report in reports if report.error is not None]
+    for report in reports:
+        facts, versions = report.facts, report.versions
+        modules = versions["modules"] if versions else {}
+        table.add_row(
+            report.host.name,
+            _ranges(report.host.segments),
+            facts.user if facts else "",
+            facts.python if facts else "",
+            versions["version"] if versions else "",
+            modules.get("tensorflow", {}).get("version", ""),
+            f"{facts.free_kb / 2**20:.1f} GiB" if facts else "",
+            f"{facts.clock_offset_s:+.1f} s" if facts else "",
+            "FAIL" if report.error is not None else report.done or "ok",
+        )
+    Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
+    for report in failed:
+        _say(f"madlib-mop: {report.host.name}: {report.error.message}")
+        if report.error.hint:
+            _say(f"  {report.error.hint}")
+    if failed and any(report.done for report in reports):
+        _say("Some hosts have this installation now and others do not: mend them, and run this again.")
+    elif not failed:
+        _say("All hosts have the same. In the database of your choice: CREATE EXTENSION madlib_mop CASCADE")
+    return not failed
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """Write ascending numbers as ranges: 0-3, 8."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(map(str, part)) for part in parts)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
