@@ -75,13 +75,22 @@ find_pg_config() {
 
 # Prints what server a pg_config belongs to: greenplum (which has its own catalog in PostgreSQL's) or postgres.
 server_of() {
-    if [ -e "$("$1" --includedir-server)/catalog/gp_segment_configuration.h" ]; then echo greenplum; else echo postgres; fi
+    local catalog
+    catalog=$("$1" --includedir-server)/catalog
+    if [ -e "$catalog/gp_segment_configuration.h" ] || [ -e "$catalog/gp_segment_config.h" ]; then # 7, Cloudberry; 6
+        echo greenplum
+    else
+        echo postgres
+    fi
 }
+
+# Prints the major version of a pg_config's PostgreSQL.
+major_of() { "$1" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
 
 # True when the PostgreSQL of a pg_config is new enough (that of Greenplum 7 is 12) and has a server and PL/Python.
 has_plpython() {
     local version
-    version=$("$1" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+    version=$(major_of "$1")
     { [ "$version" -ge 15 ] || { [ "$version" -ge 12 ] && [ "$(server_of "$1")" = greenplum ]; }; } && [ -x "$("$1" --bindir)/postgres" ] &&
         [ -e "$("$1" --sharedir)/extension/plpython3u.control" ]
 }

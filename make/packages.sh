@@ -19,6 +19,10 @@ missing() {
 
 if [ -n "${PG_CONFIG:-}" ]; then
     command -v "$PG_CONFIG" >/dev/null || die "PG_CONFIG=$PG_CONFIG is not a program."
+    if [ "$(server_of "$PG_CONFIG")" = greenplum ] && [ "$(major_of "$PG_CONFIG")" -lt 12 ]; then
+        die "PG_CONFIG=$PG_CONFIG is a Greenplum before 7 ($("$PG_CONFIG" --version)):" \
+            "without procedures, declarative partitions and plpython3u. Greenplum 7 is the first that can be used."
+    fi
     has_plpython "$PG_CONFIG" ||
         die "the PostgreSQL of PG_CONFIG=$PG_CONFIG is older than 15 (and no Greenplum 7), or has no server, or no PL/Python (plpython3u)."
 fi

@@ -10,6 +10,13 @@ DISTRIBUTED BY (__dist_key__);
 COMMENT ON TABLE madlib_mop.segment_key IS 'Numbers, spread by the server: gp_segment_id tells at which segment a row of that __dist_key__ lies';
 INSERT INTO madlib_mop.segment_key SELECT pg_catalog.generate_series(0, 16383);
 
+-- With its owner's rights: Cloudberry may be built so that ordinary roles cannot read gp_segment_configuration.
+CREATE FUNCTION madlib_mop.cluster_segments(OUT dbid integer, OUT number integer)
+RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT c.dbid::integer, c.content::integer FROM pg_catalog.gp_segment_configuration c WHERE c.content >= 0 AND c.role = 'p'
+$body$;
+COMMENT ON FUNCTION madlib_mop.cluster_segments() IS 'The cluster''s primary segments: their dbid, and their number';
+
 CREATE FUNCTION madlib_mop.dispatch_open(key bytea)
 RETURNS integer LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@

@@ -17,10 +17,7 @@ _LIMITS = Limits(
     row_security=None,
     uncommitted="the segments' workers are sessions of their own and see committed tables only",
 )
-_PRIMARIES = (
-    "SELECT dbid::pg_catalog.int4 AS dbid, content::pg_catalog.int4 AS number"
-    " FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY content"
-)
+_PRIMARIES = "SELECT dbid, number FROM madlib_mop.cluster_segments() ORDER BY number"
 _KEYS = (
     "SELECT gp_segment_id AS number, pg_catalog.min(__dist_key__) AS key FROM madlib_mop.segment_key"
     " GROUP BY 1 ORDER BY 1"

@@ -254,6 +254,20 @@ class TestPackages:
         done = clone.run("make/packages.sh", check=False, PG_CONFIG="/nonexistent/pg_config")
         assert done.stderr == "madlib_mop: PG_CONFIG=/nonexistent/pg_config is not a program.\n"
 
+    @pytest.mark.parametrize("header", ["gp_segment_config.h", "gp_segment_configuration.h"])
+    def test_greenplum_6_is_refused_in_one_line(self, clone, scratch, header):
+        directory = Path(tempfile.mkdtemp(dir=scratch))
+        (directory / "catalog").mkdir()
+        (directory / "catalog" / header).touch()
+        pg_config = directory / "pg_config"
+        answers = f'case $1 in --version) echo "PostgreSQL 9.4.26" ;; --includedir-server) echo {directory} ;; esac'
+        pg_config.write_text(f"#!/bin/sh\n{answers}\n")
+        pg_config.chmod(0o755)
+        done = clone.make("install", f"PG_CONFIG={pg_config}", check=False)
+        said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+        assert len(said) == 1 and done.returncode != 0
+        assert said[0].startswith(f"madlib_mop: PG_CONFIG={pg_config} is a Greenplum before 7 (PostgreSQL 9.4.26)")
+
 
 class TestDoctor:
     """`madlib-mop doctor` finds what is wrong."""

@@ -1,0 +1,156 @@
+"""The rest of the SQL surface on Greenplum: each call gives what PostgreSQL gives for it, to the bit."""
+
+import psycopg2
+import pytest
+from iris import ADAM, load_iris, load_perceptrons, pack_iris
+from searches import decisions, search, states
+from workbench import digests, fit, weights
+
+from tests.greenplum.test_runs import n_segments, nothing_left
+from tests.integration.averaging_kit import average
+
+pytestmark = pytest.mark.slow
+SEED = 9
+COMPILE = ADAM.format(0.01)
+SPREAD = """
+import keras
+
+def spread(y_true, y_pred):
+    return keras.ops.max(y_pred, axis=-1) - keras.ops.min(y_pred, axis=-1)
+"""
+
+
+def prepare(db, segments: int):
+    load_iris(db)
+    pack_iris(db, segments, "train", "valid")
+    load_perceptrons(db, "arch")
+    db.rows("SELECT madlib.load_custom_function('madlib.functions', %s, 'spread')", [SPREAD.encode()])
+    select(db, "mst", COMPILE)
+    return db
+
+
+def select(db, table: str, compile_params: str, *objects: str) -> None:
+    db.rows(
+        "SELECT madlib.load_model_selection_table('arch', %s, ARRAY[1, 2], ARRAY[%s], ARRAY['batch_size=8'], %s)",
+        [table, compile_params, *(objects or [None])],
+    )
+
+
+@pytest.fixture(scope="module")
+def bench(greenplum):
+    return prepare(greenplum, n_segments(greenplum))
+
+
+@pytest.fixture(scope="module")
+def one_server(db, bench):
+    return prepare(db, n_segments(bench))
+
+
+def hyperband(db):
+    """A search, and its replay."""
+    found = search(db, "found", "hyperband", "R=3, eta=3, skip_last=0", random_state=SEED)
+    best = db.rows("SELECT mst_key, model_id, compile_params, fit_params FROM found_mst")
+    info = db.rows("SELECT mst_key, s, i, metrics_iters, validation_loss FROM found_info ORDER BY mst_key")
+    db.rows("SELECT madlib_mop.replay(%s, 'found_again')", [found.run_id])
+    assert weights(db, "found_again") == weights(db, "found")
+    return decisions(db, found.run_id), states(db, found.run_id), best, info
+
+
+def model_averaging(db):
+    """Two averages of one model, its metrics, and a warm start of it."""
+    options = {"source_table": "train", "validation_table": "valid", "metrics_compute_frequency": 1, "seed": SEED}
+    parameters = (1, COMPILE, "batch_size=8, epochs=1")
+    run = average(db, "averaged", 2, *parameters, **options)
+    first = digests(db, run.run_id)
+    metrics = db.rows("SELECT training_loss, validation_metrics FROM averaged_summary")
+    again = average(db, "averaged", 1, *parameters, warm_start=True, **options)
+    assert digests(db, again.run_id) != first
+    return first, metrics, digests(db, again.run_id), weights_of_one(db, "averaged")
+
+
+def weights_of_one(db, table: str):
+    return bytes(db.value(f"SELECT model_weights FROM {table}"))
+
+
+def warm_start(db):
+    """A run that goes on with another's models, optimizer states included."""
+    options = {"source_table": "train", "seed": SEED, "schedule": "rotation"}
+    before = fit(db, "warm", "mst", 2, **options)
+    after = fit(db, "warm", "mst", 1, warm_start=True, **options)
+    assert digests(db, after.run_id) != digests(db, before.run_id)
+    return digests(db, before.run_id), digests(db, after.run_id), weights(db, "warm")
+
+
+def custom_functions(db):
+    """A metric of a superuser's, in a run and in an evaluation afterwards."""
+    select(db, "mst_custom", COMPILE.replace("'accuracy'", "'accuracy', 'spread'"), "madlib.functions")
+    run = fit(db, "custom", "mst_custom", 1, source_table="train", seed=SEED, schedule="rotation")
+    metrics = db.rows(
+        "SELECT mst_key, ordinal, name, value FROM madlib_mop.metric WHERE run_id = %s ORDER BY 1, 2", [run.run_id]
+    )
+    assert {name for _, _, name, _ in metrics} == {"loss", "accuracy", "spread"}
+    db.rows("SELECT madlib.madlib_keras_evaluate('custom', 'valid', 'evaluated', mst_key := 1)")
+    return digests(db, run.run_id), metrics, db.rows("SELECT loss, metrics, metrics_type FROM evaluated")
+
+
+def prediction(db):
+    """Classes of rows that were held out, by a table, and by single rows in a SELECT."""
+    fit(db, "models", "mst", 1, source_table="train", seed=SEED, schedule="rotation")
+    db.rows(
+        "SELECT madlib.madlib_keras_predict('models', 'iris_test', 'id', 'attributes', 'said', 'prob', mst_key := 1)"
+    )
+    rows = db.rows("SELECT id, class_value, prob FROM said ORDER BY 1, 2")
+    assert len(rows) == 90
+    single = db.rows("SELECT madlib_mop.predict('models', ARRAY[5.1, 3.5, 1.4, 0.2]::real[], mst_key := 1)")
+    return rows, single
+
+
+@pytest.mark.parametrize("feature", [hyperband, model_averaging, warm_start, custom_functions, prediction])
+def test_gives_what_postgresql_gives(bench, one_server, feature):
+    """Promises 1 and 2, for what is built upon runs."""
+    assert feature(bench) == feature(one_server)
+    nothing_left(bench)
+
+
+BAD = {
+    "segments": (
+        "SET madlib_mop.segments = 2; SELECT madlib.training_preprocessor_dl('iris_train', 'no', 'class_text', 'x')",
+        "22023", "must be the number of the cluster's segments", "RESET madlib_mop.segments",
+    ),
+    "gpus": (
+        "SELECT madlib.madlib_keras_fit_multiple_model('train', 'no', 'mst', 1, use_gpus => true)",
+        "0A000", "the GPUs of the segments' hosts are not known", "",
+    ),
+    "hosts": ("SELECT madlib_mop.add_host('alpha')", "0A000", "Greenplum", ""),
+    "uncommitted": (
+        "CREATE TABLE mst_2 AS SELECT * FROM mst; CREATE TABLE mst_2_summary AS SELECT * FROM mst_summary;"
+        " CREATE TABLE packed_2 AS SELECT * FROM train DISTRIBUTED BY (__dist_key__);"
+        " CREATE TABLE packed_2_summary AS SELECT * FROM train_summary;"
+        " SELECT madlib.madlib_keras_fit_multiple_model('packed_2', 'no', 'mst_2', 1)",
+        "55000", "", "COMMIT",
+    ),
+    "search": (
+        "SELECT madlib.madlib_keras_automl('train', 'no', 'arch', 'no_mst', ARRAY[1], '{}', '{}', 'hyperband', 'R=0')",
+        "22023", "", "",
+    ),
+    "averaging": (
+        "SELECT madlib.madlib_keras_fit('train', 'no', 'arch', 7, 'loss=''mse''', 'batch_size=8', 1)", "22023", "7", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_clear_error_and_leaves_nothing(bench, name):
+    """Promise 8: what, which value was received, what to do; no table, no run, no process."""
+    statements, sqlstate, message, hint = BAD[name]
+    traces = "SELECT count(*) FROM pg_class", "SELECT count(*) FROM madlib_mop.run"
+    before = [bench.value(query) for query in traces]
+    connection = bench.connect(autocommit=False)
+    with pytest.raises(psycopg2.Error) as caught:
+        connection.cursor().execute(statements)
+    connection.close()
+    error = caught.value
+    assert (error.pgcode, message in error.diag.message_primary) == (sqlstate, True), error
+    assert hint in (error.diag.message_hint or "") and "Traceback" not in str(error)
+    assert [bench.value(query) for query in traces] == before
+    nothing_left(bench)
