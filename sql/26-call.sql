@@ -31,7 +31,10 @@ COMMENT ON FUNCTION madlib_mop._raise(json) IS 'Raises the error of a call: mess
 CREATE FUNCTION madlib_mop._at_coordinator(function text)
 RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    IF current_setting('gp_role') <> 'dispatch' THEN
+    IF current_setting('gp_role') = 'utility' THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: this session or server is in utility mode, without segments', function),
+            HINT = 'Log in to the coordinator of a cluster that has segments.';
+    ELSIF current_setting('gp_role') <> 'dispatch' THEN
         RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: a function that reads tables cannot run at a segment', function),
             HINT = 'Call it without FROM, once for each row that it is for; an array of rows can be given as (SELECT array_agg(...) FROM ...).';
     END IF;

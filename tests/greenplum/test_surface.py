@@ -6,7 +6,7 @@ from iris import ADAM, load_iris, load_perceptrons, pack_iris
 from searches import decisions, search, states
 from workbench import digests, fit, weights
 
-from tests.greenplum.test_runs import n_segments, nothing_left
+from tests.greenplum.kit import n_segments, nothing_left
 from tests.integration.averaging_kit import average
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,44 @@
+"""What the tests on Greenplum know of its processes, which are on this machine: trainers, and whose they are."""
+
+from pathlib import Path
+
+from lab import wait_for
+
+
+def n_segments(db) -> int:
+    """Count the cluster's segments."""
+    return db.value("SELECT count(*) FROM gp_segment_configuration WHERE content >= 0 AND role = 'p'")
+
+
+def trainers(db) -> dict[int, int]:
+    """Give the trainers of this database's sessions, each with the segment whose process started it (-1: none's)."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and b"madlib_mop.trainer" in (entry / "cmdline").read_bytes():
+                title = Path(f"/proc/{parent(int(entry.name))}/cmdline").read_text()
+                if db.name in title:
+                    words = [word for word in title.replace("\0", " ").split() if word.startswith("seg")]
+                    found[int(entry.name)] = int(words[0].removeprefix("seg")) if words else -1
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def parent(pid: int) -> int:
+    """Give the process that started another: for a trainer the session's process at its segment."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def nothing_left(db, within_s: float = 3.0) -> None:
+    """Wait until no role, session or trainer of a run is left, but not longer than some time."""
+
+    def left():
+        roles = db.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%%'")
+        sessions = db.rows(
+            "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%'"
+            " AND datname = current_database()"
+        )
+        return [*roles, *sessions, *trainers(db)]
+
+    wait_for(lambda: not left(), within_s, "the end of all that belongs to the run")
