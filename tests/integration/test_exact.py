@@ -1,8 +1,8 @@
 """Promises 1 and 2: final weights are those of plain Keras on the same visits, bit for bit, and repeatable."""
 
 import pytest
-from oracle import train
-from workbench import ADAM, MIXED, SGD, digests, fit, load_architectures, load_digits, one_thread, pack, script, weights
+from oracle import assert_exact
+from workbench import MIXED, digests, fit, load_architectures, load_digits, one_thread, pack, script, weights
 from workbench import select_configurations as select
 
 SCHEDULES = ("rotation", "longest_first", "auto")
@@ -25,30 +25,6 @@ def bench(db):
     for n in (1, 3, 7):
         select(db, f"mst_{n}", MIXED[:n])
     return db
-
-
-def optimizer(compile_params: str):
-    """Give a maker of the optimizer that a configuration's text asks for, written in plain Keras."""
-    import keras
-
-    if compile_params == SGD:
-        schedule = keras.optimizers.schedules.InverseTimeDecay(0.05, decay_steps=1, decay_rate=0.01)
-        return lambda: keras.optimizers.SGD(schedule, momentum=0.9)
-    rate = 0.01 if compile_params == ADAM else 0.003
-    return lambda: keras.optimizers.Adam(rate)
-
-
-def assert_exact(db, run_id: int, table: str, configurations) -> None:
-    """Hold every model's weights against the oracle's."""
-    ours = weights(db, table)
-    assert sorted(ours) == list(range(1, len(configurations) + 1))
-    for mst_key, (_, compile_params, fit_params) in enumerate(configurations, 1):
-        fields = dict(item.split("=") for item in fit_params.replace(" ", "").split(","))
-        theirs = train(
-            db, run_id, mst_key, optimizer(compile_params), int(fields["batch_size"]), int(fields["epochs"]),
-            fields.get("shuffle") != "False",
-        )  # fmt: skip
-        assert ours[mst_key] == theirs, f"mst_key {mst_key} of run {run_id} differs from plain Keras"
 
 
 @pytest.mark.parametrize("n, p, schedule", MATRIX)
