@@ -62,6 +62,12 @@ def test_work_was_done_at_the_hosts(bench):
     assert bench.db.rows(places, [bench.run_id]) == [("alpha",), ("beta",), ("gamma",)]
 
 
+def test_each_host_is_told_how_many_share_its_memory(bench):
+    """The coordinator does not know what memory a host has; the host deals it out."""
+    shares = bench.db.value("SELECT plan -> 'shares' FROM madlib_mop.run WHERE run_id = %s", [bench.run_id])
+    assert shares == dict.fromkeys(("alpha", "beta", "gamma"), {"n_trainers": 1, "cache_divisor": 4})
+
+
 def test_the_callers_transaction_is_at_no_host(bench):
     """A host that restarts must not take the caller's transaction, and the whole run's outputs, with it."""
     assert "madlib_mop segment of run" in bench.seen and "postgres_fdw" not in bench.seen
