@@ -25,7 +25,7 @@ from lab import (
 )
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 3, 77
-TIMES = int(os.environ.get("MOP_FAULTS", "2"))  # 20 for the whole of it
+TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the whole of it
 
 
 @pytest.fixture(scope="module")
