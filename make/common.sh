@@ -2,7 +2,7 @@
 #
 #   ROOT    the clone           STATE     everything that is built or run from it
 #   OWNER   OS user of the server: `postgres` when we are root, else the caller
-# MOP_STATE moves STATE elsewhere; PG_CONFIG chooses the PostgreSQL (15 or newer).
+# MOP_STATE moves STATE elsewhere; PG_CONFIG chooses the PostgreSQL (15 or newer); MOP_PYTHON the interpreter.
 
 set -euo pipefail
 umask 022
@@ -12,7 +12,8 @@ for variable in "${!PG@}"; do
 done
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-PYTHON=/usr/bin/python3 # never the first python3 on the PATH: that may be a version manager's, out of the server's reach
+# Never the first python3 on the PATH: that may be a version manager's, out of the server's reach.
+PYTHON=${MOP_PYTHON:-/usr/bin/python3}
 
 is_root() { [ "$(id -u)" = 0 ]; }
 

@@ -24,7 +24,7 @@ def prepare(db, segments: int):
     load_iris(db)
     pack_iris(db, segments, "train", "valid")
     load_perceptrons(db, "arch")
-    db.rows("SELECT madlib.load_custom_function('madlib.functions', %s, 'spread')", [SPREAD.encode()])
+    db.rows("SELECT madlib.load_custom_function('functions', %s, 'spread')", [SPREAD.encode()])
     select(db, "mst", COMPILE)
     return db
 
@@ -83,7 +83,7 @@ def warm_start(db):
 
 def custom_functions(db):
     """A metric of a superuser's, in a run and in an evaluation afterwards."""
-    select(db, "mst_custom", COMPILE.replace("'accuracy'", "'accuracy', 'spread'"), "madlib.functions")
+    select(db, "mst_custom", COMPILE.replace("'accuracy'", "'accuracy', 'spread'"), "functions")
     run = fit(db, "custom", "mst_custom", 1, source_table="train", seed=SEED, schedule="rotation")
     metrics = db.rows(
         "SELECT mst_key, ordinal, name, value FROM madlib_mop.metric WHERE run_id = %s ORDER BY 1, 2", [run.run_id]
