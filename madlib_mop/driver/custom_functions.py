@@ -28,14 +28,15 @@ SETTING = "pickled_functions"
 _WHAT = "object_table"
 
 # Who is no superuser, nor can become one, and may write the table. A right to make triggers is one to change what is
-# written; pg_write_all_data is a right to write that no table shows.
+# written; pg_write_all_data, a role since PostgreSQL 14, is a right to write that no table shows.
 _RIGHTS = """
 SELECT c.relkind::text AS kind, o.rolname::text AS owner, o.rolsuper AS is_superusers,
        (SELECT pg_catalog.min(r.rolname::text) FROM pg_catalog.pg_roles r
         WHERE NOT r.rolsuper AND r.rolname <> 'pg_write_all_data'
               AND (pg_catalog.has_table_privilege(r.oid, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')
                    OR pg_catalog.has_any_column_privilege(r.oid, c.oid, 'INSERT, UPDATE')
-                   OR pg_catalog.pg_has_role(r.oid, 'pg_write_all_data', 'MEMBER'))
+                   OR EXISTS (SELECT FROM pg_catalog.pg_roles w
+                              WHERE w.rolname = 'pg_write_all_data' AND pg_catalog.pg_has_role(r.oid, w.oid, 'MEMBER')))
               AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles s
                               WHERE s.rolsuper AND pg_catalog.pg_has_role(r.oid, s.oid, 'MEMBER'))) AS writer
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
