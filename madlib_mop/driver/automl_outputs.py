@@ -59,13 +59,16 @@ def write_selection(session: CallerSession, run: dict, models: list[dict], losse
     (model,) = (m for m in models if m["mst_key"] == best)
     session.execute(
         statement(
-            "WITH best AS (INSERT INTO {t} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)"
-            " RETURNING mst_key)"
-            " SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence($5, 'mst_key'), mst_key) FROM best",
+            "INSERT INTO {t} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)",
             t=target,
         ),
-        [best, model["model_id"], model["compile_params"], model["fit_params"], target.sql],
+        [best, model["model_id"], model["compile_params"], model["fit_params"]],
         ["integer", "integer"],
+    )
+    session.execute(  # apart from the other: Greenplum runs that one at a segment, where no sequence can be set
+        "SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence($1, 'mst_key'), $2)",
+        [target.sql, best],
+        ["text", "bigint"],
     )
     session.notice(f"run {run['run_id']}: the best model is mst_key {best}, loss {finite[best]:.4f}; it is in {target}")
 
