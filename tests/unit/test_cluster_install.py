@@ -23,7 +23,10 @@ case "$1 $2" in
     "cut "*" receive "*) head -c 1000 >/dev/null; exit 1 ;;
 esac
 here="@ROOT@/coordinator" there="@ROOT@/$1"
-exec bash -c "${2//"$here"/"$there"}"
+bash -c "${2//"$here"/"$there"}" || exit
+case "$1 $2" in
+    "changed "*" receive "*) echo >>"$there/lib/madlib_mop.new/madlib_mop/venv/bin/python" ;;
+esac
 """
 PG_CONFIG = """#!/bin/sh
 case $1 in
@@ -134,6 +137,7 @@ def test_a_new_version_replaces_the_old_one_and_its_files(machines):
         ("no_greenplum", "there is no Greenplum in"),
         ("gone", "it cannot be reached: no route to host"),
         ("cut", "a command failed there"),
+        ("changed", "what arrived there is not what was sent"),
     ],
 )
 def test_where_one_host_fails_all_stay_as_they_were(machines, capsys, wrong, found):

@@ -86,6 +86,7 @@ class _Installation:
             self._judge(lambda report: None if report.host not in lacking else _other_library(report.facts))
         elif not self._failed() and lacking:
             self._copy(lacking, ours)
+            self._compare(lacking, ours)
         if check_only or not self._failed():
             self._try_out([] if check_only else lacking)
         if not check_only and lacking:
@@ -93,19 +94,32 @@ class _Installation:
         return list(self._reports.values())
 
     def _look(self, hosts: Sequence[Host]) -> None:
-        layout = self._layout
-        arguments = (layout.bin, layout.library, layout.extension, layout.python)
+        library, extension = self._layout.library, self._layout.extension
+        self._each(
+            hosts,
+            lambda host: self._facts(host, library, extension),
+            lambda report, facts: replace(report, facts=facts),
+        )
 
-        def look(host: Host) -> Facts:
-            before_s = time.time()
-            return read_facts(self._shell.script(host, "look", *arguments), before_s, time.time())
-
-        self._each(hosts, look, lambda report, facts: replace(report, facts=facts))
+    def _facts(self, host: Host, library: str, extension: str) -> Facts:
+        before_s = time.time()
+        text = self._shell.script(host, "look", self._layout.bin, library, extension, self._layout.python)
+        return read_facts(text, before_s, time.time())
 
     def _copy(self, hosts: Sequence[Host], ours: Facts) -> None:
         names = ", ".join(host.name for host in hosts)
         self._say(f"copying {self._layout.library} ({ours.size_kb >> 10} MB) to {names}")
         self._each(hosts, self._send)
+
+    def _compare(self, hosts: Sequence[Host], ours: Facts) -> None:
+        """See that what arrived is what was sent, file by file."""
+        new = f"{self._layout.library}.new"
+
+        def compare(host: Host) -> None:
+            if not self._facts(host, f"{new}/madlib_mop", new).same_library(ours):
+                raise NotReady("what arrived there is not what was sent", hint="Run this again.")
+
+        self._each(hosts, compare)
 
     def _send(self, host: Host) -> None:
         """Stream an archive of what is installed here; it lies beside the old library when this ends."""
@@ -152,9 +166,6 @@ class _Installation:
             lambda host: self._shell.script(host, "switch", layout.library, layout.extension),
             lambda report, _: replace(report, done="installed"),
         )
-        self._look([host for host in lacking if self._reports[host].error is None])
-        other = NotReady("what was copied there is not what is here", hint="Run this again.")
-        self._judge(lambda report: None if report.host.is_here or self._has_ours(report.host) else other)
 
     def _each(
         self,
