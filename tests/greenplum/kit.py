@@ -32,13 +32,13 @@ def parent(pid: int) -> int:
 
 def nothing_left(db, within_s: float = 3.0) -> None:
     """Wait until no role, session or trainer of a run is left, but not longer than some time."""
+    roles = "SELECT rolname FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%%'"
+    wait_for(lambda: not [*db.rows(roles), *at_work(db)], within_s, "the end of all that belongs to the run")
 
-    def left():
-        roles = db.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%%'")
-        sessions = db.rows(
-            "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%'"
-            " AND datname = current_database()"
-        )
-        return [*roles, *sessions, *trainers(db)]
 
-    wait_for(lambda: not left(), within_s, "the end of all that belongs to the run")
+def at_work(db) -> list:
+    """Give the sessions and trainers that work for a run."""
+    sessions = db.rows(
+        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%' AND datname = current_database()"
+    )
+    return [*sessions, *trainers(db)]
