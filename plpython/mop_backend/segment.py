@@ -13,10 +13,9 @@ import secrets
 import plpy
 
 from mop_backend.interrupts import Interrupts
-from mop_backend.process import Child, ChildDied
+from mop_backend.process import ChildDied, start_trainer
 from mop_backend.shards import stream_shard
 
-_TRAINER = "madlib_mop.trainer"
 _KEY = "select key from madlib_mop.coordinator where coordinator = $1"
 
 _session = None
@@ -111,7 +110,7 @@ class _Session:
         op = message["op"]
         if op == "start":
             self._end_trainer()
-            self._child = Child(_TRAINER, check=Interrupts())
+            self._child = start_trainer(Interrupts())
         elif self._child is None:
             raise ChildDied(0, "")
         if op == "shard_load":
