@@ -11,7 +11,7 @@ from madlib_mop.cli.doctor.findings import State
 from tests.engines.bench import N_EPOCHS, N_MODELS, RUN, Bench, prepare, prepared
 from tests.engines.promises import Promises
 from tests.faults.lab import alive, kill, wait_for, workers
-from tests.greenplum.kit import at_work, n_segments, parent, trainers
+from tests.greenplum.kit import at_work, n_segments, owner, trainers
 from tests.workbench import digests, fit, script, weights
 
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ def test_after_a_segments_restart_the_run_is_resumed(bench):
     db = bench.db
     call, run_id = bench.begin("segment_killed")
     victim = next(pid for pid, segment in trainers(db).items() if segment == 0)
-    kill(parent(victim), signal.SIGKILL)
+    kill(owner(victim), signal.SIGKILL)
     call.join()
     wait_for(lambda: not alive(victim), what="the trainer's end")
     if call.error is not None:  # the caller's own session had a process there too

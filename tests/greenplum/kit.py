@@ -11,23 +11,23 @@ def n_segments(db) -> int:
 
 
 def trainers(db) -> dict[int, int]:
-    """Give the trainers of this database's sessions, each with the segment whose process started it (-1: none's)."""
+    """Give the trainers of this database's sessions, each with the segment whose process it works for (-1: none's)."""
     found = {}
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and b"madlib_mop.trainer" in (entry / "cmdline").read_bytes():
-                title = Path(f"/proc/{parent(int(entry.name))}/cmdline").read_text()
+            if entry.name.isdigit() and (entry / "comm").read_text().startswith("trainer "):
+                title = Path(f"/proc/{owner(int(entry.name))}/cmdline").read_text()
                 if db.name in title:
                     words = [word for word in title.replace("\0", " ").split() if word.startswith("seg")]
                     found[int(entry.name)] = int(words[0].removeprefix("seg")) if words else -1
-        except (OSError, ValueError):
+        except (OSError, ValueError, IndexError):
             continue
     return found
 
 
-def parent(pid: int) -> int:
-    """Give the process that started another: for a trainer the session's process at its segment."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def owner(pid: int) -> int:
+    """Give the process that a trainer works for: the session's, at its segment."""
+    return int(Path(f"/proc/{pid}/comm").read_text().split()[1])
 
 
 def nothing_left(db, within_s: float = 3.0) -> None:
