@@ -4,6 +4,7 @@ Nothing of madlib_mop is used here but its documented orders: `model.fit` on eac
 """
 
 import numpy as np
+from workbench import ADAM, SGD, weights
 
 
 def train(
@@ -50,6 +51,30 @@ def train(
                 order = np.random.default_rng([seed, mst_key, epoch, segment, pass_]).permutation(len(x))
             model.fit(x[order], y[order], batch_size=batch_size, epochs=1, shuffle=False, verbose=0)
     return b"".join(np.asarray(w, np.float32).tobytes() for w in model.get_weights())
+
+
+def optimizer_of(compile_params: str):
+    """Give a maker of the optimizer that a configuration's text asks for, written in plain Keras."""
+    import keras
+
+    if compile_params == SGD:
+        schedule = keras.optimizers.schedules.InverseTimeDecay(0.05, decay_steps=1, decay_rate=0.01)
+        return lambda: keras.optimizers.SGD(schedule, momentum=0.9)
+    rate = 0.01 if compile_params == ADAM else 0.003
+    return lambda: keras.optimizers.Adam(rate)
+
+
+def assert_exact(db, run_id: int, table: str, configurations) -> None:
+    """Hold every model's weights against the oracle's."""
+    ours = weights(db, table)
+    assert sorted(ours) == list(range(1, len(configurations) + 1))
+    for mst_key, (_, compile_params, fit_params) in enumerate(configurations, 1):
+        fields = dict(item.split("=") for item in fit_params.replace(" ", "").split(","))
+        theirs = train(
+            db, run_id, mst_key, optimizer_of(compile_params), int(fields["batch_size"]), int(fields["epochs"]),
+            fields.get("shuffle") != "False",
+        )  # fmt: skip
+        assert ours[mst_key] == theirs, f"mst_key {mst_key} of run {run_id} differs from plain Keras"
 
 
 def shard(db, table: str, segment: int) -> tuple[np.ndarray, np.ndarray]:

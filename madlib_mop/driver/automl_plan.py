@@ -81,7 +81,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
     selection = session.output(a.get("model_selection_table"), SELECTION_SUFFIXES, "model_selection_table")
     _apart(output, selection, a)
-    settings = read_settings(record, session, data.source.most_at_one_place, bool(a.get("use_caching")))
+    settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     check_connections(record, len(data.source.shards))
     summary = {
         "source_table": a["source_table"],

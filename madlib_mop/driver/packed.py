@@ -104,9 +104,14 @@ class PackedTable:
         return shard_query(self.relation, self.columns, self._has_key)
 
     @property
-    def most_at_one_place(self) -> int:
-        """How many shards lie at the place that has most of them."""
-        return max(Counter(shard.place for shard in self.shards).values())
+    def n_here(self) -> int:
+        """How many shards lie at this server; 1 where none does."""
+        return max(1, sum(shard.place.server is None for shard in self.shards))
+
+    @property
+    def n_at_hosts(self) -> dict[str, int]:
+        """How many shards lie at each other server that has some."""
+        return dict(Counter(shard.place.server for shard in self.shards if shard.place.server is not None))
 
     _has_key: bool = True
     _feed_query: str | None = None

@@ -87,7 +87,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     }
     if warm_start:
         check_replaceable(session, output, summary)
-    settings = read_settings(record, session, data.source.most_at_one_place, bool(a.get("use_caching")))
+    settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     check_connections(record, len(data.source.shards))
     models, weights = model_rows(selection.configurations, selection.weights, num_iterations, warm)
     run = {

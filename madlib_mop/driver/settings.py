@@ -1,8 +1,9 @@
 """Settings: a superuser's in madlib_mop.setting, a caller's by SET madlib_mop.<name>; read when a run is planned."""
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from mop_backend.memory import MIB, share_of_memory
 
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
@@ -10,7 +11,6 @@ from madlib_mop.errors import InvalidParameter
 if TYPE_CHECKING:  # predict reads settings too, and importing SQLAlchemy would be a tenth of what a small call takes
     from madlib_mop.catalog.record import Record
 
-MIB = 1 << 20
 _MAX_PART_BYTES = 64 * MIB
 # What a trainer has mapped before it has any model, and what each of its threads adds (TensorFlow 2.21: 337 MB with one
 # thread, 450 with 8, 837 with 32), with some room for a model.
@@ -42,10 +42,14 @@ class Settings:
     worker_host : str
         Where workers log in by password.
     trainer_memory_bytes : int
-        Limit of one trainer's memory.
+        Limit of one trainer's memory, on this server.
+    memory_is_share : bool
+        Whether that is its share of this machine's memory: no setting tells it.
     trainer_threads : int
     shard_cache_bytes : int
         What of a trainer's memory may hold shards between visits.
+    cache_divisor : int or None
+        What part of its memory that is; None where a setting tells it.
     state_part_bytes : int
     predict_memory_bytes, predict_idle_s : int
         Of the trainer that a session keeps for madlib_mop.predict: its limit, and when it ends.
@@ -59,8 +63,10 @@ class Settings:
 
     worker_host: str
     trainer_memory_bytes: int
+    memory_is_share: bool
     trainer_threads: int
     shard_cache_bytes: int
+    cache_divisor: int | None
     state_part_bytes: int
     predict_memory_bytes: int
     predict_idle_s: int
@@ -79,6 +85,13 @@ class Settings:
             "materialise_features": self.materialise_features,
         }
 
+    def share_at_host(self, n_trainers: int) -> dict | None:
+        """Give what a host deals out its memory by, among so many trainers; None where a setting tells.
+
+        See `mop_backend.memory.start_here`.
+        """
+        return {"n_trainers": n_trainers, "cache_divisor": self.cache_divisor} if self.memory_is_share else None
+
     def session_trainer_start(self) -> dict:
         """Give what the trainer is started with that a session keeps for madlib_mop.predict.
 
@@ -93,7 +106,7 @@ class Settings:
 
 
 def read_settings(record: "Record", session: CallerSession, n_trainers: int, use_caching: bool) -> Settings:
-    """Read the settings for a run of ``n_trainers`` trainers.
+    """Read the settings for a run of ``n_trainers`` trainers on this server.
 
     Raises
     ------
@@ -101,17 +114,18 @@ def read_settings(record: "Record", session: CallerSession, n_trainers: int, use
         If a setting is no number, or out of its range, or no trainer would start with it.
     """
     fixed = record.settings()
-    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    share = max(1024, int(host_bytes * 0.8 / n_trainers) // MIB)
-    memory_mb = _number("trainer_memory_mb", fixed, session, share)
+    memory_mb = _number("trainer_memory_mb", fixed, session, share_of_memory(n_trainers) // MIB)
     threads = _number("trainer_threads", fixed, session, 1)
     _enough_memory(memory_mb, threads)
-    cache_mb = _number("shard_cache_mb", fixed, session, memory_mb // 2 if use_caching else memory_mb // 4)
+    cache_divisor = 2 if use_caching else 4
+    cache_mb = _number("shard_cache_mb", fixed, session, memory_mb // cache_divisor)
     return Settings(
         worker_host=fixed.get("worker_host", "127.0.0.1"),
         trainer_memory_bytes=memory_mb * MIB,
+        memory_is_share=not _sources("trainer_memory_mb", fixed, session),
         trainer_threads=threads,
         shard_cache_bytes=cache_mb * MIB,
+        cache_divisor=None if _sources("shard_cache_mb", fixed, session) else cache_divisor,
         state_part_bytes=_number("state_part_bytes", fixed, session, _MAX_PART_BYTES),
         predict_memory_bytes=_number("predict_memory_mb", fixed, session, _PREDICT_MEMORY_MB) * MIB,
         predict_idle_s=_number("predict_idle_s", fixed, session, _PREDICT_IDLE_S),

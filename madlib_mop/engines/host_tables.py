@@ -223,6 +223,28 @@ def _room(connection: psycopg.Connection, login: HostLogin) -> str:
     return schema
 
 
+@dataclass(frozen=True)
+class UnusedTable:
+    """A table at a host that no foreign table needs any more; ``role`` packed it."""
+
+    server: str
+    schema: str
+    name: str
+    role: str
+    has_server: bool  # whether there is a foreign server of that name still
+
+
+def unused_tables(catalog: CatalogConnection) -> list[UnusedTable]:
+    """Give the tables at hosts that nobody needs: what was packed has been dropped, or was rolled back."""
+    with catalog.cursor() as cursor:
+        cursor.execute(_ENDED)
+        ended = set(cursor.fetchall())
+        if not ended:
+            return []
+        cursor.execute(_UNUSED)
+        return [UnusedTable(*row) for row in cursor.fetchall() if row[:3] in ended]
+
+
 def sweep(catalog: CatalogConnection, servers: Sequence[str] | None = None) -> int:
     """Drop tables at hosts that no foreign table needs any more; give how many there are still.
 
@@ -234,19 +256,15 @@ def sweep(catalog: CatalogConnection, servers: Sequence[str] | None = None) -> i
     servers : sequence of str or None
         Only these; None: all.
     """
+    left: dict[tuple[str, str], list[tuple[str, str]]] = {}
     with catalog.cursor() as cursor:
-        cursor.execute(_ENDED)
-        ended = set(cursor.fetchall())
-        if not ended:
-            return 0
-        cursor.execute(_UNUSED)
-        unused = [row for row in cursor.fetchall() if row[:3] in ended and (servers is None or row[0] in servers)]
-        left: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        for server, schema, name, role, is_there in unused:
-            if is_there:
-                left.setdefault((server, role), []).append((schema, name))
+        for table in unused_tables(catalog):
+            if servers is not None and table.server not in servers:
+                continue
+            if table.has_server:
+                left.setdefault((table.server, table.role), []).append((table.schema, table.name))
             else:  # nobody can say any more where that was
-                cursor.execute(_FORGET, [server, schema, name])
+                cursor.execute(_FORGET, [table.server, table.schema, table.name])
         n_left = 0
         for (server, role), names in left.items():
             dropped = _drop(catalog, server, role, names)

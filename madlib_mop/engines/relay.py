@@ -17,6 +17,7 @@ import psycopg
 from mop_backend.frames import Channel, PeerGone
 from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 
+from madlib_mop.engines.host_login import NotLetIn, log_in
 from madlib_mop.engines.options import SESSION_OPTIONS
 from madlib_mop.engines.reasons import plain_reason
 
@@ -32,18 +33,6 @@ _LIVENESS = {
     "keepalives_count": 3,
     "tcp_user_timeout": _SILENCE_S * 1000,
 }
-#: libpq tells no SQLSTATE of a login that failed; these will not get better by waiting.
-_NOT_LET_IN = (
-    "password authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "is not permitted to log in",
-    "does not exist",
-    "permission denied for database",
-    "does not support SSL",
-    "certificate verify failed",
-    "authentication method requirement",
-)
 #: Connection failures, a server that goes down or comes up, too many connections.
 _LOST = re.compile("08|57|53300")
 
@@ -95,17 +84,14 @@ class Relay:
             except psycopg.Error as error:
                 self._ended = _told(error, header, self._host)
             except NotLetIn as error:
-                self._ended = {"host_refused": error.args[0]}
+                message = f"{header['server']}: {error.message}"
+                self._ended = {"host_refused": {"sqlstate": error.sqlstate, "message": message, "hint": error.hint}}
         return (self._ended, []) if has_answer else None
 
     def close(self) -> None:
         """End the session at the host."""
         if self._host is not None:
             self._host.close()
-
-
-class NotLetIn(Exception):
-    """The login worked, but not in the way it must; the argument has the fields of the error."""
 
 
 class Host:
@@ -125,8 +111,8 @@ class Host:
     def __init__(self, access: dict):
         self._key = bytes.fromhex(access["key"])
         self._n_messages = 0
-        self._connection = psycopg.connect(
-            **{
+        self._connection = log_in(
+            {
                 "connect_timeout": _CONNECT_S,
                 **access["options"],
                 **_LIVENESS,
@@ -134,18 +120,14 @@ class Host:
                 "application_name": f"madlib_mop segment of run {access['run_id']}",
                 "options": SESSION_OPTIONS,
                 "passfile": "/dev/null",
-            },
-            autocommit=True,
+            }
         )
         if access["needs_password"] and not self._connection.pgconn.used_password:
             # as postgres_fdw has it: without a password it would be the server's own identity that is used
             raise NotLetIn(
-                {
-                    "sqlstate": "2F003",
-                    "message": f"server {access['server']} does not ask for a password, and only a superuser may do"
-                    " without",
-                    "hint": "Its pg_hba.conf must ask the mapping's user for a password (scram-sha-256).",
-                }
+                "2F003",
+                "it does not ask for a password, and only a superuser may do without",
+                "Its pg_hba.conf must ask the mapping's user for a password (scram-sha-256).",
             )
         self._cursor = self._connection.cursor(binary=True)
         self._nonce = self._value("SELECT madlib_mop.segment_open(%s)", access["coordinator"])
@@ -181,9 +163,6 @@ def _told(error: psycopg.Error, request: dict, host: Host | None) -> dict:
     """Say what an error means for the run, without what psycopg knows of the connection's parameters."""
     message = plain_reason(error)
     if error.sqlstate is None and request["op"] == "connect":
-        if any(words in message for words in _NOT_LET_IN):
-            hint = "See the user mapping (pg_user_mappings), and pg_hba.conf there."
-            return {"host_refused": {"sqlstate": "28000", "message": f"{request['server']}: {message}", "hint": hint}}
         if not isinstance(error, psycopg.OperationalError):  # libpq cannot use one of the options
             return {"host_refused": {"sqlstate": "55000", "message": f"{request['server']}: {message}", "hint": None}}
         return {"host_lost": {"message": message}}

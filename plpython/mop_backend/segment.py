@@ -13,6 +13,7 @@ import secrets
 import plpy
 
 from mop_backend.interrupts import Interrupts
+from mop_backend.memory import start_here
 from mop_backend.process import Child, ChildDied
 from mop_backend.shards import stream_shard
 
@@ -112,6 +113,7 @@ class _Session:
         if op == "start":
             self._end_trainer()
             self._child = Child(_TRAINER, check=Interrupts())
+            message = start_here(message)
         elif self._child is None:
             raise ChildDied(0, "")
         if op == "shard_load":

@@ -307,7 +307,10 @@ class _Worker:
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
         self._ready = False
         self._shards = set()
-        self._child.send({"op": "start", **self._plan["trainer"], "gpus": own})
+        start = {"op": "start", **self._plan["trainer"], "gpus": own}
+        if isinstance(self._child, Remote):
+            start["share"] = self._plan.get("shares", {}).get(self._place["server"])
+        self._child.send(start)
 
     def _forget_trainer(self):
         self.close()

@@ -1,4 +1,7 @@
-"""Promise 5: one bad configuration hurts only itself: its row says why, the others end with the same bits."""
+"""Promise 5: a model that is too large hurts only itself; where all fail, the record keeps the reasons.
+
+A loss that is NaN, and a network that cannot be built, are in tests/engines/promises.py, for every engine.
+"""
 
 import json
 
@@ -48,16 +51,6 @@ def fit_with(db, table: str, bad: tuple[int, str, str], settings=()):
     assert f"mst_key 3 failed: {rows[2][2]}" in run.notices
     assert_nothing_left(db)
     return rows[2][2]
-
-
-def test_nan_loss(bench):
-    reason = fit_with(bench, "nan", (1, ADAM.replace("Adam(lr=0.01)", "SGD(lr=1e30)"), "batch_size=8, epochs=1"))
-    assert "loss" in reason and ("NaN" in reason or "nan" in reason or "infinite" in reason) and "learning" in reason
-
-
-def test_an_architecture_that_does_not_build(bench):
-    reason = fit_with(bench, "shapes", (3, ADAM, "batch_size=8, epochs=1"))
-    assert "does not build" in reason and "negative" in reason and "(9, 9, 1, 2)" in reason
 
 
 def test_a_model_too_large_for_memory(bench):

@@ -109,12 +109,19 @@ def findings(pair):
 
 
 def test_the_doctor_looks_at_hosts(pair):
-    """A host that is well, one with another key, one that does not answer: the doctor tells which, and what to do."""
+    """A host that is well, one with leftovers, one with another key, one that does not answer: each is told."""
     db, alpha = pair.db, pair.at["alpha"]
     assert findings(pair) == []
     pair.pair("alpha", 1)
     ((name, state, said),) = findings(pair)
     assert (name, state) == ("host alpha", "ok"), said
+    db.rows(
+        "INSERT INTO madlib_mop.host_shard (server, table_schema, table_name, role, xid)"
+        " VALUES ('alpha', 'boss', 'points_seg0_1', 'anna', pg_current_xact_id())"
+    )
+    (name, state, said), _ = findings(pair)
+    assert (name, state) == ("shards at alpha", "warn") and "1 table(s) with shards of role anna" in said
+    db.rows("DELETE FROM madlib_mop.host_shard")
     alpha.rows("UPDATE madlib_mop.coordinator SET key = sha256('another')")
     ((_, state, said),) = findings(pair)
     assert state == "fail" and "does not know the key" in said and "madlib_mop.add_host" in said

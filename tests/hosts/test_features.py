@@ -1,9 +1,9 @@
-"""What else runs are made of, at hosts: searches and custom functions, with the results of one server."""
+"""What else runs are made of, at hosts: averaging, searches, custom functions, with the results of one server."""
 
 import pytest
 
 from tests.hosts.remote import prepare
-from tests.workbench import weights
+from tests.workbench import digests, weights
 
 pytestmark = pytest.mark.slow
 FUNCTIONS = "functions"
@@ -62,3 +62,17 @@ def test_a_search(bench):
         )
         found.append((metrics(db, newest(db)), weights(db, f"search{suffix}")))
     assert found[0] == found[1] and found[0][0]
+
+
+def test_average_and_evaluation_at_hosts(bench):
+    """Model averaging: segments train at hosts, the coordinator averages; the bits of one server."""
+    db, found = bench.db, {}
+    for suffix in ("_here", "_2"):
+        table = f"averaged{suffix}"
+        db.rows(
+            f"SELECT madlib.madlib_keras_fit('train{suffix}', '{table}', 'arch', 1, $a$loss='categorical_crossentropy',"
+            " optimizer='SGD(lr=0.05)', metrics=['accuracy']$a$, 'batch_size=16, epochs=1', 2,"
+            f" validation_table := 'valid{suffix}', seed := 3)"
+        )
+        found[suffix] = digests(db, newest(db)), metrics(db, newest(db))
+    assert found["_2"] == found["_here"]

@@ -16,7 +16,7 @@ def bench(hosts):
     return hosts
 
 
-@pytest.mark.parametrize("how", ["pg_cancel_backend", "pg_terminate_backend", "statement_timeout"])
+@pytest.mark.parametrize("how", ["pg_terminate_backend", "statement_timeout"])
 def test_all_ends_at_both_ends(bench, how):
     """Sessions, relays and trainers are gone within 1 s after the caller's statement was told to end."""
     db, before, settings = bench.db, newest_run(bench.db), ()

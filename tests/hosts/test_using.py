@@ -1,6 +1,6 @@
 """Packed tables at hosts in all their uses: warm start, replay, evaluate; and who is refused, before any work.
 
-That the bits of a run are those of one server, and what faults do to it, is in test_training.py and test_lost.py.
+That the bits of a run are those of one server, and what faults do to it, is in tests/engines/test_hosts.py.
 """
 
 import psycopg2

@@ -1,6 +1,7 @@
 """Checks of the hosts that carry segments, by the user mappings of the role that the doctor logged in as."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 
 import psycopg
@@ -8,6 +9,7 @@ import psycopg
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.cli.doctor.patient import Patient
 from madlib_mop.driver.host_checks import SAME, problems
+from madlib_mop.engines.host_tables import unused_tables
 from madlib_mop.engines.hosts import connect_host, read_login, reason
 from madlib_mop.errors import MopError
 
@@ -21,7 +23,7 @@ FROM madlib_mop.host h ORDER BY h.added_at, h.server
 
 
 def check(patient: Patient) -> Iterator[Finding]:
-    """Give one finding or more a host; none where no host was added."""
+    """Give one finding or more a host, and one for what is left there; none where no host was added."""
     if not patient.is_superuser or patient.extension_version is None:
         return
     with patient.session.cursor() as cursor:
@@ -30,6 +32,7 @@ def check(patient: Patient) -> Iterator[Finding]:
             return
         cursor.execute(_ADDED)
         added = cursor.fetchall()
+    yield from _leftovers(patient, {server for server, *_ in added})
     if not added:
         return
     versions = patient.row(f"SELECT {', '.join(SAME)} FROM madlib_mop.version()")
@@ -43,6 +46,19 @@ def check(patient: Patient) -> Iterator[Finding]:
             )
             continue
         yield from _check_one(patient, name, server, ours)
+
+
+def _leftovers(patient: Patient, added: set[str]) -> Iterator[Finding]:
+    """Find tables that take room at hosts for nobody, and say what drops them."""
+    if not patient.value("SELECT EXISTS (SELECT FROM madlib_mop.host_shard)"):
+        return
+    tables = Counter((t.server, t.role) for t in unused_tables(patient.session))
+    for (server, role), n in sorted(tables.items()):
+        found = f"{n} table(s) with shards of role {role} are left there; no packed table needs them any more"
+        mend = "The next call that packs to it as that role drops them, and so does madlib_mop.remove_host."
+        if server not in added:
+            mend = "It carries segments no more: drop them there; SELECT * FROM madlib_mop.host_shard; has names."
+        yield Finding(f"shards at {server}", State.WARN, found, mend)
 
 
 def _check_one(patient: Patient, name: str, server: str, ours: dict) -> Iterator[Finding]:

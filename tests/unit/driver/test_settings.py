@@ -81,3 +81,15 @@ def test_what_is_no_number_in_range_is_named_with_who_set_it(name, value, by_sup
         f"setting madlib_mop.{name} must be a whole number from {least} to {greatest}. Received: {value!r} ({where})"
     )
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "own, share",
+    [
+        ({}, {"n_trainers": 3, "cache_divisor": 4}),
+        ({"shard_cache_mb": "9"}, {"n_trainers": 3, "cache_divisor": None}),
+        ({"trainer_memory_mb": "2000"}, None),
+    ],
+)
+def test_hosts_deal_out_their_own_memory_unless_a_setting_tells(own, share):
+    assert read(own=own).share_at_host(3) == share

@@ -1,0 +1,46 @@
+"""How much memory a trainer may use where no setting tells; asked by the driver, and at a host by its session."""
+
+import os
+
+MIB = 1 << 20
+_PART = 0.8  # of the machine's, for all its trainers
+_LEAST_MB = 1024
+
+
+def share_of_memory(n_trainers):
+    """Give the part of this machine's memory that one of so many trainers may use, in bytes; whole MiB, 1 GiB at least.
+
+    Parameters
+    ----------
+    n_trainers : int
+
+    Returns
+    -------
+    int
+    """
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(_LEAST_MB, int(machine_bytes * _PART / n_trainers) // MIB) * MIB
+
+
+def start_here(options):
+    """Give a trainer's options as they are for a trainer on this machine, a host.
+
+    Parameters
+    ----------
+    options : dict
+        Of request "start". ``share``, which is there where no setting tells how much memory a trainer may use, has
+        ``n_trainers``, how many the run has on this machine, and ``cache_divisor``, what part of its memory may hold
+        shards; None where a setting tells that.
+
+    Returns
+    -------
+    dict
+        The same without ``share``.
+    """
+    share = options.get("share")
+    options = {name: value for name, value in options.items() if name != "share"}
+    if share is not None:
+        options["memory_limit_bytes"] = share_of_memory(share["n_trainers"])
+        if share["cache_divisor"] is not None:
+            options["shard_cache_bytes"] = options["memory_limit_bytes"] // MIB // share["cache_divisor"] * MIB
+    return options

@@ -1,0 +1,110 @@
+"""Sessions at hosts: nobody but the coordinator gives a trainer there work, and it has its share of the host's memory.
+
+What a run at hosts keeps of the promises is in tests/engines/test_hosts.py.
+"""
+
+import hashlib
+import hmac
+import json
+from pathlib import Path
+
+import psycopg2
+import pytest
+from mop_backend.memory import share_of_memory
+
+from tests.faults.lab import BackgroundFit, wait_for
+from tests.hosts.remote import assert_gone, processes, trainers_at
+from tests.hosts_kit import ANALYST
+from tests.workbench import MIXED, load_architectures, load_digits, script, select_configurations
+
+
+def refused(connection, statement: str, *values) -> psycopg2.Error:
+    """Give the error of a statement that must fail."""
+    with connection, connection.cursor() as cursor, pytest.raises(psycopg2.Error) as caught:
+        cursor.execute(statement, values)
+    return caught.value
+
+
+def test_users_at_the_host_can_do_nothing_by_hand(hosts):
+    """Who may use the extension at a host, and even knows the coordinator's name, cannot give a trainer work."""
+    at = hosts.at["alpha"]
+    coordinator = hosts.db.value("SELECT coordinator FROM madlib_mop.host WHERE server = 'alpha'")
+    connection = at.connect(ANALYST)
+    calls = {
+        "SELECT madlib_mop.segment_put('x')": (),
+        "SELECT madlib_mop.segment_send(%s, '', true)": ('{"op": "start"}',),
+        "SELECT madlib_mop.segment_get(0)": (),
+        "SELECT madlib_mop.segment_open(%s)": ("a coordinator that there is not",),
+        "SELECT madlib_mop.segment_open(NULL)": (),
+    }
+    for statement, values in calls.items():
+        assert refused(connection, statement, *values).pgcode == "42501"
+    for table in ("coordinator", "host"):
+        assert refused(connection, f"SELECT * FROM madlib_mop.{table}").pgcode == "42501"
+    with connection, connection.cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.segment_open(%s)", [coordinator])
+        nonce = cursor.fetchone()[0]
+    header = json.dumps({"op": "start", "threads": 1, "shard_cache_bytes": 1 << 20, "number": 1, "n_blobs": 0})
+    for seal in ("", "0" * 64, hmac.new(nonce.encode(), header.encode(), "sha256").hexdigest(), None, "é"):
+        error = refused(connection, "SELECT madlib_mop.segment_send(%s, %s, true)", header, seal)
+        assert (error.pgcode, "not the coordinator's" in error.diag.message_primary) == ("42501", True)
+    assert refused(connection, "SELECT madlib_mop.segment_open(%s)", coordinator).pgcode == "42501"
+    connection.close()
+
+
+def test_a_message_is_done_once_and_in_its_own_session(hosts):
+    """A sealed message that somebody has seen is of no use: not twice, and not to another session."""
+    at = hosts.at["alpha"]
+    coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = 'alpha'")[0]
+    header = json.dumps({"op": "stats", "number": 1, "n_blobs": 0})
+    ours, other = at.connect(ANALYST), at.connect(ANALYST)
+    nonces = []
+    for connection in (ours, other):
+        with connection, connection.cursor() as cursor:
+            cursor.execute("SELECT madlib_mop.segment_open(%s)", [coordinator])
+            nonces.append(cursor.fetchone()[0])
+    seal = hmac.new(bytes(key), (nonces[0] + header).encode(), hashlib.sha256).hexdigest()
+    assert refused(other, "SELECT madlib_mop.segment_send(%s, %s, true)", header, seal).pgcode == "42501"
+    with ours, ours.cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.segment_send(%s, %s, true)", [header, seal])
+        assert "died" in json.loads(cursor.fetchone()[0])  # taken, but there is no trainer yet
+    assert refused(ours, "SELECT madlib_mop.segment_send(%s, %s, true)", header, seal).pgcode == "42501"
+    for connection in (ours, other):
+        connection.close()
+
+
+def memory_limit(pid: int) -> int | None:
+    """Give how many bytes of memory a process may have, if that is limited."""
+    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    soft = next(line for line in limits if line.startswith("Max data size")).split()[3]
+    return None if soft == "unlimited" else int(soft)
+
+
+@pytest.mark.slow
+def test_each_host_deals_out_its_own_memory(hosts):
+    """Two segments at alpha and one at beta: half of alpha's memory for each of the two, all of beta's for its one."""
+    db = hosts.db
+    load_digits(db, 90, 30)
+    load_architectures(db)
+    select_configurations(db, "mst", MIXED[:2])
+    script(
+        db,
+        "SET madlib_mop.hosts = 'alpha, beta'",
+        "SET madlib_mop.segments = 3",
+        "SELECT madlib.training_preprocessor_dl('train_rows', 'train', 'y', 'x', 37, 16.0, seed := 5)",
+    )
+    call = BackgroundFit(db, "SELECT madlib.madlib_keras_fit_multiple_model('train', 'models', 'mst', 2)")
+    expected = {"alpha": [share_of_memory(2)] * 2, "beta": [share_of_memory(1)]}
+
+    def limits():
+        found = {name: [memory_limit(pid) for pid in trainers_at(hosts.at[name])] for name in expected}
+        ready = all(len(of) == len(expected[name]) and None not in of for name, of in found.items())
+        return found if ready else None
+
+    found = wait_for(lambda: call.error or limits(), what="trainers that have limits")
+    assert call.error is None, call.error
+    seen = processes(hosts)
+    call.succeed()
+    for name, shares in expected.items():  # beyond its share each may have what it had taken when it was limited
+        assert all(share <= limit < share + (2 << 30) for share, limit in zip(shares, found[name], strict=True)), found
+    assert_gone(hosts, seen, within_s=5.0)
