@@ -5,6 +5,7 @@ node, where the same login must work. The cluster must have this clone's extensi
 tests look for trainers among its processes.
 """
 
+import contextlib
 import os
 import uuid
 from dataclasses import dataclass, field
@@ -92,9 +93,9 @@ class CitusCluster:
         self.map_role(ANALYST, ANALYST, PASSWORD)
 
 
-@pytest.fixture(scope="module")
-def citus():
-    """A cluster's fresh database with the extension, whose nodes are hosts; dropped afterwards."""
+@contextlib.contextmanager
+def fresh_cluster():
+    """Make a database on the coordinator and on each node, joined by Citus, without our extension; give the cluster."""
     name = f"mop_test_{uuid.uuid4().hex[:8]}"
     parts = parse_dsn(URI)
     asked = Node(parts["host"], parts["port"], parts["dbname"])
@@ -110,17 +111,25 @@ def citus():
         cluster.db.rows("SELECT citus_set_coordinator_host(%s, %s)", [cluster.db.host, int(cluster.db.port)])
         for node in cluster.at.values():
             cluster.db.rows("SELECT citus_add_node(%s, %s)", [node.host, int(node.port)])
-        cluster.db.rows("CREATE EXTENSION madlib_mop CASCADE")
-        cluster.db.rows("CREATE EXTENSION postgres_fdw")
-        for server, node in cluster.at.items():
-            options = f"host '{node.host}', port '{node.port}', dbname '{name}'"
-            cluster.db.rows(f"CREATE SERVER {server} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({options})")
-        cluster.map_role("CURRENT_USER", parts["user"], parts["password"])
-        for server in cluster.at:
-            cluster.db.rows("SELECT madlib_mop.add_host(%s, 2)", [server])
         yield cluster
     finally:
         for node in cluster.everywhere:
             server = Node(node.host, node.port, "postgres")
             server.rows(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
             server.rows(f"DROP ROLE IF EXISTS {ANALYST}")
+
+
+@pytest.fixture(scope="module")
+def citus():
+    """A cluster's fresh database with the extension, whose nodes are hosts; dropped afterwards."""
+    with fresh_cluster() as cluster:
+        parts = parse_dsn(URI)
+        cluster.db.rows("CREATE EXTENSION madlib_mop CASCADE")
+        cluster.db.rows("CREATE EXTENSION postgres_fdw")
+        for server, node in cluster.at.items():
+            options = f"host '{node.host}', port '{node.port}', dbname '{node.name}'"
+            cluster.db.rows(f"CREATE SERVER {server} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({options})")
+        cluster.map_role("CURRENT_USER", parts["user"], parts["password"])
+        for server in cluster.at:
+            cluster.db.rows("SELECT madlib_mop.add_host(%s, 2)", [server])
+        yield cluster

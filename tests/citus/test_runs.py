@@ -149,8 +149,10 @@ def test_an_ordinary_role(bench):
         role=ANALYST,
     )
     options = {"source_table": f"{ANALYST}.mine", "seed": SEED, "role": ANALYST}
-    run = fit(db, f"{ANALYST}.models", "mst", 1, **options)
-    assert db.rows("SELECT DISTINCT run_id FROM madlib_mop.progress", role=ANALYST) == [(run.run_id,)]
+    fit(db, f"{ANALYST}.models", "mst", 1, **options)
+    run_id = newest_run(db)
+    assert db.rows("SELECT DISTINCT run_id FROM madlib_mop.progress", role=ANALYST) == [(run_id,)]
+    assert set(places(db, run_id).values()) == set(bench.at)
     server = next(iter(bench.at))
     db.rows(f"DROP USER MAPPING FOR {ANALYST} SERVER {server}")
     for call in (
@@ -160,7 +162,7 @@ def test_an_ordinary_role(bench):
         with pytest.raises(psycopg2.Error, match=f"has no user mapping for server {server}") as caught:
             db.rows(call.format(ANALYST), role=ANALYST)
         assert caught.value.pgcode == "55000" and "password" not in caught.value.diag.message_primary
-    db.rows("SELECT madlib_mop.drop_run(%s)", [run.run_id], role=ANALYST)
+    db.rows("SELECT madlib_mop.drop_run(%s)", [run_id], role=ANALYST)
 
 
 def test_what_is_not_possible_is_said(bench):
@@ -180,7 +182,7 @@ def test_what_is_not_possible_is_said(bench):
             fit(db, "never", "mst", 1, source_table=table)
     node = next(iter(bench.at.values()))
     with pytest.raises(psycopg2.Error, match="worker node of a Citus cluster"):
-        node.rows("SELECT madlib.training_preprocessor_dl('train_rows', 'never', 'y', 'x')")
+        node.rows("SELECT madlib.training_preprocessor_dl('together', 'never', 'y', 'x')")
     server = next(iter(bench.at))
     db.rows(f"ALTER SERVER {server} OPTIONS (SET dbname 'other')")
     try:
@@ -221,8 +223,24 @@ def test_distribution_rules_and_use(bench):
         "SELECT madlib.training_preprocessor_dl('train_rows', 'of_two', 'y', 'x', 37, 16.0,"
         " distribution_rules := 'chosen')",
         "SELECT madlib.madlib_keras_evaluate('undisturbed', 'train', 'evaluated', mst_key := 1)",
-        "SELECT madlib.madlib_keras_predict('undisturbed', 'spread', 'predicted', 'id', 'x', mst_key := 1)",
+        "SELECT madlib.madlib_keras_predict('undisturbed', 'spread', 'id', 'x', 'predicted', mst_key := 1)",
     )
     run = fit(db, "on_two", "mst", 1, source_table="of_two", seed=SEED)
     assert sorted(places(db, run.run_id)) == [0, 2]
     assert db.value("SELECT count(*) FROM evaluated") == 1
+    assert db.value("SELECT count(DISTINCT id) FROM predicted") == db.value("SELECT count(*) FROM spread")
+
+
+def test_shards_on_the_coordinator_are_trained_on_there(bench):
+    """Places: where the coordinator takes shards too, those are here, and the weights are the same."""
+    db = bench.db
+    own = f"'{db.host}', {db.port}"
+    db.rows(f"SELECT citus_set_node_property({own}, 'shouldhaveshards', true)")
+    try:
+        pack(db, N_SEGMENTS, suffix="_three")
+    finally:
+        db.rows(f"SELECT citus_set_node_property({own}, 'shouldhaveshards', false)")
+    options = {**OPTIONS, "source_table": "train_three", "validation_table": "valid_three"}
+    run = fit(db, "on_three", "mst", N_EPOCHS, **options)
+    assert set(places(db, run.run_id).values()) == {None, *bench.at}
+    assert digests(db, run.run_id) == bench.expected
