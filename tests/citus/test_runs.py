@@ -111,6 +111,7 @@ def test_a_distributed_source_gives_the_same_rows(bench):
             "INSERT INTO spread VALUES (1000, NULL, 1)",
             "SELECT madlib.training_preprocessor_dl('spread', 'not_made', 'y', 'x')",
         )
+    bench.db.rows("DELETE FROM spread WHERE id = 1000")
 
 
 def test_training_goes_on_after_a_rebalance(bench):
@@ -144,10 +145,10 @@ def test_an_ordinary_role(bench):
     db.rows(f"GRANT SELECT ON train_rows, arch, mst, mst_summary TO {ANALYST}")
     script(
         db,
-        f"SET madlib_mop.segments = {N_SEGMENTS}",
         f"SELECT madlib.training_preprocessor_dl('train_rows', '{ANALYST}.mine', 'y', 'x', 37, 16.0, seed := 5)",
         role=ANALYST,
     )
+    assert len(shards(bench, f"{ANALYST}.mine")) == N_SEGMENTS  # what both nodes were added with
     options = {"source_table": f"{ANALYST}.mine", "seed": SEED, "role": ANALYST}
     fit(db, f"{ANALYST}.models", "mst", 1, **options)
     run_id = newest_run(db)
@@ -182,7 +183,7 @@ def test_what_is_not_possible_is_said(bench):
             fit(db, "never", "mst", 1, source_table=table)
     node = next(iter(bench.at.values()))
     with pytest.raises(psycopg2.Error, match="worker node of a Citus cluster"):
-        node.rows("SELECT madlib.training_preprocessor_dl('together', 'never', 'y', 'x')")
+        node.rows("SELECT madlib.training_preprocessor_dl('spread', 'never', 'y', 'x')")
     server = next(iter(bench.at))
     db.rows(f"ALTER SERVER {server} OPTIONS (SET dbname 'other')")
     try:
