@@ -8,6 +8,7 @@ import pytest
 
 from tests.citus_kit import ANALYST, NEEDS_CITUS
 from tests.faults.lab import BackgroundFit, assert_whole, newest_run, visits, wait_for
+from tests.hosts.remote import sessions
 from tests.workbench import (
     MIXED,
     digests,
@@ -137,6 +138,31 @@ def test_training_goes_on_after_a_rebalance(bench):
     again = fit(bench.db, "after", "mst", N_EPOCHS, **OPTIONS)
     assert places(bench.db, again.run_id)[0] == target
     assert digests(bench.db, again.run_id) == bench.expected
+
+
+def test_a_shard_that_is_moved_away_under_a_run(bench):
+    """Rebalance: a trainer that must read its rows anew does not find them; the error says so, and resume does."""
+    db, before = bench.db, newest_run(bench.db)
+    statement = f"SELECT madlib.madlib_keras_fit_multiple_model('train', 'taken', 'mst', 50, seed := {SEED})"
+    call = BackgroundFit(db, statement)
+    run_id = wait_for(lambda: newest_run(db) != before and newest_run(db), what="the run")
+    wait_for(lambda: visits(db, run_id) >= N_SEGMENTS or not call.running, what="a visit at each segment")
+    source = shards(bench, "train")[1][1]
+    target = move(bench, "train", 1)
+    db.rows("CALL citus_cleanup_orphaned_resources()")
+    for pid in sessions(bench.at[source]):
+        bench.at[source].rows("SELECT pg_terminate_backend(%s)", [pid])
+    call.join()
+    assert call.error.pgcode == "42P01" and "segment 1" in str(call.error), call.error
+    assert "madlib_mop.resume" in call.error.diag.message_hint
+    done = "SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s AND segment_id = 1"
+    n_visits = db.value(done, [run_id])
+    call = BackgroundFit(db, "SELECT madlib_mop.resume(%s)", [run_id])
+    wait_for(lambda: db.value(done, [run_id]) > n_visits or not call.running, what="a visit at the shard's new node")
+    assert call.running, call.error
+    assert places(db, run_id)[1] == target
+    db.rows("SELECT madlib_mop.cancel(%s)", [run_id])
+    call.join()
 
 
 def test_an_ordinary_role(bench):
