@@ -71,6 +71,7 @@ with Cables(["alpha"]) as cables:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_test_leaves_no_namespace():
     """Who makes namespaces may be killed outright: what runs in them ends, and they and their cables go with it."""
     try:

@@ -12,7 +12,7 @@ FIRST_LAYER_BYTES = 4 * (4 * 10 + 10)
 
 @pytest.fixture(scope="module")
 def grid(db):
-    """The grid, trained by a call by position as scripts for MADlib write it, but with a seed."""
+    """The grid, trained by a call by position as scripts for MADlib write it, with one order of visits each time."""
     load_iris(db)
     pack_iris(db, 2)
     load_perceptrons(db)
@@ -23,7 +23,7 @@ def grid(db):
     )
     db.rows(
         "SELECT madlib.madlib_keras_fit_multiple_model('iris_train_packed', 'iris_multi_model', 'mst_table', 10, FALSE,"
-        " 'iris_test_packed', 3, FALSE, 'Sophie', 'perceptrons on iris', TRUE, seed => 1)"
+        " 'iris_test_packed', 3, FALSE, 'Sophie', 'perceptrons on iris', TRUE, seed => 1, schedule => 'rotation')"
     )
     return db
 
