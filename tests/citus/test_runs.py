@@ -42,6 +42,12 @@ def bench(citus):
     run = fit(db, "undisturbed", "mst", N_EPOCHS, **OPTIONS)
     citus.expected = digests(db, run.run_id)
     citus.make_analyst()
+    script(
+        db,
+        "CREATE TABLE spread (id integer, x real[], y integer)",
+        "SELECT create_distributed_table('spread', 'id', shard_count := 3, colocate_with := 'none')",
+        "INSERT INTO spread SELECT * FROM train_rows",
+    )
     return citus
 
 
@@ -96,9 +102,6 @@ def test_a_distributed_source_gives_the_same_rows(bench):
     """Packing: the order of rows comes from the seed and their content, wherever the source's rows lie."""
     script(
         bench.db,
-        "CREATE TABLE spread (id integer, x real[], y integer)",
-        "SELECT create_distributed_table('spread', 'id', shard_count := 3, colocate_with := 'none')",
-        "INSERT INTO spread SELECT * FROM train_rows",
         f"SET madlib_mop.segments = {N_SEGMENTS}",
         "SELECT madlib.training_preprocessor_dl('spread', 'spread_packed', 'y', 'x', 37, 16.0, seed := 5)",
         "SELECT madlib.validation_preprocessor_dl('spread', 'spread_valid', 'y', 'x', 'spread_packed', 37)",
