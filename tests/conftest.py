@@ -237,6 +237,30 @@ def db(cluster, request):
 
 
 @pytest.fixture(scope="session")
+def host_clusters(cluster):
+    """The clusters of alpha, beta and gamma."""
+    from tests.hosts_kit import HOSTS, start_cluster
+
+    clusters = {}
+    try:
+        for name in HOSTS:
+            clusters[name] = start_cluster(name)
+        yield clusters
+    finally:
+        for host in clusters.values():
+            host.destroy()
+
+
+@pytest.fixture(scope="module")
+def hosts(cluster, host_clusters):
+    """A coordinator with three servers that carry segments, one each; the analyst may use them."""
+    from tests.hosts_kit import joined
+
+    with joined(cluster, host_clusters) as ours:
+        yield ours
+
+
+@pytest.fixture(scope="session")
 def keras():
     """Keras, with one thread as trainers have: once TensorFlow was used with more, no later test can go back to one."""
     one_thread()

@@ -1,4 +1,4 @@
-"""Several clusters on loopback: a coordinator, and hosts that carry segments; for the tests of tests/hosts.
+"""Several clusters on loopback: a coordinator, and hosts that carry segments; tests/conftest.py has fixtures of them.
 
 The hosts' clusters last as long as the test session, databases as long as a module. Roles log in at hosts over
 127.0.0.1 with a password, as they would over a network.
@@ -9,8 +9,6 @@ import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import pytest
 
 from tests.conftest import PASSWORD, TEMPLATE, Cluster, Database, run
 from tests.workbench import script
@@ -109,26 +107,6 @@ def drop_database(database: Database) -> None:
     """Drop it, whoever is in it; its cluster is started if it is not running."""
     database.cluster.start()
     run(database.cluster.connect(), f'DROP DATABASE IF EXISTS "{database.name}" WITH (FORCE)')
-
-
-@pytest.fixture(scope="session")
-def host_clusters(cluster):
-    """The clusters of alpha, beta and gamma."""
-    clusters = {}
-    try:
-        for name in HOSTS:
-            clusters[name] = start_cluster(name)
-        yield clusters
-    finally:
-        for host in clusters.values():
-            host.destroy()
-
-
-@pytest.fixture(scope="module")
-def hosts(cluster, host_clusters):
-    """A coordinator with three servers that carry segments, one each; the analyst may use them."""
-    with joined(cluster, host_clusters) as ours:
-        yield ours
 
 
 @contextlib.contextmanager

@@ -1,4 +1,3 @@
-"""Fixtures of the engines' servers for the modules here: three hosts, and Greenplum where there is one."""
+"""Greenplum's fixture for the modules here, where there is one; those of hosts are everybody's (tests/conftest.py)."""
 
 from tests.greenplum.conftest import greenplum, pytest_collection_modifyitems  # noqa: F401
-from tests.hosts_kit import host_clusters, hosts  # noqa: F401
