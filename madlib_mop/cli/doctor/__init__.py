@@ -6,7 +6,7 @@ import psycopg2
 from rich.console import Console
 from rich.markup import escape
 
-from madlib_mop.cli.doctor import greenplum, hosts, library, logins, server
+from madlib_mop.cli.doctor import citus, greenplum, hosts, library, logins, server
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.cli.doctor.patient import Patient
 
@@ -44,7 +44,11 @@ def examine(dsn: str) -> Iterator[Finding]:
         yield from library.check(patient)
         yield from logins.check(patient)
         yield from server.check_resources(patient)
-        yield from greenplum.check(patient) if patient.is_greenplum else hosts.check(patient)
+        if patient.is_greenplum:
+            yield from greenplum.check(patient)
+        else:
+            yield from hosts.check(patient)
+            yield from citus.check(patient)
     finally:
         connection.close()
 
