@@ -104,6 +104,11 @@ class Cluster:
         return Path(self.tell("bindir"))
 
     @property
+    def server_pid(self) -> int:
+        """The server's first process."""
+        return int((self.datadir / "postmaster.pid").read_text().splitlines()[0])
+
+    @property
     def superuser(self) -> str:
         """The superuser, and the operating system user that the server runs as."""
         return self.tell("owner")

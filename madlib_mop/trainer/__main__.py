@@ -1,14 +1,21 @@
-"""Entry of the trainer process: ties it to its parent before anything else, then serves frames until told to stop."""
+"""Entry of the trainer process: ties it to its parent before anything else, then serves frames until told to stop.
+
+Forked trainers come here by ``forkserver.py``.
+"""
 
 from madlib_mop.trainer import lifetime
 
 
 def main() -> None:
     """Serve requests on stdin and stdout; ends at end of file, at ``stop``, and with its parent."""
-    read_fd, write_fd = lifetime.settle()
+    serve(lifetime.settle())
+
+
+def serve(pipes: tuple[int, int]) -> None:
+    """Serve requests on two descriptors: to read from, and to write to."""
     from madlib_mop.trainer import server
 
-    server.serve(read_fd, write_fd)
+    server.serve(*pipes)
 
 
 if __name__ == "__main__":

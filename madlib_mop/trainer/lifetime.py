@@ -45,17 +45,28 @@ def settle() -> tuple[int, int]:
     """
     end_with_parent()
     _leave_unless_child_of(sys.argv[1:])
+    pipes = settle_forked()
+    prepare()
+    return pipes
+
+
+def settle_forked() -> tuple[int, int]:
+    """Do what `settle` does, for a trainer forked from a process that is prepared; its parent is not who needs it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _write_oom_score()
+    write_oom_score(1000)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    read_fd, write_fd = take_pipes()
+    pipes = take_pipes()
+    faulthandler.enable()
+    return pipes
+
+
+def prepare() -> None:
+    """Set what must be set before TensorFlow is loaded."""
     for parameter, value in _MALLOC.items():
         _libc.mallopt(parameter, value)
-    faulthandler.enable()
     os.environ.update(_ENVIRONMENT)
     tempfile.tempdir = "/dev/null"  # a library that TensorFlow imports asks for it, and would try out /tmp
-    return read_fd, write_fd
 
 
 def show_gpus(numbers: list[int]) -> None:
@@ -92,14 +103,15 @@ def release_memory() -> None:
     _libc.malloc_trim(0)
 
 
+def write_oom_score(score: int) -> None:
+    """Tell the kernel how soon to kill this process when memory is short; 1000 is first."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(score))
+    except OSError:
+        pass  # best effort: without it the process is killed by its size, as any other
+
+
 def _leave_unless_child_of(arguments: list[str]) -> None:
     if len(arguments) == 2 and arguments[0] == "--parent" and arguments[1] != str(os.getppid()):
         os._exit(0)
-
-
-def _write_oom_score() -> None:
-    try:
-        with open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")
-    except OSError:
-        pass  # best effort: without it the process is killed by its size, as any other

@@ -5,7 +5,6 @@ cannot be done is answered by ``{"error": {sqlstate, message, hint, detail}, "ki
 "internal", "ending": bool}``; ``ending`` says that the process ends now, and the next request needs a new one.
 """
 
-import contextlib
 import importlib
 import os
 import platform
@@ -15,7 +14,7 @@ from mop_backend.frames import Channel, PeerGone
 from mop_backend.peer import end_with_peer
 
 from madlib_mop.errors import InvalidParameter, MopError
-from madlib_mop.trainer import lifetime
+from madlib_mop.trainer import lifetime, loading
 from madlib_mop.trainer.failures import INTERNAL, MEMORY, Failure, failure_of, invalid_input
 
 #: What TensorFlow needs to do anything at all beyond what it has taken when it is loaded.
@@ -105,13 +104,12 @@ class Session:
         if gpu_numbers:
             lifetime.show_gpus(gpu_numbers)
         in_force = {"landlock": False, "seccomp": False}
-        # dill opens /dev/null to write when it is imported, and TensorFlow imports it where it is installed
-        with contextlib.suppress(ImportError):
-            importlib.import_module("dill")
+        loading.load_dill()
         if header.get("sandbox", True):
             from madlib_mop.trainer import sandbox
 
             in_force["landlock"] = sandbox.restrict_files(with_gpus=bool(gpu_numbers))
+        loading.load_keras()
         import keras
         import numpy
         import tensorflow as tf

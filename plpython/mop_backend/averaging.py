@@ -11,7 +11,7 @@ import contextlib
 import struct
 
 from mop_backend import call
-from mop_backend.process import Child, ChildDied
+from mop_backend.process import ChildDied, start_trainer
 
 _HEAD = struct.Struct(">cq")
 _PART, _SUM = b"p", b"s"
@@ -116,7 +116,7 @@ def _trainer():
     if _own is None or not _own.alive:
         if _own is not None:
             _own.stop()
-        _own = Child("madlib_mop.trainer")  # no interrupt check: a parallel worker may not use SPI, and a sum is quick
+        _own = start_trainer()  # no interrupt check: a parallel worker may not use SPI, and a sum is quick
         _own.ask({"op": "confine"})
     return _own
 

@@ -12,8 +12,9 @@ import traceback
 import plpy
 
 from mop_backend import __version__
+from mop_backend.forkserver import of_this_server
 from mop_backend.interrupts import ClientGone, Interrupts
-from mop_backend.process import Child, ChildDied
+from mop_backend.process import FORKSERVER, LIBRARY, Child, ChildDied
 from mop_backend.values import decode_arguments, encode_columns, encode_value
 
 _DRIVER = "madlib_mop.driver"
@@ -115,7 +116,9 @@ class _Conversation:
     def hold(self, request, blobs):
         """Send the request, then do what the driver asks until it gives a result or an error."""
         try:
-            driver = Child(_DRIVER, check=Interrupts())
+            forkserver = of_this_server(LIBRARY)
+            environment = {FORKSERVER: forkserver.words} if forkserver is not None else {}
+            driver = Child(_DRIVER, check=Interrupts(), environment=environment)
         except OSError as error:
             raise CallError(
                 f"{self.function}: the library's interpreter cannot be started: {error.strerror}",

@@ -5,7 +5,8 @@ A channel is a `Child` that takes a trainer's requests and gives its answers, wi
 does not know what is behind one.
 """
 
-from mop_backend.process import Child, ChildDied
+from mop_backend.forkserver import of_this_server
+from mop_backend.process import LIBRARY, TRAINER, Child, ChildDied
 from mop_backend.shards import shard_form, stream_shard
 
 
@@ -22,12 +23,21 @@ class HostRefused(Exception):
 
 
 class Local(Child):
-    """The trainer is a child of this backend."""
+    """The trainer is beside this backend.
+
+    Parameters
+    ----------
+    check : callable
+        As `Child`'s.
+    gpus : sequence of int
+        The GPUs that it is to use.
+    """
 
     averages = True
 
-    def __init__(self, check):
-        super().__init__("madlib_mop.trainer", check=check)
+    def __init__(self, check, gpus=()):
+        # CUDA must be told of its GPUs before TensorFlow is loaded, so where there are some nothing is forked.
+        super().__init__(TRAINER, check, forkserver=None if gpus else of_this_server(LIBRARY))
 
     def load_shard(self, shard, source, segment_id):
         """Send the trainer a shard's rows; give its answer to the last of them.

@@ -12,9 +12,8 @@ import json
 import plpy
 
 from mop_backend.interrupts import Interrupts
-from mop_backend.process import Child, ChildDied
+from mop_backend.process import ChildDied, start_trainer
 
-_TRAINER = "madlib_mop.trainer"
 _segment = None
 
 
@@ -98,7 +97,7 @@ class _Segment:
         try:
             if header["op"] == "start":
                 self.close()
-                self._child = Child(_TRAINER, check=Interrupts())
+                self._child = start_trainer(Interrupts())
             if self._child is None:
                 plpy.error("this segment's trainer was not started", sqlstate="55000")
             self._child.send(header, blobs)

@@ -13,9 +13,8 @@ import plpy
 
 from mop_backend import call
 from mop_backend.interrupts import Interrupts
-from mop_backend.process import Child, ChildDied
+from mop_backend.process import ChildDied, start_trainer
 
-_TRAINER = "madlib_mop.trainer"
 _FUNCTION = "predict"
 _MAX_MODELS = 100
 #: Types of an array's elements, by oid, as NumPy names them.
@@ -171,7 +170,7 @@ class _Session:
 
     def _load(self, model):
         if self._child is None:
-            self._child = Child(_TRAINER, check=Interrupts())
+            self._child = start_trainer(Interrupts())
             try:
                 self._ask({"op": "start", **model.found["start"]})
             except call.CallError:

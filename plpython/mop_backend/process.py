@@ -6,8 +6,12 @@ import select
 import subprocess
 import time
 
+from mop_backend.forkserver import of_this_server
 from mop_backend.frames import Channel, PeerGone
 
+TRAINER = "madlib_mop.trainer"
+#: The environment variable that tells the driver of its server's fork server.
+FORKSERVER = "MADLIB_MOP_FORKSERVER"
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -34,6 +38,11 @@ class ChildDied(Exception):
         return lines[-1].strip()[-300:] if lines else None
 
 
+def start_trainer(check=None):
+    """Start a trainer without GPUs beside this backend: forked, where that can be. See `Child`."""
+    return Child(TRAINER, check, forkserver=of_this_server(LIBRARY))
+
+
 class Child:
     """``python -I -m <module>`` in a session of its own, so that no signal meant for the backend reaches it.
 
@@ -50,12 +59,15 @@ class Child:
         Interpreter; the library's own by default. Never taken from anything that a user can set.
     environment : dict or None
         Environment variables besides the fixed ones.
+    forkserver : ForkServer or None
+        What to fork the module's process from, if that can be.
     """
 
-    def __init__(self, module, check=None, python=None, environment=None):
+    def __init__(self, module, check=None, python=None, environment=None, forkserver=None):
         self._stderr_fd = os.memfd_create(module)
         try:
-            self._process = subprocess.Popen(
+            forked = forkserver.fork(self._stderr_fd) if forkserver is not None else None
+            self._process = forked or subprocess.Popen(
                 [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -68,8 +80,12 @@ class Child:
         except OSError:
             os.close(self._stderr_fd)
             raise
-        self.pid = self._process.pid
         self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno(), check)
+
+    @property
+    def pid(self):
+        """The number of the process."""
+        return self._process.pid
 
     @property
     def alive(self):

@@ -14,10 +14,9 @@ import plpy
 
 from mop_backend.interrupts import Interrupts
 from mop_backend.memory import start_here
-from mop_backend.process import Child, ChildDied
+from mop_backend.process import ChildDied, start_trainer
 from mop_backend.shards import stream_shard
 
-_TRAINER = "madlib_mop.trainer"
 _KEY = "select key from madlib_mop.coordinator where coordinator = $1"
 
 _session = None
@@ -112,7 +111,7 @@ class _Session:
         op = message["op"]
         if op == "start":
             self._end_trainer()
-            self._child = Child(_TRAINER, check=Interrupts())
+            self._child = start_trainer(Interrupts())
             message = start_here(message)
         elif self._child is None:
             raise ChildDied(0, "")

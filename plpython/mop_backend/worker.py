@@ -299,7 +299,7 @@ class _Worker:
         gpus = self._plan.get("gpus") or {}
         own = [gpus.get(str(self._segment_id), 0)] if gpus else []
         if self._place is None:
-            self._child = Local(Interrupts())
+            self._child = Local(Interrupts(), own)
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
         else:

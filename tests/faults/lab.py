@@ -104,14 +104,16 @@ def workers(db) -> list[int]:
 
 
 def children(pid: int, module: str) -> list[int]:
-    """Give the live children of a process that run a module of ours."""
+    """Give the live processes that run a module of ours for a process: its children, and forked trainers."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[1]) == pid and fields[0] != "Z" and module in (entry / "cmdline").read_bytes().decode():
+            forked = module == "madlib_mop.trainer" and (entry / "comm").read_text().strip() == f"trainer {pid}"
+            mine = int(fields[1]) == pid and module in (entry / "cmdline").read_bytes().decode().split("\0")
+            if fields[0] != "Z" and (forked or mine):
                 found.append(int(entry.name))
         except (OSError, ValueError):
             continue

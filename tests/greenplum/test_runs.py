@@ -41,9 +41,9 @@ def trainers(db) -> dict[int, int]:
     found = {}
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and b"madlib_mop.trainer" in (entry / "cmdline").read_bytes():
-                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-                title = Path(f"/proc/{parent}/cmdline").read_text()
+            kind, _, owner = (entry / "comm").read_text().strip().partition(" ")
+            if kind == "trainer":
+                title = Path(f"/proc/{owner}/cmdline").read_text()
                 if db.name in title:
                     words = [word for word in title.replace("\0", " ").split() if word.startswith("seg")]
                     found[int(entry.name)] = int(words[0].removeprefix("seg")) if words else -1
@@ -115,7 +115,7 @@ def test_after_a_segments_restart_the_run_is_resumed(bench):
     """Promise 4 for a segment: its server restarts, and the caller's transaction is lost with it, but not the run."""
     call = begin(bench, "segment_killed")
     victim = next(pid for pid, segment in trainers(bench).items() if segment == 0)
-    parent = int(Path(f"/proc/{victim}/stat").read_text().rpartition(")")[2].split()[1])
+    parent = int(Path(f"/proc/{victim}/comm").read_text().split()[1])
     kill(parent, signal.SIGKILL)
     call.join()
     wait_for(lambda: not alive(victim), what="the trainer's end")

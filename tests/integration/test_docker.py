@@ -83,6 +83,7 @@ def test_a_server_without_hosts_is_left_alone(db, tmp_path):
 def test_what_a_compose_file_names_is_there(name):
     compose = yaml.safe_load((DOCKER / name).read_text())
     for service in compose["services"].values():
+        assert service["init"] is True, "the server must not be process 1, which adopts what its backends leave behind"
         build = service["build"]
         assert ((DOCKER / build["context"]).resolve() / build["dockerfile"]).is_file()
         assert {secret["file"] for secret in compose["secrets"].values()} >= {

@@ -9,6 +9,7 @@ import numpy as np
 import psycopg2
 import pytest
 
+from tests.faults.lab import children
 from tests.integration.inference_kit import Dependent, ModelTable, User, weights_of
 
 N_ROWS, WIDTH, CONSTANT = 30, 4, 2.0
@@ -71,18 +72,8 @@ def owner(database):
 
 
 def trainer_of(user) -> list[int]:
-    """Give the processes whose parent is the session's backend."""
-    parent = str(user.connection.info.backend_pid)
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat") as stat:
-                fields = stat.read().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[1] == parent and fields[0] != "Z":
-            found.append(int(pid))
-    return found
+    """Give the trainers of the session's backend."""
+    return children(user.connection.info.backend_pid, "madlib_mop.trainer")
 
 
 def close(given, expected) -> bool:
@@ -273,3 +264,19 @@ def test_the_trainer_ends_with_its_session_or_when_idle(database, scores):
     assert [second] != first
     session.connection.close()
     wait_until(lambda: not os.path.exists(f"/proc/{second}"))
+
+
+def test_the_servers_trainers_are_forked_from_one_process(database, scores):
+    """Loading TensorFlow is paid once a server; what trainers are forked from waits for the next, and holds no data."""
+    call, parents = "SELECT madlib_mop.predict('models', 1, x) FROM points WHERE id = 6", set()
+    for _ in range(2):
+        session = User(database.connect("analyst"))
+        assert close(session.value(call), scores[1][6])
+        (trainer,) = trainer_of(session)
+        with open(f"/proc/{trainer}/stat") as stat:
+            parents.add(int(stat.read().rpartition(")")[2].split()[1]))
+        session.connection.close()
+        wait_until(lambda: not os.path.exists(f"/proc/{trainer}"))  # noqa: B023
+    (parent,) = parents
+    with open(f"/proc/{parent}/comm") as name:
+        assert name.read() == "mop forkserver\n"

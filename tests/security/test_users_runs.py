@@ -129,10 +129,13 @@ def test_no_setting_chooses_what_is_run_or_where(bench, seen):
     plan = bench.value("SELECT plan FROM madlib_mop.run WHERE run_id = %s", [seen.run_id])
     assert plan["worker_host"] == "127.0.0.1" and plan["trainer"]["sandbox"] is True
     library = Path(bench.value("SELECT prosrc FROM pg_proc WHERE proname = '_call'").split('"')[1]).parent
-    for pid, module in ((seen.driver, "driver"), *((pid, "trainer") for pid in seen.trainers)):
+    for pid, module in ((seen.driver, "driver"), *((pid, "trainer.forkserver") for pid in seen.trainers)):
         command = seen.commands[pid].rstrip("\0").split("\0")
-        assert command == [f"{library}/venv/bin/python", "-I", "-m", f"madlib_mop.{module}"]
+        assert command[:4] == [f"{library}/venv/bin/python", "-I", "-m", f"madlib_mop.{module}"]
+        assert module == "driver" or int(command[5]) == bench.cluster.server_pid
         environment = dict(item.split("=", 1) for item in seen.environments[pid].rstrip("\0").split("\0"))
+        if module == "driver":  # it is told whose trainers are its server's
+            assert re.fullmatch(r"madlib_mop\.(\d+)\.[0-9a-f]{32} \1", environment.pop("MADLIB_MOP_FORKSERVER"))
         assert environment == {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
         assert not alive(pid)
 

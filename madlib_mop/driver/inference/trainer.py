@@ -4,7 +4,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mop_backend.process import Child, ChildDied
+from mop_backend.forkserver import ForkServer
+from mop_backend.process import FORKSERVER, TRAINER, Child, ChildDied
 
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.settings import read_settings
@@ -34,7 +35,8 @@ class LocalTrainer:
 
     def __init__(self, session: CallerSession, gpus: Sequence[int] = (), need_gpus: bool = True):
         start = {"op": "start", **_start_settings(session), "gpus": list(gpus), "need_gpus": need_gpus}
-        self._child = Child("madlib_mop.trainer", python=sys.executable)
+        forkserver = None if gpus else ForkServer.told(os.environ.get(FORKSERVER), sys.executable)
+        self._child = Child(TRAINER, python=sys.executable, forkserver=forkserver)
         self._is_started = False
         try:
             self._child.send(start)

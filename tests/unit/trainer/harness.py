@@ -8,13 +8,22 @@ import sys
 import tempfile
 
 import numpy as np
+from mop_backend.forkserver import ForkServer
 from mop_backend.frames import Channel
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-_RUN = (
-    "import sys, runpy; sys.path[:0] = {paths!r}; "
-    "runpy.run_module('madlib_mop.trainer', run_name='__main__', alter_sys=True)"
-)
+_RUN = "import sys, runpy; sys.path[:0] = {paths!r}; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+
+
+def command(module):
+    """Give the command that runs a module of the repository's."""
+    paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
+    return [sys.executable, "-I", "-c", _RUN.format(paths=paths, module=module)]
+
+
+def forkserver():
+    """Give the fork server of this test process."""
+    return ForkServer(f"madlib_mop.tests.{os.getpid()}", os.getpid(), command("madlib_mop.trainer.forkserver"))
 
 
 class TrainerError(Exception):
@@ -29,25 +38,27 @@ class TrainerError(Exception):
 
 
 class Trainer:
-    """A trainer process, as ``python -I -m madlib_mop.trainer`` starts it; a context manager that leaves none behind.
+    """A trainer process; a context manager that leaves none behind.
 
-    With ``started`` it gets its ``start``, whose settings are the other arguments.
+    With ``started`` it gets its ``start``, whose settings are the other arguments. It is forked, as most are, or, with
+    ``forked=False``, started as ``python -I -m madlib_mop.trainer`` does.
     """
 
-    def __init__(self, *, started=True, **settings):
+    def __init__(self, *, started=True, forked=True, **settings):
         self.stderr = tempfile.TemporaryFile()
-        to_child, from_child = os.pipe(), os.pipe()
-        paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _RUN.format(paths=paths)],
-            stdin=to_child[0],
-            stdout=from_child[1],
-            stderr=self.stderr,
-            start_new_session=True,
+        self.process = (
+            forkserver().fork(self.stderr.fileno())
+            if forked
+            else subprocess.Popen(
+                command("madlib_mop.trainer"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.stderr,
+                bufsize=0,
+                start_new_session=True,
+            )
         )
-        os.close(to_child[0])
-        os.close(from_child[1])
-        self.channel = Channel(from_child[0], to_child[1])
+        self.channel = Channel(self.process.stdout.fileno(), self.process.stdin.fileno())
         if started:
             defaults = {"threads": 1, "memory_limit_bytes": None, "shard_cache_bytes": 1 << 28, "sandbox": False}
             self.versions = self.ask({"op": "start", **defaults, **settings})[0]
@@ -60,9 +71,9 @@ class Trainer:
 
     def close(self):
         """Close the pipes, which ends the process, and wait for it."""
-        for fd in (self.channel.write_fd, self.channel.read_fd):
+        for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(OSError):
-                os.close(fd)
+                pipe.close()
         try:
             self.process.wait(20)
         finally:

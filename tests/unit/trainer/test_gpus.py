@@ -37,7 +37,7 @@ def test_a_visit_on_a_gpu(sandbox):
     case = CASES[1]
     losses = []
     for gpus in ([], [0]):
-        with Trainer(gpus=gpus, sandbox=sandbox) as trainer:
+        with Trainer(forked=False, gpus=gpus, sandbox=sandbox) as trainer:
             assert len(trainer.versions["gpus"]) == len(gpus)
             trainer.send_shard("s", *case.data(53))
             answer, _ = trainer.train(case.request(), "s")

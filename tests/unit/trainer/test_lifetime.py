@@ -1,6 +1,7 @@
 """How a trainer ends: with its parent, with its input, and never by a signal meant for others."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import select
@@ -11,10 +12,12 @@ import time
 
 import pytest
 
+from tests.unit.trainer import harness
 from tests.unit.trainer.cases import CASES
-from tests.unit.trainer.harness import REPOSITORY, Trainer, TrainerError
+from tests.unit.trainer.harness import REPOSITORY, TrainerError
 
 _DEADLINE_S = 20
+Trainer = functools.partial(harness.Trainer, forked=False)  # test_forkserver.py has the others
 
 
 def ended(pid, within_s=_DEADLINE_S):
@@ -62,14 +65,14 @@ def status(pid, key):
 @pytest.mark.parametrize("started", [False, True])
 def test_idle_it_ends_when_its_input_does(started):
     with Trainer(started=started) as trainer:
-        os.close(trainer.channel.write_fd)
+        trainer.process.stdin.close()
         assert trainer.process.wait(_DEADLINE_S) == 0
 
 
 def test_computing_it_ends_when_its_input_does():
     with Trainer() as trainer:
         busy(trainer)
-        os.close(trainer.channel.write_fd)
+        trainer.process.stdin.close()
         begin = time.monotonic()
         trainer.process.wait(_DEADLINE_S)
         assert time.monotonic() - begin < 1

@@ -192,7 +192,7 @@ def test_random_bytes_end_it_quietly():
 
     with Trainer() as trainer:
         os.write(trainer.channel.write_fd, random.Random(1).randbytes(4096))
-        os.close(trainer.channel.write_fd)
+        trainer.process.stdin.close()
         assert trainer.process.wait(20) == 0
 
 

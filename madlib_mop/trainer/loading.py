@@ -1,0 +1,30 @@
+"""Loads Keras and TensorFlow; called by a trainer at its start, and by the process that trainers are forked from."""
+
+import contextlib
+import importlib
+import sys
+
+
+def load_dill() -> None:
+    """Load dill where it is installed: it opens /dev/null to write, which a trainer may not any more later.
+
+    TensorFlow imports it where it is installed.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("dill")
+
+
+def load_keras() -> None:
+    """Load Keras and TensorFlow without scikit-learn, which Keras would take along for wrappers that are not used here.
+
+    That would be half a second, and a process of its own (joblib's).
+    """
+    known = sys.modules.get("sklearn")
+    if known is None:
+        sys.modules["sklearn"] = None
+    try:
+        importlib.import_module("keras")
+        importlib.import_module("tensorflow")
+    finally:
+        if known is None:
+            del sys.modules["sklearn"]

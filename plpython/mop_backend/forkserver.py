@@ -1,0 +1,248 @@
+"""How a trainer is had at once: forked from a process of this server that has TensorFlow loaded.
+
+The other half is ``madlib_mop/trainer/forkserver.py``. Whoever needs a trainer and finds no such process starts it, and
+waits as long as for a trainer of its own. It ends with the server, or after some idle minutes. `Child` calls `fork`.
+"""
+
+import contextlib
+import glob
+import hashlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+_MODULE = "madlib_mop.trainer.forkserver"
+_BACKLOG = 128
+_TRIES = 50
+_PAUSE_S = 0.01
+
+
+class ForkServer:
+    """A process to fork trainers from, whether it runs already or not.
+
+    Parameters
+    ----------
+    address : str
+        Name of its abstract socket.
+    lives_with : int
+        The process with which it ends: the server.
+    command : list of str
+        The interpreter and what comes before the module's arguments.
+    """
+
+    def __init__(self, address, lives_with, command):
+        self.address = address
+        self._lives_with = lives_with
+        self._command = command
+
+    @classmethod
+    def told(cls, words, python):
+        """Give the one that `words` tells of, as its maker told it another process; None if it told of none."""
+        if not words:
+            return None
+        address, lives_with = words.rsplit(" ", 1)
+        return cls(address, int(lives_with), [python, "-I", "-m", _MODULE])
+
+    @property
+    def words(self):
+        """What to tell another process, for `told`."""
+        return f"{self.address} {self._lives_with}"
+
+    def fork(self, stderr_fd):
+        """Give a process that was forked for us, or None where that cannot be.
+
+        Parameters
+        ----------
+        stderr_fd : int
+            Its standard error.
+
+        Returns
+        -------
+        Forked or None
+        """
+        for _ in range(_TRIES):
+            try:
+                return Forked(self._connect(), stderr_fd)
+            except ConnectionRefusedError:
+                self._start()
+            except OSError:  # it was just about to end
+                pass
+            time.sleep(_PAUSE_S)
+        return None
+
+    def _connect(self):
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            control.connect("\0" + self.address)
+            if owner_of(control)[1] != os.geteuid():
+                raise PermissionError("the socket is another user's")
+        except BaseException:
+            control.close()
+            raise
+        return control
+
+    def _start(self):
+        """Start it on a socket on which we can ask at once; where somebody else does so right now, nothing is done."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            try:
+                listener.bind("\0" + self.address)
+            except OSError:
+                return
+            listener.listen(_BACKLOG)
+            subprocess.Popen(
+                [*self._command, str(listener.fileno()), str(self._lives_with)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # what it has to say before it can fork, it tells those who wait
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"},
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
+
+
+def of_this_server(library):
+    """Give the fork server of the server that this process, one of its backends, belongs to.
+
+    Its name says whose it is: the server's, since its start, and this library's, as installed now.
+
+    Parameters
+    ----------
+    library : str
+        Where the library is.
+
+    Returns
+    -------
+    ForkServer or None
+        None where trainers are to be started one by one: the server is the first process of a container, and would
+        take the end of any orphan for the crash of a backend; or the kernel or Python is too old.
+    """
+    postmaster = os.getppid()
+    if postmaster == 1 or not hasattr(os, "pidfd_open") or not hasattr(socket, "send_fds"):
+        return None
+    try:
+        with open("postmaster.pid", encoding="utf-8") as file:  # a backend works in the data directory
+            if file.readline().strip() != str(postmaster):
+                return None
+        with open(f"/proc/{postmaster}/stat", encoding="utf-8") as file:
+            started = file.read().rpartition(")")[2].split()[19]
+        packages = glob.glob(os.path.join(library, "venv", "lib", "python3*", "site-packages"))
+        installed = [(path, os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in [library, *packages]]
+        where = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+    name = hashlib.sha256(repr((where, postmaster, started, os.geteuid(), installed)).encode()).hexdigest()[:32]
+    python = os.path.join(library, "venv", "bin", "python")
+    return ForkServer(f"madlib_mop.{postmaster}.{name}", postmaster, [python, "-I", "-m", _MODULE])
+
+
+def owner_of(connection):
+    """Give process and user at the other end of a connection."""
+    size = struct.calcsize("3i")
+    pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return pid, user
+
+
+class Forked:
+    """A process that was forked for us: of `subprocess.Popen` what `Child` uses.
+
+    The fork server kills it when ``control`` closes, so it ends with us.
+
+    Parameters
+    ----------
+    control : socket.socket
+        Connected to the fork server.
+    stderr_fd : int
+    """
+
+    def __init__(self, control, stderr_fd):
+        self._control = control
+        self._pid = self._pidfd = self.returncode = None
+        self._lost = False  # the fork server is gone
+        child_in, ours_in = os.pipe()
+        ours_out, child_out = os.pipe()
+        self.stdin = open(ours_in, "wb", buffering=0)
+        self.stdout = open(ours_out, "rb", buffering=0)
+        try:
+            socket.send_fds(control, [b"fork"], [child_in, child_out, stderr_fd])
+        except BaseException:
+            self.stdin.close()
+            self.stdout.close()
+            control.close()
+            raise
+        finally:
+            os.close(child_in)
+            os.close(child_out)
+
+    def __del__(self):
+        with contextlib.suppress(OSError):
+            self._let_go()
+
+    @property
+    def pid(self):
+        """Its number; waits until it has one. None if there was never such a process."""
+        while self._pid is None and self.returncode is None:
+            self._hear(None)
+        return self._pid
+
+    def poll(self):
+        """Give its exit status if it has ended; ``-n`` when signal n ended it."""
+        while self.returncode is None and self._hear(0):
+            pass
+        return self.returncode
+
+    def wait(self, timeout=None):
+        """Wait for its end. Raises subprocess.TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._hear(left) and left == 0.0:
+                raise subprocess.TimeoutExpired("forked", timeout)
+        return self.returncode
+
+    def kill(self):
+        """Kill it, or have it killed as soon as it is there."""
+        self.poll()
+        if self.returncode is not None:
+            return
+        if self._pidfd is None:
+            self._end(-signal.SIGKILL)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _hear(self, seconds):
+        """Take one message of the fork server's, or its absence; tell whether there was any within that time."""
+        watched = self._pidfd if self._lost else self._control
+        if not select.select([watched], [], [], seconds)[0]:
+            return False
+        if self._lost:
+            self._end(-signal.SIGKILL)  # how it ended only its parent knows
+            return True
+        try:
+            message, fds, _, _ = socket.recv_fds(self._control, 64, 1, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            message, fds = b"", []
+        if fds:
+            self._pid, self._pidfd = int(message), fds[0]
+        elif message:
+            self._end(int(message))
+        elif self._pidfd is None:
+            self._end(1)
+        else:
+            self._lost = True
+        return True
+
+    def _end(self, returncode):
+        self.returncode = returncode
+        self._let_go()
+
+    def _let_go(self):
+        self._control.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None

@@ -1,0 +1,233 @@
+"""Trainers forked from a process with TensorFlow loaded: the same bits, and they end as surely as one's own child."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+from mop_backend.forkserver import ForkServer
+from mop_backend.process import TRAINER, Child, ChildDied
+
+from tests.unit.trainer.cases import CASES
+from tests.unit.trainer.harness import REPOSITORY, Trainer
+from tests.unit.trainer.test_lifetime import ended
+
+RUN = (
+    "import sys, runpy; sys.path[:0] = {paths!r}; {before}"
+    "runpy.run_module('madlib_mop.trainer.forkserver', run_name='__main__', alter_sys=True)"
+)
+START = {"op": "start", "threads": 1, "memory_limit_bytes": None, "shard_cache_bytes": 1 << 28, "sandbox": True}
+
+
+def forkserver(lives_with: int | None = None, before: str = "", idle: str = "") -> ForkServer:
+    """Name a fork server of this test's own, which is started when it is asked for a trainer."""
+    code = RUN.format(paths=[str(REPOSITORY), str(REPOSITORY / "plpython")], before=before)
+    command = [sys.executable, "-I", "-c", code + (f" # {idle}" if idle else "")]
+    return ForkServer(f"madlib_mop.test.{uuid.uuid4().hex}", lives_with or os.getpid(), command)
+
+
+def forkserver_of(child: Child) -> int:
+    """Give the parent of a trainer."""
+    return int(pathlib.Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A fork server that ends with a process of this module's."""
+    with subprocess.Popen(["sleep", "600"]) as lives_with:
+        yield forkserver(lives_with.pid)
+        lives_with.kill()
+
+
+@contextlib.contextmanager
+def trainer(server: ForkServer, **more):
+    """A forked trainer; gives it and what it said when it was started."""
+    child = Child(TRAINER, forkserver=server)
+    try:
+        answer, _ = child.ask({**START, **more})
+        assert answer["ok"] and answer["pid"] == child.pid, answer
+        yield child
+    finally:
+        child.stop()
+
+
+def train(ask) -> dict:
+    """Train a visit of the first case by `ask`, which takes a header and gives an answer."""
+    case = CASES[0]
+    xs, ys = case.data(64)
+    ask({"op": "shard_begin", "shard": "s", "n_x": len(xs), "n_y": len(ys), "normalizing_const": 1.0}, [], False)
+    ask({"op": "shard_rows", "shapes": [a.shape for a in (*xs, *ys)]}, [*xs, *ys], False)
+    ask({"op": "shard_end", "shard": "s"}, [], True)
+    head = {"op": "train", "model": case.request(), "shard": "s", "epoch": 1, "segment_id": 0}
+    return ask({**head, "has_state": False, "has_weights": False}, [], True)
+
+
+def asked(channel):
+    """Give what `train` asks by, for a `Child` or a `Channel`."""
+
+    def ask(header, blobs, answers):
+        channel.send(header, blobs)
+        if not answers:
+            return None
+        answer, _ = channel.receive()
+        assert answer.get("ok"), answer
+        return answer
+
+    return ask
+
+
+def test_it_trains_to_the_bits_of_a_process_of_its_own(server):
+    with trainer(server) as child, Trainer(forked=False) as own:
+        forked, started = train(asked(child)), train(asked(own.channel))
+    assert forked["digest_out"] == started["digest_out"] and forked["digest_in"] == started["digest_in"]
+
+
+def test_it_gives_up_the_same_rights(server):
+    """The sandbox is in force where it is for a trainer of its own; and it holds nothing that is the fork server's."""
+    child = Child(TRAINER, forkserver=server)
+    forked, _ = child.ask(START)
+    with Trainer(forked=False, sandbox=True) as own:
+        rights = [(said["landlock"], said["seccomp"]) for said in (forked, own.versions)]
+        assert rights[0] == rights[1]
+        processes = [pathlib.Path(f"/proc/{pid}") for pid in (child.pid, own.process.pid)]
+        assert len({(process / "oom_score_adj").read_text() for process in processes}) == 1
+        limits = {
+            line for process in processes for line in (process / "limits").read_text().splitlines() if "core" in line
+        }
+        assert len(limits) == 1
+    files = sorted(os.readlink(fd).partition(":")[0] for fd in pathlib.Path(f"/proc/{child.pid}/fd").iterdir())
+    assert files == ["/dev/null", "/memfd", "/memfd", "pipe", "pipe"]  # nothing to read, stdout as stderr, the frames
+    assert os.getsid(child.pid) == child.pid and os.readlink(f"/proc/{child.pid}/cwd") == "/"
+    assert pathlib.Path(f"/proc/{child.pid}/comm").read_text().strip() == f"trainer {os.getpid()}"
+    child.stop()
+
+
+def test_all_come_from_one_process_and_end_each_by_itself(server):
+    with trainer(server) as first, trainer(server) as second:
+        assert forkserver_of(first) == forkserver_of(second) != os.getpid()
+        first.stop()
+        assert not first.alive and second.alive
+        assert second.ask({"op": "stats"})[0]["ok"]
+
+
+def test_when_it_is_killed_that_is_told(server):
+    with trainer(server) as child:
+        os.kill(child.pid, signal.SIGKILL)
+        with pytest.raises(ChildDied) as death:
+            child.ask({"op": "stats"})
+        assert death.value.returncode == -signal.SIGKILL
+    with trainer(server) as child:
+        assert child.ask({"op": "stop"})[0]["ok"]
+        with pytest.raises(ChildDied) as death:
+            child.ask({"op": "stats"})
+        assert death.value.returncode == 0
+
+
+_OWNER = """
+import os, sys
+sys.path[:0] = {paths!r}
+from mop_backend.forkserver import ForkServer
+from mop_backend.process import TRAINER, Child
+child = Child(TRAINER, forkserver=ForkServer(*{server!r}))
+child.ask({start!r})
+print(child.pid, flush=True)
+child.send({{"op": "stats"}})  # nobody takes the answer
+os.dup2(child._process.stdin.fileno(), 250, True)
+os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "5")  # has the pipe's end too, so that the pipe tells nothing
+sys.stdin.read()
+"""
+
+
+def test_a_killed_owner_takes_it_along(server):
+    """Though another process holds the trainer's pipe open."""
+    words = (server.address, server._lives_with, server._command)
+    code = _OWNER.format(paths=[str(REPOSITORY / "plpython")], server=words, start=START)
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as owner:
+        pid = int(owner.stdout.readline())
+        owner.kill()
+        assert ended(pid) < 3
+
+
+def test_it_outlives_the_fork_server_and_its_end_is_seen_then():
+    with subprocess.Popen(["sleep", "600"]) as lives_with:
+        with trainer(forkserver(lives_with.pid)) as child:
+            victim = forkserver_of(child)
+            os.kill(victim, signal.SIGKILL)
+            ended(victim)
+            assert child.alive and child.ask({"op": "stats"})[0]["ok"]
+            pid = child.pid
+        assert ended(pid) < 3 and not child.alive
+        lives_with.kill()
+
+
+def test_all_end_with_the_server():
+    with subprocess.Popen(["sleep", "600"]) as lives_with:
+        child = Child(TRAINER, forkserver=forkserver(lives_with.pid))
+        child.ask(START)
+        pids = [child.pid, forkserver_of(child)]
+        lives_with.kill()
+        assert all(ended(pid) < 3 for pid in pids)
+        child.stop()
+
+
+def test_it_ends_when_nobody_has_needed_it_for_a_while():
+    server = forkserver(before="sys.argv.append('0.2'); ")
+    with trainer(server) as child:
+        parent = forkserver_of(child)
+        time.sleep(0.5)  # longer than that, but it is needed
+        assert child.ask({"op": "stats"})[0]["ok"]
+    ended(parent)
+    with trainer(server) as child:  # and another takes its place
+        assert forkserver_of(child) != parent
+
+
+def test_why_there_is_no_trainer_is_told():
+    """As where TensorFlow is broken: the reason is the last line of what the trainer left behind."""
+    child = Child(TRAINER, forkserver=forkserver(before="sys.modules['tensorflow'] = None; "))
+    with pytest.raises(ChildDied) as death:
+        child.ask(START)
+    assert death.value.returncode == 1 and "tensorflow" in death.value.last_words
+    child.stop()
+
+
+def test_one_that_is_not_waited_for_does_not_come_to_be(server):
+    """Stopped before it was forked: by the time that the next one is there, nothing is left of it."""
+    gone = Child(TRAINER, forkserver=server)
+    gone.stop()
+    with trainer(server) as child:
+        me, mine = f"trainer {os.getpid()}", []
+        deadline = time.monotonic() + 5
+        while mine != [child.pid] and time.monotonic() < deadline:
+            mine = []
+            for comm in pathlib.Path("/proc").glob("[0-9]*/comm"):
+                with contextlib.suppress(OSError):
+                    if (
+                        comm.read_text().strip() == me
+                        and "Z" not in (comm.parent / "stat").read_text().split(")")[1][:3]
+                    ):
+                        mine.append(int(comm.parent.name))
+        assert mine == [child.pid]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_other_users_get_nothing_from_it(server):
+    with trainer(server):
+        code = (
+            "import os, socket; os.setuid(65534); s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET);"
+            f" s.connect('\\0' + {server.address!r}); r, w = os.pipe();"
+            " socket.send_fds(s, [b'fork'], [r, w, 2]); print(s.recv(10))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "b''" or "ConnectionReset" in done.stderr or "BrokenPipe" in done.stderr
+
+
+def test_what_is_told_of_it_finds_it(server):
+    again = ForkServer.told(server.words, sys.executable)
+    with trainer(server) as child, trainer(again) as other:
+        assert forkserver_of(child) == forkserver_of(other)
+    assert ForkServer.told(None, sys.executable) is None
