@@ -70,8 +70,9 @@ def _session(*dsn: str, **keywords) -> tuple[Engine, connection]:
         **keywords,
         application_name="madlib_mop driver",
         connect_timeout=10,
+        # the last is for Citus, which would make each run's login role at every node
         options="-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
-        " -c search_path=pg_catalog -c client_min_messages=warning",
+        " -c search_path=pg_catalog -c client_min_messages=warning -c citus.enable_ddl_propagation=off",
     )
     raw.autocommit = True
     engine = create_engine(

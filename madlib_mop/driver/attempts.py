@@ -101,6 +101,8 @@ class Attempts:
     def _sql(self, task, error) -> Verdict:
         """A statement of the worker's failed: rights, and what is missing, end the run, anything else may pass."""
         sqlstate = error["sqlstate"] or ""
+        if sqlstate == "42P01" and not error.get("hint"):  # dropped, or moved by the engine
+            error = {**error, "hint": "madlib_mop.resume goes on once it is there, and finds shards that moved."}
         if sqlstate[:2] in ("42", "28", "22") or sqlstate == "55000":
             return Verdict(False, True, error)
         if sqlstate == "55P03":

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.engine import engine_of
+from madlib_mop.driver.engine import engine_of_table
 from madlib_mop.driver.gpus import assign_gpus
 from madlib_mop.driver.remote_shards import ShardReader, check_reachable
 from madlib_mop.engines.interface import HERE, Limits, Place, ShardPlace
@@ -134,7 +134,8 @@ class PackedTable:
         place = {"server": there.server, "query": shard_query(there.table, self.columns, True)} if there else None
         if self._feed_query is not None:
             place = {"key": shard.key_there, "query": self._feed_query}
-        return {"segment_id": shard.segment_id, "n_rows": shard.n_rows, "n_bytes": shard.n_bytes, "place": place}
+        plan = {"segment_id": shard.segment_id, "n_rows": shard.n_rows, "n_bytes": shard.n_bytes, "place": place}
+        return plan if shard.key is None else {**plan, "key": shard.key}
 
 
 def shard_query(relation: Relation, columns: list[str], has_key: bool) -> str:
@@ -172,12 +173,20 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     types = {column.name: column.type_sql for column in session.columns(relation)}
     has_key = "__dist_key__" in types
     _check_types(relation, types, [*independent, *dependent], name, what)
-    engine = engine_of(session)
+    engine = engine_of_table(session, relation)
     of_keys = engine.shard_keys(session, relation, what)
-    elsewhere = engine.shard_places(session, relation)
+    places = engine.shard_places(session, relation)
+    elsewhere = {key: place for key, place in places.items() if place.server is not None}
     check_reachable(session, relation, sorted({place.server for place in elsewhere.values()}))
     columns = [*independent, *dependent]
-    with ShardReader(session, relation, elsewhere) as reader:
+    are_all = bool(places) and places.keys() == of_keys.keys()
+    with ShardReader(session, relation, places, are_all) as reader:
+        if are_all and (strange := reader.strange_key()) is not None:
+            raise InvalidParameter(
+                f"{what}: {relation} has rows with __dist_key__ {strange} beside those of another one in a shard; each"
+                f" shard must have one value. Received: {name!r}",
+                hint=_PACK_AGAIN,
+            )
         shards = [
             replace(shard, elsewhere=elsewhere.get(shard.segment_id))
             for shard in _read_shards(session, reader, relation, columns, has_key, what)
@@ -215,7 +224,9 @@ def new_segments(session: CallerSession, plan: dict) -> list[int]:
     relation = session.existing(plan["sql_name"])
     if relation is None or "__dist_key__" not in {column.name for column in session.columns(relation)}:
         return []
-    engine = engine_of(session)
+    engine = engine_of_table(session, relation)
+    if engine.moves_shards:  # it has no shards but those that it was made with
+        return []
     elsewhere, of_keys = (
         sorted(engine.shard_places(session, relation)),
         engine.shard_keys(session, relation, "source_table"),

@@ -45,14 +45,19 @@ class ShardReader:
     session : CallerSession
     relation : Relation
         The packed table.
-    elsewhere : mapping of int to ShardPlace
-        Its shards that are at hosts, by segment.
+    places : mapping of int to ShardPlace
+        Its shards that have tables of their own, by ``__dist_key__``.
+    are_all : bool
+        Whether these are all shards: then the table itself, which would go to all hosts for its rows, is not asked.
     """
 
-    def __init__(self, session: CallerSession, relation: Relation, elsewhere: Mapping[int, ShardPlace]):
+    def __init__(
+        self, session: CallerSession, relation: Relation, places: Mapping[int, ShardPlace], are_all: bool = False
+    ):
         self._session = session
         self._relation = relation
-        self._elsewhere = elsewhere
+        self._places = places
+        self._are_all = are_all
         self._catalog = None
         self._hosts: dict = {}
 
@@ -73,18 +78,35 @@ class ShardReader:
         InsufficientPrivilege, NotReady
             If a host is not reached, or does not let the caller read the rows.
         """
-        if not self._elsewhere:
+        if not self._places:
             return self._session.execute(statement(f"{template} {rest}", packed=self._relation, **names))
-        here = statement(
-            f"{template} WHERE __dist_key__ <> ALL ($1::pg_catalog.int4[]) {rest}", packed=self._relation, **names
-        )
-        rows = self._session.execute(here, [sorted(self._elsewhere)], ["int4[]"])
-        for segment, place in sorted(self._elsewhere.items()):
-            there = statement(f"{template} WHERE __dist_key__ = $1 {rest}", packed=place.table, **names)
-            rows += self._rows_at(place.server, there, segment)
+        rows = []
+        if not self._are_all:
+            here = f"{template} WHERE __dist_key__ <> ALL ($1::pg_catalog.int4[]) {rest}"
+            query = statement(here, packed=self._relation, **names)
+            rows = self._session.execute(query, [sorted(self._places)], ["int4[]"])
+        for key, place in sorted(self._places.items()):
+            query = statement(f"{template} WHERE __dist_key__ = $1 {rest}", packed=place.table, **names)
+            if place.server is None:
+                rows += self._session.execute(query, [key], ["integer"])
+            else:
+                rows += self._rows_at(place.server, query, key)
         return rows
 
-    def _rows_at(self, server: str, query: str, segment: int) -> list[dict]:
+    def strange_key(self) -> int | None:
+        """Give a ``__dist_key__`` of a row that lies in the table of another one's shard, if there is any."""
+        query = "SELECT __dist_key__ AS strange FROM {packed} WHERE __dist_key__ IS DISTINCT FROM $1 LIMIT 1"
+        for key, place in sorted(self._places.items()):
+            there = statement(query, packed=place.table)
+            if place.server is None:
+                found = self._session.execute(there, [key], ["integer"])
+            else:
+                found = self._rows_at(place.server, there, key)
+            if found:
+                return found[0]["strange"]
+        return None
+
+    def _rows_at(self, server: str, query: str, key: int) -> list[dict]:
         import psycopg
         from psycopg.rows import dict_row
 
@@ -93,7 +115,7 @@ class ShardReader:
         connection, login = self._host(server)
         try:
             with psycopg.RawCursor(connection, row_factory=dict_row) as cursor:
-                return cursor.execute(query, [segment]).fetchall()
+                return cursor.execute(query, [key]).fetchall()
         except psycopg.Error as error:
             message = f"{self._relation}: {reason(error, login)} (server {server})"
             if error.sqlstate == "42501":

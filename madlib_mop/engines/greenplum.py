@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.engines.interface import HERE, Engine, Limits, Place, Segment, Session, ShardPlace, Store
+from madlib_mop.engines.keyed_store import KeyedStore
 from madlib_mop.errors import InvalidParameter, NotReady
 
 _SEGMENTS = "madlib_mop.segments"
@@ -129,40 +130,11 @@ class Greenplum(Engine):
         return {row["dbid"]: known[row["number"]] for row in session.execute(_PRIMARIES) if row["number"] in known}
 
 
-class GreenplumStore(Store):
-    """A packed table on Greenplum while it is filled, in the caller's session; see `Store`."""
+class GreenplumStore(KeyedStore):
+    """A packed table on Greenplum while it is filled; see `Store`."""
 
-    def __init__(self, session: Session, table: Relation, columns: Sequence[str]):
-        self._session = session
-        self._table = table
-        self._names = {f"c{i}": Identifier(column) for i, column in enumerate(columns)}
-        self._names |= {f"s{i}": Identifier(f"{column}_shape") for i, column in enumerate(columns)}
-        self._n_columns = n = len(columns)
-        self._keys = {row["number"]: row["key"] for row in session.execute(_KEYS)}
-        shapes = ", ".join(f"${n + i + 2}::pg_catalog.text::pg_catalog.int4[]" for i in range(n))
-        values = ", ".join(f"${i + 2}" for i in range(n))
-        self._insert = statement(f"INSERT INTO {{table}} VALUES ($1, {values}, {shapes}, ${2 * n + 2})", table=table)
-        self._types = ["integer", *["bytea"] * n, *["text"] * n, "integer"]
+    def _clause(self) -> str:
+        return " DISTRIBUTED BY (__dist_key__)"
 
-    def create(self) -> None:
-        """Make the table; tensors are stored as they are, outside the row and uncompressed."""
-        tensors = ", ".join(f"{{c{i}}} pg_catalog.bytea" for i in range(self._n_columns))
-        shapes = ", ".join(f"{{s{i}}} pg_catalog.int4[]" for i in range(self._n_columns))
-        storage = ", ".join(f"ALTER COLUMN {{c{i}}} SET STORAGE EXTERNAL" for i in range(self._n_columns))
-        for template in (
-            f"CREATE TABLE {{table}} (__dist_key__ pg_catalog.int4, {tensors}, {shapes}, buffer_id pg_catalog.int4)"
-            " DISTRIBUTED BY (__dist_key__)",
-            f"ALTER TABLE {{table}} {storage}",
-        ):
-            self._session.execute(statement(template, table=self._table, **self._names))
-
-    def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
-        """See `Store.insert`; the key takes the buffer to its segment."""
-        texts = ["{" + ",".join(map(str, shape)) + "}" for shape in shapes]
-        self._session.execute(self._insert, [self._keys[segment], *values, *texts, buffer_id], self._types)
-
-    def finish(self) -> None:
-        """All is in the caller's transaction."""
-
-    def close(self) -> None:
-        """Nothing else is open."""
+    def _distribute(self) -> Mapping[int, int]:
+        return {row["number"]: row["key"] for row in self._session.execute(_KEYS)}

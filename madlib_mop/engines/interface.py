@@ -80,13 +80,13 @@ class ShardPlace:
 
     Attributes
     ----------
-    server : str
-        The foreign server.
+    server : str or None
+        The foreign server; None is the caller's own, where the shard has a table of its own all the same.
     table : Relation
         The shard's table there.
     """
 
-    server: str
+    server: str | None
     table: Relation
 
 
@@ -139,6 +139,8 @@ class Engine(ABC):
     """A kind of server that tables are packed on and runs are driven from."""
 
     name: str
+    #: Whether a shard of a packed table may come to lie elsewhere after a run was planned.
+    moves_shards = False
 
     @abstractmethod
     def limits(self, places: Sequence[Place]) -> Limits:
@@ -158,7 +160,7 @@ class Engine(ABC):
 
     @abstractmethod
     def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
-        """Give where the shards of a packed table are, for those that are not here."""
+        """Give where the shards of a packed table are, by their ``__dist_key__``: those that are not here, or all."""
 
     def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
         """Give the segment of each ``__dist_key__`` of a packed table, where the key is not the segment's number."""

@@ -61,7 +61,7 @@ class Postgres(Engine):
         InvalidParameter
             If a setting cannot be read, or names a server that was not added.
         """
-        segments = deal(_carriers(session), _total(session))
+        segments = deal(_carriers(session), read_total(session))
         if len(segments) > MAX_SEGMENTS:
             raise InvalidParameter(
                 f"the hosts carry {len(segments)} segments together; a table has at most {MAX_SEGMENTS}",
@@ -135,7 +135,7 @@ def _carriers(session: Session) -> list[Carrier]:
     return carriers
 
 
-def _total(session: Session) -> int | None:
+def read_total(session: Session) -> int | None:
     """Read the number of segments; None where it is not set.
 
     Raises

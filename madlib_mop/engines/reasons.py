@@ -1,18 +1,26 @@
-"""What a host's server said, without where it is: for messages; called by whoever has a session at a host."""
+"""What a server said, without where it is and how it came to us: for messages of whoever has a session there."""
 
 import re
+from typing import TYPE_CHECKING
 
-import psycopg
+if TYPE_CHECKING:  # who works on one server does without it
+    import psycopg
 
 # psycopg and libpq begin with the address that was tried
 _ADDRESS = re.compile(r"^(connection failed: )?(connection to server .*? failed: )?")
+_PYTHON_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
 
-def plain_reason(error: psycopg.Error) -> str:
+def plain_reason(error: "psycopg.Error") -> str:
     """Give one line: the server's message, or what libpq said of the last address that it tried."""
     if error.diag.message_primary:
-        return error.diag.message_primary
+        return without_prefix(error.diag.message_primary)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     tried = [line for line in lines if "connection to server" in line]
     line = (tried or lines or [type(error).__name__])[-1]
     return _ADDRESS.sub("", line).removeprefix("FATAL:").strip()
+
+
+def without_prefix(message: str) -> str:
+    """Give a message without the name of the exception that it was in PL/Python."""
+    return _PYTHON_PREFIX.sub("", message)

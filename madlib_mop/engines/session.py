@@ -2,7 +2,6 @@
 
 import hmac
 import json
-import re
 import select
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from psycopg2 import extensions
 
 from madlib_mop.engines.login import RunLogin
 from madlib_mop.engines.options import GREENPLUM_OPTIONS, SESSION_OPTIONS
+from madlib_mop.engines.reasons import without_prefix
 
 # Greenplum's error where a session has lost its process at a segment. It jumps over PL/Python's frames, and the next
 # call of a Python function there would crash the coordinator: such a session is never used again.
 _LOST_SEGMENT = "58M01"
-_PYTHON_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
 
 class SessionState(Enum):
@@ -178,7 +177,7 @@ class WorkerSession:
 
     def _failed(self, error: psycopg2.Error) -> Failure:
         lost = self._connection.closed != 0 or self.state in (SessionState.CONNECTING, SessionState.OPENING)
-        message = _PYTHON_PREFIX.sub("", (error.diag.message_primary if error.diag else None) or str(error).strip())
+        message = without_prefix((error.diag.message_primary if error.diag else None) or str(error).strip())
         sqlstate = error.pgcode
         lost = lost or sqlstate == _LOST_SEGMENT
         if lost:

@@ -49,7 +49,7 @@ class Local(Child):
             The plan's ``training`` or ``validation``.
         segment_id : int
         """
-        return stream_shard(self, shard, source["query"], segment_id, source)
+        return stream_shard(self, shard, source["query"], key_of(source, segment_id), source)
 
 
 class Remote(Child):
@@ -75,10 +75,10 @@ class Remote(Child):
 
     def load_shard(self, shard, source, segment_id):
         """As `Local.load_shard`; where the rows are at the trainer's own host, they are read there."""
-        place = place_of(source, segment_id)
+        place, key = place_of(source, segment_id), key_of(source, segment_id)
         if place is None or place["server"] != self._server:
-            return stream_shard(self, shard, source["query"], segment_id, source)
-        there = {"query": place["query"], "segment_id": segment_id}
+            return stream_shard(self, shard, source["query"], key, source)
+        there = {"query": place["query"], "key": key}
         return self.ask({"op": "shard_load", "shard": shard, **there, **shard_form(source)})
 
     def send(self, header, blobs=()):
@@ -110,3 +110,9 @@ def place_of(source, segment_id):
     """Give the place of a shard: None where it is in this server, else ``server`` and the ``query`` to use there."""
     places = (s.get("place") for s in source["segments"] if s["segment_id"] == segment_id)
     return next(places, None)
+
+
+def key_of(source, segment_id):
+    """Give the ``__dist_key__`` of a shard: the number of its segment, where the plan does not tell another."""
+    keys = (s["key"] for s in source["segments"] if s["segment_id"] == segment_id and "key" in s)
+    return next(keys, segment_id)

@@ -116,7 +116,7 @@ class _Session:
         elif self._child is None:
             raise ChildDied(0, "")
         if op == "shard_load":
-            return stream_shard(self._child, message["shard"], message["query"], message["segment_id"], message)
+            return stream_shard(self._child, message["shard"], message["query"], message["key"], message)
         self._child.send(message, parts)
         return self._child.receive() if wait else None
 

@@ -3,7 +3,7 @@
 import plpy
 
 
-def stream_shard(child, shard, query, segment_id, form):
+def stream_shard(child, shard, query, key, form):
     """Read the buffers of a shard with this session's rights and send them one by one.
 
     Parameters
@@ -13,8 +13,9 @@ def stream_shard(child, shard, query, segment_id, form):
     shard : str
         The name by which the trainer will know it.
     query : str
-        SELECT of columns b0, s0, b1, s1, ...; ``$1`` is the segment.
-    segment_id : int
+        SELECT of columns b0, s0, b1, s1, ...; ``$1`` is the key.
+    key : int
+        The shard's ``__dist_key__``.
     form : dict
         ``n_x``, ``n_y`` and ``normalizing_const`` of the data set.
 
@@ -25,7 +26,7 @@ def stream_shard(child, shard, query, segment_id, form):
     """
     child.send({"op": "shard_begin", "shard": shard, **shard_form(form)})
     n_columns = form["n_x"] + form["n_y"]
-    cursor = plpy.cursor(plpy.prepare(query, ["int4"]), [segment_id])
+    cursor = plpy.cursor(plpy.prepare(query, ["int4"]), [key])
     try:
         while True:
             rows = cursor.fetch(1)

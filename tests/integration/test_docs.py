@@ -49,6 +49,7 @@ PAGES = {
     "model_averaging.md": ("kinds of flowers", "{2,4,6}", "| finished |"),
     "predict.md": ("{accuracy}", "share_right", "p_left", "different \n-----------\n         0\n", "{0."),
     "gpus.md": ("hostname",),
+    "citus.md": (),  # its statements need a Citus cluster: tests/citus/test_page.py
     "greenplum.md": (),  # its statements need a Greenplum: tests/greenplum
     "hosts.md": (),  # its statements need hosts: tests/hosts/test_page.py
     "keras2.md": ("| trained",),

@@ -6,7 +6,7 @@ import psycopg2
 from rich.console import Console
 from rich.markup import escape
 
-from madlib_mop.cli.doctor import hosts, library, logins, server
+from madlib_mop.cli.doctor import citus, hosts, library, logins, server
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.cli.doctor.patient import Patient
 
@@ -45,6 +45,7 @@ def examine(dsn: str) -> Iterator[Finding]:
         yield from logins.check(patient)
         yield from server.check_resources(patient)
         yield from hosts.check(patient)
+        yield from citus.check(patient)
     finally:
         connection.close()
 

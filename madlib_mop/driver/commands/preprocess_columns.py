@@ -7,6 +7,7 @@ from enum import Enum
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.relations import Column
+from madlib_mop.engines.citus import is_distributed
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, UnreadableText
 
 _ARRAY_ELEMENTS = ("int2", "int4", "int8", "float4", "float8", "numeric")
@@ -92,7 +93,8 @@ class Source:
     relation : Relation
     independent, dependent : tuple of SourceColumn
     has_ctid : bool
-        Whether a row can be named by its ctid: a table's can, by those who may read all of it.
+        Whether a row can be named by its ctid: a table's can, by those who may read all of it; one's that is spread by
+        Citus cannot, for each shard has its own.
     """
 
     text: str
@@ -143,7 +145,7 @@ def read_source(
             _dependent(find_column(known, name, "dependent_varname", relation), as_number)
             for name, as_number in zip(y_names, as_numbers, strict=True)
         ),
-        _HAVE_CTID[relation.kind] and may_read["all"],
+        _HAVE_CTID[relation.kind] and may_read["all"] and not is_distributed(session, relation),
     )
 
 

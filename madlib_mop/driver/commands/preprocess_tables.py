@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
 from madlib_mop.driver.caller import Batch, CallerSession
 from madlib_mop.driver.commands.preprocess_columns import Kind, Source
-from madlib_mop.engines.greenplum import is_greenplum
+from madlib_mop.driver.engine import keeps_order
 
 _SUMMARY_COLUMNS = (
     "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
@@ -134,10 +134,10 @@ class SourceQueries:
         With a seed the order depends on it and on the rows' content alone, not on where they happen to lie: rows are
         sorted by the SHA-256 of seed and content. The inner query sorts rows whose arrays are still TOAST pointers; it
         is kept apart by OFFSET 0, so that only the outer one opens them. The outer one is ordered too: that costs
-        nothing here, and Greenplum keeps no order of an inner query. Without a seed the order is that of a scan; on
-        Greenplum, where a scan has none, it is that of seed 0.
+        nothing here, and Greenplum keeps no order of an inner query. Without a seed the order is that of a scan; of a
+        table that is spread, where a scan has none, it is that of seed 0.
         """
-        if seed is None and is_greenplum(self.session):
+        if seed is None and not keeps_order(self.session, self.source.relation):
             seed = 0
         indices = range(len(self.source.columns))
         inner = ", ".join(f"s.{{c{i}}}" for i in indices)

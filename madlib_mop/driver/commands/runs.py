@@ -3,6 +3,7 @@
 from madlib_mop.catalog.names import quote
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.model_outputs import outputs_of
+from madlib_mop.driver.moved_shards import follow_shards
 from madlib_mop.driver.outputs import check_some_trained, output_relation
 from madlib_mop.driver.packed import new_segments
 from madlib_mop.driver.plan import add_run
@@ -39,6 +40,7 @@ def resume(call: Call) -> None:
     if run["state"] not in ("trained", "finished"):
         recorded = _recorded(record, run)
         _tell_of_new_segments(call, run)
+        follow_shards(call, record, run)
         drive(call, record, run_id, recorded)
     outputs_of(run).write_outputs(call.session, record, run_id)
 

@@ -70,6 +70,7 @@ def test_killed_trainers_do_not_count_as_faults():
 def test_no_right_or_no_table_ends_the_run(sqlstate):
     verdict = Attempts().judge(VISIT, sql(sqlstate))
     assert (verdict.again, verdict.ends_run) == (False, True)
+    assert ("madlib_mop.resume" in (verdict.error.get("hint") or "")) == (sqlstate == "42P01")
 
 
 def test_a_lock_that_is_not_to_be_had_ends_the_run_with_the_reason():

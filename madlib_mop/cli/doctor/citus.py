@@ -1,0 +1,28 @@
+"""Checks of a Citus cluster: whether each node that takes shards was added as a host; `hosts` looks at these."""
+
+from collections.abc import Iterator
+
+from madlib_mop.cli.doctor.findings import Finding, State
+from madlib_mop.cli.doctor.patient import Patient
+from madlib_mop.engines.citus import ADDED, NODES
+from madlib_mop.engines.citus_nodes import Added, Node, servers_of
+from madlib_mop.errors import NotReady
+
+
+def check(patient: Patient) -> Iterator[Finding]:
+    """Give one finding; none where there is no Citus, or no node of it takes shards."""
+    if patient.extension_version is None or patient.value("SELECT pg_catalog.to_regclass('pg_dist_node')") is None:
+        return
+    with patient.session.cursor() as cursor:
+        cursor.execute(NODES)
+        nodes = [Node(*row) for row in cursor.fetchall()]
+        cursor.execute(ADDED)
+        added = [Added(*row) for row in cursor.fetchall()]
+    if not nodes:
+        return
+    try:
+        servers_of(nodes, added, patient.database)
+    except NotReady as error:
+        yield Finding("Citus", State.FAIL, error.message, error.hint)
+        return
+    yield Finding("Citus", State.OK, f"each of the {len(nodes)} nodes that take shards is a host, or this server")

@@ -1,0 +1,241 @@
+"""The engine Citus: a segment is one shard of a distributed packed table, worked on at the node that has it.
+
+A packed table is distributed by ``__dist_key__``, with exactly one key a shard, and segment i is the i-th shard in the
+order of their hash ranges. Workers go straight to the shard's node, as they go to a host (`postgres`): who logs in
+where is in foreign servers and user mappings, and add_host has paired each node with this server. Citus places and
+moves shards; where they are is read from its metadata whenever a run is planned or resumed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from psycopg2.extensions import connection as CatalogConnection
+
+from madlib_mop.catalog.names import Relation, split_name
+from madlib_mop.engines.citus_nodes import Added, Node, servers_of
+from madlib_mop.engines.interface import HERE, Engine, Limits, Place, Segment, Session, ShardPlace, Store
+from madlib_mop.engines.keyed_store import KeyedStore
+from madlib_mop.engines.postgres import MAX_SEGMENTS, count_cores, read_total
+from madlib_mop.errors import InvalidParameter, NotReady
+
+_LIMITS = Limits(
+    gpus="it has segments at the nodes of a Citus cluster, and GPUs are known of this server only",
+    row_security="its segments at other nodes read their rows there, as the role that the user mapping names",
+    uncommitted="the segments' workers are sessions of their own and see committed tables only",
+)
+_IS_HERE = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_node') IS NOT NULL AS yes"
+#: 0 is the coordinator's.
+_GROUP = "SELECT groupid AS number FROM pg_catalog.pg_dist_local_group"
+#: Nodes that take shards of new tables.
+NODES = """
+SELECT nodename::pg_catalog.text AS host, nodeport AS port,
+       groupid = (SELECT g.groupid FROM pg_catalog.pg_dist_local_group g) AS is_here
+FROM pg_catalog.pg_dist_node WHERE noderole::pg_catalog.text = 'primary' AND isactive AND shouldhaveshards
+ORDER BY nodename, nodeport
+"""
+_HAS_WORKERS = "SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_node WHERE groupid <> 0) AS yes"
+ADDED = "SELECT server::text AS server, host, port, dbname, n_segments FROM madlib_mop.hosts"
+_METHOD = """
+SELECT p.partmethod::pg_catalog.text AS method,
+       pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) AS distributed_by
+FROM pg_catalog.pg_dist_partition p WHERE p.logicalrelid = $1::pg_catalog.oid::pg_catalog.regclass
+"""
+# one placement a shard, should shards be replicated
+_SHARDS = """
+SELECT DISTINCT ON (s.shardminvalue::pg_catalog.int4) s.shardid AS id,
+       pg_catalog.shard_name(s.logicalrelid, s.shardid) AS name,
+       n.nodename::pg_catalog.text AS host, n.nodeport AS port,
+       n.groupid = (SELECT g.groupid FROM pg_catalog.pg_dist_local_group g) AS is_here
+FROM pg_catalog.pg_dist_shard s
+JOIN pg_catalog.pg_dist_placement p ON p.shardid = s.shardid AND p.shardstate = 1
+JOIN pg_catalog.pg_dist_node n ON n.groupid = p.groupid AND n.noderole::pg_catalog.text = 'primary'
+WHERE s.logicalrelid = $1::pg_catalog.oid::pg_catalog.regclass
+ORDER BY s.shardminvalue::pg_catalog.int4, p.placementid
+"""
+_NUMBERS = """
+SELECT shardid AS id, pg_catalog.row_number() OVER (ORDER BY shardminvalue::pg_catalog.int4) - 1 AS number
+FROM pg_catalog.pg_dist_shard WHERE logicalrelid = $1::pg_catalog.oid::pg_catalog.regclass
+"""
+_KEYS = """
+SELECT pg_catalog.get_shard_id_for_distribution_column($1::pg_catalog.oid::pg_catalog.regclass, k) AS id,
+       pg_catalog.min(k) AS key
+FROM pg_catalog.generate_series(0, $2 - 1) AS k GROUP BY 1
+"""
+_MOST_KEYS = 1 << 22
+_PACK_AGAIN = "Pack the data with training_preprocessor_dl, or validation_preprocessor_dl, on this cluster."
+
+
+def is_citus(session: Session) -> bool:
+    """Tell whether a session's database is the coordinator's of a Citus cluster that has other nodes.
+
+    Raises
+    ------
+    NotReady
+        If it is that of another node of the cluster, where no run is driven.
+    """
+    if not has_citus(session):
+        return False
+    if session.execute(_GROUP)[0]["number"] != 0:
+        raise NotReady(
+            "this server is a worker node of a Citus cluster; tables are packed, and runs driven, at its coordinator",
+            hint="SELECT nodename, nodeport FROM pg_dist_node WHERE groupid = 0;",
+        )
+    return session.execute(_HAS_WORKERS)[0]["yes"]
+
+
+def has_citus(session: Session) -> bool:
+    """Tell whether the extension citus is in a session's database."""
+    return session.execute(_IS_HERE)[0]["yes"]
+
+
+def is_distributed(session: Session, relation: Relation) -> bool:
+    """Tell whether a relation has shards of Citus' by the hash of a column."""
+    return has_citus(session) and any(
+        row["method"] == "h" for row in session.execute(_METHOD, [relation.oid], ["bigint"])
+    )
+
+
+class Citus(Engine):
+    """A Citus cluster, asked at its coordinator.
+
+    Parameters
+    ----------
+    open_catalog : callable
+        Gives the catalog session (psycopg2 connection); called only where somebody packs.
+    """
+
+    name = "citus"
+    moves_shards = True
+
+    def __init__(self, open_catalog: Callable[[], CatalogConnection]):
+        self._open_catalog = open_catalog
+
+    def limits(self, places: Sequence[Place]) -> Limits:
+        """See `Engine.limits`."""
+        return _LIMITS
+
+    def segments(self, session: Session) -> list[Segment]:
+        """Give as many segments as the setting says, else as the nodes that take shards carry together.
+
+        Which of them comes to which node, Citus decides when the table is distributed.
+
+        Raises
+        ------
+        InvalidParameter
+            If the setting is no number from 1 to 1024, or the nodes carry more together.
+        NotReady
+            If nodes were not added as hosts.
+        """
+        total = read_total(session)
+        if total is None:
+            nodes, added = self._nodes(session), _added(session)
+            known = {one.server: one.n_segments for one in added}
+            servers = servers_of(nodes, added, session.info.database)
+            total = sum(count_cores() if server is None else known[server] for server in servers.values())
+            if total > MAX_SEGMENTS:
+                raise InvalidParameter(
+                    f"the nodes carry {total} segments together; a table has at most {MAX_SEGMENTS}",
+                    hint=f"SET madlib_mop.segments = {MAX_SEGMENTS}; or fewer.",
+                )
+        return [Segment(number, HERE) for number in range(total)]
+
+    def check(self, session: Session, segments: Sequence[Segment]) -> None:
+        """See that each node that takes shards is a host which the caller may use; rows come there by Citus."""
+        servers = servers_of(self._nodes(session), _added(session), session.info.database)
+        others = [server for server in servers.values() if server is not None]
+        if others:
+            from madlib_mop.engines.hosts import read_login
+
+            catalog = self._open_catalog()
+            for server in others:
+                read_login(catalog, server, session.info.role)
+
+    def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
+        """See `Engine.store`."""
+        return CitusStore(session, table, columns, max(segment.number for segment in segments) + 1)
+
+    def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
+        """See `Engine.shard_places`: all of them, those of this server too.
+
+        Raises
+        ------
+        NotReady
+            If a shard is at a node that was not added as a host.
+        """
+        keys = {number: key for key, number in _numbers(session, relation).items()}
+        rows = session.execute(_SHARDS, [relation.oid], ["bigint"])
+        nodes = [_node(row) for row in rows]
+        servers = servers_of(nodes, _added(session), session.info.database)
+        return {
+            keys[number]: ShardPlace(servers[node], Relation(relation.schema, split_name(row["name"])[1]))
+            for number, (row, node) in enumerate(zip(rows, nodes, strict=True))
+        }
+
+    def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
+        """See `Engine.shard_keys`; the rows themselves are not asked.
+
+        Raises
+        ------
+        InvalidParameter
+            If the table is not distributed by ``__dist_key__``.
+        """
+        (row,) = session.execute(_METHOD, [relation.oid], ["bigint"])
+        if row["distributed_by"] != "__dist_key__":
+            raise InvalidParameter(
+                f"{what}: {relation} is distributed by {row['distributed_by']!r}, not by '__dist_key__'."
+                f" Received: {relation.name!r}",
+                hint=_PACK_AGAIN,
+            )
+        return _numbers(session, relation)
+
+    def _nodes(self, session: Session) -> list[Node]:
+        return [_node(row) for row in session.execute(NODES)]
+
+
+class CitusStore(KeyedStore):
+    """A packed table on Citus while it is filled; see `Store`.
+
+    Parameters
+    ----------
+    session, table, columns
+        See `KeyedStore`.
+    n_shards : int
+    """
+
+    def __init__(self, session: Session, table: Relation, columns: Sequence[str], n_shards: int):
+        super().__init__(session, table, columns)
+        self._n_shards = n_shards
+
+    def _distribute(self) -> Mapping[int, int]:
+        (row,) = self._session.execute(
+            "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::pg_catalog.int8 AS oid", [self._table.sql]
+        )
+        self._session.execute(
+            "SELECT pg_catalog.create_distributed_table($1::pg_catalog.oid::pg_catalog.regclass, '__dist_key__',"
+            " shard_count := $2, colocate_with := 'none') IS NULL AS done",
+            [row["oid"], self._n_shards],
+            ["bigint", "integer"],
+        )
+        made = Relation(self._table.schema, self._table.name, row["oid"])
+        return {number: key for key, number in _numbers(self._session, made).items()}
+
+
+def _numbers(session: Session, relation: Relation) -> dict[int, int]:
+    """Give the segment of each key of a distributed table: a shard's key is the least number that falls to it."""
+    of_shard = {row["id"]: row["number"] for row in session.execute(_NUMBERS, [relation.oid], ["bigint"])}
+    n_tried = 32 * len(of_shard) + 32
+    while True:
+        keys = session.execute(_KEYS, [relation.oid, n_tried], ["bigint", "integer"])
+        if len(keys) == len(of_shard):
+            return {row["key"]: of_shard[row["id"]] for row in keys}
+        n_tried *= 2
+        if n_tried > _MOST_KEYS:
+            raise NotReady(f"{relation}: no __dist_key__ was found for some of its shards", hint=_PACK_AGAIN)
+
+
+def _node(row: dict) -> Node:
+    return Node(row["host"], row["port"], row["is_here"])
+
+
+def _added(session: Session) -> list[Added]:
+    """Read the servers that were added as hosts."""
+    return [Added(**row) for row in session.execute(ADDED)]
