@@ -20,7 +20,7 @@ from tests.workbench import (
     weights,
 )
 
-N_MODELS, N_EPOCHS, SEED = 3, 2, 77
+N_MODELS, N_EPOCHS, SEED = 3, 4, 77  # so that no run ends before a fault reaches it
 CONFIGURATIONS = MIXED[:N_MODELS]
 UNBUILDABLE = 3  # the model_id of an architecture that Keras cannot build
 RUN = {"validation_table": "valid", "metrics_compute_frequency": 1, "seed": SEED, "schedule": "rotation"}

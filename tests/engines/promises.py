@@ -43,7 +43,7 @@ class Promises:
         call, run_id = bench.begin("killed")
         seen = bench.processes()
         for number in range(2 * TIMES):
-            pause(chance, 3.0)
+            pause(chance, 1.0 if number else 0.0)
             pids = (bench.trainers, lambda: workers(bench.db))[number % 2]
             victims = wait_for(lambda pids=pids: pids() or not call.running, what="somebody to kill")
             if victims is True:
