@@ -8,6 +8,7 @@ import numpy as np
 import psycopg2
 import pytest
 
+from tests.faults.lab import children
 from tests.integration.inference_kit import Dependent, ModelTable, User
 
 WIDE = "column 'wide' has rows of the shape [3], but input 1 of mst_key 1 of public.models takes [2]"
@@ -167,14 +168,9 @@ def test_a_cancelled_prediction_leaves_no_process_and_no_table(db, user):
 
 
 def _descendants(pid: int) -> list[int]:
-    """Give the driver and the trainer of a backend, as far as they run."""
-    found, pending = [], [pid]
-    while pending:
-        path = Path(f"/proc/{pending[0]}/task/{pending.pop(0)}/children")
-        children = [int(child) for child in path.read_text().split()] if path.exists() else []
-        found += children
-        pending += children
-    return found
+    """Give the driver of a backend and its trainer, as far as they run."""
+    drivers = children(pid, "madlib_mop.driver")
+    return drivers + [trainer for driver in drivers for trainer in children(driver, "madlib_mop.trainer")]
 
 
 def _wait(condition, seconds: float = 20):
