@@ -74,7 +74,14 @@ def undisturbed(db, n_models: int, n_segments: int, n_epochs: int, seed: int):
         metrics_compute_frequency=1, seed=seed, schedule="rotation",
     )  # fmt: skip
     db.expected = digests(db, run.run_id)
+    db.seconds = seconds_of(db, run.run_id)
     return db
+
+
+def seconds_of(db, run_id: int) -> float:
+    """Give how long a run's visits took, from the first to the last: within that time a fault finds it at work."""
+    span = "SELECT extract(epoch FROM max(ended_at) - min(started_at)) FROM madlib_mop.visit WHERE run_id = %s"
+    return float(db.value(span, [run_id]))
 
 
 def wait_for(condition, within_s: float = 60, what: str = "a condition"):

@@ -11,6 +11,7 @@ from lab import (
     kill,
     newest_run,
     pause,
+    seconds_of,
     trainers,
     wait_for,
     workers,
@@ -29,6 +30,7 @@ def bench(db):
     prepare(db)
     run = average(db, "undisturbed", N_EPOCHS, **OPTIONS)
     db.expected = history(db, run.run_id)
+    db.seconds = seconds_of(db, run.run_id)
     return db
 
 
@@ -79,7 +81,7 @@ def test_trainers_worker_sessions_and_drivers(bench, chance):
     call, run_id = begin(bench, "t_processes")
     seen = set()
     for number in range(3 * TIMES):
-        pause(chance, 1.0)
+        pause(chance, bench.seconds / 3)
         pids = (trainers(bench), workers(bench), drivers(bench, run_id))[number % 3]
         if not call.running:
             break
@@ -98,7 +100,7 @@ def test_trainers_worker_sessions_and_drivers(bench, chance):
 def test_the_server_and_the_callers_backend(bench, chance, how):
     for number in range(TIMES):
         call, run_id = begin(bench, f"t_{how}_{number}")
-        pause(chance, 9.0)
+        pause(chance, 0.7 * bench.seconds)
         seen = set(trainers(bench))
         if how == "server":
             bench.cluster.stop_immediate()

@@ -24,13 +24,16 @@ from lab import (
     workers,
 )
 
-N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 3, 77
+N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 6, 77
 TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the whole of it
 
 
 @pytest.fixture(scope="module")
 def bench(db):
-    return undisturbed(db, N_MODELS, N_SEGMENTS, N_EPOCHS, SEED)
+    undisturbed(db, N_MODELS, N_SEGMENTS, N_EPOCHS, SEED)
+    db.found_at_work = []
+    yield db
+    assert sum(db.found_at_work) >= len(db.found_at_work) / 2, "most faults came after the run's end"
 
 
 @pytest.fixture
@@ -75,7 +78,7 @@ def test_the_driver(bench, chance):
         if pid is True:
             break
         seen |= {pid, *trainers(bench)}
-        pause(chance, 5.0)
+        pause(chance, 0.7 * bench.seconds)
         kill(pid)
         wait_for(lambda pid=pid: not call.running or pid not in pids_of(bench, run_id), what="another driver")
     call.succeed()
@@ -93,7 +96,7 @@ def test_the_callers_backend(bench, chance, how):
     for number in range(TIMES):
         table = f"t_caller_{how}_{number}"
         call, run_id = begin(bench, table)
-        pause(chance, 9.0)
+        pause(chance, 0.7 * bench.seconds)
         seen = set(trainers(bench))
         if how == "terminated":
             bench.rows("SELECT pg_terminate_backend(%s)", [call.pid])
@@ -107,7 +110,7 @@ def test_a_workers_backend_killed(bench, chance):
     for number in range(TIMES):
         call, run_id = begin(bench, f"t_worker_killed_{number}")
         victims = wait_for(lambda: workers(bench), what="a worker")
-        pause(chance, 8.0)
+        pause(chance, 0.7 * bench.seconds)
         seen = set(trainers(bench))
         kill_backend(bench, chance.choice(victims))
         call.join()
@@ -117,7 +120,7 @@ def test_a_workers_backend_killed(bench, chance):
 def test_the_whole_server(bench, chance):
     for number in range(TIMES):
         call, run_id = begin(bench, f"t_server_{number}")
-        pause(chance, 9.0)
+        pause(chance, 0.7 * bench.seconds)
         seen = set(trainers(bench))
         bench.cluster.stop_immediate()
         bench.cluster.start()
@@ -128,6 +131,7 @@ def test_the_whole_server(bench, chance):
 def finish(db, call: BackgroundFit, run_id: int, seen: set) -> None:
     """Resume a run, unless it had ended before the fault, and hold what must hold."""
     wait_for(lambda: answers(db), what="the server")
+    db.found_at_work.append(call.error is not None)
     if call.error is not None:
         done = visits(db, run_id)
         db.rows("SELECT madlib_mop.resume(%s)", [run_id])
