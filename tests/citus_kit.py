@@ -15,6 +15,7 @@ import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
 from tests.conftest import PASSWORD
+from tests.database import SqlSessions
 
 URI = os.environ.get("MOP_TEST_CITUS")
 ANALYST = "mop_citus_analyst"
@@ -23,7 +24,7 @@ NEEDS_CITUS = [pytest.mark.engine, pytest.mark.skipif(not URI, reason="MOP_TEST_
 _NODES = "SELECT nodename, nodeport::text FROM pg_dist_node WHERE groupid <> 0 ORDER BY nodename, nodeport"
 
 
-class Node:
+class Node(SqlSessions):
     """One database of one node, with the calls that `tests.conftest.Database` has."""
 
     def __init__(self, host: str, port: str, name: str):
@@ -41,21 +42,6 @@ class Node:
         connection = psycopg2.connect(self.dsn(role), connect_timeout=10)
         connection.autocommit = autocommit
         return connection
-
-    def rows(self, query: str, parameters=None, role: str | None = None) -> list[tuple]:
-        """Run one statement in a session of its own and give its rows."""
-        connection = self.connect(role)
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query, parameters)
-                return cursor.fetchall() if cursor.description else []
-        finally:
-            connection.close()
-
-    def value(self, query: str, parameters=None, role: str | None = None):
-        """Run one statement and give the one value that it returns."""
-        ((value,),) = self.rows(query, parameters, role)
-        return value
 
 
 @dataclass

@@ -18,6 +18,8 @@ import pytest
 from hypothesis import settings
 from workbench import one_thread, quiet_keras
 
+from tests.database import SqlSessions
+
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "madlib_mop_template"
 PASSWORD = "a password for tests"
@@ -154,7 +156,7 @@ class Cluster:
         return role
 
 
-class Database:
+class Database(SqlSessions):
     """One database of the cluster, with the extension in it."""
 
     def __init__(self, cluster: Cluster, name: str):
@@ -173,21 +175,6 @@ class Database:
     def connect(self, role: str | None = None, autocommit: bool = True):
         """Open a psycopg2 connection; see ``Cluster.connect``."""
         return self.cluster.connect(self.name, role, autocommit)
-
-    def rows(self, query: str, parameters=None, role: str | None = None) -> list[tuple]:
-        """Run one statement in a session of its own and give its rows ([] when it has none)."""
-        connection = self.connect(role)
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query, parameters)
-                return cursor.fetchall() if cursor.description else []
-        finally:
-            connection.close()
-
-    def value(self, query: str, parameters=None, role: str | None = None):
-        """Run one statement and give the one value that it returns."""
-        ((value,),) = self.rows(query, parameters, role)
-        return value
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,9 @@ The base of the stores of Greenplum and Citus, where a key that the server told 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
-from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.catalog.names import Relation
 from madlib_mop.engines.interface import Session, Store
+from madlib_mop.engines.packed_form import PackedForm
 
 
 class KeyedStore(Store):
@@ -25,14 +26,8 @@ class KeyedStore(Store):
     def __init__(self, session: Session, table: Relation, columns: Sequence[str]):
         self._session = session
         self._table = table
-        self._names = {f"c{i}": Identifier(column) for i, column in enumerate(columns)}
-        self._names |= {f"s{i}": Identifier(f"{column}_shape") for i, column in enumerate(columns)}
-        self._n_columns = n = len(columns)
+        self._form = PackedForm(session, table, columns)
         self._keys: Mapping[int, int] = {}
-        shapes = ", ".join(f"${n + i + 2}::pg_catalog.text::pg_catalog.int4[]" for i in range(n))
-        values = ", ".join(f"${i + 2}" for i in range(n))
-        self._insert = statement(f"INSERT INTO {{table}} VALUES ($1, {values}, {shapes}, ${2 * n + 2})", table=table)
-        self._types = ["integer", *["bytea"] * n, *["text"] * n, "integer"]
 
     @abstractmethod
     def _distribute(self) -> Mapping[int, int]:
@@ -43,22 +38,13 @@ class KeyedStore(Store):
         return ""
 
     def create(self) -> None:
-        """Make the table; tensors are stored as they are, outside the row and uncompressed."""
-        tensors = ", ".join(f"{{c{i}}} pg_catalog.bytea" for i in range(self._n_columns))
-        shapes = ", ".join(f"{{s{i}}} pg_catalog.int4[]" for i in range(self._n_columns))
-        storage = ", ".join(f"ALTER COLUMN {{c{i}}} SET STORAGE EXTERNAL" for i in range(self._n_columns))
-        for template in (
-            f"CREATE TABLE {{table}} (__dist_key__ pg_catalog.int4, {tensors}, {shapes}, buffer_id pg_catalog.int4)"
-            + self._clause(),
-            f"ALTER TABLE {{table}} {storage}",
-        ):
-            self._session.execute(statement(template, table=self._table, **self._names))
+        """Make the table, and have it spread."""
+        self._form.create(self._clause())
         self._keys = self._distribute()
 
     def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
         """See `Store.insert`; the key takes the buffer to its segment."""
-        texts = ["{" + ",".join(map(str, shape)) + "}" for shape in shapes]
-        self._session.execute(self._insert, [self._keys[segment], *values, *texts, buffer_id], self._types)
+        self._form.insert(self._keys[segment], buffer_id, values, shapes)
 
     def finish(self) -> None:
         """All is in the caller's transaction."""

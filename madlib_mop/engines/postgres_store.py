@@ -7,8 +7,9 @@ inserted there too; those of other segments go straight to their host (`host_tab
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from madlib_mop.catalog.names import Identifier, Relation, quote, statement
+from madlib_mop.catalog.names import Relation, quote, statement
 from madlib_mop.engines.interface import Segment, Session, Store
+from madlib_mop.engines.packed_form import PackedForm
 
 if TYPE_CHECKING:  # brings psycopg along, which tables without hosts do without
     from madlib_mop.engines.host_tables import HostTables
@@ -41,34 +42,19 @@ class PostgresStore(Store):
         self._table = table
         self._segments = segments
         self._shards = shards
-        self._names = {f"c{i}": Identifier(column) for i, column in enumerate(columns)}
-        self._names.update({f"s{i}": Identifier(f"{column}_shape") for i, column in enumerate(columns)})
+        self._form = PackedForm(session, table, columns)
         self._remote = {s.number for s in segments if s.place.server is not None}
-        n_columns = len(columns)
-        shapes = ", ".join(f"${n_columns + i + 2}::pg_catalog.text::pg_catalog.int4[]" for i in range(n_columns))
-        values = ", ".join(f"${i + 2}" for i in range(n_columns))
-        self._insert = statement(
-            f"INSERT INTO {{table}} VALUES ($1, {values}, {shapes}, ${2 * n_columns + 2})", table=table
-        )
-        self._types = ["integer", *["bytea"] * n_columns, *["text"] * n_columns, "integer"]
-        self._n_columns = n_columns
 
     def create(self) -> None:
-        """Make the table and its partitions; tensors are stored as they are, outside the row and uncompressed."""
-        tensors = ", ".join(f"{{c{i}}} pg_catalog.bytea" for i in range(self._n_columns))
-        shapes = ", ".join(f"{{s{i}}} pg_catalog.int4[]" for i in range(self._n_columns))
-        self._do(
-            f"CREATE TABLE {{table}} (__dist_key__ pg_catalog.int4, {tensors}, {shapes}, buffer_id pg_catalog.int4)"
-            " PARTITION BY LIST (__dist_key__)",
-        )
-        storage = ", ".join(f"ALTER COLUMN {{c{i}}} SET STORAGE EXTERNAL" for i in range(self._n_columns))
-        self._do(f"ALTER TABLE {{table}} {storage}")
+        """Make the table and its partitions."""
+        self._form.create(" PARTITION BY LIST (__dist_key__)")
         for segment in self._segments:
             part = self._table.with_suffix(partition_suffix(segment.number))
             if segment.number in self._remote:
                 self._create_remote(segment, part)
             else:
-                self._do(f"CREATE TABLE {{part}} PARTITION OF {{table}} FOR VALUES IN ({segment.number:d})", part=part)
+                template = f"CREATE TABLE {{part}} PARTITION OF {{table}} FOR VALUES IN ({segment.number:d})"
+                self._session.execute(statement(template, part=part, table=self._table))
         if self._shards is not None:
             self._shards.create()
 
@@ -77,8 +63,7 @@ class PostgresStore(Store):
         if segment in self._remote:
             self._shards.write(segment, [segment, *values, *map(list, shapes), buffer_id])
             return
-        texts = ["{" + ",".join(map(str, shape)) + "}" for shape in shapes]
-        self._session.execute(self._insert, [segment, *values, *texts, buffer_id], self._types)
+        self._form.insert(segment, buffer_id, values, shapes)
 
     def finish(self) -> None:
         """Commit at the hosts."""
@@ -108,10 +93,6 @@ class PostgresStore(Store):
             [part.sql],
         )
         self._shards.register(segment, row["oid"], row["xid"])
-
-    def _do(self, template, **slots):
-        used = {**self._names, "table": self._table, **slots}
-        self._session.execute(statement(template, **used))
 
 
 def partition_suffix(segment: int) -> str:

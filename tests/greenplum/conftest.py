@@ -11,6 +11,8 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
+from tests.database import SqlSessions
+
 URI = os.environ.get("MOP_TEST_GREENPLUM")
 PASSWORD = "a password for tests"
 
@@ -24,59 +26,45 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="MOP_TEST_GREENPLUM names no coordinator"))
 
 
-class Coordinator:
+class Coordinator(SqlSessions):
     """One database of the cluster, with the calls that `tests.conftest.Database` has."""
 
     def __init__(self, name: str):
         self.name = name
         self._roles: set[str] = set()
 
-    def dsn(self, name: str | None = None, role: str | None = None) -> str:
-        """Give the DSN of a database: the superuser's, or a role's over 127.0.0.1."""
-        parts = {**parse_dsn(URI), "dbname": name or self.name}
+    def dsn(self, role: str | None = None) -> str:
+        """Give the DSN: the superuser's, or a role's over 127.0.0.1."""
+        parts = {**parse_dsn(URI), "dbname": self.name}
         if role is not None:
             parts |= {"user": role, "password": PASSWORD, "host": "127.0.0.1"}
         return make_dsn(**parts)
 
-    def connect(self, role: str | None = None, autocommit: bool = True, name: str | None = None):
+    def connect(self, role: str | None = None, autocommit: bool = True):
         """Open a session, as the superuser or as a role that is made when there is none."""
         if role is not None and role not in self._roles:
             self.rows(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
             self._roles.add(role)
-        connection = psycopg2.connect(self.dsn(name, role), connect_timeout=10)
+        connection = psycopg2.connect(self.dsn(role), connect_timeout=10)
         connection.autocommit = autocommit
         return connection
-
-    def rows(self, query: str, parameters=None, role: str | None = None, name: str | None = None) -> list[tuple]:
-        """Run one statement in a session of its own and give its rows."""
-        connection = self.connect(role, name=name)
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query, parameters)
-                return cursor.fetchall() if cursor.description else []
-        finally:
-            connection.close()
-
-    def value(self, query: str, parameters=None, role: str | None = None):
-        """Run one statement and give the one value that it returns."""
-        ((value,),) = self.rows(query, parameters, role)
-        return value
 
     def drop(self) -> None:
         """Drop the database and the roles."""
         ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
-        while self.rows(ours, [self.name], name="postgres"):
+        postgres = Coordinator("postgres")
+        while postgres.rows(ours, [self.name]):
             pass
-        self.rows(f"DROP DATABASE {self.name}", name="postgres")
+        postgres.rows(f"DROP DATABASE {self.name}")
         for role in self._roles:
-            self.rows(f"DROP ROLE {role}", name="postgres")
+            postgres.rows(f"DROP ROLE {role}")
 
 
 @pytest.fixture(scope="module")
 def greenplum():
     """A fresh database with the extension, dropped afterwards."""
     coordinator = Coordinator(f"mop_test_{uuid.uuid4().hex[:8]}")
-    coordinator.rows(f"CREATE DATABASE {coordinator.name}", name="postgres")
+    Coordinator("postgres").rows(f"CREATE DATABASE {coordinator.name}")
     try:
         coordinator.rows("CREATE EXTENSION madlib_mop CASCADE")
         yield coordinator
