@@ -21,6 +21,8 @@ _DRIVER = "madlib_mop.driver"
 _STOP_GRACE_S = 0.8
 _MAX_RESTARTS = 50
 _CANCEL_STATES = ("57014", "57P01", "57P02", "57P03")
+#: PostgreSQL's errors as PL/Python raises them: in a statement, and in a message, after which it looks for interrupts.
+_SQL_ERRORS = (plpy.SPIError, plpy.Error)
 
 
 class CallError(Exception):
@@ -69,7 +71,7 @@ def error_fields(function, error):
     """Give the fields of an exception as the SQL function around raises them: message, sqlstate, detail, hint."""
     if isinstance(error, CallError):
         return error.fields
-    if isinstance(error, plpy.SPIError):
+    if isinstance(error, _SQL_ERRORS):
         return _fields(error)
     if isinstance(error, ClientGone):
         return {"message": str(error), "sqlstate": "08006"}
@@ -86,7 +88,7 @@ def ask_driver(function, values, caller_path):
         conversation = _Conversation(function)
         try:
             return conversation.hold(request, blobs)
-        except plpy.SPIError as error:
+        except _SQL_ERRORS as error:
             if conversation.run_id is None:
                 raise
             hint = f"What was committed is kept: SELECT madlib_mop.resume({conversation.run_id}); goes on with the run."
@@ -186,8 +188,11 @@ def _answer(work):
 
 
 def _fields(error):
-    data = getattr(error, "spidata", None) or (None, None, None)
-    return {"message": str(error), "sqlstate": error.sqlstate, "detail": data[1], "hint": data[2]}
+    if isinstance(error, plpy.Error):
+        detail, hint = error.detail, error.hint
+    else:
+        _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
+    return {"message": str(error), "sqlstate": error.sqlstate, "detail": detail, "hint": hint}
 
 
 def check_version(version):
