@@ -1,0 +1,63 @@
+"""Plain Keras, the ideal: n_workers processes side by side over one copy of the rows, each with its share of the grid.
+
+Worker w trains the configurations w, w + n_workers, ... of the list.
+"""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from workloads import Rows
+
+from ways.contract import Epoch, Outcome, Span, Spec, now, run_way, tensorflow_versions
+from ways.training import one_thread, train
+
+
+def work(spec: Spec) -> Outcome:
+    """Start the workers and gather what they tell."""
+    data_bytes = Rows.load(Path(spec.rows)).save_training(_copy(spec))
+    told = [Path(spec.directory, f"worker_{number}.json") for number in range(spec.n_workers)]
+    text = json.dumps(dataclasses.asdict(spec))
+    workers = [
+        subprocess.Popen([sys.executable, "-m", "ways.plain", "--worker", text, str(number), path])
+        for number, path in enumerate(told)
+    ]
+    if any([worker.wait() for worker in workers]):
+        raise SystemExit("a worker failed")
+    parts = [json.loads(path.read_text()) for path in told]
+    return Outcome(
+        ready_at=min(part["ready_at"] for part in parts),
+        spans=[Span(**span) for part in parts for model in part["models"] for span in model["spans"]],
+        epochs=[Epoch(**epoch) for part in parts for model in part["models"] for epoch in model["epochs"]],
+        digests={key: digest for part in parts for key, digest in part["digests"].items()},
+        data_bytes=data_bytes,
+        versions=tensorflow_versions(),
+    )
+
+
+def _work_as_worker(text: str, number: str, path: str) -> None:
+    spec = Spec(**json.loads(text))
+    one_thread()
+    rows = Rows.load(Path(spec.rows), _copy(spec))
+    ready_at = now()
+    mst_keys = spec.mst_keys[int(number) :: spec.n_workers]
+    models = {key: train(spec.workload, rows, key, spec.n_epochs, spec.seed, int(number)) for key in mst_keys}
+    told = {
+        "ready_at": ready_at,
+        "models": [dataclasses.asdict(model) for model in models.values()],
+        "digests": {key: model.digest for key, model in models.items()},
+    }
+    Path(path).write_text(json.dumps(told))
+
+
+def _copy(spec: Spec) -> Path:
+    return Path(spec.directory, "training.npz")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--worker":
+        _work_as_worker(*sys.argv[2:])
+    else:
+        run_way(work)

@@ -1,0 +1,56 @@
+"""Training of one configuration by plain Keras, as the ways do that give a worker whole configurations."""
+
+from dataclasses import dataclass
+
+from workloads import WORKLOADS, Rows
+
+from ways.contract import Epoch, Span, digest_of, now
+
+
+def one_thread() -> None:
+    """Import TensorFlow, with one thread, as every worker has."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One configuration's part of an Outcome."""
+
+    spans: list[Span]
+    epochs: list[Epoch]
+    digest: str
+
+
+def train(workload: str, rows: Rows, mst_key: int, n_epochs: int, seed: int, worker: int) -> Trained:
+    """Train one configuration and evaluate it on all rows after each epoch.
+
+    Parameters
+    ----------
+    workload : str
+    rows : Rows
+    mst_key, n_epochs, seed : int
+    worker : int
+        For the spans.
+    """
+    spans, epochs = [], []
+    begin = now()
+    model = WORKLOADS[workload].compiled(mst_key, seed)
+    batch_size = WORKLOADS[workload].configurations[mst_key - 1].batch_size
+    for epoch in range(1, n_epochs + 1):
+        model.fit(rows.x, rows.y, batch_size=batch_size, epochs=1, verbose=0)
+        trained = now()
+        train_error, test_error = (
+            1 - model.evaluate(x, y, batch_size=batch_size, verbose=0, return_dict=True)["accuracy"]
+            for x, y in ((rows.x, rows.y), (rows.x_test, rows.y_test))
+        )
+        evaluated = now()
+        spans += [
+            Span(mst_key, worker, begin, trained),
+            Span(mst_key, worker, trained, evaluated, "evaluate"),
+        ]
+        epochs.append(Epoch(mst_key, epoch, evaluated, test_error, train_error))
+        begin = evaluated
+    return Trained(spans, epochs, digest_of(model.get_weights()))
