@@ -86,7 +86,14 @@ class Outcome:
     versions : dict of str to str
         Of what a reader wants to know.
     written_bytes : int or None
-        What the database wrote (WAL and relations), where there is one.
+        What the database wrote (write-ahead log, pages of relations), where there is one.
+    database_bytes : int or None
+        Size of the database afterwards, source tables and the record included, where there is one.
+    begun_at, ended_at : float or None
+        When the work began and ended, for a way that trains on a server that runs already; None: the process's start
+        and end.
+    loopback_bytes : int or None
+        What was sent over the loopback interface between those two; None where they are None.
     stages : dict of str to float
         Where the workers' time went, in seconds, where it is known; their sum is that of the spans.
     """
@@ -98,6 +105,10 @@ class Outcome:
     data_bytes: int
     versions: dict[str, str]
     written_bytes: int | None = None
+    database_bytes: int | None = None
+    begun_at: float | None = None
+    ended_at: float | None = None
+    loopback_bytes: int | None = None
     stages: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @staticmethod
@@ -124,6 +135,15 @@ def digest_of(weights) -> str:
     for array in weights:
         digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def loopback_bytes(pid: int | str = "self") -> int:
+    """Give what has been sent so far over the loopback interface that a process sees, headers included."""
+    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == "lo":
+            return int(numbers.split()[8])
+    raise RuntimeError("there is no loopback interface")
 
 
 def tensorflow_versions() -> dict[str, str]:

@@ -1,0 +1,181 @@
+"""The comparison: each workload trained in every way, one after the other, each way in a network of its own.
+
+Called by run.py. What was measured is written to a directory as it comes, from which `report` renders it.
+"""
+
+import dataclasses
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg2
+from network import ROOT, Loopback, loopback
+from psycopg2 import sql
+from report.measurement import Failure, Measurement
+from ways.contract import Outcome, Spec
+from workloads import WORKLOADS, rows_of
+
+BENCHMARKS = Path(__file__).parent
+#: The way that the others are held against, then those.
+WAYS = ("hopper", "plain", "celery_tasks", "ray_tune", "all_reduce", "parameter_server", "averaging")
+IN_DATABASE = ("hopper", "averaging")
+_TIMEOUT_S = 4 * 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is compared.
+
+    Attributes
+    ----------
+    workload : str
+    ways : sequence of str
+    n_train, n_test, n_epochs : int
+        Rows, and passes over them.
+    n_workers : int
+        Segments, or processes of one thread.
+    repetitions : int
+        How often each way trains with each seed.
+    seeds : sequence of int
+    """
+
+    workload: str
+    ways: Sequence[str] = WAYS
+    n_train: int = 2000
+    n_test: int = 500
+    n_epochs: int = 2
+    n_workers: int = 2
+    repetitions: int = 1
+    seeds: Sequence[int] = (1,)
+
+
+def compare(plan: Plan) -> Iterator[Measurement | Failure]:
+    """Measure, way by way within each repetition, so that what disturbs the machine for a while disturbs all.
+
+    A way that has failed once is not tried again.
+    """
+    failed = set()
+    with tempfile.TemporaryDirectory(prefix="mop") as directory:
+        directory = Path(directory)
+        directory.chmod(0o755)
+        rows_of(plan.workload, plan.n_train, plan.n_test).save(directory / "rows.npz")
+        for seed in plan.seeds:
+            for repetition in range(1, plan.repetitions + 1):
+                for way in plan.ways:
+                    if way in failed:
+                        continue
+                    with tempfile.TemporaryDirectory(prefix="way", dir=directory) as place:
+                        told = _measure(plan, way, seed, repetition, directory / "rows.npz", Path(place))
+                    if isinstance(told, Failure):
+                        failed.add(way)
+                    yield told
+
+
+def _measure(plan: Plan, way: str, seed: int, repetition: int, rows: Path, place: Path) -> Measurement | Failure:
+    n_configurations = len(WORKLOADS[plan.workload].configurations)
+    work = place / "work"
+    work.mkdir()
+    spec = Spec(
+        workload=plan.workload,
+        rows=str(rows),
+        directory=str(work),
+        n_epochs=plan.n_epochs,
+        n_workers=plan.n_workers,
+        seed=seed,
+        mst_keys=list(range(1, n_configurations + 1)),
+    )
+    with loopback() as network:
+        if way in IN_DATABASE:
+            with _server(network) as dsn:
+                return _run(way, dataclasses.replace(spec, dsn=dsn), network, repetition, place)
+        return _run(way, spec, network, repetition, place)
+
+
+def _run(way: str, spec: Spec, network: Loopback, repetition: int, place: Path) -> Measurement | Failure:
+    """Run one way's program, and hold the clock and the counter."""
+    (place / "spec.json").write_text(json.dumps(dataclasses.asdict(spec)))
+    command = [*network.within, sys.executable, "-m", f"ways.{way}", place / "spec.json", place / "outcome.json"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{BENCHMARKS}:{ROOT}",
+        "KERAS_BACKEND": "tensorflow",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    sent = network.n_bytes()
+    begun_at = time.time()
+    with open(place / "said", "w+") as said:
+        process = subprocess.Popen(command, env=environment, cwd=BENCHMARKS, stdout=said, stderr=said)
+        try:
+            status = process.wait(_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+        ended_at = time.time()
+        said.seek(0)
+        lines = [line.strip() for line in said if line.strip()]
+    if status != 0:
+        error = f"more than {_TIMEOUT_S} s" if status is None else (lines or [f"exit status {status}"])[-1]
+        return Failure(workload=spec.workload, way=way, error=error)
+    outcome = Outcome.read(place / "outcome.json")
+    begun_at = outcome.begun_at or begun_at
+    socket_bytes = None
+    if sent is not None:
+        socket_bytes = network.n_bytes() - sent if outcome.loopback_bytes is None else outcome.loopback_bytes
+    return Measurement(
+        workload=spec.workload,
+        way=way,
+        repetition=repetition,
+        seed=spec.seed,
+        n_workers=spec.n_workers,
+        makespan_s=(outcome.ended_at or ended_at) - begun_at,
+        socket_bytes=socket_bytes,
+        outcome=outcome,
+        begun_at=begun_at,
+    )
+
+
+@contextmanager
+def _server(network: Loopback) -> Iterator[str]:
+    """Start a cluster of its own in a way's network, and give the URI, over TCP, of a user of the extension."""
+    cluster = [*network.within, ROOT / "make" / "cluster.sh", "--name", f"comparison-{os.getpid()}"]
+
+    def control(*arguments: str) -> str:
+        done = subprocess.run([*cluster, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout.strip()
+
+    control("start")
+    try:
+        password = secrets.token_hex(16)
+        _as_superuser(control("dsn", "postgres"), sql.SQL("CREATE DATABASE comparison"))
+        _as_superuser(
+            control("dsn", "comparison"),
+            sql.SQL("SET client_min_messages = warning"),
+            sql.SQL("CREATE EXTENSION madlib_mop CASCADE"),
+            sql.SQL("CREATE ROLE analyst LOGIN PASSWORD {} IN ROLE pg_checkpoint").format(sql.Literal(password)),
+            sql.SQL("GRANT CREATE ON DATABASE comparison TO analyst"),
+            sql.SQL("SELECT madlib_mop.grant_use('analyst')"),
+        )
+        yield f"postgresql://analyst:{password}@127.0.0.1:{control('port')}/comparison"
+    finally:
+        control("destroy")
+
+
+def _as_superuser(dsn: str, *statements: sql.Composable) -> None:
+    connection = psycopg2.connect(dsn)
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+    connection.close()

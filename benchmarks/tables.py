@@ -1,0 +1,77 @@
+"""Rows of a benchmark, copied into a database in PostgreSQL's binary form: NumPy writes all of them at once."""
+
+import io
+import struct
+
+import numpy as np
+
+_SIGNATURE = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
+_FLOAT4_OID = 700
+_CHUNK_ROWS = 2000
+
+
+def make_table(cursor, table: str, x: np.ndarray, y: np.ndarray) -> None:
+    """Make a table (id integer, x real[], y integer) and copy rows into it.
+
+    Parameters
+    ----------
+    cursor : psycopg2 cursor
+    table : str
+        Its name, safe as it is.
+    x : numpy.ndarray
+        float32, ``(n, ...)``.
+    y : numpy.ndarray
+        Integers, ``(n,)``.
+    """
+    cursor.execute(f"CREATE TABLE {table} (id integer, x real[], y integer)")
+    rows = _Rows(x, y)
+    cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT binary)", rows)
+
+
+class _Rows(io.RawIOBase):
+    """A file of the binary COPY format, made a chunk of rows at a time (PostgreSQL's documentation, COPY, File Formats)."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray):
+        self._x, self._y = x, y
+        self._next = 0
+        self._left = _SIGNATURE
+        element = np.dtype([("bytes", ">i4"), ("value", ">f4")])
+        shape = x.shape[1:]
+        array_bytes = 12 + 8 * len(shape) + element.itemsize * x[0].size
+        self._row = np.dtype(
+            [
+                ("n_fields", ">i2"), ("id_bytes", ">i4"), ("id", ">i4"),
+                ("x_bytes", ">i4"), ("n_dimensions", ">i4"), ("has_nulls", ">i4"), ("oid", ">i4"),
+                ("dimensions", [("size", ">i4"), ("lower", ">i4")], len(shape)), ("elements", element, x[0].size),
+                ("y_bytes", ">i4"), ("y", ">i4"),
+            ]
+        )  # fmt: skip
+        same = np.zeros((), self._row)
+        for name, value in (("n_fields", 3), ("id_bytes", 4), ("x_bytes", array_bytes), ("n_dimensions", len(shape)),
+                            ("oid", _FLOAT4_OID), ("y_bytes", 4)):  # fmt: skip
+            same[name] = value
+        same["dimensions"]["size"], same["dimensions"]["lower"] = shape, 1
+        same["elements"]["bytes"] = 4
+        self._same = same
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, n_bytes: int = -1) -> bytes:
+        while self._next is not None and (n_bytes < 0 or len(self._left) < n_bytes):
+            self._left += self._more()
+        n = len(self._left) if n_bytes < 0 else n_bytes
+        given, self._left = self._left[:n], self._left[n:]
+        return given
+
+    def _more(self) -> bytes:
+        x, y = (rows[self._next : self._next + _CHUNK_ROWS] for rows in (self._x, self._y))
+        if not len(x):
+            self._next = None
+            return struct.pack(">h", -1)
+        rows = np.full(len(x), self._same)
+        rows["id"] = np.arange(self._next, self._next + len(x))
+        rows["elements"]["value"] = x.reshape(len(x), -1)
+        rows["y"] = y
+        self._next += len(x)
+        return rows.tobytes()

@@ -1,0 +1,143 @@
+"""What the ways that train in the database share: rows packed there, and what the record tells of runs afterwards.
+
+The rows are packed before the work begins (they are where they are); the first loading of TensorFlow is part of it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psycopg2
+from tables import make_table
+from workloads import Rows
+
+from ways.contract import Epoch, Outcome, Span, Spec, loopback_bytes, now, tensorflow_versions
+
+SCHEMA = "comparison"
+_VISITS = """
+SELECT segment_id, extract(epoch FROM started_at)::float8, extract(epoch FROM ended_at)::float8, mst_key
+FROM madlib_mop.visit WHERE run_id = %s ORDER BY started_at
+"""
+_STAGES = """
+SELECT regexp_replace(key, '_s$', ''), sum(value::float8)
+FROM madlib_mop.visit, jsonb_each_text(timing) WHERE run_id = %s GROUP BY key
+"""
+# An evaluation is recorded when the last segment has answered, with the work of all.
+_EVALUATIONS = """
+SELECT mst_key, epoch, extract(epoch FROM r.created_at)::float8 + max(elapsed_s), max(work_s),
+       max(1 - value) FILTER (WHERE data_set = 'validation'), max(1 - value) FILTER (WHERE data_set = 'training')
+FROM madlib_mop.metric JOIN madlib_mop.run r USING (run_id) WHERE run_id = %s AND name = 'accuracy'
+GROUP BY mst_key, epoch, r.created_at ORDER BY mst_key, epoch
+"""
+_PACKED_BYTES = """
+SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('train'::regclass) WHERE isleaf
+"""
+# Written since the server's start: write-ahead log, and pages of relations.
+_WRITTEN_BYTES = """
+SELECT (wal_bytes + (buffers_checkpoint + buffers_clean + buffers_backend) * current_setting('block_size')::bigint)
+           ::bigint FROM pg_stat_wal, pg_stat_bgwriter
+"""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One run: for which configurations it was, by the mst_key that the record has."""
+
+    run_id: int
+    mst_keys: dict[int, int]
+
+
+def train_in_database(spec: Spec, prepare: Callable, train: Callable[..., Iterable[Trained]]) -> Outcome:
+    """Pack the rows, prepare, train, and tell.
+
+    Parameters
+    ----------
+    spec : Spec
+    prepare : callable
+        ``prepare(cursor, spec)`` makes whatever the work needs and is not part of it.
+    train : callable
+        ``train(cursor, spec)`` does the work and gives the runs.
+    """
+    with contextlib.closing(psycopg2.connect(spec.dsn)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            _pack(cursor, spec)
+            prepare(cursor, spec)
+            written = _written_bytes(cursor)
+            sent = loopback_bytes()
+            begun_at = now()
+            runs = list(train(cursor, spec))
+            ended_at = now()
+            sent = loopback_bytes() - sent
+            written = _written_bytes(cursor) - written
+            told = _outcome(cursor, spec, runs)
+            return replace(told, begun_at=begun_at, ended_at=ended_at, loopback_bytes=sent, written_bytes=written)
+
+
+def newest_run(cursor) -> int:
+    """Give the id of the run that was made last."""
+    return _value(cursor, "SELECT max(run_id) FROM madlib_mop.run")
+
+
+def compile_params(learning_rate: float) -> str:
+    """Give the compile parameters of a configuration."""
+    return f"loss='categorical_crossentropy', optimizer='Adam(learning_rate={learning_rate})', metrics=['accuracy']"
+
+
+def fit_params(batch_size: int) -> str:
+    """Give the fit parameters of a configuration."""
+    return f"batch_size={batch_size}, epochs=1"
+
+
+def _pack(cursor, spec: Spec) -> None:
+    rows = Rows.load(Path(spec.rows))
+    cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}")
+    cursor.execute(f"SET client_min_messages = warning; SET madlib_mop.segments = {spec.n_workers:d}")
+    make_table(cursor, "train_rows", rows.x, rows.y.argmax(1))
+    make_table(cursor, "test_rows", rows.x_test, rows.y_test.argmax(1))
+    cursor.execute("SELECT madlib.training_preprocessor_dl('train_rows', 'train', 'y', 'x', seed := %s)", [spec.seed])
+    cursor.execute("SELECT madlib.validation_preprocessor_dl('test_rows', 'test', 'y', 'x', 'train')")
+
+
+def _written_bytes(cursor) -> int:
+    cursor.execute("CHECKPOINT; SELECT pg_stat_clear_snapshot()")
+    return _value(cursor, _WRITTEN_BYTES)
+
+
+def _outcome(cursor, spec: Spec, runs: list[Trained]) -> Outcome:
+    spans, epochs, digests, stages = [], [], {}, {}
+    for run in runs:
+        keys = run.mst_keys
+        cursor.execute(_VISITS, [run.run_id])
+        visits = [Span(keys[key], segment, begin, end) for segment, begin, end, key in cursor.fetchall()]
+        spans += visits
+        cursor.execute(_STAGES, [run.run_id])
+        laps = dict(cursor.fetchall())
+        laps["read, hand over, commit"] = sum(visit.end - visit.begin for visit in visits) - sum(laps.values())
+        cursor.execute(_EVALUATIONS, [run.run_id])
+        for key, epoch, at, work_s, test_error, train_error in cursor.fetchall():
+            epochs.append(Epoch(keys[key], epoch, at, test_error, train_error))
+            laps["evaluate"] = laps.get("evaluate", 0.0) + work_s
+            share_s = work_s / spec.n_workers  # which segment worked when is not recorded: drawn as if all ended then
+            spans += [Span(keys[key], worker, at - share_s, at, "evaluate") for worker in range(spec.n_workers)]
+        for stage, seconds in laps.items():
+            stages[stage] = stages.get(stage, 0.0) + seconds
+        cursor.execute("SELECT mst_key, digest FROM madlib_mop.model WHERE run_id = %s", [run.run_id])
+        digests |= {str(keys[key]): digest for key, digest in cursor.fetchall()}
+    return Outcome(
+        ready_at=min(span.begin for span in spans if span.kind == "train"),
+        spans=spans,
+        epochs=epochs,
+        digests=digests,
+        data_bytes=_value(cursor, _PACKED_BYTES),
+        versions={**tensorflow_versions(), "PostgreSQL": _value(cursor, "SHOW server_version").split()[0]},
+        database_bytes=_value(cursor, "SELECT pg_database_size(current_database())"),
+        stages=stages,
+    )
+
+
+def _value(cursor, query: str):
+    cursor.execute(query)
+    ((value,),) = cursor.fetchall()
+    return value
