@@ -3,6 +3,7 @@
 import numpy as np
 import psycopg2
 from hopper import SCHEMA, load, seconds_of
+from ratios import Ratio
 from workload import SHAPE, images
 
 HEADS = (None, 64)
@@ -13,7 +14,7 @@ FROM madlib_mop.visit WHERE run_id = (SELECT max(run_id) FROM madlib_mop.run)
 """
 
 
-def compare_features(dsn: str, n_rows: int, n_epochs: int) -> None:
+def compare_features(dsn: str, n_rows: int, n_epochs: int) -> list[Ratio]:
     """Train the grid twice, with the setting off and on, check that the weights are the same bits, print the times."""
     x, y, x_valid, y_valid, source = images(n_rows, n_rows // 4)
     connection = psycopg2.connect(dsn)
@@ -45,8 +46,10 @@ def compare_features(dsn: str, n_rows: int, n_epochs: int) -> None:
     print(f"  through the frozen layers              {seconds['off']:7.1f} s, of it training {through_s:7.1f} s")
     print(f"  on materialised features               {seconds['on']:7.1f} s, of it training {tail_s:7.1f} s,")
     print(f"                                                   computing and trying features {features_s:7.1f} s")
-    print(f"  with features / without                {seconds['on'] / seconds['off']:7.2f}")
+    ratio = Ratio("features: with / without", seconds["on"] / seconds["off"])
+    print(ratio)
     print(f"  models with the same weights           {n_same:4d} of {n_models}", flush=True)
+    return [ratio]
 
 
 def _model(head: int | None):

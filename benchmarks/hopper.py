@@ -1,6 +1,5 @@
 """Sixteen configurations by the hopper on two segments, against plain Keras scripts side by side on the same rows."""
 
-import io
 import os
 import subprocess
 import sys
@@ -11,18 +10,22 @@ from pathlib import Path
 
 import numpy as np
 import psycopg2
+from breakdown import breakdown
+from ratios import Ratio
+from tables import make_table
 from workload import build, configurations, images
 
 SCHEMA = "mop_bench"
 N_SEGMENTS = 2
+LIMITS = {"conv": 0.65, "mlp": 0.35}
 _DISK = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
 WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relname LIKE 'model\\_state\\_%' AND c.relkind = 'r'
 """
 
 
-def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> None:
-    """Run both ways on the same rows and print their times, the ratio, and what of the disk the run used."""
+def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
+    """Run both ways on the same rows; print their times, what of the disk the run used, and where the time went."""
     x, y, x_valid, y_valid, source = images(n_rows, n_rows // 4)
     connection = psycopg2.connect(dsn)
     connection.autocommit = True
@@ -41,11 +44,16 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> None:
     print(f"\n{grid}: 16 configurations, {n_rows} rows of {source}, {n_epochs} epochs, {N_SEGMENTS} segments")
     print(f"  plain Keras, {N_SEGMENTS} processes side by side   {plain_s:7.1f} s")
     print(f"  hopper, in the database                {hopper_s:7.1f} s")
-    print(f"  hopper / plain Keras                   {hopper_s / plain_s:7.2f}")
-    print(f"  makespan / lower bound                 {figures['ratio']:7.2f}")
-    print(f"  disk used by states / sum of states    {(peak - figures['empty']) / figures['states']:7.2f}", flush=True)
-    for stage, seconds in figures["stages"]:
-        print(f"    {stage:36} {seconds:7.1f} s of the {N_SEGMENTS} trainers' time")
+    ratios = [
+        Ratio(f"{grid}: hopper / plain Keras", hopper_s / plain_s, LIMITS[grid]),
+        Ratio(f"{grid}: makespan / lower bound", figures["ratio"]),
+        Ratio(f"{grid}: disk used by states / sum of states", peak / figures["states"], 3.0),
+    ]
+    print(*ratios, sep="\n")
+    for what, part in (("whole run", figures["whole"]), ("after the first epoch", figures["later"])):
+        print(f"  of the {N_SEGMENTS} segments' time, {what}, outside of training {part.outside_share:6.1%}")
+        print(part, flush=True)
+    return ratios
 
 
 def load(cursor, x, y, x_valid, y_valid) -> None:
@@ -58,19 +66,8 @@ def load(cursor, x, y, x_valid, y_valid) -> None:
 def load_rows(cursor, x, y, x_valid, y_valid) -> None:
     cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}")
     for table, xs, ys in (("train_rows", x, y), ("valid_rows", x_valid, y_valid)):
-        cursor.execute(f"CREATE TABLE {table} (id integer, x real[], y integer)")
-        text = io.StringIO()
-        for i, (row, label) in enumerate(zip(xs, ys, strict=True)):
-            text.write(f"{i}\t{_array_text(row)}\t{label}\n")
-        text.seek(0)
-        cursor.copy_expert(f"COPY {table} FROM STDIN", text)
+        make_table(cursor, table, xs, ys)
     cursor.execute("SET client_min_messages = warning")
-
-
-def _array_text(row: np.ndarray) -> str:
-    if row.ndim == 1:
-        return "{" + ",".join(f"{v:.6g}" for v in row) + "}"
-    return "{" + ",".join(_array_text(part) for part in row) + "}"
 
 
 def configure(cursor, grid: str) -> None:
@@ -130,12 +127,13 @@ def _figures(cursor) -> dict:
     (ratio,) = cursor.fetchone()
     cursor.execute("SELECT sum(state_bytes) FROM madlib_mop.model WHERE run_id = %s", [run_id])
     (states,) = cursor.fetchone()
-    cursor.execute(
-        "SELECT key, sum(value::float8) FROM madlib_mop.visit, jsonb_each_text(timing) WHERE run_id = %s"
-        " GROUP BY key ORDER BY 2 DESC",
-        [run_id],
-    )
-    return {"run_id": run_id, "ratio": ratio, "states": float(states), "stages": cursor.fetchall(), "empty": 0.0}
+    return {
+        "run_id": run_id,
+        "ratio": ratio,
+        "states": float(states),
+        "whole": breakdown(cursor, run_id, N_SEGMENTS),
+        "later": breakdown(cursor, run_id, N_SEGMENTS, after_epoch=1),
+    }
 
 
 class _DiskWatch:

@@ -11,8 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT), str(ROOT / "tests")]  # the namespaces are the tests'
 
-from tests.network import COORDINATOR, Cables, NoNamespaces  # noqa: E402
 from ways.contract import loopback_bytes  # noqa: E402
+
+from tests.network import COORDINATOR, Cables, NoNamespaces  # noqa: E402
 
 
 class Loopback:

@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import psycopg2
+from ratios import Ratio
 
 ROWS, MODELS, OUTPUT, COPY = "bench_predict_rows", "bench_predict_models", "bench_predict_output", "bench_predict_copy"
 FORMS = ("'prob'", "'response'", "3", "0.5")
@@ -192,6 +193,17 @@ def _seconds(work) -> float:
 
 def _drop(cursor) -> None:
     cursor.execute(f"DROP TABLE IF EXISTS {ROWS}, {OUTPUT}, {COPY}, {MODELS}, {MODELS}_info, {MODELS}_summary")
+
+
+def compare_predict(dsn: str) -> list[Ratio]:
+    """Measure and print; gives the ratios."""
+    print()
+    ratios = []
+    for measurement in measure(dsn):
+        print(measurement, flush=True)
+        if isinstance(measurement, Measurement):
+            ratios.append(Ratio(f"predict: {measurement.pred_type} / Keras", measurement.ratio, TARGET))
+    return ratios
 
 
 def main() -> None:

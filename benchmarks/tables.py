@@ -29,7 +29,7 @@ def make_table(cursor, table: str, x: np.ndarray, y: np.ndarray) -> None:
 
 
 class _Rows(io.RawIOBase):
-    """A file of the binary COPY format, made a chunk of rows at a time (PostgreSQL's documentation, COPY, File Formats)."""
+    """A file of the binary COPY format (PostgreSQL: COPY, File Formats), made a chunk of rows at a time."""
 
     def __init__(self, x: np.ndarray, y: np.ndarray):
         self._x, self._y = x, y

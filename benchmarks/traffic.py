@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from hopper import SCHEMA, configure, load_rows
+from ratios import Ratio
 from workload import configurations, images
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,7 +19,7 @@ from tests.hosts_kit import HOSTS  # noqa: E402
 from tests.traffic import Traffic, counted_hosts, measure  # noqa: E402
 
 
-def compare_traffic(n_rows: int, n_epochs: int) -> None:
+def compare_traffic(n_rows: int, n_epochs: int) -> list[Ratio]:
     """Count the bytes of a packing and of a run of the grid of perceptrons, and print them beside the formulas."""
     x, y, x_valid, y_valid, source = images(n_rows, 1)
     with counted_hosts() as (hosts, network), closing(hosts.db.connect()) as connection:
@@ -43,10 +44,10 @@ def compare_traffic(n_rows: int, n_epochs: int) -> None:
             weights = dict(cursor.fetchall())
         what = network.what
     print(f"\ntraffic: 16 configurations, {n_rows} rows of {source}, {n_epochs} epochs, {len(HOSTS)} hosts; {what}")
-    _print(traffic, _all_reduce_bytes(weights, n_rows, n_epochs))
+    return _print(traffic, _all_reduce_bytes(weights, n_rows, n_epochs))
 
 
-def _print(traffic: Traffic, all_reduce_bytes: int) -> None:
+def _print(traffic: Traffic, all_reduce_bytes: int) -> list[Ratio]:
     copies_bytes = len(HOSTS) * traffic.packed_bytes
     ours = traffic.packing.n_bytes + traffic.run.n_bytes
     for label, n_bytes, of in (
@@ -61,6 +62,10 @@ def _print(traffic: Traffic, all_reduce_bytes: int) -> None:
         ratio = "" if of is None else f"   measured / formula {n_bytes / of:.2f}"
         print(f"  {label:42} {n_bytes / 1e6:10.1f} MB{ratio}")
     print(f"  all-reduce / packing and run               {all_reduce_bytes / ours:10.2f}", flush=True)
+    return [
+        Ratio("traffic: packing / packed rows", traffic.packing.n_bytes / traffic.packed_bytes, 1.1),
+        Ratio("traffic: run / formula", traffic.run.n_bytes / traffic.formula_bytes, 1.1),
+    ]
 
 
 def _all_reduce_bytes(weights: dict[int, int], n_rows: int, n_epochs: int) -> int:
