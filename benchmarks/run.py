@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+from comparison import WAYS, Plan, compare_ways  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
 from predict import compare_predict  # noqa: E402
@@ -22,17 +23,79 @@ from schedules import compare_schedules  # noqa: E402
 from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
-from comparison import WAYS, Plan, compare_ways  # noqa: E402
-
+SECTIONS = ("conv", "mlp", "features", "schedule", "traffic", "waits", "predict", "comparison")
 #: The comparison's sizes: few rows and epochs, or as many as there are.
-SHORT = {
-    "images": Plan("images", n_train=2000, n_test=500, n_epochs=2),
-    "tabular": Plan("tabular", n_train=4000, n_test=1000, n_epochs=3),
-}
-FULL = {
-    "images": Plan("images", n_train=20_000, n_test=4000, n_epochs=5, repetitions=3, seeds=(1, 2, 3)),
-    "tabular": Plan("tabular", n_train=20_000, n_test=4000, n_epochs=10, repetitions=3, seeds=(1, 2, 3)),
-}
+SHORT = (
+    Plan("images", n_train=2000, n_test=500, n_epochs=2),
+    Plan("tabular", n_train=4000, n_test=1000, n_epochs=3),
+)
+FULL = (
+    Plan("images", n_train=20_000, n_test=4000, n_epochs=5, repetitions=3, seeds=(1, 2, 3)),
+    Plan("tabular", n_train=20_000, n_test=4000, n_epochs=10, repetitions=3, seeds=(1, 2, 3)),
+)
 #: Those that `make bench-check` holds against the recorded ratios; what takes long, or needs peers, is not among them.
 GUARDED = ("conv", "mlp", "features", "schedule", "predict", "waits")
 N_GUARD_RUNS = 3
+
+
+def main() -> None:
+    """Run the benchmarks that were asked for."""
+    arguments = _arguments()
+    sections = _sections(arguments)
+    if arguments.check:
+        names = arguments.only or GUARDED
+        ratios = medians([ratio for name in names for ratio in sections[name]()] for _ in range(N_GUARD_RUNS))
+        sys.exit(_check(ratios, arguments.record))
+    ratios = [ratio for name in arguments.only or sections for ratio in sections[name]()]
+    print("\nall ratios, smaller is better")
+    print(*ratios, sep="\n", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dsn", default=os.environ.get("MADLIB_MOP_DSN"))
+    parser.add_argument("--grid", dest="only", choices=SECTIONS, action="append", help="which sections (all)")
+    parser.add_argument("--rows", type=int, default=4000, help="training rows of the grids (4000)")
+    parser.add_argument("--epochs", type=int, default=3, help="their epochs (3)")
+    parser.add_argument("--way", dest="ways", choices=WAYS, action="append", help="which ways of the comparison (all)")
+    parser.add_argument("--full", action="store_true", help="the comparison at full size, and nothing else")
+    parser.add_argument("--output", type=Path, default=Path("bench"), help="where the comparison's page goes (./bench)")
+    parser.add_argument("--check", action="store_true", help="compare the guarded ratios with the recorded ones")
+    parser.add_argument("--record", action="store_true", help="with --check: record them instead")
+    arguments = parser.parse_args()
+    if not arguments.dsn:
+        parser.error("--dsn is missing: `make bench` gives it")
+    if arguments.full and not arguments.only:
+        arguments.only = ["comparison"]
+    return arguments
+
+
+def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Ratio]]]:
+    dsn, size = arguments.dsn, (arguments.rows, arguments.epochs)
+    plans = [replace(plan, ways=arguments.ways or WAYS) for plan in (FULL if arguments.full else SHORT)]
+    made = {
+        "conv": partial(compare, dsn, "conv", *size),
+        "mlp": partial(compare, dsn, "mlp", *size),
+        "features": partial(compare_features, dsn, *size),
+        "schedule": partial(compare_schedules, dsn, *size),
+        "traffic": partial(compare_traffic, *size),
+        "waits": partial(compare_waits, dsn, arguments.rows),
+        "predict": partial(compare_predict, dsn),
+        "comparison": partial(compare_ways, plans, arguments.output),
+    }
+    return {name: made[name] for name in SECTIONS}
+
+
+def _check(ratios: list[Ratio], recording: bool) -> int:
+    print(f"\nmedians of {N_GUARD_RUNS}, smaller is better")
+    print(*ratios, sep="\n")
+    if recording:
+        record(ratios)
+        return 0
+    lost = losses(ratios)
+    print("\nno ratio is over 15 % worse than recorded" if not lost else "\n" + "\n".join(lost), flush=True)
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    main()
