@@ -15,11 +15,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 import psycopg2
 from network import ROOT, Loopback, loopback
 from psycopg2 import sql
-from report.measurement import Failure, Measurement
+from ratios import Ratio
+from report.__main__ import report
+from report.measurement import Comparison, Failure, Machine, Measurement
 from ways.contract import Outcome, Spec
 from workloads import WORKLOADS, rows_of
 
@@ -27,6 +30,11 @@ BENCHMARKS = Path(__file__).parent
 #: The way that the others are held against, then those.
 WAYS = ("hopper", "plain", "celery_tasks", "ray_tune", "all_reduce", "parameter_server", "averaging")
 IN_DATABASE = ("hopper", "averaging")
+#: What the hopper is to take of other ways' makespans, at most.
+LIMITS = {
+    "images": {"plain": 0.65, "celery_tasks": 0.65, "ray_tune": 0.65},
+    "tabular": {"plain": 0.35, "celery_tasks": 0.35, "ray_tune": 0.35},
+}
 _TIMEOUT_S = 4 * 3600
 
 
@@ -55,6 +63,52 @@ class Plan:
     n_workers: int = 2
     repetitions: int = 1
     seeds: Sequence[int] = (1,)
+
+    @property
+    def what(self) -> str:
+        """One line for people."""
+        rows = f"{self.n_train:,} rows for training, {self.n_test:,} for testing, {self.n_epochs} epochs"
+        return f"{self.workload}: {WORKLOADS[self.workload].what}; {rows}, {self.n_workers} workers of one thread"
+
+
+def compare_ways(plans: Sequence[Plan], directory: Path) -> list[Ratio]:
+    """Measure plans, print the tables, write page and CSV files; gives the hopper's makespans beside the others'.
+
+    What a directory has from before is written over; the page can be made again from it by ``python -m report``.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in [*directory.glob("measurement-*.json"), *directory.glob("failure-*.json")]:
+        old.unlink()
+    measured = []
+    for plan in plans:
+        print(f"\ncomparison, {plan.what}", flush=True)
+        for told in compare(plan):
+            told.write(directory)
+            print(f"  {told.way:20} {_line(told)}", flush=True)
+            measured.append(told)
+    about = {plan.workload: plan.what for plan in plans}
+    failures = [told for told in measured if isinstance(told, Failure)]
+    measurements = [told for told in measured if isinstance(told, Measurement)]
+    Comparison(measurements, failures, Machine.here(), about).write(directory)
+    print(f"\n{report(directory)}", flush=True)
+    return [ratio for plan in plans for ratio in _ratios(plan.workload, measurements)]
+
+
+def _line(told: Measurement | Failure) -> str:
+    return told.error if isinstance(told, Failure) else f"{told.makespan_s:8.1f} s"
+
+
+def _ratios(workload: str, measurements: list[Measurement]) -> list[Ratio]:
+    seconds = {
+        way: median(m.makespan_s for m in measurements if (m.workload, m.way) == (workload, way))
+        for way in dict.fromkeys(m.way for m in measurements if m.workload == workload)
+    }
+    ours = seconds.pop("hopper", None)
+    return [
+        Ratio(f"{workload}: hopper / {way}", ours / theirs, LIMITS[workload].get(way))
+        for way, theirs in seconds.items()
+        if ours is not None
+    ]
 
 
 def compare(plan: Plan) -> Iterator[Measurement | Failure]:

@@ -1,7 +1,7 @@
 """`make bench` and its kin: prints the benchmarks' tables, and ratios measured side by side in one run.
 
-`make bench` is the short form; `make bench-full` compares at full size, three times over; `make bench-check` fails where
-a ratio has become over 15 % worse than benchmarks/ratios.json says, which `make bench-check ARGS=--record` writes.
+`make bench` is the short form; `make bench-full` compares at full size, three times over; `make bench-check` fails
+where a ratio is over 15 % worse than benchmarks/ratios.json says, which `make bench-check ARGS=--record` writes.
 """
 
 import argparse
