@@ -1,0 +1,73 @@
+"""The ways' names for people, their order and their look in plots, and the figures published for them."""
+
+from dataclasses import dataclass
+
+HOPPER, PLAIN = "hopper", "plain"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a way is named and drawn.
+
+    Attributes
+    ----------
+    name : str
+    light, dark : str
+        Its colour on a light and on a dark page, after Okabe and Ito's palette, which the colour-blind can tell apart;
+        lightness, dashes and markers differ as well.
+    marker : str
+        Of matplotlib.
+    dashes : tuple of float
+        Points on and off; empty: a full line.
+    """
+
+    name: str
+    light: str
+    dark: str
+    marker: str
+    dashes: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was published of a way: ImageNet, 16 configurations {VGG16, ResNet50} x batch x learning rate x L2, 10 epochs,
+    8 nodes with one P100 each."""
+
+    hours: float
+    storage_gb: int
+    note: str
+
+
+LOOKS = {
+    HOPPER: Look("hopper", "#d24a00", "#ff8b45", "o"),
+    PLAIN: Look("plain Keras", "#33383f", "#dfe3e8", "s", (4, 2)),
+    "celery_tasks": Look("Celery tasks", "#0064a8", "#5ab0f2", "^"),
+    "ray_tune": Look("Ray Tune", "#3f97c9", "#a6dcf7", "v", (1, 1.5)),
+    "all_reduce": Look("all-reduce", "#00845f", "#2fd0a0", "D"),
+    "horovod_ring": Look("Horovod ring", "#5b48a8", "#b3a5f5", "P", (1, 1.5)),
+    "parameter_server": Look("parameter server", "#b04b86", "#ef9dcb", "X", (5, 1.5, 1, 1.5)),
+    "averaging": Look("model averaging", "#9a7400", "#e8c93a", "p", (3, 1.5)),
+}
+PUBLISHED = {
+    HOPPER: Published(17.7, 250, "accuracy of sequential SGD"),
+    "celery_tasks": Published(17.2, 2000, "a full copy of the data a worker"),
+    "all_reduce": Published(54.2, 250, "2 million GiB over the network in a later study"),
+    "parameter_server": Published(190.0, 250, "asynchronous; not reproducible"),
+    "averaging": Published(19.70, 250, "bulk synchronous; converges poorly"),
+}
+
+
+def look(way: str) -> Look:
+    """Give the look of a way; one that is not known here is grey and has its own name."""
+    return LOOKS.get(way, Look(way.replace("_", " "), "#6b7280", "#9ca3af", "."))
+
+
+def in_order(ways) -> list[str]:
+    """Sort ways: those known here first, in their order."""
+    known = list(LOOKS)
+    return sorted(ways, key=lambda way: (known.index(way) if way in known else len(known), way))
+
+
+def published_ratio(way: str) -> float | None:
+    """Give the way's published hours in those of the hopper."""
+    return PUBLISHED[way].hours / PUBLISHED[HOPPER].hours if way in PUBLISHED else None
