@@ -1,0 +1,108 @@
+"""Charts of visits: which worker trained and evaluated which configuration, and when."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from matplotlib.ticker import MaxNLocator
+
+from report import figures, formats
+from report.measurement import Measurement
+from report.names import HOPPER, PLAIN, look
+from report.summary import Runs
+from report.svg import WIDTH, Palette, Plot, canvas, plot
+from ways.contract import Span
+
+_LEFT, _RIGHT = 58, 12
+_TRAIN, _EVALUATE = (-0.40, 0.18), (0.22, 0.40)  # lanes of one worker; y points down
+_MAX_LABELS = 120
+
+
+def gantts(palette: Palette, identity: str, runs: Runs) -> list[Plot]:
+    """Draw the typical run of each way, all on one scale of time: that of the hopper and plain Keras."""
+    typical = {way: figures.typical(own) for way, own in runs.items()}
+    pair = [typical[way] for way in (HOPPER, PLAIN) if way in typical] or list(typical.values())
+    until_s = 1.03 * max((run.makespan_s for run in pair), default=1.0)
+    plots = [_gantt(palette, f"{identity}-{way}", run, until_s) for way, run in typical.items()]
+    if HOPPER in typical:
+        hopper = typical[HOPPER]
+        short_s = figures.startup_s(hopper) + 0.1 * (hopper.makespan_s - figures.startup_s(hopper))
+        place = min(2, len(plots))
+        plots.insert(place, _gantt(palette, f"{identity}-hopper-begin", hopper, short_s, begin=True))
+    return plots
+
+
+def merged(spans: Sequence[Span], gap_s: float) -> list[Span]:
+    """Join spans of one worker, configuration and kind between which there is less than a gap."""
+    joined: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.worker, span.kind, span.begin)):
+        last = joined[-1] if joined else None
+        alike = last and (last.worker, last.kind, last.mst_key) == (span.worker, span.kind, span.mst_key)
+        if alike and span.begin - last.end < gap_s:
+            joined[-1] = Span(span.mst_key, span.worker, last.begin, max(last.end, span.end), span.kind)
+        else:
+            joined.append(span)
+    return joined
+
+
+def _gantt(palette: Palette, identity: str, run: Measurement, until_s: float, begin: bool = False) -> Plot:
+    figure, axes = canvas(palette, 46 + 46 * run.n_workers, left=_LEFT, right=_RIGHT, top=12, bottom=34)
+    axes.set_xlim(0, until_s)
+    axes.set_ylim(run.n_workers - 0.5, -0.5)
+    axes.yaxis.grid(False)
+    pixel_s = until_s / (WIDTH - _LEFT - _RIGHT)
+    ended_s = min(run.makespan_s, until_s)
+    for worker in range(run.n_workers):
+        for low, high in (_TRAIN, _EVALUATE):
+            axes.barh(worker + low, ended_s, height=high - low, align="edge", color=palette["lane"], linewidth=0)
+    shown = [span for span in run.outcome.spans if span.begin - run.begun_at < until_s]
+    _draw(palette, axes, run, merged(shown, 0.25 * pixel_s), until_s, pixel_s)
+    _mark_startup(palette, axes, run, until_s, pixel_s)
+    if run.makespan_s > until_s and not begin:
+        words = f"goes on until {formats.seconds(run.makespan_s)} s →"
+        axes.annotate(words, (1, 1), (0, 3), "axes fraction", "offset points", ha="right", color=palette["ink"])
+    axes.set_yticks(range(run.n_workers), [f"worker {n + 1}" for n in range(run.n_workers)], color=palette["ink"])
+    axes.xaxis.set_major_locator(MaxNLocator(7))
+    axes.set_xlabel("seconds since the work began")
+    name = look(run.way).name
+    title = f"{name}, the first {formats.seconds(until_s)} s" if begin else name
+    return plot(palette, figure, identity, title, _alternative(run, name, until_s if begin else None))
+
+
+def _draw(palette: Palette, axes, run: Measurement, spans: Sequence[Span], until_s: float, pixel_s: float) -> None:
+    """Draw the spans of a configuration as one path, and its number on those that are wide enough."""
+    boxes, n_labels = defaultdict(list), 0
+    for span in spans:
+        low, high = _TRAIN if span.kind == "train" else _EVALUATE
+        left, right = span.begin - run.begun_at, min(span.end - run.begun_at, until_s)
+        boxes[span.mst_key, span.kind].append((left, right, span.worker + low, span.worker + high))
+        words = str(span.mst_key)
+        if span.kind == "train" and (right - left) / pixel_s > 7 * len(words) + 3 and n_labels < _MAX_LABELS:
+            n_labels += 1
+            axes.text((left + right) / 2, span.worker + sum(_TRAIN) / 2, words, ha="center", va="center",
+                      fontsize=9, color=palette.configuration(span.mst_key, "t"))  # fmt: skip
+    for (mst_key, _), found in sorted(boxes.items()):
+        corners = [xy for l, r, b, t in found for xy in ((l, b), (r, b), (r, t), (l, t), (l, b))]  # noqa: E741
+        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(found)
+        colour = palette.configuration(mst_key)
+        axes.add_patch(PathPatch(Path(corners, codes), facecolor=colour, linewidth=0))
+
+
+def _mark_startup(palette: Palette, axes, run: Measurement, until_s: float, pixel_s: float) -> None:
+    ready_s = min(figures.startup_s(run), until_s)
+    axes.axvline(ready_s, color=palette["muted"], linewidth=0.8, linestyle=(0, (2, 2)))
+    words = f"start-up {formats.seconds(figures.startup_s(run))} s"
+    axes.annotate(words, (0, 1), (0, 3), "axes fraction", "offset points", fontsize=9, color=palette["muted"])
+
+
+def _alternative(run: Measurement, name: str, until_s: float | None) -> str:
+    trained = [span for span in run.outcome.spans if span.kind == "train"]
+    part = f" Only the first {formats.seconds(until_s)} s are drawn." if until_s else ""
+    return (
+        f"{name}: {formats.count(len(trained), 'span')} of training of"
+        f" {formats.count(len({span.mst_key for span in trained}), 'configuration')} on"
+        f" {formats.count(run.n_workers, 'worker')} in {formats.seconds(run.makespan_s)} s, of which"
+        f" {formats.seconds(figures.startup_s(run))} s start-up; idle afterwards"
+        f" {formats.percent(figures.idle_share(run))} of the workers’ time.{part}"
+    )
