@@ -1,4 +1,4 @@
-"""``python -m report DIRECTORY``: print the tables of a directory's measurements, and write the page and CSV files there."""
+"""``python -m report DIRECTORY``: print the tables of its measurements; write page and CSV files there."""
 
 import argparse
 from pathlib import Path

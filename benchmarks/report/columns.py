@@ -99,7 +99,7 @@ BYTES = Group(
             "training rows stored",
             lambda row: formats.size(row.data_bytes),
             "All copies of the training rows, as they are stored while the way trains; in the database the packed"
-            " table, without the source table that was there before. Not test rows, nor models. 1 MB = 1,000,000 bytes.",
+            " table, without the source table that was there before. Not test rows, nor models. 1 MB is 10⁶ bytes.",
         ),
         Column(
             "copies",
@@ -150,8 +150,8 @@ MODELS = Group(
             "time to same error, × hopper’s",
             lambda row: formats.times(row.same_error_ratio),
             "How many times as long as the hopper it takes until any configuration is known to be at or below one test"
-            " error: the worse one of the two ways’ best final errors, which both reach. The median of the pairs of runs"
-            " with one seed. From the begin of the work; known is an error when it is evaluated, after an epoch.",
+            " error: the worse one of the two ways’ best final errors, which both reach. The median of the pairs of"
+            " runs with one seed. From the begin of the work; known is an error when it is evaluated, after an epoch.",
         ),
         Column(
             "same bits twice",

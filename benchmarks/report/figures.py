@@ -153,7 +153,7 @@ def stage_seconds(runs: Sequence[Measurement]) -> dict[str, float]:
     known = [run.outcome.stages for run in runs if run.outcome.stages]
     names = {name for stages in known for name in stages}
     seconds = {name: median(stages.get(name, 0.0) for stages in known) for name in names}
-    return dict(sorted(seconds.items(), key=lambda stage: -stage[1]))
+    return dict(sorted(seconds.items(), key=lambda stage: (-stage[1], stage[0])))
 
 
 def outside_compute(stages: dict[str, float], without: Sequence[str] = ()) -> float | None:

@@ -6,24 +6,26 @@ from collections.abc import Sequence
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
+from ways.contract import Span
 
 from report import figures, formats
 from report.measurement import Measurement
 from report.names import HOPPER, PLAIN, look
 from report.summary import Runs
 from report.svg import WIDTH, Palette, Plot, canvas, plot
-from ways.contract import Span
 
-_LEFT, _RIGHT = 58, 12
+_LEFT, _RIGHT = 60, 12
 _TRAIN, _EVALUATE = (-0.40, 0.18), (0.22, 0.40)  # lanes of one worker; y points down
 _MAX_LABELS = 120
+_ABOUT = 1.3  # ways that take so many times as long as the hopper or plain Keras are drawn to their end
 
 
 def gantts(palette: Palette, identity: str, runs: Runs) -> list[Plot]:
-    """Draw the typical run of each way, all on one scale of time: that of the hopper and plain Keras."""
+    """Draw the typical run of each way, all on one scale of time, which fits the hopper and plain Keras."""
     typical = {way: figures.typical(own) for way, own in runs.items()}
     pair = [typical[way] for way in (HOPPER, PLAIN) if way in typical] or list(typical.values())
-    until_s = 1.03 * max((run.makespan_s for run in pair), default=1.0)
+    longest_s = max(run.makespan_s for run in pair)
+    until_s = 1.02 * max(run.makespan_s for run in typical.values() if run.makespan_s <= _ABOUT * longest_s)
     plots = [_gantt(palette, f"{identity}-{way}", run, until_s) for way, run in typical.items()]
     if HOPPER in typical:
         hopper = typical[HOPPER]
@@ -63,7 +65,7 @@ def _gantt(palette: Palette, identity: str, run: Measurement, until_s: float, be
         words = f"goes on until {formats.seconds(run.makespan_s)} s →"
         axes.annotate(words, (1, 1), (0, 3), "axes fraction", "offset points", ha="right", color=palette["ink"])
     axes.set_yticks(range(run.n_workers), [f"worker {n + 1}" for n in range(run.n_workers)], color=palette["ink"])
-    axes.xaxis.set_major_locator(MaxNLocator(7))
+    axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.set_xlabel("seconds since the work began")
     name = look(run.way).name
     title = f"{name}, the first {formats.seconds(until_s)} s" if begin else name

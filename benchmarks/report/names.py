@@ -30,8 +30,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Published:
-    """What was published of a way: ImageNet, 16 configurations {VGG16, ResNet50} x batch x learning rate x L2, 10 epochs,
-    8 nodes with one P100 each."""
+    """What was published of a way: ImageNet, 16 configurations of VGG16 and ResNet50, 10 epochs, 8 nodes with a P100."""
 
     hours: float
     storage_gb: int

@@ -1,4 +1,4 @@
-"""The static HTML page: one file that loads nothing, with tables, plots as inline SVG, and how each number came about."""
+"""The static HTML page: one file that loads nothing, with tables, plots and how each number came about."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,7 +134,7 @@ def _n_visits(runs: Runs) -> float:
 
 
 def _configuration_colours(section: Section) -> str:
-    """Give the CSS of a workload's configurations: viridis, which the colour-blind can read, less what the page hides."""
+    """Give the CSS of a workload's configurations: viridis, readable to the colour-blind, less what the page hides."""
     n = min(max(section.mst_keys, default=1), MAX_CONFIGURATIONS)
 
     def rules(low: float, high: float) -> str:

@@ -1,5 +1,6 @@
-"""The plots of a workload but for its charts of visits (`gantt`): ratios, learning curves, bytes, a visit's breakdown."""
+"""A workload's plots but for charts of visits (`gantt`): ratios, learning curves, bytes, a visit's breakdown."""
 
+import re
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -11,7 +12,7 @@ from report.summary import Row, Runs
 from report.svg import FONT, Palette, Plot, canvas, plot
 
 _LINE_HEIGHT = 13.0
-_NAMES = 104  # left margin for the ways' names, in pixels
+_NAMES = 108  # left margin for the ways' names, in pixels
 _STAGE_NAMES = {
     "compute": "training compute",
     "evaluate": "evaluation",
@@ -26,9 +27,9 @@ _STAGE_NAMES = {
 def ratios(palette: Palette, identity: str, rows: Sequence[Row]) -> Plot:
     """Draw each way's makespan in those of the hopper, beside what was published."""
     rows = [row for row in rows if row.ratio is not None]
-    figure, axes = canvas(palette, 34 + 30 * len(rows), left=_NAMES, right=44, top=4, bottom=30)
+    figure, axes = canvas(palette, 34 + 30 * len(rows), left=_NAMES, right=48, top=4, bottom=36)
     values = [value for row in rows for value in (row.ratio, row.published_ratio) if value]
-    _log_x(axes, min(0.8, min(values) / 1.35), max(values) * 1.35, formats.number)
+    _log_x(axes, min(0.7, min(values) / 1.7), max(values) * 1.2, formats.number)
     axes.axvline(1, color=palette["muted"], linewidth=1)
     hopper_s = next((row.makespan_s for row in rows if row.way == HOPPER), 1.0)
     for place, row in enumerate(rows):
@@ -44,14 +45,14 @@ def ratios(palette: Palette, identity: str, rows: Sequence[Row]) -> Plot:
         if row.way != HOPPER:
             _beside(axes, row.ratio, place, formats.times(row.ratio), palette["ink"], left_of, weight="bold")
     _names(palette, axes, [row.way for row in rows])
-    axes.set_xlabel("makespan ÷ the hopper’s (logarithmic)")
+    axes.set_xlabel("ratio (logarithmic)")
     words = "; ".join(
         f"{look(row.way).name} {formats.times(row.ratio)}"
         + (f", published {formats.times(row.published_ratio)}" if row.published_ratio else "")
         for row in rows
     )
-    title = "Makespan, in those of the hopper"
-    return plot(palette, figure, identity, title, f"Makespans in those of the hopper. {words}.")
+    title = "Makespan ÷ the hopper’s"
+    return plot(palette, figure, identity, title, f"Median makespans, in those of the hopper. {words}.")
 
 
 def curves(palette: Palette, identity: str, runs: Runs, over: str, which: str) -> Plot:
@@ -64,7 +65,7 @@ def curves(palette: Palette, identity: str, runs: Runs, over: str, which: str) -
     which : str
         "best" or "mean".
     """
-    figure, axes = canvas(palette, 270, right=116)
+    figure, axes = canvas(palette, 260, right=112)
     lines = {}
     for way, own in runs.items():
         found = figures.errors_by_time(figures.typical(own)) if over == "time" else figures.errors_by_epoch(own)
@@ -135,12 +136,12 @@ def sizes(palette: Palette, identity: str, rows: Sequence[Row], field: str, titl
 def breakdown(palette: Palette, identity: str, stages: dict[str, float], n_visits: float) -> Plot:
     """Draw where the workers' time went in the hopper, all stages' sum being that of its spans."""
     total = sum(stages.values())
-    figure, axes = canvas(palette, 42 + 24 * len(stages), left=140, right=86, top=4, bottom=34)
+    figure, axes = canvas(palette, 42 + 24 * len(stages), left=144, right=92, top=4, bottom=34)
     axes.set_xlim(0, 100 * max(stages.values()) / total)
     axes.set_ylim(len(stages) - 0.4, -0.6)
     axes.yaxis.grid(False)
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     names = [_STAGE_NAMES.get(name, name.replace("_", " ")) for name in stages]
     for place, (name, seconds) in enumerate(stages.items()):
         share = 100 * seconds / total
@@ -149,9 +150,9 @@ def breakdown(palette: Palette, identity: str, stages: dict[str, float], n_visit
         words = f"{share:.1f} %, {formats.seconds(seconds)} s"
         axes.annotate(words, (share, place), (6, 0), textcoords="offset points", va="center", color=palette["ink"])
     axes.set_yticks(range(len(names)), names, color=palette["ink"])
-    axes.set_xlabel("share of the workers’ time in visits and evaluations")
+    axes.set_xlabel("share of time, %")
     words = "; ".join(f"{name} {formats.percent(s / total)}" for name, s in zip(names, stages.values(), strict=True))
-    title = f"Where the hopper’s workers spent their time, {formats.count(round(n_visits), 'visit')}"
+    title = f"Share of the workers’ time in {formats.count(round(n_visits), 'visit')} and the evaluations"
     return plot(palette, figure, identity, title, f"{title}. {words}.")
 
 
@@ -160,10 +161,14 @@ def _log_x(axes: Axes, low: float, high: float, show, decades: bool = False) -> 
     axes.set_xlim(low, high)
     span = high / low
     subs = (1,) if decades or span > 2000 else (1, 2, 5) if span > 8 else (1, 1.5, 2, 3, 5, 7)
-    axes.xaxis.set_major_locator(LogLocator(10, subs, numticks=7 if decades else 30))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: show(value).removesuffix(".00").removesuffix(".0")))
+    axes.xaxis.set_major_locator(LogLocator(10, subs, numticks=5 if decades else 30))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _without_zeros(show(value))))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _without_zeros(words: str) -> str:
+    return re.sub(r"\.0+(?=$| )|(?<=\.\d)0+(?=$| )", "", words)
 
 
 def _names(palette: Palette, axes: Axes, ways: Sequence[str]) -> None:
@@ -188,23 +193,21 @@ def _beside(axes: Axes, x: float, y: float, words: str, colour: str, left: bool,
 
 def _label_ends(palette: Palette, axes: Axes, lines: dict[str, list[tuple[float, float]]]) -> None:
     """Write each line's name right of the axes, at its end's height or as near as others let it, and lead to it."""
+    axes.set_xlim(axes.get_xlim())  # asking makes them final, on which the transformation depends
+    axes.set_ylim(axes.get_ylim())
     to_pixels, box = axes.transData, axes.get_window_extent()
-    wanted = sorted((to_pixels.transform((x, 100 * y))[1], way) for way, ((x, y),) in _ends(lines))
+    ends = [(to_pixels.transform((points[-1][0], 100 * points[-1][1]))[1], way) for way, points in lines.items()]
+    wanted = sorted(reversed(ends), key=lambda end: round(end[0]))
     places = spread([height for height, _ in wanted], box.y0 + 4, box.y1 - 4)
     pixels = axes.transData.inverted()
     for (height, way), place in zip(wanted, places, strict=True):
         colour = palette.way(way)
         x, y = lines[way][-1]
-        start = to_pixels.transform((x, 100 * y))[0]
         corner, edge = (pixels.transform(point) for point in ((box.x1 + 2, height), (box.x1 + 12, place)))
         axes.plot([x, corner[0], edge[0]], [100 * y, corner[1], edge[1]], color=colour, lw=0.9, ls=(0, (1, 2)),
-                  clip_on=False, scalex=False, scaley=False, alpha=0.9 if start < box.x1 else 1)  # fmt: skip
+                  clip_on=False, scalex=False, scaley=False)  # fmt: skip
         axes.annotate(look(way).name, edge, (3, 0), textcoords="offset points", va="center", annotation_clip=False,
                       color=palette["ink"], weight="bold" if way == HOPPER else "normal")  # fmt: skip
-
-
-def _ends(lines):
-    return [(way, points[-1:]) for way, points in lines.items()]
 
 
 def spread(wanted: Sequence[float], low: float, high: float, apart: float = _LINE_HEIGHT) -> list[float]:

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-WIDTH = 400  # of every plot, in CSS pixels, which a phone has nearly; text of 10.5 of them is legible there
-FONT = 10.5
+WIDTH = 360  # of every plot, in CSS pixels, which a phone has: text is as large there as it is here
+FONT = 11
 MAX_CONFIGURATIONS = 96
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "{http://www.w3.org/1999/xlink}href"
