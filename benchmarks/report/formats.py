@@ -33,7 +33,9 @@ def percent(share: float | None) -> str:
 
 def points(value: float | None) -> str:
     """Give a difference of percentages with its sign; a true minus."""
-    return MISSING if value is None else f"{value:+.1f}".replace("-", "−")
+    if value is None:
+        return MISSING
+    return f"{value:+.1f}".replace("-", "−") if round(value, 1) else "0.0"
 
 
 def size(n_bytes: float | None) -> str:

@@ -30,7 +30,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Published:
-    """What was published of a way: ImageNet, 16 configurations of VGG16 and ResNet50, 10 epochs, 8 nodes with a P100."""
+    """What was published: ImageNet, 16 configurations of VGG16 and ResNet50, 10 epochs, 8 nodes, a P100 each."""
 
     hours: float
     storage_gb: int
