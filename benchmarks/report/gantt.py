@@ -17,6 +17,7 @@ from report.svg import WIDTH, Palette, Plot, canvas, plot
 _LEFT, _RIGHT = 60, 12
 _TRAIN, _EVALUATE = (-0.40, 0.18), (0.22, 0.40)  # lanes of one worker; y points down
 _MAX_LABELS = 120
+_BEGIN_VISITS = 8
 _ABOUT = 1.3  # ways that take so many times as long as the hopper or plain Keras are drawn to their end
 
 
@@ -26,13 +27,19 @@ def gantts(palette: Palette, identity: str, runs: Runs) -> list[Plot]:
     pair = [typical[way] for way in (HOPPER, PLAIN) if way in typical] or list(typical.values())
     longest_s = max(run.makespan_s for run in pair)
     until_s = 1.02 * max(run.makespan_s for run in typical.values() if run.makespan_s <= _ABOUT * longest_s)
-    plots = [_gantt(palette, f"{identity}-{way}", run, until_s) for way, run in typical.items()]
+    plots = [_gantt(palette, f"{identity}-{way}", run, (0, until_s), look(way).name) for way, run in typical.items()]
     if HOPPER in typical:
-        hopper = typical[HOPPER]
-        short_s = figures.startup_s(hopper) + 0.1 * (hopper.makespan_s - figures.startup_s(hopper))
-        place = min(2, len(plots))
-        plots.insert(place, _gantt(palette, f"{identity}-hopper-begin", hopper, short_s, begin=True))
+        first_s, last_s = window = _first_visits(typical[HOPPER])
+        name = f"{look(HOPPER).name}, the first {formats.seconds(last_s - first_s)} s after its start-up"
+        plots.insert(2, _gantt(palette, f"{identity}-hopper-begin", typical[HOPPER], window, name))
     return plots
+
+
+def _first_visits(run: Measurement) -> tuple[float, float]:
+    """Give when workers begin and have made some visits: few enough that their configurations can be read."""
+    ends = sorted(span.end for span in run.outcome.spans if span.kind == "train")
+    last_s = ends[min(len(ends), _BEGIN_VISITS * run.n_workers) - 1] - run.begun_at if ends else run.makespan_s
+    return figures.startup_s(run), last_s
 
 
 def merged(spans: Sequence[Span], gap_s: float) -> list[Span]:
@@ -48,28 +55,30 @@ def merged(spans: Sequence[Span], gap_s: float) -> list[Span]:
     return joined
 
 
-def _gantt(palette: Palette, identity: str, run: Measurement, until_s: float, begin: bool = False) -> Plot:
+def _gantt(palette: Palette, identity: str, run: Measurement, window: tuple[float, float], title: str) -> Plot:
     figure, axes = canvas(palette, 46 + 46 * run.n_workers, left=_LEFT, right=_RIGHT, top=12, bottom=34)
-    axes.set_xlim(0, until_s)
+    from_s, until_s = window
+    axes.set_xlim(from_s, until_s)
     axes.set_ylim(run.n_workers - 0.5, -0.5)
     axes.yaxis.grid(False)
-    pixel_s = until_s / (WIDTH - _LEFT - _RIGHT)
+    pixel_s = (until_s - from_s) / (WIDTH - _LEFT - _RIGHT)
     ended_s = min(run.makespan_s, until_s)
     for worker in range(run.n_workers):
         for low, high in (_TRAIN, _EVALUATE):
             axes.barh(worker + low, ended_s, height=high - low, align="edge", color=palette["lane"], linewidth=0)
-    shown = [span for span in run.outcome.spans if span.begin - run.begun_at < until_s]
+    shown = [
+        span for span in run.outcome.spans if span.begin - run.begun_at < until_s and span.end - run.begun_at > from_s
+    ]
     _draw(palette, axes, run, merged(shown, 0.25 * pixel_s), until_s, pixel_s)
-    _mark_startup(palette, axes, run, until_s, pixel_s)
-    if run.makespan_s > until_s and not begin:
+    if from_s == 0:
+        _mark_startup(palette, axes, run, until_s)
+    if run.makespan_s > until_s:
         words = f"goes on until {formats.seconds(run.makespan_s)} s →"
         axes.annotate(words, (1, 1), (0, 3), "axes fraction", "offset points", ha="right", color=palette["ink"])
     axes.set_yticks(range(run.n_workers), [f"worker {n + 1}" for n in range(run.n_workers)], color=palette["ink"])
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.set_xlabel("seconds since the work began")
-    name = look(run.way).name
-    title = f"{name}, the first {formats.seconds(until_s)} s" if begin else name
-    return plot(palette, figure, identity, title, _alternative(run, name, until_s if begin else None))
+    return plot(palette, figure, identity, title, _alternative(run, window))
 
 
 def _draw(palette: Palette, axes, run: Measurement, spans: Sequence[Span], until_s: float, pixel_s: float) -> None:
@@ -91,18 +100,19 @@ def _draw(palette: Palette, axes, run: Measurement, spans: Sequence[Span], until
         axes.add_patch(PathPatch(Path(corners, codes), facecolor=colour, linewidth=0))
 
 
-def _mark_startup(palette: Palette, axes, run: Measurement, until_s: float, pixel_s: float) -> None:
+def _mark_startup(palette: Palette, axes, run: Measurement, until_s: float) -> None:
     ready_s = min(figures.startup_s(run), until_s)
     axes.axvline(ready_s, color=palette["muted"], linewidth=0.8, linestyle=(0, (2, 2)))
     words = f"start-up {formats.seconds(figures.startup_s(run))} s"
     axes.annotate(words, (0, 1), (0, 3), "axes fraction", "offset points", fontsize=9, color=palette["muted"])
 
 
-def _alternative(run: Measurement, name: str, until_s: float | None) -> str:
+def _alternative(run: Measurement, window: tuple[float, float]) -> str:
     trained = [span for span in run.outcome.spans if span.kind == "train"]
-    part = f" Only the first {formats.seconds(until_s)} s are drawn." if until_s else ""
+    first, last = (formats.seconds(seconds) for seconds in window)
+    part = f" Drawn from {first} s to {last} s." if window[0] > 0 or run.makespan_s > window[1] else ""
     return (
-        f"{name}: {formats.count(len(trained), 'span')} of training of"
+        f"{look(run.way).name}: {formats.count(len(trained), 'span')} of training of"
         f" {formats.count(len({span.mst_key for span in trained}), 'configuration')} on"
         f" {formats.count(run.n_workers, 'worker')} in {formats.seconds(run.makespan_s)} s, of which"
         f" {formats.seconds(figures.startup_s(run))} s start-up; idle afterwards"

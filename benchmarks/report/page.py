@@ -16,7 +16,7 @@ from report.gantt import gantts
 from report.measurement import Comparison
 from report.names import HOPPER, PLAIN, PUBLISHED, in_order, look, published_ratio
 from report.plots import breakdown, curves, ratios, sizes
-from report.summary import Row, Runs, rows_of, runs_of, workloads_of
+from report.summary import Row, Runs, rows_of, runs_of, what_of, workloads_of
 from report.svg import MAX_CONFIGURATIONS, Palette, Plot
 
 PAGE = "comparison.html"
@@ -104,7 +104,7 @@ def _section(palette: Palette, comparison: Comparison, name: str) -> Section:
     stages = figures.stage_seconds(runs.get(HOPPER, []))
     return Section(
         name=name,
-        what=comparison.workloads.get(name, ""),
+        what=what_of(comparison, name),
         rows=rows,
         ratios=ratios(palette, f"{name}-ratios", rows) if HOPPER in runs else None,
         curves=[

@@ -66,6 +66,11 @@ def workloads_of(comparison: Comparison) -> list[str]:
     ]
 
 
+def what_of(comparison: Comparison, workload: str) -> str:
+    """Give what is told of a workload, without its name in front."""
+    return comparison.workloads.get(workload, "").removeprefix(f"{workload}: ")
+
+
 def rows_of(comparison: Comparison, workload: str) -> list[Row]:
     """Give a workload's rows, those of ways that failed among them, in the ways' order."""
     runs = runs_of(comparison, workload)

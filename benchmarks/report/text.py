@@ -9,7 +9,7 @@ from rich.text import Text
 from report.columns import GROUPS, Group
 from report.measurement import Comparison
 from report.names import HOPPER, look
-from report.summary import Row, rows_of, workloads_of
+from report.summary import Row, rows_of, what_of, workloads_of
 
 _WIDTH = 132  # of what is not a terminal: a file, a pipe
 
@@ -18,7 +18,7 @@ def print_tables(comparison: Comparison, console: Console | None = None) -> None
     """Print the tables of every workload: times, bytes, models; then why ways failed."""
     console = console or Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     for workload in workloads_of(comparison):
-        what = comparison.workloads.get(workload, "")
+        what = what_of(comparison, workload)
         console.print(Text(f"\n{workload}: {what}" if what else f"\n{workload}", style="bold"))
         rows = rows_of(comparison, workload)
         for group in GROUPS:

@@ -7,7 +7,7 @@ from report import formats
 from report.csv_files import FILES, write_csv_files
 from report.measurement import Comparison
 from report.names import in_order, look, published_ratio
-from report.summary import rows_of, workloads_of
+from report.summary import rows_of, what_of, workloads_of
 from report.text import print_tables
 from rich.console import Console
 
@@ -65,6 +65,7 @@ def test_without_the_hopper_and_plain_there_are_no_ratios(comparison):
 
 def test_workloads_keep_their_order(comparison):
     assert workloads_of(comparison) == ["images", "tabular"]
+    assert what_of(Comparison([], [], comparison.machine, {"images": "images: few"}), "images") == "few"
     turned = Comparison(comparison.measurements, [], comparison.machine, {"tabular": "", "nothing": ""})
     assert workloads_of(turned) == ["tabular", "images"]
 
