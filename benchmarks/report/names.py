@@ -13,8 +13,8 @@ class Look:
     ----------
     name : str
     light, dark : str
-        Its colour on a light and on a dark page, after Okabe and Ito's palette, which the colour-blind can tell apart;
-        lightness, dashes and markers differ as well.
+        Its colour on a light and on a dark page; the colour-blind can tell them apart, as a test holds. Dashes and
+        markers differ as well.
     marker : str
         Of matplotlib.
     dashes : tuple of float
@@ -38,14 +38,14 @@ class Published:
 
 
 LOOKS = {
-    HOPPER: Look("hopper", "#d24a00", "#ff8b45", "o"),
+    HOPPER: Look("hopper", "#c93c00", "#ff7a33", "o"),
     PLAIN: Look("plain Keras", "#33383f", "#dfe3e8", "s", (4, 2)),
-    "celery_tasks": Look("Celery tasks", "#0064a8", "#5ab0f2", "^"),
-    "ray_tune": Look("Ray Tune", "#3f97c9", "#a6dcf7", "v", (1, 1.5)),
-    "all_reduce": Look("all-reduce", "#00845f", "#2fd0a0", "D"),
-    "horovod_ring": Look("Horovod ring", "#5b48a8", "#b3a5f5", "P", (1, 1.5)),
-    "parameter_server": Look("parameter server", "#b04b86", "#ef9dcb", "X", (5, 1.5, 1, 1.5)),
-    "averaging": Look("model averaging", "#9a7400", "#e8c93a", "p", (3, 1.5)),
+    "celery_tasks": Look("Celery tasks", "#0a4fdc", "#4c7ffb", "^"),
+    "ray_tune": Look("Ray Tune", "#1395d3", "#9ad0f9", "v", (1, 1.5)),
+    "all_reduce": Look("all-reduce", "#276e4c", "#22ee88", "D"),
+    "horovod_ring": Look("Horovod ring", "#5b12a8", "#a59fff", "P", (1, 1.5)),
+    "parameter_server": Look("parameter server", "#da6b92", "#c874a8", "X", (5, 1.5, 1, 1.5)),
+    "averaging": Look("model averaging", "#4a2e00", "#ffc615", "p", (3, 1.5)),
 }
 PUBLISHED = {
     HOPPER: Published(17.7, 250, "accuracy of sequential SGD"),
