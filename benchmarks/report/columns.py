@@ -110,8 +110,8 @@ BYTES = Group(
             "over sockets",
             lambda row: formats.size(row.socket_bytes),
             "What the kernel counted on the loopback interface of a network of the way’s own, in which its processes"
-            " can reach nothing else; with TCP/IP headers and acknowledgements. Each byte is counted once, when it is"
-            " sent. Not what goes through pipes, shared memory, files or Unix sockets.",
+            " can reach nothing else, during the makespan; with TCP/IP headers and acknowledgements. Each byte counts"
+            " once, when it is sent. Not what goes through pipes, shared memory, files or Unix sockets.",
         ),
         Column(
             "written by database",

@@ -45,7 +45,7 @@ LOOKS = {
     "all_reduce": Look("all-reduce", "#276e4c", "#22ee88", "D"),
     "horovod_ring": Look("Horovod ring", "#5b12a8", "#a59fff", "P", (1, 1.5)),
     "parameter_server": Look("parameter server", "#da6b92", "#c874a8", "X", (5, 1.5, 1, 1.5)),
-    "averaging": Look("model averaging", "#4a2e00", "#ffc615", "p", (3, 1.5)),
+    "averaging": Look("model averaging", "#5e3c00", "#ffc615", "p", (9, 2)),
 }
 PUBLISHED = {
     HOPPER: Published(17.7, 250, "accuracy of sequential SGD"),
