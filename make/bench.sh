@@ -1,0 +1,72 @@
+#!/bin/bash
+# Sets up what `make bench-full` needs beyond `make setup`, and prints the path of its Python, nothing else, on stdout:
+# a Redis for Celery's broker, and in $STATE/bench-venv the packages of benchmarks/requirements.txt. That environment
+# sees the library's own, so that TensorFlow is there once. Takes a moment when nothing changed.
+
+. "$(dirname "$0")/common.sh"
+
+REQUIREMENTS=$ROOT/benchmarks/requirements.txt
+VENV=$STATE/bench-venv
+
+# Debian's package redis-server is a service's files around a link to the program in redis-tools, which is told by the
+# name that it is called by. So redis-tools and a link of our own are a server, and no service is started or enabled.
+REDIS_PACKAGE=redis-tools
+REDIS_PROGRAM=redis-check-rdb
+
+main() {
+    [ -x "$LIBRARY/venv/bin/python" ] || die "nothing is set up yet. Run: make setup"
+    have_redis || install_redis
+    exec 9>"$STATE/bench.lock"
+    flock 9
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    make_venv
+    command -v redis-server >/dev/null || ln -sfn "$(command -v "$REDIS_PROGRAM")" "$VENV/bin/redis-server"
+    redis=$(PATH=$PATH:$VENV/bin redis-server --version) || die "redis-server does not run."
+    [[ $redis == "Redis server "* ]] || die "redis-server is no Redis server: it says '$redis'. Install redis-server."
+    echo "$VENV/bin/python"
+}
+
+have_redis() { command -v redis-server >/dev/null || command -v "$REDIS_PROGRAM" >/dev/null; }
+
+# As make/packages.sh does.
+install_redis() {
+    local install="apt-get install --yes --no-install-recommends $REDIS_PACKAGE" as_root apt_log
+    command -v apt-get >/dev/null || die "missing: redis-server. This is no Debian: install what it is called here."
+    if is_root; then
+        as_root=(env)
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        as_root=(sudo -n env)
+    else
+        die "redis-server is missing. Run: sudo apt-get update && sudo $install"
+    fi
+    say "installing $REDIS_PACKAGE"
+    apt_log=$(mktemp)
+    # shellcheck disable=SC2086 # the words of the command
+    if ! { "${as_root[@]}" apt-get update &&
+        "${as_root[@]}" DEBIAN_FRONTEND=noninteractive $install; } </dev/null >"$apt_log" 2>&1; then
+        tail -n 20 "$apt_log" >&2
+        die "apt-get failed; its last words are above, all of them in $apt_log"
+    fi
+    rm "$apt_log"
+    have_redis || die "there is still no redis-server after the installation of $REDIS_PACKAGE."
+}
+
+# What the library has is held at its version: another TensorFlow's or NumPy's would be another benchmark.
+make_venv() {
+    cat "$LIBRARY"/{python,library}.stamp "$REQUIREMENTS" >"$work/stamp"
+    cmp -s "$work/stamp" "$VENV/stamp" && return
+    say "installing the peers of the comparison in $VENV (once; a minute or two)"
+    rm -rf "$VENV"
+    "$PYTHON" -m venv "$VENV"
+    purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+    "$LIBRARY/venv/bin/python" -I -c "$purelib" >"$("$VENV/bin/python" -I -c "$purelib")/library.pth"
+    "$LIBRARY/venv/bin/python" -I -m pip --disable-pip-version-check list --format freeze |
+        grep -vE '^(pip|setuptools|wheel|madlib.mop)=' >"$work/library"
+    "$VENV/bin/python" -I -m pip --disable-pip-version-check --no-input --quiet install \
+        --constraint "$work/library" --requirement "$REQUIREMENTS" >&2 ||
+        die "pip could not install benchmarks/requirements.txt; what it said is above."
+    cp "$work/stamp" "$VENV/stamp"
+}
+
+main
