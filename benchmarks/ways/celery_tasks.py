@@ -1,0 +1,197 @@
+"""Task parallelism by Celery: one configuration is one task, taken by workers that each have a full copy of the rows.
+
+A private Redis is broker and result backend. A worker is one process (`--pool solo`) that loads TensorFlow and its copy
+once. `python -m ways.celery_tasks SPEC OUTCOME` is the program that hands out the tasks; Celery's workers import this
+module for the task.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import celery
+import redis
+from celery import signals
+from celery.exceptions import TimeoutError as NotReady
+from workloads import Rows
+
+from ways.contract import Epoch, Outcome, Span, Spec, now, run_way, tensorflow_versions
+from ways.training import one_thread, train
+
+TASK = "ways.celery_tasks.train"
+_START_S = 30
+_LOOK_S = 1  # how often it is looked whether all processes are alive
+_DAY_S = 24 * 60 * 60
+
+# What Celery's documentation advises for few long tasks: a task is acknowledged when it is done, and a worker reserves
+# none beside the one at work. Redis hands out again what isn't acknowledged within the visibility timeout, an hour if
+# nothing is said.
+app = celery.Celery("ways")
+app.conf.update(
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={"visibility_timeout": 30 * _DAY_S},
+    result_backend_transport_options={"visibility_timeout": 30 * _DAY_S},
+    result_expires=30 * _DAY_S,
+    task_acks_late=True,
+    worker_prefetch_multiplier=1,
+)
+
+
+def work(spec: Spec) -> Outcome:
+    """Copy the rows, start Redis and the workers, send the tasks, gather their results."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    rows = Rows.load(Path(spec.rows))
+    data_bytes = 0
+    for number in range(spec.n_workers):
+        _directory(spec, number).mkdir()
+        data_bytes += rows.save_training(_directory(spec, number) / "training.npz")
+    with _Processes() as processes:
+        url, redis_version = _start_redis(Path(spec.directory), processes)
+        app.conf.update(broker_url=url, result_backend=url)
+        for number in range(spec.n_workers):
+            _start_worker(spec, number, url, processes)
+        results = {mst_key: app.send_task(TASK, [mst_key]) for mst_key in spec.mst_keys}
+        told = {mst_key: _wait(mst_key, result, processes) for mst_key, result in results.items()}
+    return Outcome(
+        ready_at=min(part["ready_at"] for part in told.values()),
+        spans=[Span(**span) for part in told.values() for span in part["spans"]],
+        epochs=[Epoch(**epoch) for part in told.values() for epoch in part["epochs"]],
+        digests={str(mst_key): part["digest"] for mst_key, part in told.items()},
+        data_bytes=data_bytes,
+        versions=tensorflow_versions() | {"Celery": version("celery"), "Redis": redis_version},
+    )
+
+
+class _Processes(contextlib.AbstractContextManager):
+    """The server and the workers, by name; all are killed at the end: none has anything to keep."""
+
+    def __init__(self):
+        self._started: dict[str, tuple[subprocess.Popen, Path]] = {}
+
+    def start(self, name: str, log: Path, command: list[str], **options) -> subprocess.Popen:
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, **options)
+        self._started[name] = process, log
+        return process
+
+    def check(self) -> None:
+        """Raise SystemExit when one has ended."""
+        for name, (process, log) in self._started.items():
+            if process.poll() is not None:
+                lines = log.read_text(errors="replace").split("\n")
+                last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+                raise SystemExit(f"{name} ended with status {process.returncode}; the last it said: {last}")
+
+    def __exit__(self, *_):
+        for process, _ in self._started.values():
+            process.kill()
+        for process, _ in self._started.values():
+            process.wait()
+
+
+def _start_redis(directory: Path, processes: _Processes) -> tuple[str, str]:
+    """Start a Redis that keeps nothing; give its URL, when it answers, and its version."""
+    beside = str(Path(sys.executable).parent)  # make/bench.sh has put it there when the system has none
+    program = shutil.which("redis-server", path=os.pathsep.join([os.environ.get("PATH", os.defpath), beside]))
+    if program is None:
+        raise SystemExit("there is no redis-server on the PATH nor beside the Python. Run: make bench-full")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    password = secrets.token_hex(16)
+    settings = {
+        "bind": "127.0.0.1",
+        "port": port,
+        "requirepass": password,
+        "dir": f'"{directory}"',
+        "save": '""',
+        "appendonly": "no",
+        "daemonize": "no",
+    }
+    server = processes.start("redis-server", directory / "redis.log", [program, "-"], stdin=subprocess.PIPE)
+    server.stdin.write("".join(f"{name} {value}\n" for name, value in settings.items()).encode())
+    server.stdin.close()
+    with redis.Redis(host="127.0.0.1", port=port, password=password) as client:
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                found = client.info("server")["redis_version"]
+                break
+            except redis.ConnectionError:
+                processes.check()
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"redis-server did not answer within {_START_S} s") from None
+                time.sleep(0.02)
+    return f"redis://:{password}@127.0.0.1:{port}/0", found
+
+
+def _start_worker(spec: Spec, number: int, url: str, processes: _Processes) -> None:
+    command = [sys.executable, "-m", "celery", "--app", "ways.celery_tasks", "worker"]
+    command += ["--hostname", f"worker_{number}@127.0.0.1", "--pool", "solo", "--concurrency", "1"]
+    # What workers tell each other and those that watch them, which nobody asks for here.
+    command += ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
+    told = {"WAY_SPEC": json.dumps(dataclasses.asdict(spec)), "WAY_WORKER": str(number)}
+    environment = os.environ | told | {"CELERY_BROKER_URL": url, "CELERY_RESULT_BACKEND": url}
+    directory = _directory(spec, number)
+    processes.start(f"worker_{number}", directory / "celery.log", command, env=environment, cwd=directory)
+
+
+def _wait(mst_key: int, result, processes: _Processes) -> dict:
+    while True:
+        try:
+            return result.get(timeout=_LOOK_S)
+        except NotReady:
+            processes.check()
+        except redis.ConnectionError:
+            processes.check()
+            raise
+        except Exception as error:  # whatever the task has raised
+            raise SystemExit(f"the task of configuration {mst_key} failed: {error!r}") from None
+
+
+def _directory(spec: Spec, number: int) -> Path:
+    return Path(spec.directory, f"worker_{number}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loaded:
+    spec: Spec
+    number: int
+    rows: Rows
+    ready_at: float
+
+
+@functools.cache
+def _loaded() -> _Loaded:
+    """Give what a worker keeps between its tasks."""
+    spec, number = Spec(**json.loads(os.environ["WAY_SPEC"])), int(os.environ["WAY_WORKER"])
+    one_thread()
+    rows = Rows.load(Path(spec.rows), _directory(spec, number) / "training.npz")
+    return _Loaded(spec, number, rows, now())
+
+
+@signals.worker_init.connect
+def _load_before_tasks(**_) -> None:
+    _loaded()  # Celery only logs what is raised here; the first task will raise it again
+
+
+@app.task(name=TASK)
+def _train(mst_key: int) -> dict:
+    worker = _loaded()
+    spec = worker.spec
+    trained = train(spec.workload, worker.rows, mst_key, spec.n_epochs, spec.seed, worker.number)
+    return dataclasses.asdict(trained) | {"ready_at": worker.ready_at}
+
+
+if __name__ == "__main__":
+    run_way(work)
