@@ -88,10 +88,12 @@ class _Processes(contextlib.AbstractContextManager):
     def check(self) -> None:
         """Raise SystemExit when one has ended."""
         for name, (process, log) in self._started.items():
-            if process.poll() is not None:
-                lines = log.read_text(errors="replace").split("\n")
-                last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
-                raise SystemExit(f"{name} ended with status {process.returncode}; the last it said: {last}")
+            status = process.poll()
+            if status is not None and status < 0:
+                raise SystemExit(f"{name} was killed by {signal.Signals(-status).name}")
+            if status is not None:
+                last = log.read_text(errors="replace").strip().split("\n")[-1]
+                raise SystemExit(f"{name} ended with status {status}; the last it said: {last}")
 
     def __exit__(self, *_):
         for process, _ in self._started.values():
@@ -136,13 +138,18 @@ def _start_redis(directory: Path, processes: _Processes) -> tuple[str, str]:
 
 
 def _start_worker(spec: Spec, number: int, url: str, processes: _Processes) -> None:
-    command = [sys.executable, "-m", "celery", "--app", "ways.celery_tasks", "worker"]
+    command = [sys.executable, "-m", "celery", "--quiet", "--app", "ways.celery_tasks", "worker"]
     command += ["--hostname", f"worker_{number}@127.0.0.1", "--pool", "solo", "--concurrency", "1"]
     # What workers tell each other and those that watch them, which nobody asks for here.
     command += ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
-    told = {"WAY_SPEC": json.dumps(dataclasses.asdict(spec)), "WAY_WORKER": str(number)}
-    environment = os.environ | told | {"CELERY_BROKER_URL": url, "CELERY_RESULT_BACKEND": url}
     directory = _directory(spec, number)
+    environment = os.environ | {
+        "CELERY_BROKER_URL": url,
+        "CELERY_RESULT_BACKEND": url,
+        "TMPDIR": str(directory),  # TensorFlow leaves files there when it is killed
+        "WAY_SPEC": json.dumps(dataclasses.asdict(spec)),
+        "WAY_WORKER": str(number),
+    }
     processes.start(f"worker_{number}", directory / "celery.log", command, env=environment, cwd=directory)
 
 

@@ -1,0 +1,179 @@
+"""Task parallelism by Ray Tune: one configuration is one trial on one CPU, in actors that each have a copy of the rows.
+
+Ray runs as one node with a CPU a worker. What its processes tell each other goes over TCP, to actors too; only the
+object store, which holds next to nothing here, and the node's own manager are reached in other ways. An actor loads
+TensorFlow and its copy once and is used for the next trial: `reuse_actors` works for function trainables.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import fcntl
+import functools
+import logging
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+import ray
+from ray import tune
+from workloads import Rows
+
+from ways.contract import Epoch, Outcome, Span, Spec, now, run_way, tensorflow_versions
+from ways.training import one_thread, train
+
+_CLAIM_S = 30
+_END_S = 30
+_OBJECT_STORE_BYTES = 80 * 2**20  # Ray takes no less than 75 MiB
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_SOCKET_PATH_BYTES = 107
+# What Ray appends to its temporary directory, at its longest.
+_SOCKET_EXAMPLE = "/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store.0"
+
+
+def work(spec: Spec) -> Outcome:
+    """Copy the rows, start Ray, run the trials, gather what they reported."""
+    rows = Rows.load(Path(spec.rows))
+    data_bytes = 0
+    for number in range(spec.n_workers):
+        _directory(spec, number).mkdir()
+        data_bytes += rows.save_training(_directory(spec, number) / "training.npz")
+    with _ray(spec):
+        results = _tuner(spec).fit()
+        told = {result.config["mst_key"]: result.metrics for result in map(_succeeded, results)}
+    return Outcome(
+        ready_at=min(part["ready_at"] for part in told.values()),
+        spans=[Span(**span) for part in told.values() for span in part["spans"]],
+        epochs=[Epoch(**epoch) for part in told.values() for epoch in part["epochs"]],
+        digests={str(mst_key): part["digest"] for mst_key, part in told.items()},
+        data_bytes=data_bytes,
+        versions=tensorflow_versions() | {"Ray": version("ray")},
+    )
+
+
+def _tuner(spec: Spec) -> tune.Tuner:
+    return tune.Tuner(
+        tune.with_resources(_trial, {"cpu": 1}),
+        param_space={"mst_key": tune.grid_search(spec.mst_keys), "spec": dataclasses.asdict(spec)},
+        tune_config=tune.TuneConfig(max_concurrent_trials=spec.n_workers, reuse_actors=True),
+        run_config=tune.RunConfig(
+            name="trials",
+            storage_path=spec.directory,
+            failure_config=tune.FailureConfig(fail_fast=True),
+            verbose=0,
+        ),
+    )
+
+
+def _succeeded(result: tune.Result) -> tune.Result:
+    if result.error is not None:
+        *_, last = str(result.error).strip().splitlines()
+        raise SystemExit(f"the trial of configuration {result.config['mst_key']} failed: {last.strip()}")
+    return result
+
+
+@contextlib.contextmanager
+def _ray(spec: Spec) -> Iterator[None]:
+    """Have a Ray of our own; in the end nothing of it is left, neither processes nor files outside of our directory."""
+    # Ray's processes outlive each other for a moment: as their reaper we find all of them below us.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with _temporary_directory(spec) as directory:
+        os.environ |= {
+            "RAY_TMPDIR": directory,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "TMPDIR": directory,  # TensorFlow leaves files there when it is killed
+            "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        }
+        try:
+            ray.init(
+                num_cpus=spec.n_workers,
+                num_gpus=0,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=directory,
+            )
+            _exit_on_sigterm()  # Ray has put a handler of its own
+            yield
+        finally:
+            ray.shutdown()
+            _end_descendants()
+
+
+def _temporary_directory(spec: Spec) -> tempfile.TemporaryDirectory:
+    """Make a directory for Ray's logs and sockets: below the way's own where a socket's path may be that long."""
+    example = f"{spec.directory}/ray_12345678{_SOCKET_EXAMPLE}"
+    parent = spec.directory if len(example.encode()) <= _SOCKET_PATH_BYTES else None
+    return tempfile.TemporaryDirectory(prefix="ray_", dir=parent, ignore_cleanup_errors=True)
+
+
+def _exit_on_sigterm() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+
+
+def _end_descendants() -> None:
+    deadline = time.monotonic() + _END_S
+    while (descendants := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
+        for process in descendants:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(descendants, timeout=_END_S)
+
+
+def _directory(spec: Spec, number: int) -> Path:
+    return Path(spec.directory, f"worker_{number}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loaded:
+    number: int
+    rows: Rows
+    ready_at: float
+
+
+@functools.cache
+def _loaded(spec_rows: str, copies: tuple[Path, ...]) -> _Loaded:
+    """Give what an actor keeps between its trials."""
+    one_thread()
+    number = _claim(copies)
+    rows = Rows.load(Path(spec_rows), copies[number])
+    return _Loaded(number, rows, now())
+
+
+def _claim(copies: tuple[Path, ...]) -> int:
+    """Give the number of a copy that is no other actor's, from now to the end of this process."""
+    deadline = time.monotonic() + _CLAIM_S
+    while True:
+        for number, copy in enumerate(copies):
+            descriptor = os.open(copy, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return number  # the open file, and so the lock, is kept
+            except BlockingIOError:
+                os.close(descriptor)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"more than {len(copies)} actors at once: there is no copy of the rows for this one")
+        time.sleep(0.1)  # an actor that is being replaced may be about to end
+
+
+def _trial(config: dict) -> None:
+    spec = Spec(**config["spec"])
+    copies = tuple(_directory(spec, number) / "training.npz" for number in range(spec.n_workers))
+    worker = _loaded(spec.rows, copies)
+    trained = train(spec.workload, worker.rows, config["mst_key"], spec.n_epochs, spec.seed, worker.number)
+    tune.report(dataclasses.asdict(trained) | {"ready_at": worker.ready_at})
+
+
+if __name__ == "__main__":
+    from ways import ray_tune  # so that actors find `_trial`, with its cache, in a module
+
+    _exit_on_sigterm()
+    run_way(ray_tune.work)
