@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import celery
 import redis
 from celery import signals
 from celery.exceptions import TimeoutError as NotReady
+from celery.result import AsyncResult
 from workloads import Rows
 
 from ways.contract import Epoch, Outcome, Span, Spec, now, run_way, tensorflow_versions
@@ -41,7 +43,7 @@ app = celery.Celery("ways")
 app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_transport_options={"visibility_timeout": 30 * _DAY_S},
-    result_backend_transport_options={"visibility_timeout": 30 * _DAY_S},
+    result_backend_transport_options={"visibility_timeout": 30 * _DAY_S, "retry_policy": {"max_retries": 3}},
     result_expires=30 * _DAY_S,
     task_acks_late=True,
     worker_prefetch_multiplier=1,
@@ -61,8 +63,8 @@ def work(spec: Spec) -> Outcome:
         app.conf.update(broker_url=url, result_backend=url)
         for number in range(spec.n_workers):
             _start_worker(spec, number, url, processes)
-        results = {mst_key: app.send_task(TASK, [mst_key]) for mst_key in spec.mst_keys}
-        told = {mst_key: _wait(mst_key, result, processes) for mst_key, result in results.items()}
+        with _sent(spec.mst_keys) as results:
+            told = {mst_key: _wait(mst_key, result, processes) for mst_key, result in results.items()}
     return Outcome(
         ready_at=min(part["ready_at"] for part in told.values()),
         spans=[Span(**span) for part in told.values() for span in part["spans"]],
@@ -153,16 +155,25 @@ def _start_worker(spec: Spec, number: int, url: str, processes: _Processes) -> N
     processes.start(f"worker_{number}", directory / "celery.log", command, env=environment, cwd=directory)
 
 
-def _wait(mst_key: int, result, processes: _Processes) -> dict:
+@contextlib.contextmanager
+def _sent(mst_keys: list[int]) -> Iterator[dict[int, AsyncResult]]:
+    """Send the tasks; give their results to come."""
+    results = {mst_key: app.send_task(TASK, [mst_key]) for mst_key in mst_keys}
+    try:
+        yield results
+    finally:
+        for result in results.values():
+            result.backend = None  # else each would take its leave of a Redis that is dead by then, and try for long
+
+
+def _wait(mst_key: int, result: AsyncResult, processes: _Processes) -> dict:
     while True:
         try:
             return result.get(timeout=_LOOK_S)
         except NotReady:
             processes.check()
-        except redis.ConnectionError:
+        except Exception as error:  # what the task has raised, or that there is no Redis any more
             processes.check()
-            raise
-        except Exception as error:  # whatever the task has raised
             raise SystemExit(f"the task of configuration {mst_key} failed: {error!r}") from None
 
 
