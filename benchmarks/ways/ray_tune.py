@@ -73,8 +73,10 @@ def _tuner(spec: Spec) -> tune.Tuner:
 
 def _succeeded(result: tune.Result) -> tune.Result:
     if result.error is not None:
-        *_, last = str(result.error).strip().splitlines()
-        raise SystemExit(f"the trial of configuration {result.config['mst_key']} failed: {last.strip()}")
+        # A traceback ends with what was raised; that an actor died comes first, and then much advice.
+        lines = str(result.error).strip().splitlines()
+        line = lines[-1 if isinstance(result.error, ray.exceptions.RayTaskError) else 0]
+        raise SystemExit(f"the trial of configuration {result.config['mst_key']} failed: {line.strip()}")
     return result
 
 
@@ -85,6 +87,7 @@ def _ray(spec: Spec) -> Iterator[None]:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with _temporary_directory(spec) as directory:
         os.environ |= {
+            "RAY_AIR_NEW_OUTPUT": "0",  # which prints a banner, verbose or not
             "RAY_TMPDIR": directory,
             "RAY_USAGE_STATS_ENABLED": "0",
             "TMPDIR": directory,  # TensorFlow leaves files there when it is killed
@@ -116,7 +119,11 @@ def _temporary_directory(spec: Spec) -> tempfile.TemporaryDirectory:
 
 
 def _exit_on_sigterm() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    def handler(*_):
+        print("ended by SIGTERM", file=sys.stderr, flush=True)  # what waits inside of Ray drops an exception's text
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, handler)
 
 
 def _end_descendants() -> None:
