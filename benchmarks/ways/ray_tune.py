@@ -175,8 +175,15 @@ def _trial(config: dict) -> None:
     spec = Spec(**config["spec"])
     copies = tuple(_directory(spec, number) / "training.npz" for number in range(spec.n_workers))
     worker = _loaded(spec.rows, copies)
-    trained = train(spec.workload, worker.rows, config["mst_key"], spec.n_epochs, spec.seed, worker.number)
-    # One report a trial: `train` says nothing between epochs.
+    trained = train(
+        spec.workload,
+        worker.rows,
+        config["mst_key"],
+        spec.n_epochs,
+        spec.seed,
+        worker.number,
+        after_epoch=lambda epoch: tune.report(dataclasses.asdict(epoch)),
+    )
     tune.report(dataclasses.asdict(trained) | {"ready_at": worker.ready_at})
 
 

@@ -1,5 +1,6 @@
 """Training of one configuration by plain Keras, as the ways do that give a worker whole configurations."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from workloads import WORKLOADS, Rows
@@ -24,7 +25,15 @@ class Trained:
     digest: str
 
 
-def train(workload: str, rows: Rows, mst_key: int, n_epochs: int, seed: int, worker: int) -> Trained:
+def train(
+    workload: str,
+    rows: Rows,
+    mst_key: int,
+    n_epochs: int,
+    seed: int,
+    worker: int,
+    after_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> Trained:
     """Train one configuration and evaluate it on all rows after each epoch.
 
     Parameters
@@ -34,6 +43,8 @@ def train(workload: str, rows: Rows, mst_key: int, n_epochs: int, seed: int, wor
     mst_key, n_epochs, seed : int
     worker : int
         For the spans.
+    after_epoch : callable
+        Is told of each epoch when it is over.
     """
     spans, epochs = [], []
     begin = now()
@@ -52,5 +63,6 @@ def train(workload: str, rows: Rows, mst_key: int, n_epochs: int, seed: int, wor
             Span(mst_key, worker, trained, evaluated, "evaluate"),
         ]
         epochs.append(Epoch(mst_key, epoch, evaluated, test_error, train_error))
-        begin = evaluated
+        after_epoch(epochs[-1])
+        begin = now()
     return Trained(spans, epochs, digest_of(model.get_weights()))
