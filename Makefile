@@ -2,11 +2,13 @@
 # PG_CONFIG=/path/to/pg_config chooses a PostgreSQL (15 or newer), MOP_STATE=/path where things are kept.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test server stop psql dsn doctor bench lint install uninstall dist docker clean
+.PHONY: help setup demo test server stop psql dsn doctor bench bench-full bench-check lint install uninstall dist docker clean
 MAKEFLAGS += --no-print-directory
+BENCH = make/server.sh test demo bench && python=$$(make/bench.sh) && \
+	MADLIB_MOP_DSN=$$(make/cluster.sh dsn) "$$python" benchmarks/run.py
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 setup: ## install what is missing: packages, the library's virtual environment, the PostgreSQL tree
 	@make/setup.sh test demo
@@ -33,8 +35,14 @@ dsn: ## print the libpq URI of the private server, for its owner (make -s dsn)
 doctor: ## check the private server's installation, and say how to mend it
 	@make/python.sh -I -m madlib_mop.cli doctor
 
-bench: ## run the benchmarks and print their tables
-	@make/server.sh test demo && make/python.sh benchmarks/run.py $(ARGS)
+bench: ## run the benchmarks in their short form and print their tables
+	@$(BENCH) $(ARGS)
+
+bench-full: ## compare all ways of training at full size, three times over (hours)
+	@$(BENCH) --full $(ARGS)
+
+bench-check: ## fail if a ratio is over 15 % worse than benchmarks/ratios.json says
+	@$(BENCH) --check $(ARGS)
 
 lint: ## check the style of the Python files
 	@make/setup.sh lint && make/python.sh -m ruff check .

@@ -52,7 +52,7 @@ install_redis() {
     have_redis || die "there is still no redis-server after the installation of $REDIS_PACKAGE."
 }
 
-# What the library has is held at its version: another TensorFlow's or NumPy's would be another benchmark.
+# What computes is held at the library's versions: another TensorFlow's or NumPy's would be another benchmark.
 make_venv() {
     cat "$LIBRARY"/{python,library}.stamp "$REQUIREMENTS" >"$work/stamp"
     cmp -s "$work/stamp" "$VENV/stamp" && return
@@ -62,7 +62,7 @@ make_venv() {
     purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
     "$LIBRARY/venv/bin/python" -I -c "$purelib" >"$("$VENV/bin/python" -I -c "$purelib")/library.pth"
     "$LIBRARY/venv/bin/python" -I -m pip --disable-pip-version-check list --format freeze |
-        grep -vE '^(pip|setuptools|wheel|madlib.mop)=' >"$work/library"
+        grep -E '^(tensorflow|keras|numpy|ml.dtypes|h5py|protobuf)' >"$work/library"
     "$VENV/bin/python" -I -m pip --disable-pip-version-check --no-input --quiet install \
         --constraint "$work/library" --requirement "$REQUIREMENTS" >&2 ||
         die "pip could not install benchmarks/requirements.txt; what it said is above."
