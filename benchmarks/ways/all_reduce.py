@@ -1,0 +1,141 @@
+"""Data parallelism by all-reduce: every worker has the whole model, and gradients go around a ring at each mini-batch.
+
+It is TensorFlow's MultiWorkerMirroredStrategy with ring collectives over gRPC. Keras 3.15.1 models and optimizers work
+in it, but `model.fit` ends with "ValueError: Attempt to convert a value (PerReplica:{...}) with an unsupported type
+(<class 'tensorflow.python.distribute.values.PerReplica'>) to a Tensor", so the loop over mini-batches is our own, in
+one graph. A mini-batch of the configuration's size is shared out: each worker takes its part from its own shard.
+Batch normalisation has statistics of its own on each worker, with which that worker evaluates its part of the rows;
+the digest is of the first worker's.
+"""
+
+import dataclasses
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+from workloads import WORKLOADS, Rows
+
+from madlib_mop.models.seeds import pass_permutation
+from ways.cluster import Part, Task, be_task, outcome_of, run_cluster, shard_directory, start_of
+from ways.contract import Epoch, Outcome, Span, Spec, digest_of, now, run_way
+from ways.training import one_thread
+
+_SHARD = "training.npz"
+
+
+def work(spec: Spec) -> Outcome:
+    """Share out the rows, run the workers, and gather what they tell."""
+    rows = Rows.load(Path(spec.rows))
+    data_bytes = 0
+    for worker in range(spec.n_workers):
+        shard = dataclasses.replace(rows, x=rows.x[worker :: spec.n_workers], y=rows.y[worker :: spec.n_workers])
+        data_bytes += shard.save_training(shard_directory(spec, worker) / _SHARD)
+    return outcome_of(run_cluster("all_reduce", spec, {"worker": spec.n_workers}, "worker"), data_bytes)
+
+
+class _Graphs:
+    """The model of one architecture and L2 strength, with its graphs; configurations begin in it one after another."""
+
+    def __init__(self, strategy, spec: Spec, mst_key: int):
+        import tensorflow as tf
+
+        self._strategy = strategy
+        with strategy.scope():
+            self.model = WORKLOADS[spec.workload].compiled(mst_key, spec.seed)
+            self.model.optimizer.build(self.model.trainable_variables)
+        # The numbers of rows differ between the workers' shards, and between training and test rows.
+        rows = [tf.TensorSpec((None, *shape)) for shape in (self.model.input_shape[1:], self.model.output_shape[1:])]
+        orders, number = tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32)
+        self.train = tf.function(self._train, [*rows, orders, number, number], autograph=False)
+        self.error = tf.function(self._error, [*rows, number], autograph=False)
+
+    def _train(self, x, y, order, batch_size, n_steps):
+        """Take the shard's rows in an order (int32 ``(n_rows,)``); ``batch_size`` is that of all workers together."""
+        import tensorflow as tf
+
+        n_workers, n_rows = self._strategy.num_replicas_in_sync, tf.size(order)
+
+        def body(i):
+            # All workers take part in every step: one whose shard has ended takes its last row again.
+            start = tf.minimum(i * batch_size // n_workers, n_rows - 1)
+            rows = order[start : tf.maximum((i + 1) * batch_size // n_workers, start + 1)]
+            self._strategy.run(self._step, args=(tf.gather(x, rows), tf.gather(y, rows)))
+            return i + 1
+
+        tf.while_loop(lambda i: i < n_steps, body, [0], parallel_iterations=1)
+
+    def _step(self, x, y):
+        import tensorflow as tf
+
+        weights = self.model.trainable_variables
+        with tf.GradientTape() as tape:  # Keras divides the loss by the number of workers, and sums the gradients
+            loss = self.model.compute_loss(x, y, self.model(x, training=True), training=True)
+        self.model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+    def _error(self, x, y, batch_size):
+        """Give the share of rows (of all workers together) whose class the model does not tell."""
+        import tensorflow as tf
+
+        n_rows = tf.shape(x)[0]
+
+        def body(start, n_wrong):
+            told = self.model(x[start : start + batch_size], training=False)
+            wrong = tf.argmax(told, 1) != tf.argmax(y[start : start + batch_size], 1)
+            return start + batch_size, n_wrong + tf.reduce_sum(tf.cast(wrong, tf.int32))
+
+        def counts():
+            n_wrong = tf.while_loop(lambda start, _: start < n_rows, body, [0, 0], parallel_iterations=1)[1]
+            return tf.cast([n_wrong, n_rows], tf.float64)
+
+        n_wrong, n_all = tf.unstack(self._strategy.reduce("SUM", self._strategy.run(counts), axis=None))
+        return n_wrong / n_all
+
+
+def _work_as_worker(spec: Spec, task: Task) -> Part:
+    one_thread()
+    import tensorflow as tf
+
+    experimental = tf.distribute.experimental
+    ring = experimental.CommunicationOptions(implementation=experimental.CommunicationImplementation.RING)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
+    with np.load(spec.rows) as everything:
+        n_rows = len(everything["y"])
+    rows = Rows.load(Path(spec.rows), shard_directory(spec, task.index) / _SHARD)
+    training = [tf.constant(array) for array in (rows.x, rows.y)]
+    test = [tf.constant(array[task.index :: spec.n_workers]) for array in (rows.x_test, rows.y_test)]
+    part = Part(ready_at=now())
+    starts, graphs = {}, {}
+    for mst_key in spec.mst_keys:  # first of all, for each seed that is set makes TensorFlow optimise its graphs anew
+        begin = now()
+        starts[mst_key] = start_of(spec, mst_key)
+        if starts[mst_key].graph not in graphs:
+            graphs[starts[mst_key].graph] = _Graphs(strategy, spec, mst_key)
+        part.spans.append(Span(mst_key, task.index, begin, now()))
+    for mst_key in spec.mst_keys:
+        begin = now()
+        c = WORKLOADS[spec.workload].configurations[mst_key - 1]
+        shared = graphs[starts[mst_key].graph]
+        starts[mst_key].begin_in(shared.model)
+        batch_size, n_steps = tf.constant(c.batch_size), tf.constant(math.ceil(n_rows / c.batch_size))
+        for epoch in range(1, spec.n_epochs + 1):
+            order = pass_permutation(spec.seed, mst_key, epoch, task.index, 0, len(rows.x))
+            shared.train(*training, tf.constant(order, tf.int32), batch_size, n_steps)
+            trained = now()
+            train_error, test_error = (float(shared.error(*some, batch_size)) for some in (training, test))
+            evaluated = now()
+            part.spans.append(Span(mst_key, task.index, begin, trained))
+            part.spans.append(Span(mst_key, task.index, trained, evaluated, "evaluate"))
+            if task.index == 0:
+                part.epochs.append(Epoch(mst_key, epoch, evaluated, test_error, train_error))
+            begin = evaluated
+        if task.index == 0:
+            part.digests[mst_key] = digest_of(shared.model.get_weights())
+    return part
+
+
+if __name__ == "__main__":
+    if "--task" in sys.argv:
+        be_task(_work_as_worker)
+    else:
+        run_way(work)
