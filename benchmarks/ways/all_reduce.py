@@ -9,6 +9,7 @@ the digest is of the first worker's.
 """
 
 import dataclasses
+import functools
 import math
 import sys
 from pathlib import Path
@@ -26,22 +27,49 @@ _SHARD = "training.npz"
 
 def work(spec: Spec) -> Outcome:
     """Share out the rows, run the workers, and gather what they tell."""
+    data_bytes = share_out(spec)
+    return outcome_of(run_cluster("all_reduce", spec, {"worker": spec.n_workers}, "worker"), data_bytes)
+
+
+def share_out(spec: Spec) -> int:
+    """Write each worker's shard of the training rows; give the bytes of all."""
     rows = Rows.load(Path(spec.rows))
-    data_bytes = 0
+    n_bytes = 0
     for worker in range(spec.n_workers):
         shard = dataclasses.replace(rows, x=rows.x[worker :: spec.n_workers], y=rows.y[worker :: spec.n_workers])
-        data_bytes += shard.save_training(shard_directory(spec, worker) / _SHARD)
-    return outcome_of(run_cluster("all_reduce", spec, {"worker": spec.n_workers}, "worker"), data_bytes)
+        n_bytes += shard.save_training(shard_directory(spec, worker) / _SHARD)
+    return n_bytes
+
+
+class Mirrored:
+    """A worker's place in TensorFlow's ring; another library's ring has the same members."""
+
+    def __init__(self):
+        import tensorflow as tf
+
+        experimental = tf.distribute.experimental
+        ring = experimental.CommunicationOptions(implementation=experimental.CommunicationImplementation.RING)
+        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
+        self.scope = self._strategy.scope
+        self.run = self._strategy.run
+
+    def averaged(self, gradients: list) -> list:
+        """Give what is to be applied: Keras has the loss divided by the number of workers, and sums the gradients."""
+        return gradients
+
+    def summed(self, result):
+        """Give the sum of the workers' results of `run`."""
+        return self._strategy.reduce("SUM", result, axis=None)
 
 
 class _Graphs:
     """The model of one architecture and L2 strength, with its graphs; configurations begin in it one after another."""
 
-    def __init__(self, strategy, spec: Spec, mst_key: int):
+    def __init__(self, ring, spec: Spec, mst_key: int):
         import tensorflow as tf
 
-        self._strategy = strategy
-        with strategy.scope():
+        self._ring, self._n_workers = ring, spec.n_workers
+        with ring.scope():
             self.model = WORKLOADS[spec.workload].compiled(mst_key, spec.seed)
             self.model.optimizer.build(self.model.trainable_variables)
         # The numbers of rows differ between the workers' shards, and between training and test rows.
@@ -54,13 +82,13 @@ class _Graphs:
         """Take the shard's rows in an order (int32 ``(n_rows,)``); ``batch_size`` is that of all workers together."""
         import tensorflow as tf
 
-        n_workers, n_rows = self._strategy.num_replicas_in_sync, tf.size(order)
+        n_workers, n_rows = self._n_workers, tf.size(order)
 
         def body(i):
             # All workers take part in every step: one whose shard has ended takes its last row again.
             start = tf.minimum(i * batch_size // n_workers, n_rows - 1)
             rows = order[start : tf.maximum((i + 1) * batch_size // n_workers, start + 1)]
-            self._strategy.run(self._step, args=(tf.gather(x, rows), tf.gather(y, rows)))
+            self._ring.run(self._step, args=(tf.gather(x, rows), tf.gather(y, rows)))
             return i + 1
 
         tf.while_loop(lambda i: i < n_steps, body, [0], parallel_iterations=1)
@@ -69,9 +97,10 @@ class _Graphs:
         import tensorflow as tf
 
         weights = self.model.trainable_variables
-        with tf.GradientTape() as tape:  # Keras divides the loss by the number of workers, and sums the gradients
+        with tf.GradientTape() as tape:
             loss = self.model.compute_loss(x, y, self.model(x, training=True), training=True)
-        self.model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        gradients = self._ring.averaged(tape.gradient(loss, weights))
+        self.model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
 
     def _error(self, x, y, batch_size):
         """Give the share of rows (of all workers together) whose class the model does not tell."""
@@ -88,17 +117,16 @@ class _Graphs:
             n_wrong = tf.while_loop(lambda start, _: start < n_rows, body, [0, 0], parallel_iterations=1)[1]
             return tf.cast([n_wrong, n_rows], tf.float64)
 
-        n_wrong, n_all = tf.unstack(self._strategy.reduce("SUM", self._strategy.run(counts), axis=None))
+        n_wrong, n_all = tf.unstack(self._ring.summed(self._ring.run(counts)))
         return n_wrong / n_all
 
 
-def _work_as_worker(spec: Spec, task: Task) -> Part:
+def train_together(make_ring, spec: Spec, task: Task) -> Part:
+    """Be one worker, in the ring that is made as soon as TensorFlow is told its threads."""
     one_thread()
     import tensorflow as tf
 
-    experimental = tf.distribute.experimental
-    ring = experimental.CommunicationOptions(implementation=experimental.CommunicationImplementation.RING)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
+    ring = make_ring()
     with np.load(spec.rows) as everything:
         n_rows = len(everything["y"])
     rows = Rows.load(Path(spec.rows), shard_directory(spec, task.index) / _SHARD)
@@ -110,7 +138,7 @@ def _work_as_worker(spec: Spec, task: Task) -> Part:
         begin = now()
         starts[mst_key] = start_of(spec, mst_key)
         if starts[mst_key].graph not in graphs:
-            graphs[starts[mst_key].graph] = _Graphs(strategy, spec, mst_key)
+            graphs[starts[mst_key].graph] = _Graphs(ring, spec, mst_key)
         part.spans.append(Span(mst_key, task.index, begin, now()))
     for mst_key in spec.mst_keys:
         begin = now()
@@ -136,6 +164,6 @@ def _work_as_worker(spec: Spec, task: Task) -> Part:
 
 if __name__ == "__main__":
     if "--task" in sys.argv:
-        be_task(_work_as_worker)
+        be_task(functools.partial(train_together, Mirrored))
     else:
         run_way(work)

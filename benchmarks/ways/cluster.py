@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -43,7 +43,31 @@ class Part:
     digests: dict[int, str] = dataclasses.field(default_factory=dict)
 
 
-def run_cluster(way: str, spec: Spec, jobs: dict[str, int], awaited: str) -> list[Part]:
+def _tf_config(tasks: list[Task]) -> dict[Task, dict[str, str]]:
+    addresses: dict[str, list[str]] = {}
+    with _free_ports() as free_port:
+        for task in tasks:
+            addresses.setdefault(task.job, []).append(f"127.0.0.1:{free_port()}")
+    return {
+        task: {"TF_CONFIG": json.dumps({"cluster": addresses, "task": {"type": task.job, "index": task.index}})}
+        for task in tasks
+    }
+
+
+@contextlib.contextmanager
+def _free_ports() -> Iterator:
+    """Give a function for ports that nobody listens on; all are held until the last is chosen, so that they differ."""
+    with contextlib.ExitStack() as stack:
+
+        def free_port() -> int:
+            held = stack.enter_context(socket.socket())
+            held.bind(("127.0.0.1", 0))
+            return held.getsockname()[1]
+
+        yield free_port
+
+
+def run_cluster(way: str, spec: Spec, jobs: dict[str, int], awaited: str, environment=_tf_config) -> list[Part]:
     """Run a cluster's processes until all tasks of one job have ended, then end the others.
 
     Parameters
@@ -55,6 +79,8 @@ def run_cluster(way: str, spec: Spec, jobs: dict[str, int], awaited: str) -> lis
         How many processes of each job.
     awaited : str
         The job whose tasks do the work and tell of it.
+    environment : callable
+        ``environment(tasks)`` gives each task's additions to the environment, as a dict of dicts.
 
     Returns
     -------
@@ -67,7 +93,7 @@ def run_cluster(way: str, spec: Spec, jobs: dict[str, int], awaited: str) -> lis
         If a process ends that should not, or this one is told to end; no process is left behind.
     """
     tasks = [Task(job, index) for job, n in jobs.items() for index in range(n)]
-    environments = _environments(tasks)
+    environments = environment(tasks)
     text = json.dumps(dataclasses.asdict(spec))
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with contextlib.ExitStack() as stack:
@@ -161,30 +187,6 @@ def _watch(way: str, processes: dict[Task, subprocess.Popen], awaited: set[Task]
 def _end(process: subprocess.Popen) -> None:
     process.kill()
     process.wait()
-
-
-def _environments(tasks: Iterable[Task]) -> dict[Task, dict[str, str]]:
-    addresses: dict[str, list[str]] = {}
-    with _free_ports() as free_port:
-        for task in tasks:
-            addresses.setdefault(task.job, []).append(f"127.0.0.1:{free_port()}")
-    return {
-        task: {"TF_CONFIG": json.dumps({"cluster": addresses, "task": {"type": task.job, "index": task.index}})}
-        for task in tasks
-    }
-
-
-@contextlib.contextmanager
-def _free_ports() -> Iterator:
-    """Give a function for ports that nobody listens on; all are held until the last is chosen, so that they differ."""
-    with contextlib.ExitStack() as stack:
-
-        def free_port() -> int:
-            held = stack.enter_context(socket.socket())
-            held.bind(("127.0.0.1", 0))
-            return held.getsockname()[1]
-
-        yield free_port
 
 
 def _path(spec: Spec, task: Task) -> Path:
