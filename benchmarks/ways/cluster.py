@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -45,26 +44,15 @@ class Part:
 
 def _tf_config(tasks: list[Task]) -> dict[Task, dict[str, str]]:
     addresses: dict[str, list[str]] = {}
-    with _free_ports() as free_port:
+    with contextlib.ExitStack() as stack:  # all ports are held until the last is chosen, so that they differ
         for task in tasks:
-            addresses.setdefault(task.job, []).append(f"127.0.0.1:{free_port()}")
+            held = stack.enter_context(socket.socket())
+            held.bind(("127.0.0.1", 0))
+            addresses.setdefault(task.job, []).append("{}:{}".format(*held.getsockname()))
     return {
         task: {"TF_CONFIG": json.dumps({"cluster": addresses, "task": {"type": task.job, "index": task.index}})}
         for task in tasks
     }
-
-
-@contextlib.contextmanager
-def _free_ports() -> Iterator:
-    """Give a function for ports that nobody listens on; all are held until the last is chosen, so that they differ."""
-    with contextlib.ExitStack() as stack:
-
-        def free_port() -> int:
-            held = stack.enter_context(socket.socket())
-            held.bind(("127.0.0.1", 0))
-            return held.getsockname()[1]
-
-        yield free_port
 
 
 def run_cluster(way: str, spec: Spec, jobs: dict[str, int], awaited: str, environment=_tf_config) -> list[Part]:
