@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -29,6 +30,8 @@ from workloads import WORKLOADS, rows_of
 BENCHMARKS = Path(__file__).parent
 #: The way that the others are held against, then those.
 WAYS = ("hopper", "plain", "celery_tasks", "ray_tune", "all_reduce", "parameter_server", "averaging")
+if find_spec("horovod"):  # which is not easily built
+    WAYS += ("horovod_ring",)
 IN_DATABASE = ("hopper", "averaging")
 #: What the hopper is to take of other ways' makespans, at most.
 LIMITS = {

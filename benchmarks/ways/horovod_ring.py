@@ -1,9 +1,11 @@
 """Data parallelism by Horovod's ring all-reduce (over Gloo), as the published comparison has it; else as `all_reduce`.
 
-Horovod 0.28.1, its last release, does not build for TensorFlow 2.21 as it is: install_horovod.sh says why, and builds
-it. Its `DistributedOptimizer` takes Keras 3's optimizers without a word and reduces nothing, for Keras no longer calls
-the methods that it overrides (after a `model.fit` the two workers' weights were different). So the gradients are
-averaged by `grouped_allreduce` in our own loop, in one graph.
+Horovod 0.28.1, its last release, does not build for TensorFlow 2.21 as it is: xla_mpi_ops.cc ends with "fatal error:
+tensorflow/compiler/xla/client/xla_builder.h: No such file or directory". Without that file, which is for XLA alone (a
+line of horovod/tensorflow/CMakeLists.txt), it builds and runs; who has built it so has this way. Its
+`DistributedOptimizer` takes Keras 3's optimizers without a word and reduces nothing, for Keras no longer calls the
+methods that it overrides (after a `model.fit` the two workers' weights were different). So the gradients are averaged
+by `grouped_allreduce` in our own loop, in one graph.
 """
 
 import contextlib
@@ -21,7 +23,7 @@ def work(spec: Spec) -> Outcome:
     try:
         release = version("horovod")
     except PackageNotFoundError:
-        raise SystemExit("horovod_ring: Horovod is not installed; benchmarks/install_horovod.sh builds it") from None
+        raise SystemExit("horovod_ring: Horovod is not installed; ways/horovod_ring.py says how it builds") from None
     data_bytes = share_out(spec)
     with _meeting_point(spec.n_workers) as environment:
         parts = run_cluster("horovod_ring", spec, {"worker": spec.n_workers}, "worker", environment)

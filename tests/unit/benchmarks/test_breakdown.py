@@ -1,0 +1,41 @@
+"""The breakdown of a run accounts for all of the segments' time, once."""
+
+import pytest
+from breakdown import HANDLING, IDLE, breakdown
+
+
+class _Record:
+    """A cursor that has read visits: (epoch, started, ended, timing)."""
+
+    def __init__(self, *visits):
+        self._visits = visits
+
+    def execute(self, query, parameters):
+        pass
+
+    def fetchall(self):
+        return list(self._visits)
+
+
+RECORD = _Record(
+    (1, 0.0, 4.0, {"compute_s": 3.0, "trace_s": 0.5}),
+    (1, 0.0, 6.0, {"compute_s": 5.0, "state_in_s": 0.5}),
+    (2, 5.0, 9.0, {"compute_s": 3.0, "state_in_s": 0.2}),
+    (2, 6.0, 10.0, {"compute_s": 3.5}),
+)
+
+
+def test_a_whole_run():
+    told = breakdown(RECORD, 1, n_segments=2)
+    assert told.seconds["training"] == pytest.approx(14.5) and told.seconds["tracing"] == 0.5
+    assert told.seconds[HANDLING] == pytest.approx(0.5 + 0.5 + 0.8 + 0.5)
+    assert told.seconds[IDLE] == pytest.approx(2 * 10 - 18)
+    assert sum(told.seconds.values()) == pytest.approx(20)
+    assert told.outside_share == pytest.approx(1 - 14.5 / 20)
+
+
+def test_after_the_first_epoch_a_visit_under_way_counts_by_its_part():
+    told = breakdown(RECORD, 1, n_segments=2, after_epoch=1)
+    assert told.seconds["training"] == pytest.approx(0.75 * 3.0 + 3.5)
+    assert sum(told.seconds.values()) == pytest.approx(2 * 4)
+    assert "tracing" not in told.seconds

@@ -1,0 +1,40 @@
+"""The guard of the benchmarks tells what has become worse, and what it was never told of."""
+
+from ratios import Ratio, losses, medians, record
+
+
+def test_a_loss_of_over_15_percent_is_told(tmp_path):
+    path = tmp_path / "ratios.json"
+    record([Ratio("a", 0.40), Ratio("b", 1.0)], path)
+    assert losses([Ratio("a", 0.459), Ratio("b", 1.1)], path) == []
+    (line,) = losses([Ratio("a", 0.47), Ratio("b", 0.2)], path)
+    assert line.startswith("a: 0.470, recorded 0.400: a loss of 17%")
+
+
+def test_a_limit_holds_whatever_is_recorded(tmp_path):
+    path = tmp_path / "ratios.json"
+    record([Ratio("a", 0.40)], path)
+    (line,) = losses([Ratio("a", 0.41, limit=0.35)], path)
+    assert "at most 0.35" in line
+
+
+def test_what_was_never_recorded_is_told(tmp_path):
+    (line,) = losses([Ratio("new", 0.1)], tmp_path / "none.json")
+    assert line.startswith("new: ") and "none is recorded" in line
+
+
+def test_recording_keeps_the_others(tmp_path):
+    path = tmp_path / "ratios.json"
+    record([Ratio("a", 1.0), Ratio("b", 2.0)], path)
+    record([Ratio("b", 1.5)], path)
+    assert losses([Ratio("a", 1.0), Ratio("b", 1.5)], path) == []
+    assert losses([Ratio("b", 1.8)], path) != []
+
+
+def test_medians_in_the_order_of_the_first_run():
+    runs = [
+        [Ratio("b", 3.0, 9.0), Ratio("a", 1.0)],
+        [Ratio("b", 1.0), Ratio("a", 5.0)],
+        [Ratio("b", 2.0), Ratio("a", 2.0)],
+    ]
+    assert medians(runs) == [Ratio("b", 2.0, 9.0), Ratio("a", 2.0)]
