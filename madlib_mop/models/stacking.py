@@ -13,10 +13,6 @@ from madlib_mop.models.literals import CallSpec
 from madlib_mop.models.params import CompileParams, FitParams
 from madlib_mop.models.sharing import compile_signature
 
-#: How many train together where a setting just says on: more are hardly faster (benchmarks/stacking.py).
-USUAL_MEMBERS = 8
-MOST_MEMBERS = 64
-
 _LAYERS = frozenset(
     "InputLayer Dense Flatten Reshape Activation ReLU LeakyReLU Softmax Dropout BatchNormalization".split()
 )
@@ -136,8 +132,7 @@ def _in_compile_params(params: CompileParams) -> Iterable[str]:
         yield f"optimizer {optimizer.name}"
     if isinstance(optimizer.kwargs.get("learning_rate"), CallSpec):
         yield "a schedule of learning rates"
-    for name in sorted(_WHOLE & {name for name, value in optimizer.kwargs.items() if value}):
-        yield name
+    yield from sorted(_WHOLE & {name for name, value in optimizer.kwargs.items() if value})
     if params.custom_names:
         yield "custom functions"
     if not _is_known(params.loss, _LOSSES):
