@@ -85,8 +85,8 @@ class Hopper(RunLoop):
         }
         if not self._stacks.is_group(task.model):
             return order | self._write(flight, task.model)
-        members = self._stacks.members(task.model)
-        writes = [self._write(flight, key) if _is_alive(self._models[key]) else None for key in members]
+        alive = {key for key in self._stacks.members(task.model) if _is_alive(self._models[key])}
+        writes = [self._write(flight, key) if key in alive else None for key in self._stacks.places(task.model)]
         return order | {"members": writes, "place": place_of(task)}
 
     def _write(self, flight: InFlight, mst_key: int) -> dict:

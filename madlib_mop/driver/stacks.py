@@ -30,7 +30,8 @@ class Stacks:
 
     def __init__(self, plan: dict):
         planned = plan.get("stacking") or {}
-        self._all = [tuple(group) for group in planned.get("groups", ())]
+        self._all = [tuple(group["mst_keys"]) for group in planned.get("groups", ())]
+        self._n_places = {-1 - number: group["n_places"] for number, group in enumerate(planned.get("groups", ()))}
         self._members: dict[int, tuple[int, ...]] = {}
         self._keys: dict[int, int] = {}
         self._dissolved = set(planned.get("dissolved", ()))
@@ -40,8 +41,13 @@ class Stacks:
                 self._keys.update(dict.fromkeys(group, -1 - number))
 
     def members(self, key: int) -> tuple[int, ...]:
-        """Give the mst_keys of what the scheduler has for a model, in the order of their places."""
+        """Give the mst_keys of what the scheduler has for a model."""
         return self._members.get(key, (key,))
+
+    def places(self, key: int) -> tuple[int | None, ...]:
+        """Give the mst_keys of a group by the places of its graph, and None for those that it does not fill."""
+        members = self._members[key]
+        return members + (None,) * (self._n_places[key] - len(members))
 
     def is_group(self, key: int) -> bool:
         """Tell whether several models are trained under a key of the scheduler's."""
@@ -120,7 +126,8 @@ def plan_stacks(
         )
     grouping = form_groups(candidates, most, len(data.source.shards))
     session.notice(f"stacking: {_told(grouping)}")
-    return {"stacking": {"most": most, "groups": grouping.groups, "dissolved": []}}
+    groups = [{"mst_keys": list(group.keys), "n_places": group.n_places} for group in grouping.groups]
+    return {"stacking": {"most": most, "groups": groups, "dissolved": []}}
 
 
 def why_not(data: Data) -> str | None:
@@ -132,7 +139,7 @@ def why_not(data: Data) -> str | None:
 
 def _told(grouping: Grouping) -> str:
     """Say how many groups there are, and who trains apart, and why."""
-    n_stacked = sum(len(group) for group in grouping.groups)
+    n_stacked = sum(len(group.keys) for group in grouping.groups)
     n_groups = len(grouping.groups)
     sentence = f"{n_stacked} of {n_stacked + len(grouping.apart)} configurations train in"
     sentence += f" {n_groups} group{'' if n_groups == 1 else 's'}"

@@ -58,10 +58,21 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Grouping:
-    """Groups of keys, each in the candidates' order; and for every other key why it trains apart."""
+class Group:
+    """Keys of configurations that train together, in the candidates' order.
 
-    groups: tuple[tuple[int, ...], ...]
+    ``n_places`` is what the graph is made for: groups of one shape have the same, so that one graph serves all.
+    """
+
+    keys: tuple[int, ...]
+    n_places: int
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups; and for every other key why it trains apart."""
+
+    groups: tuple[Group, ...]
     apart: Mapping[int, str]
 
 
@@ -84,9 +95,10 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
         most -= 1
     groups = []
     for keys in shapes.values():
-        for group in _split(keys, -(-len(keys) // most)):
+        split = _split(keys, -(-len(keys) // most))
+        for group in split:
             if len(group) > 1:
-                groups.append(tuple(group))
+                groups.append(Group(tuple(group), len(split[0])))
             else:
                 apart[group[0]] = ALONE if len(keys) == 1 else FEW
     return Grouping(tuple(groups), apart)

@@ -18,39 +18,10 @@ from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
 from mop_backend.interrupts import Interrupts
+from mop_backend.narrow import Narrow
 from mop_backend.process import ChildDied
 
-_NARROW = {
-    "plan": ("select madlib_mop.worker_plan($1, $2) as value", []),
-    "host": ("select madlib_mop.worker_host($1, $2, $3) as value", ["text"]),
-    "model": ("select madlib_mop.worker_model($1, $2, $3) as value", ["int4"]),
-    "custom_functions": ("select madlib_mop.worker_custom_functions($1, $2) as value", []),
-    "start_weights": ("select madlib_mop.worker_start_weights($1, $2, $3) as value", ["int4"]),
-    "state_part": (
-        "select madlib_mop.worker_state_part($1, $2, $3, $4, $5, $6) as value",
-        ["int4", "int8", "int8", "int4"],
-    ),
-    "put_state_part": (
-        "select madlib_mop.worker_put_state_part($1, $2, $3, $4, $5, $6, $7)::text as value",
-        ["int4", "int8", "int8", "int4", "bytea"],
-    ),
-    "keep_visit": ("select madlib_mop.worker_keep_visit($1, $2, $3, $4) as value", ["int4", "json"]),
-    "fail_member": (
-        "select madlib_mop.worker_fail_member($1, $2, $3, $4, $5)::text as value",
-        ["int4", "int8", "text"],
-    ),
-    "put_staged_part": (
-        "select madlib_mop.worker_put_staged_part($1, $2, $3, $4, $5, $6, $7, $8)::text as value",
-        ["int4", "int8", "int8", "int4", "int4", "bytea"],
-    ),
-    "keep_staged": ("select madlib_mop.worker_keep_staged($1, $2, $3, $4) as value", ["int4", "json"]),
-    "average_part": (
-        "select madlib_mop.average_state(p.data, p.n_rows order by p.segment_id) as value"
-        " from madlib_mop.worker_staged_parts($1, $2, $3, $4, $5, $6, $7) p",
-        ["int4", "int4", "int8", "int8[]", "int4"],
-    ),
-    "keep_average": ("select madlib_mop.worker_keep_average($1, $2, $3, $4)::text as value", ["int4", "json"]),
-}
+_STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 
 _worker = None
 
@@ -90,7 +61,7 @@ class _Worker:
         self._run_id = run_id
         self._token = token
         self._segment_id = segment_id
-        self._plans = {}
+        self._narrow = Narrow(run_id, token)
         self._busy = False
         self._n_tasks = 0
         self._child = None
@@ -239,7 +210,7 @@ class _Worker:
         -------
         dict
             ``members``: for each place ``mst_key`` with ``digest_out`` and ``state_bytes``, or with ``failed``, the
-            reason; or None. ``timing`` of the whole visit.
+            reason; or None. ``timing`` has what the visit took for all of them, without what is paid once.
         """
         models, members, blobs = [], [], []
         for member in task["members"]:
@@ -255,7 +226,7 @@ class _Worker:
         request = {"op": "train_stack", "shard": _shard_key(task["data_set"], task["segment_id"]), **place}
         answer, parts = _checked(self._child.ask({**request, "members": members}, blobs))
         outcomes, timing = [], {}
-        for member, model, trained in zip(task["members"], models, answer["members"]):
+        for member, model, trained in zip(task["members"], models, answer["members"], strict=True):
             if trained is None:
                 outcomes.append(None)
                 continue
@@ -269,8 +240,8 @@ class _Worker:
             own, parts = parts[: trained["n_blobs"]], parts[trained["n_blobs"] :]
             self._keep({**task, **member}, model, trained, own, started_at)
             outcome.update({name: trained[name] for name in ("digest_out", "state_bytes")})
-            for lap, seconds in trained["timing"].items():
-                timing[lap] = timing.get(lap, 0.0) + seconds
+            for lap in _STEADY_LAPS:
+                timing[lap] = timing.get(lap, 0.0) + trained["timing"][lap]
         return {"members": outcomes, "timing": timing}
 
     def _keep(self, task, model, answer, parts, started_at):
@@ -374,12 +345,6 @@ class _Worker:
     def _forget_trainer(self):
         self.close()
         self._shards = set()
-
-    def _narrow(self, name, *values):
-        query, types = _NARROW[name]
-        if name not in self._plans:
-            self._plans[name] = plpy.prepare(query, ["int8", "text", *types])
-        return plpy.execute(self._plans[name], [self._run_id, self._token, *values])[0]["value"]
 
 
 class _Refused(Exception):

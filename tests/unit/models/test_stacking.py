@@ -6,7 +6,7 @@ import pytest
 
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.params import parse_compile_params, parse_fit_params
-from madlib_mop.models.stacking import ALONE, FEW, Candidate, form_groups
+from madlib_mop.models.stacking import ALONE, FEW, Candidate, Group, form_groups
 from tests.unit.models.documents import dense, keras_3, layer
 
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={rate})', metrics=['accuracy']"
@@ -17,14 +17,14 @@ def architecture(*extra, l2=0.001, **config):
     return check_architecture(json.dumps(keras_3(dense(8, kernel_regularizer=penalty, **config), *extra, dense(3))))
 
 
-def candidate(key, compile_params=ADAM.format(rate=0.1), fit="batch_size=32", start=None, functions=(), arch=None):
-    config = arch or architecture()
-    return Candidate(key, config, parse_compile_params(compile_params, functions), parse_fit_params(fit), start)
+def candidate(key, compile_params=None, fit="batch_size=32", start=None, functions=(), arch=None):
+    parsed = parse_compile_params(compile_params or ADAM.format(rate=0.1), functions)
+    return Candidate(key, arch or architecture(), parsed, parse_fit_params(fit), start)
 
 
 def test_learning_rates_and_strengths_may_differ():
     members = [candidate(k, ADAM.format(rate=0.1 * k), arch=architecture(l2=0.1 * k)) for k in (1, 2, 3)]
-    assert form_groups(members, 8, 1).groups == ((1, 2, 3),)
+    assert form_groups(members, 8, 1).groups == (Group((1, 2, 3), 3),)
 
 
 def test_batch_sizes_optimizers_epochs_and_starts_may_not():
@@ -36,7 +36,7 @@ def test_batch_sizes_optimizers_epochs_and_starts_may_not():
         candidate(7, fit="batch_size=32, shuffle=False"),
     )
     grouping = form_groups([candidate(1), candidate(2), *others], 8, 1)
-    assert grouping.groups == ((1, 2),)
+    assert grouping.groups == (Group((1, 2), 2),)
     assert grouping.apart == dict.fromkeys((3, 4, 5, 6, 7), ALONE)
 
 
@@ -75,8 +75,12 @@ def test_what_cannot_be_stacked_is_told(changes, reason):
     ],
 )
 def test_every_segment_has_a_group_to_train(n, most, n_segments, sizes):
-    """As many groups as segments, where there are as many configurations; of sizes that differ by one at most."""
+    """As many groups as segments, where there are as many configurations; of sizes that differ by one at most.
+
+    Their graphs have the same number of places, so that one serves them all.
+    """
     grouping = form_groups([candidate(key) for key in range(n)], most, n_segments)
-    assert [len(group) for group in grouping.groups] == [size for size in sizes if size > 1]
+    assert [len(group.keys) for group in grouping.groups] == [size for size in sizes if size > 1]
+    assert {group.n_places for group in grouping.groups} <= {max(sizes)}
     assert list(grouping.apart.values()) == [FEW] * sizes.count(1)
-    assert sorted([key for group in grouping.groups for key in group] + list(grouping.apart)) == list(range(n))
+    assert sorted([key for group in grouping.groups for key in group.keys] + list(grouping.apart)) == list(range(n))

@@ -1,0 +1,182 @@
+"""Stacking: configurations of one shape train in one graph, and every promise but the bits of plain Keras holds."""
+
+import numpy as np
+import pytest
+from lab import BackgroundFit, assert_nothing_left, kill, newest_run, trainers, visits, wait_for
+from workbench import digests, fit, load_digits, one_thread, pack, quiet_keras, script, weights
+from workbench import select_configurations as select
+
+ON = ("SET madlib_mop.stacking = on",)
+ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={})', metrics=['accuracy']"
+N_EPOCHS, SEED = 12, 21
+STACKED, APART = (1, 2, 3, 4, 5), 6
+OPTIONS = {
+    "source_table": "train_2", "validation_table": "valid_2", "metrics_compute_frequency": 6, "seed": SEED,
+    "schedule": "rotation",
+}  # fmt: skip
+
+
+def configurations(rates=(0.001, 0.002, 0.003, 0.004, 0.005)) -> list[tuple[int, str, str]]:
+    """Give five of one shape, which differ in learning rate and L2 strength, and one that is alone with its batches."""
+    rows = [(1 + number % 2, ADAM.format(rate), "batch_size=16, epochs=1") for number, rate in enumerate(rates)]
+    return [*rows, (1, ADAM.format(0.01), "batch_size=30, epochs=1")]
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    one_thread()
+    load_digits(db)
+    pack(db, 2, suffix="_2")
+    keras = quiet_keras()
+    layers = keras.layers
+    for strength in (1e-3, 1e-5):
+        penalty = keras.regularizers.L2(strength)
+        hidden = layers.Dense(24, activation="relu", kernel_regularizer=penalty)
+        model = keras.Sequential(
+            [keras.Input((8, 8, 1)), layers.Flatten(), hidden, layers.Dense(10, activation="softmax")]
+        )
+        db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [model.to_json()])
+    select(db, "mst", configurations())
+    return db
+
+
+@pytest.fixture(scope="module")
+def stacked(bench):
+    """A run with stacking, undisturbed."""
+    return fit(bench, "out_on", "mst", N_EPOCHS, ON, **OPTIONS)
+
+
+def groups(db, run_id: int):
+    return db.value("SELECT plan -> 'stacking' FROM madlib_mop.run WHERE run_id = %s", [run_id])
+
+
+def test_groups_are_told_and_recorded(bench, stacked):
+    assert (
+        "stacking: 5 of 6 configurations train in 2 groups, 1 apart: no other configuration has its shape (mst_key 6)"
+        in stacked.notices
+    )
+    recorded = groups(bench, stacked.run_id)
+    assert [group["mst_keys"] for group in recorded["groups"]] == [[1, 2, 3], [4, 5]]
+    assert {group["n_places"] for group in recorded["groups"]} == {3} and recorded["dissolved"] == []
+    told = bench.rows(
+        "SELECT DISTINCT mst_key, timing ->> 'stacked' FROM madlib_mop.visit WHERE run_id = %s ORDER BY 1",
+        [stacked.run_id],
+    )
+    assert told == [(1, "3"), (2, "3"), (3, "3"), (4, "3"), (5, "3"), (6, None)]
+
+
+def test_exactly_once_and_a_groups_visit_in_one_transaction(bench, stacked):
+    rows = bench.rows(
+        "SELECT mst_key, epoch, position, segment_id, digest_in, digest_out, xmin::text FROM madlib_mop.visit"
+        " WHERE run_id = %s ORDER BY mst_key, epoch, position",
+        [stacked.run_id],
+    )
+    assert len({(row[0], row[1], row[3]) for row in rows}) == len(rows) == 6 * 2 * N_EPOCHS
+    kept = digests(bench, stacked.run_id)
+    for key in range(1, 7):
+        chain = [row for row in rows if row[0] == key]
+        assert [row[4] for row in chain[1:]] == [row[5] for row in chain[:-1]]
+        assert chain[-1][5] == kept[key]
+    transactions = {}
+    for key, epoch, position, _, _, _, transaction in rows:
+        transactions.setdefault(transaction, set()).add((key, epoch, position))
+    together = {tuple(sorted(key for key, _, _ in made)) for made in transactions.values()}
+    assert together == {(1, 2, 3), (4, 5), (6,)}
+
+
+def test_results_are_near_those_without_and_without_is_the_default(bench, stacked):
+    """What trains apart keeps its bits; the leaderboards have all models and the same figures, nearly."""
+    off = fit(bench, "out_off", "mst", N_EPOCHS, **OPTIONS)
+    assert groups(bench, off.run_id) is None and "stacking" not in off.notices
+    ours, theirs = weights(bench, "out_on"), weights(bench, "out_off")
+    assert ours[APART] == theirs[APART]
+    for key in STACKED:
+        a, b = (np.frombuffer(blob, np.float32) for blob in (ours[key], theirs[key]))
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * np.abs(b).max())
+    figures = (
+        "SELECT mst_key, data_set, name, epoch, value FROM madlib_mop.metric WHERE run_id = %s"
+        " ORDER BY mst_key, data_set, ordinal, epoch"
+    )
+    on_rows, off_rows = bench.rows(figures, [stacked.run_id]), bench.rows(figures, [off.run_id])
+    assert [row[:4] for row in on_rows] == [row[:4] for row in off_rows]
+    assert len(on_rows) == 6 * 2 * 2 * 2  # models, data sets, metrics, times
+    np.testing.assert_allclose([row[4] for row in on_rows], [row[4] for row in off_rows], rtol=0.02)
+    board = "SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = %s"
+    assert {key for (key,) in bench.rows(board, [stacked.run_id])} == set(range(1, 7))
+
+
+def test_same_bits_again_by_replay_and_in_two_calls(bench, stacked):
+    expected = digests(bench, stacked.run_id)
+    script(bench, f"SELECT madlib_mop.replay({stacked.run_id}, 'out_again')")
+    assert weights(bench, "out_again") == weights(bench, "out_on")
+    without_seed = {name: value for name, value in OPTIONS.items() if name != "seed"}
+    fit(bench, "out_split", "mst", 6, ON, **OPTIONS)
+    rest = fit(bench, "out_split", "mst", 6, ON, warm_start=True, **without_seed)
+    assert digests(bench, rest.run_id) == expected
+
+
+def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, stacked):
+    """Its driver, then a trainer; then it is cancelled, and resumed."""
+    named = ", ".join(f"{name} := %s" for name in OPTIONS)
+    call = BackgroundFit(
+        bench,
+        "SELECT madlib.madlib_keras_fit_multiple_model(model_output_table := 'out_killed',"
+        f" model_selection_table := 'mst', num_iterations := {N_EPOCHS}, {named})",
+        list(OPTIONS.values()),
+        ON,
+    )
+    run_id = wait_for(lambda: newest_run(bench) != stacked.run_id and newest_run(bench), what="the run's start")
+    wait_for(lambda: visits(bench, run_id) >= 12 or not call.running, what="some visits")
+    seen = set(trainers(bench))
+    assert kill(bench.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id]))
+    wait_for(lambda: visits(bench, run_id) >= 40 or not call.running, what="more visits")
+    victims = trainers(bench)
+    assert victims and kill(victims[0])
+    wait_for(lambda: visits(bench, run_id) >= 80 or not call.running, what="more visits")
+    assert bench.value(f"SELECT madlib_mop.cancel({run_id})")
+    call.join()
+    assert call.error is not None
+    assert_nothing_left(bench, seen | set(victims))
+    script(bench, f"SELECT madlib_mop.resume({run_id})")
+    assert digests(bench, run_id) == digests(bench, stacked.run_id)
+    assert visits(bench, run_id) == 6 * 2 * N_EPOCHS
+
+
+def test_a_member_that_diverges_fails_alone(bench, stacked):
+    """The others of its group keep the bits that they have beside a member that is well."""
+    select(bench, "mst_bad", configurations((0.001, 1e30, 0.003, 0.004, 0.005)))
+    run = fit(bench, "out_bad", "mst_bad", N_EPOCHS, ON, **OPTIONS)
+    assert "mst_key 2 failed: loss became nan while training" in run.notices
+    expected = digests(bench, stacked.run_id)
+    ours = digests(bench, run.run_id)
+    assert {key: ours[key] for key in (1, 3, 4, 5, 6)} == {key: expected[key] for key in (1, 3, 4, 5, 6)}
+    failed = "SELECT mst_key, state, state_detail FROM madlib_mop.model WHERE run_id = %s AND state <> 'trained'"
+    ((key, state, detail),) = bench.rows(failed, [run.run_id])
+    assert (key, state) == (2, "failed") and "(epoch 1, position 1, segment" in detail
+    script(bench, f"SELECT madlib_mop.replay({run.run_id}, 'out_bad_again')")
+    assert weights(bench, "out_bad_again") == weights(bench, "out_bad")
+
+
+def test_a_group_that_cannot_be_trained_as_one_is_dissolved(bench):
+    """Here two models have made different numbers of steps, and an optimizer counts them once for all its group."""
+    select(bench, "mst_w", [(1, ADAM.format(0.01), "batch_size=16"), (1, ADAM.format(0.02), "batch_size=30")])
+    options = {"source_table": "train_2", "schedule": "rotation"}
+    for table in ("out_w_on", "out_w_off"):
+        fit(bench, table, "mst_w", 1, **options, seed=4)
+    bench.rows("UPDATE mst_w SET fit_params = 'batch_size=16'")
+    pack(bench, 1, suffix="_1")  # one segment, so that two models are a group
+    options["source_table"] = "train_1"
+    on = fit(bench, "out_w_on", "mst_w", 2, ON, warm_start=True, **options)
+    fit(bench, "out_w_off", "mst_w", 2, warm_start=True, **options)
+    assert "mst_keys 1, 2 train apart from here: together, " in on.notices
+    assert groups(bench, on.run_id)["dissolved"] == [0]
+    assert weights(bench, "out_w_on") == weights(bench, "out_w_off")
+
+
+def test_it_is_off_on_or_a_number(bench):
+    three = fit(bench, "out_three", "mst", 1, ("SET madlib_mop.stacking = 2",), **OPTIONS | {"metrics_compute_frequency": 1})
+    recorded = groups(bench, three.run_id)
+    assert [group["mst_keys"] for group in recorded["groups"]] == [[1, 2], [3, 4]]
+    assert "there are too few of its shape for the segments (mst_key 5)" not in three.notices
+    with pytest.raises(Exception, match="stacking must be off, on, or a number from 2 to 64. Received: 'many'"):
+        fit(bench, "out_none", "mst", 1, ("SET madlib_mop.stacking = many",), **OPTIONS)
