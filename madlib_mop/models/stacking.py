@@ -32,7 +32,8 @@ _METRICS = frozenset(
     " meansquarederror mae meanabsoluteerror".split()
 )
 ALONE = "no other configuration has its shape"
-FEW = "there are too few of its shape for the segments"
+FULL = "the groups of its shape are full"
+FEW = "there are no more configurations than segments"
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class Grouping:
 def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> Grouping:
     """Form groups of at most ``most`` configurations of one shape each.
 
-    Groups stay small enough that there are as many of them, with those apart, as segments, or none would have work;
-    groups of one shape differ by one member at most.
+    No group is larger than a segment's share of all configurations, or some segments would wait for the one that has
+    it. Groups of one shape differ by one member at most.
     """
     apart: dict[int, str] = {}
     shapes: dict[tuple, list[int]] = {}
@@ -91,8 +92,7 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
             shapes.setdefault(shape, []).append(c.mst_key)
         else:
             apart[c.mst_key] = reason
-    while most > 1 and len(apart) + sum(-(-len(keys) // most) for keys in shapes.values()) < n_segments:
-        most -= 1
+    most = min(most, -(-len(candidates) // n_segments))
     groups = []
     for keys in shapes.values():
         split = _split(keys, -(-len(keys) // most))
@@ -100,7 +100,7 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
             if len(group) > 1:
                 groups.append(Group(tuple(group), len(split[0])))
             else:
-                apart[group[0]] = ALONE if len(keys) == 1 else FEW
+                apart[group[0]] = ALONE if len(keys) == 1 else FEW if most == 1 else FULL
     return Grouping(tuple(groups), apart)
 
 

@@ -1,8 +1,11 @@
 """Stacking: configurations of one shape train in one graph, and every promise but the bits of plain Keras holds."""
 
+import functools
+
 import numpy as np
 import pytest
 from lab import BackgroundFit, assert_nothing_left, kill, newest_run, trainers, visits, wait_for
+from oracle import train
 from workbench import digests, fit, load_digits, one_thread, pack, quiet_keras, script, weights
 from workbench import select_configurations as select
 
@@ -84,25 +87,37 @@ def test_exactly_once_and_a_groups_visit_in_one_transaction(bench, stacked):
     assert together == {(1, 2, 3), (4, 5), (6,)}
 
 
-def test_results_are_near_those_without_and_without_is_the_default(bench, stacked):
-    """What trains apart keeps its bits; the leaderboards have all models and the same figures, nearly."""
-    off = fit(bench, "out_off", "mst", N_EPOCHS, **OPTIONS)
-    assert groups(bench, off.run_id) is None and "stacking" not in off.notices
-    ours, theirs = weights(bench, "out_on"), weights(bench, "out_off")
-    assert ours[APART] == theirs[APART]
-    for key in STACKED:
-        a, b = (np.frombuffer(blob, np.float32) for blob in (ours[key], theirs[key]))
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * np.abs(b).max())
-    figures = (
-        "SELECT mst_key, data_set, name, epoch, value FROM madlib_mop.metric WHERE run_id = %s"
-        " ORDER BY mst_key, data_set, ordinal, epoch"
-    )
-    on_rows, off_rows = bench.rows(figures, [stacked.run_id]), bench.rows(figures, [off.run_id])
-    assert [row[:4] for row in on_rows] == [row[:4] for row in off_rows]
-    assert len(on_rows) == 6 * 2 * 2 * 2  # models, data sets, metrics, times
-    np.testing.assert_allclose([row[4] for row in on_rows], [row[4] for row in off_rows], rtol=0.02)
+def test_results_are_those_of_plain_keras_but_for_rounding(bench, stacked):
+    """On the recorded visits; what trains apart has its bits. All figures are there."""
+    ours = weights(bench, "out_on")
+    for key, (_, compile_params, fit_params) in enumerate(configurations(), 1):
+        rate, batch_size = float(compile_params.partition("lr=")[2].partition(")")[0]), int(fit_params[11:13])
+        adam = functools.partial(quiet_keras().optimizers.Adam, rate)
+        theirs = train(bench, stacked.run_id, key, adam, batch_size, 1, True)
+        if key in STACKED:
+            a, b = (np.frombuffer(blob, np.float32) for blob in (ours[key], theirs))
+            np.testing.assert_allclose(a, b, atol=1e-3 * np.abs(b).max())
+        else:
+            assert ours[key] == theirs
+    figures = "SELECT count(*) FROM madlib_mop.metric WHERE run_id = %s AND value BETWEEN 0 AND 10"
+    assert bench.value(figures, [stacked.run_id]) == 6 * 2 * 2 * 2  # models, data sets, metrics, times
     board = "SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = %s"
     assert {key for (key,) in bench.rows(board, [stacked.run_id])} == set(range(1, 7))
+
+
+def test_it_is_off_by_default(bench):
+    """And a run that has nobody to stack is the same as without."""
+    options = OPTIONS | {"metrics_compute_frequency": 1}
+    off = fit(bench, "out_off", "mst", 1, **options)
+    assert groups(bench, off.run_id) is None and "stacking" not in off.notices
+    assert not bench.value("SELECT count(timing ->> 'stacked') FROM madlib_mop.visit WHERE run_id = %s", [off.run_id])
+    pack(bench, 6, suffix="_6")
+    alone = [
+        fit(bench, f"out_6{number}", "mst", 1, settings, **options | {"source_table": "train_6"})
+        for number, settings in enumerate(((), ON))
+    ]
+    assert "0 of 6 configurations train in 0 groups, 6 apart: there are no more configurations" in alone[1].notices
+    assert digests(bench, alone[0].run_id) == digests(bench, alone[1].run_id)
 
 
 def test_same_bits_again_by_replay_and_in_two_calls(bench, stacked):
@@ -117,7 +132,7 @@ def test_same_bits_again_by_replay_and_in_two_calls(bench, stacked):
 
 def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, stacked):
     """Its driver, then a trainer; then it is cancelled, and resumed."""
-    named = ", ".join(f"{name} := %s" for name in OPTIONS)
+    before, named = newest_run(bench), ", ".join(f"{name} := %s" for name in OPTIONS)
     call = BackgroundFit(
         bench,
         "SELECT madlib.madlib_keras_fit_multiple_model(model_output_table := 'out_killed',"
@@ -125,7 +140,7 @@ def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, stacked):
         list(OPTIONS.values()),
         ON,
     )
-    run_id = wait_for(lambda: newest_run(bench) != stacked.run_id and newest_run(bench), what="the run's start")
+    run_id = wait_for(lambda: newest_run(bench) != before and newest_run(bench), what="the run's start")
     wait_for(lambda: visits(bench, run_id) >= 12 or not call.running, what="some visits")
     seen = set(trainers(bench))
     assert kill(bench.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id]))
@@ -173,10 +188,9 @@ def test_a_group_that_cannot_be_trained_as_one_is_dissolved(bench):
     assert weights(bench, "out_w_on") == weights(bench, "out_w_off")
 
 
-def test_it_is_off_on_or_a_number(bench):
-    three = fit(bench, "out_three", "mst", 1, ("SET madlib_mop.stacking = 2",), **OPTIONS | {"metrics_compute_frequency": 1})
-    recorded = groups(bench, three.run_id)
+def test_it_may_be_a_number(bench):
+    options = OPTIONS | {"metrics_compute_frequency": 1}
+    pairs = fit(bench, "out_pairs", "mst", 1, ("SET madlib_mop.stacking = 2",), **options)
+    recorded = groups(bench, pairs.run_id)
     assert [group["mst_keys"] for group in recorded["groups"]] == [[1, 2], [3, 4]]
-    assert "there are too few of its shape for the segments (mst_key 5)" not in three.notices
-    with pytest.raises(Exception, match="stacking must be off, on, or a number from 2 to 64. Received: 'many'"):
-        fit(bench, "out_none", "mst", 1, ("SET madlib_mop.stacking = many",), **OPTIONS)
+    assert "the groups of its shape are full (mst_key 5)" in pairs.notices

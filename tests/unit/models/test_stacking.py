@@ -6,7 +6,7 @@ import pytest
 
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.params import parse_compile_params, parse_fit_params
-from madlib_mop.models.stacking import ALONE, FEW, Candidate, Group, form_groups
+from madlib_mop.models.stacking import ALONE, FEW, FULL, Candidate, Group, form_groups
 from tests.unit.models.documents import dense, keras_3, layer
 
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={rate})', metrics=['accuracy']"
@@ -72,15 +72,21 @@ def test_what_cannot_be_stacked_is_told(changes, reason):
         (3, 8, 2, [2, 1]),
         (3, 8, 3, [1, 1, 1]),
         (3, 8, 9, [1, 1, 1]),
+        (5, 2, 1, [2, 2, 1]),
     ],
 )
-def test_every_segment_has_a_group_to_train(n, most, n_segments, sizes):
-    """As many groups as segments, where there are as many configurations; of sizes that differ by one at most.
-
-    Their graphs have the same number of places, so that one serves them all.
-    """
+def test_no_group_is_more_than_the_share_of_a_segment(n, most, n_segments, sizes):
+    """And their sizes differ by one at most. Their graphs have the same number of places, so that one serves all."""
     grouping = form_groups([candidate(key) for key in range(n)], most, n_segments)
     assert [len(group.keys) for group in grouping.groups] == [size for size in sizes if size > 1]
     assert {group.n_places for group in grouping.groups} <= {max(sizes)}
-    assert list(grouping.apart.values()) == [FEW] * sizes.count(1)
+    reason = FEW if max(sizes) == 1 else FULL
+    assert list(grouping.apart.values()) == [reason] * sizes.count(1)
     assert sorted([key for group in grouping.groups for key in group.keys] + list(grouping.apart)) == list(range(n))
+
+
+def test_those_apart_count_for_the_share():
+    """Five of one shape and one apart on two segments: a group of five would keep one of them idle."""
+    grouping = form_groups([*(candidate(key) for key in range(5)), candidate(9, fit="batch_size=7")], 8, 2)
+    assert [group.keys for group in grouping.groups] == [(0, 1, 2), (3, 4)]
+    assert grouping.apart == {9: ALONE}
