@@ -174,16 +174,16 @@ class Hopper(RunLoop):
             self._give_up(task.model, verdict.reason(task))
         elif isinstance(task, Evaluation):
             self._plan.finished(task, 0.0)
-            self._give_up(task.payload.mst_key, verdict.reason(task))
+            if _is_alive(self._models[task.payload.mst_key]):  # else it has failed in another of its evaluations
+                self._give_up(task.payload.mst_key, verdict.reason(task))
             if not any(_is_alive(self._models[key]) for key in self._stacks.members(task.model)):
                 self._plan.drop(task.model)
         else:
             self._dissolve(task, verdict.reason(task))
 
     def _give_up(self, mst_key: int, reason: str) -> None:
-        if _is_alive(self._models[mst_key]):  # a group's member may fail in several of its evaluations
-            self._record.set_model(self._run_id, mst_key, state="failed", state_detail=reason)
-            self._failed(mst_key, reason)
+        self._record.set_model(self._run_id, mst_key, state="failed", state_detail=reason)
+        self._failed(mst_key, reason)
 
     def _failed(self, mst_key: int, reason: str) -> None:
         """Take note that a model was given up; it is recorded."""
