@@ -118,3 +118,17 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.worker_keep_visit(bigint, text, integer, json) IS 'Keeps a visit: its row, the model''s new place and digest, and the end of the old state, in one transaction';
+
+CREATE FUNCTION madlib_mop.worker_fail_member(run_id bigint, token text, mst_key integer, version bigint, reason text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    PERFORM madlib_mop.worker_check(run_id, token);
+    UPDATE madlib_mop.model m SET state = 'failed', state_detail = reason
+    WHERE m.run_id = worker_fail_member.run_id AND m.mst_key = worker_fail_member.mst_key AND m.state_version = version;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another visit was kept meanwhile', run_id, mst_key);
+    END IF;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.worker_fail_member(bigint, text, integer, bigint, text)
+IS 'Gives up one model of a group that is trained together, in the transaction that keeps the others'' visits';

@@ -34,16 +34,17 @@ class Verdict:
     def reason(self, task: Task) -> str:
         """Say in one line why a model failed, where, and what to do."""
         hint = self.error.get("hint")
-        return f"{self.error['message']} ({self.place(task)})" + (f"; {hint}" if hint else "")
+        return f"{self.error['message']} ({place_of(task)})" + (f"; {hint}" if hint else "")
 
-    def place(self, task: Task) -> str:
-        """Say where a task was."""
-        where = "evaluation"
-        if isinstance(task, Visit):
-            where = f"epoch {task.epoch}, position {task.position}"
-        elif isinstance(task, Average):
-            where = f"average of epoch {task.epoch}"
-        return f"{where}, segment {task.segment}"
+
+def place_of(task: Task) -> str:
+    """Say where a task was."""
+    where = "evaluation"
+    if isinstance(task, Visit):
+        where = f"epoch {task.epoch}, position {task.position}"
+    elif isinstance(task, Average):
+        where = f"average of epoch {task.epoch}"
+    return f"{where}, segment {task.segment}"
 
 
 class Attempts:

@@ -82,6 +82,8 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     selection = session.output(a.get("model_selection_table"), SELECTION_SUFFIXES, "model_selection_table")
     _apart(output, selection, a)
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
+    if settings.stacking:
+        session.notice("stacking: not used, a search adds and ends models one by one")
     check_connections(record, len(data.source.shards))
     summary = {
         "source_table": a["source_table"],

@@ -8,7 +8,7 @@ import time
 from collections.abc import Hashable
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.driver.attempts import Task, Verdict
+from madlib_mop.driver.attempts import Task, Verdict, place_of
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.loop import InFlight, RunLoop
 from madlib_mop.driver.progress import Progress
@@ -72,12 +72,12 @@ class Averaging(RunLoop):
         if isinstance(task, Evaluation):
             place = {"data_set": task.payload.data_set, "segment_id": task.payload.segment_id}
             return order | {"do": "evaluate", **place}
-        flight.slot = self._slots.begin_write(self._slot_key(task))
+        slot = self._begin_write(flight, self._slot_key(task))
         if isinstance(task, Visit):
             return order | {"do": "train", "data_set": "training", "staged": True, "epoch": task.epoch,
-                            "position": task.position, "attempt": attempt, "slot": flight.slot}  # fmt: skip
+                            "position": task.position, "attempt": attempt, "slot": slot}  # fmt: skip
         slots = sorted(set(self._part_slots.values()))
-        return order | {"do": "average", "epoch": task.epoch, "slot": flight.slot, "slots": slots,
+        return order | {"do": "average", "epoch": task.epoch, "slot": slot, "slots": slots,
                         "n_visits": len(self._with_rows)}  # fmt: skip
 
     def _slot_key(self, task: Task) -> Hashable:
@@ -117,13 +117,14 @@ class Averaging(RunLoop):
         return False
 
     def _visit_kept(self, flight: InFlight, n_bytes: int, seconds: float) -> None:
-        self._end_write(flight, n_bytes)
-        self._part_slots[flight.task.segment] = flight.slot
+        key = self._slot_key(flight.task)
+        self._end_write(flight, {key: n_bytes})
+        self._part_slots[flight.task.segment] = flight.slots[key]
         self._model["state"] = "training"
         self._plan.finished(flight.task, seconds)
 
     def _average_kept(self, flight: InFlight, n_bytes: int, seconds: float) -> None:
-        self._end_write(flight, n_bytes)
+        self._end_write(flight, {self._slot_key(flight.task): n_bytes})
         for segment in self._part_slots:
             self._slots.release((MST_KEY, segment))
         self._part_slots.clear()
@@ -145,6 +146,6 @@ class Averaging(RunLoop):
             return
         error = from_dict(verdict.error)
         if not verdict.ends_run:
-            error.message = f"{error.message} ({verdict.place(task)})"
+            error.message = f"{error.message} ({place_of(task)})"
             self._record.set_model(self._run_id, MST_KEY, state="failed", state_detail=verdict.reason(task))
         raise error

@@ -1,5 +1,7 @@
 """Evaluations of a run: asks the scheduler for them when metrics are due, gathers them, writes the metrics."""
 
+from collections.abc import Callable
+
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.metrics import EpochMetrics, EvaluationTask, is_due
 from madlib_mop.schedule import Evaluation, Scheduler
@@ -16,13 +18,23 @@ class Evaluations:
     scheduler : Scheduler
     models : dict of int to dict
         Rows of `madlib_mop.model` by mst_key.
+    key_of : callable
+        Gives the scheduler's key of a model.
     """
 
-    def __init__(self, record: Record, run: dict, scheduler: Scheduler, models: dict[int, dict]):
+    def __init__(
+        self,
+        record: Record,
+        run: dict,
+        scheduler: Scheduler,
+        models: dict[int, dict],
+        key_of: Callable[[int], int] = lambda mst_key: mst_key,
+    ):
         self._record = record
         self._run = run
         self._scheduler = scheduler
         self._models = models
+        self._key_of = key_of
         self._open: dict[int, EpochMetrics] = {}
         self._places = _places(run["plan"])
 
@@ -61,19 +73,22 @@ class Evaluations:
         frequency = self._run["metrics_compute_frequency"]
         if not is_due(epoch, model["first_epoch"], model["last_epoch"], frequency):
             return False
-        tasks = {EvaluationTask(data_set, segment_id, epoch): worker for data_set, segment_id, worker in self._places}
+        tasks = {
+            EvaluationTask(mst_key, data_set, segment, epoch): worker for data_set, segment, worker in self._places
+        }
         self._open[mst_key] = EpochMetrics(epoch, set(tasks))
         for task, worker in tasks.items():
-            self._scheduler.add_evaluation(mst_key, worker, task)
+            self._scheduler.add_evaluation(self._key_of(mst_key), worker, task)
         return True
 
     def finished(self, task: Evaluation, answer: dict, seconds: float, elapsed_s: float) -> list[dict] | None:
         """Take one evaluation's figures; after the last, write the metrics and give their rows."""
-        metrics = self._open.get(task.model)
+        mst_key = task.payload.mst_key
+        metrics = self._open.get(mst_key)
         if metrics is None or not metrics.add(task.payload, answer, seconds):
             return None
-        del self._open[task.model]
-        rows = metrics.rows(self._run["run_id"], task.model, elapsed_s)
+        del self._open[mst_key]
+        rows = metrics.rows(self._run["run_id"], mst_key, elapsed_s)
         self._record.add_metrics(rows)
         return rows
 

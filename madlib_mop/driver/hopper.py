@@ -5,14 +5,15 @@ What to do next the scheduler says; a search may change the models while the run
 """
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.driver.attempts import Task, Verdict
+from madlib_mop.driver.attempts import Task, Verdict, place_of
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.loop import InFlight, RunLoop
 from madlib_mop.driver.progress import Progress
 from madlib_mop.driver.roster import Roster
+from madlib_mop.driver.stacks import Stacks
 from madlib_mop.driver.state_slots import StateSlots
 from madlib_mop.driver.steering import Steering
 from madlib_mop.driver.workers import Workers
@@ -50,8 +51,9 @@ class Hopper(RunLoop):
         self._slots = StateSlots(record, self._run_id, list(self._models.values()))
         self._versions = {key: m["state_version"] for key, m in self._models.items()}
         self._rows = {s["segment_id"]: s["n_rows"] for s in run["plan"]["training"]["segments"]}
+        self._stacks = Stacks(run["plan"])
         self._plan = self._make_scheduler(recorded)
-        self._evaluations = Evaluations(record, run, self._plan, self._models)
+        self._evaluations = Evaluations(record, run, self._plan, self._models, self._stacks.key_of)
         self._steering = steering or Steering()
         self._roster = Roster(record, run, self._models, self._versions, self._slots, self._plan, self._evaluations)
         self._compacted = 0.0
@@ -72,22 +74,25 @@ class Hopper(RunLoop):
         task = flight.task
         if isinstance(task, Evaluation):
             place = {"data_set": task.payload.data_set, "segment_id": task.payload.segment_id}
-            return {"do": "evaluate", "mst_key": task.model, **place}
-        flight.slot = self._slots.begin_write(self._slot_key(task))
-        return {
+            return {"do": "evaluate", "mst_key": task.payload.mst_key, **place}
+        order = {
             "do": "train",
             "data_set": "training",
             "segment_id": task.segment,
-            "mst_key": task.model,
             "epoch": task.epoch,
             "position": task.position,
             "attempt": attempt,
-            "slot": flight.slot,
-            "version": self._versions[task.model] + 1,
         }
+        if not self._stacks.is_group(task.model):
+            return order | self._write(flight, task.model)
+        alive = {key for key in self._stacks.members(task.model) if _is_alive(self._models[key])}
+        writes = [self._write(flight, key) if key in alive else None for key in self._stacks.places(task.model)]
+        return order | {"members": writes, "place": place_of(task)}
 
-    def _slot_key(self, task: Task) -> Hashable:
-        return task.model
+    def _write(self, flight: InFlight, mst_key: int) -> dict:
+        """Give where a visit writes a model's next state."""
+        version = self._versions[mst_key] + 1
+        return {"mst_key": mst_key, "slot": self._begin_write(flight, mst_key), "version": version}
 
     def _done(self, flight: InFlight, fields: dict, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
@@ -97,36 +102,57 @@ class Hopper(RunLoop):
         epoch = task.epoch if is_visit else task.payload.epoch
         self.account.add(Span(task.model, task.segment, epoch, flight.started, ended, not is_visit))
         if is_visit:
-            self._visit_kept(flight, fields["digest_out"], fields["state_bytes"], _steady_seconds(fields, seconds))
+            members = [m for m in fields.get("members", [{"mst_key": task.model, **fields}]) if m is not None]
+            kept = {m["mst_key"]: m for m in members if "failed" not in m}
+            failed = {m["mst_key"]: m["failed"] for m in members if "failed" in m}
+            self._visit_kept(flight, kept, failed, _steady_seconds(fields, seconds))
         else:
+            mst_key = task.payload.mst_key
             self._plan.finished(task, seconds)
             rows = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
             if rows:
-                self._progress.metrics_known(task.model, epoch, rows)
-                self._epoch_over(task.model, epoch, rows)
+                self._progress.metrics_known(mst_key, epoch, rows)
+                self._epoch_over(mst_key, epoch, rows)
 
     def _was_kept(self, flight: InFlight) -> bool:
         task = flight.task
         if not isinstance(task, Visit):
             return False
-        kept = self._record.visit(self._run_id, task.model, task.epoch, task.segment)
-        if kept is not None:
-            self._visit_kept(flight, kept["digest_out"], kept["state_bytes"], _length(kept))
-        return kept is not None
+        visits = {key: self._record.visit(self._run_id, key, task.epoch, task.segment) for key in flight.slots}
+        kept = {key: visit for key, visit in visits.items() if visit is not None}
+        failed = {}
+        if self._stacks.is_group(task.model):  # a member's failure is kept with the others' visits
+            recorded = {m["mst_key"]: m for m in self._record.models(self._run_id)}
+            failed = {key: recorded[key]["state_detail"] for key in visits if recorded[key]["state"] == "failed"}
+        if kept or failed:
+            self._visit_kept(flight, kept, failed, max(map(_length, kept.values()), default=0.0))
+        return bool(kept or failed)
 
-    def _visit_kept(self, flight: InFlight, digest: str, n_bytes: int, seconds: float) -> None:
+    def _visit_kept(self, flight: InFlight, kept: dict[int, dict], failed: dict[int, str], seconds: float) -> None:
+        """Go on after a visit was kept.
+
+        ``kept`` has the ``digest_out`` and ``state_bytes`` of each model that was trained; ``failed`` the reasons of
+        members of a group that were given up in it, which are recorded with the visit.
+        """
         task = flight.task
-        self._versions[task.model] += 1
-        self._end_write(flight, n_bytes)
-        model = self._models[task.model]
-        model.update(digest=digest, epoch=task.epoch, position=task.position)
-        if model["state"] in ("stopped", "failed"):  # in this visit; the worker, who cannot know, says training
-            self._record.set_model(self._run_id, task.model, state=model["state"])
-        elif model["state"] == "waiting":
-            model["state"] = "training"
+        self._end_write(flight, {key: visit["state_bytes"] for key, visit in kept.items()})
+        for key, reason in failed.items():
+            self._failed(key, reason)
+        for key, visit in kept.items():
+            self._versions[key] += 1
+            model = self._models[key]
+            model.update(digest=visit["digest_out"], epoch=task.epoch, position=task.position)
+            if not _is_alive(model):  # ended in this visit; the worker, who cannot know, says training
+                self._record.set_model(self._run_id, key, state=model["state"])
+            elif model["state"] == "waiting":
+                model["state"] = "training"
+        if not kept:
+            self._plan.failed(task)
+            return
         done = self._plan.finished(task, seconds)
-        if done is not None and not self._evaluations.begin(task.model, done.epoch):
-            self._epoch_over(task.model, done.epoch)
+        for key in kept if done is not None else ():
+            if not self._evaluations.begin(key, done.epoch):
+                self._epoch_over(key, done.epoch)
 
     def _epoch_over(self, mst_key: int, epoch: int, metrics: Sequence[dict] = ()) -> None:
         model = self._models[mst_key]
@@ -143,36 +169,75 @@ class Hopper(RunLoop):
             self._plan.requeue(task)
         elif verdict.ends_run:
             raise from_dict(verdict.error)
-        else:
+        elif not self._stacks.is_group(task.model):
             self._plan.failed(task)
-            self._evaluations.forget(task.model)
-            reason = verdict.reason(task)
-            self._models[task.model].update(state="failed", state_detail=reason)
-            self._record.set_model(self._run_id, task.model, state="failed", state_detail=reason)
-            self._progress.model_failed(task.model, reason, self._plan)
-            self._steering.failed(task.model)
+            self._give_up(task.model, verdict.reason(task))
+        elif isinstance(task, Evaluation):
+            self._plan.finished(task, 0.0)
+            if _is_alive(self._models[task.payload.mst_key]):  # else it has failed in another of its evaluations
+                self._give_up(task.payload.mst_key, verdict.reason(task))
+            if not any(_is_alive(self._models[key]) for key in self._stacks.members(task.model)):
+                self._plan.drop(task.model)
+        else:
+            self._dissolve(task, verdict.reason(task))
+
+    def _give_up(self, mst_key: int, reason: str) -> None:
+        self._record.set_model(self._run_id, mst_key, state="failed", state_detail=reason)
+        self._failed(mst_key, reason)
+
+    def _failed(self, mst_key: int, reason: str) -> None:
+        """Take note that a model was given up; it is recorded."""
+        self._evaluations.forget(mst_key)
+        self._models[mst_key].update(state="failed", state_detail=reason)
+        self._progress.model_failed(mst_key, reason, self._plan)
+        self._steering.failed(mst_key)
+
+    def _dissolve(self, task: Visit, reason: str) -> None:
+        """Let the members of a group that cannot be trained as one go on apart, from where they are."""
+        members = [key for key in self._stacks.members(task.model) if _is_alive(self._models[key])]
+        self._plan.failed(task)
+        dissolved = self._stacks.dissolve(task.model)
+        plan = self._run["plan"]
+        plan["stacking"]["dissolved"] = dissolved
+        self._record.set_run(self._run_id, plan=plan)
+        self._progress.tell(f"mst_keys {', '.join(map(str, members))} train apart from here: together, {reason}")
+        for work in self._works(members):
+            self._plan.add_model(work)
 
     def _compact(self) -> None:
         if time.monotonic() - self._compacted > _COMPACT_EVERY_S:
             self._compacted = time.monotonic()
-            busy = {flight.task.model for flight in self._in_flight.values()}
+            busy = {key for flight in self._in_flight.values() for key in self._stacks.members(flight.task.model)}
             self._slots.compact(set(self._models) - busy)
 
-    def _make_scheduler(self, recorded) -> Scheduler:
-        visited: dict[int, list[int]] = {key: [] for key in self._models}
+    def _make_scheduler(self, recorded: Sequence[Visit] | None) -> Scheduler:
+        keys = dict.fromkeys(self._stacks.key_of(mst_key) for mst_key in self._models)
+        schedule = "recorded" if recorded is not None else self._run["schedule"]
+        visits = None if recorded is None else self._stacks.visits(recorded)
+        return make_scheduler(schedule, self._works(keys), self._rows, visits)
+
+    def _works(self, keys: Iterable[int]) -> list[ModelWork]:
+        """Tell the scheduler of what it has for models: how far they have come."""
+        indices = self._stacks.indices(list(self._models.values()))
+        visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in self._models}
         for visit in self._record.visits(self._run_id):
             model = self._models[visit["mst_key"]]
             if visit["epoch"] == model["epoch"] and model["position"] < len(self._rows):
                 visited[visit["mst_key"]].append((visit["position"], visit["segment_id"]))
         works = []
-        for key, m in self._models.items():
-            epoch = m["epoch"] if visited[key] else m["epoch"] + 1
-            places = tuple(segment for _, segment in sorted(visited[key]))
-            if m["state"] in ("failed", "stopped"):
+        for key in keys:
+            members = [self._models[mst_key] for mst_key in self._stacks.members(key)]
+            m = next(filter(_is_alive, members), members[0])  # those that are left are all in the same place
+            epoch = m["epoch"] if visited[m["mst_key"]] else m["epoch"] + 1
+            places = tuple(segment for _, segment in sorted(visited[m["mst_key"]]))
+            if not _is_alive(m):
                 epoch, places = m["last_epoch"] + 1, ()
-            works.append(ModelWork(key, m["ordinal"], m["last_epoch"], epoch, places))
-        schedule = "recorded" if recorded is not None else self._run["schedule"]
-        return make_scheduler(schedule, works, self._rows, recorded)
+            works.append(ModelWork(key, indices[key], m["last_epoch"], epoch, places))
+        return works
+
+
+def _is_alive(model: dict) -> bool:
+    return model["state"] not in ("failed", "stopped")
 
 
 def _steady_seconds(fields: dict, seconds: float) -> float:

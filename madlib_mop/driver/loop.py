@@ -6,8 +6,8 @@ at any moment.
 """
 
 import time
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.attempts import Attempts, Task, Verdict
@@ -24,11 +24,11 @@ from madlib_mop.schedule.bounds import Account
 
 @dataclass
 class InFlight:
-    """A task that a worker has: when it was given, and the slot that its state is written to, if it writes one."""
+    """A task that a worker has: when it was given, and the slots that states are written to, by `StateSlots`' keys."""
 
     task: Task
     started: float
-    slot: int | None = None
+    slots: dict[Hashable, int] = field(default_factory=dict)
 
 
 class RunLoop:
@@ -104,7 +104,7 @@ class RunLoop:
             self._workers.begin(task.segment, self._order(flight, self._attempts.begin(task)))
 
     def _order(self, flight: InFlight, attempt: int) -> dict:
-        """Write a task down for its worker; set the slot of one that writes a state."""
+        """Write a task down for its worker; set the slots of one that writes states."""
         raise NotImplementedError
 
     def _done(self, flight: InFlight, fields: dict, ended: float) -> None:
@@ -117,10 +117,6 @@ class RunLoop:
 
     def _refused(self, task: Task, verdict: Verdict) -> None:
         """Go on after a task that left nothing behind."""
-        raise NotImplementedError
-
-    def _slot_key(self, task: Task) -> Hashable:
-        """Give the key by which `StateSlots` has what a task writes."""
         raise NotImplementedError
 
     def _advance(self, segment: int) -> None:
@@ -168,6 +164,11 @@ class RunLoop:
         self._workers.host_lost(task.segment, fields)
         self._plan.requeue(task)
 
-    def _end_write(self, flight: InFlight, n_bytes: int | None = None) -> None:
-        if flight.slot is not None:
-            self._slots.end_write(flight.slot, self._slot_key(flight.task), n_bytes)
+    def _begin_write(self, flight: InFlight, key: Hashable) -> int:
+        flight.slots[key] = self._slots.begin_write(key)
+        return flight.slots[key]
+
+    def _end_write(self, flight: InFlight, n_bytes: Mapping[Hashable, int] | None = None) -> None:
+        """Tell that a task writes no more; ``n_bytes`` are the sizes of the states that it has kept, by their keys."""
+        for key, slot in flight.slots.items():
+            self._slots.end_write(slot, key, (n_bytes or {}).get(key))

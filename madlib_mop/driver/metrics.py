@@ -10,8 +10,9 @@ def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None)
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """What an evaluation of the scheduler's carries: the data set, its segment there, and the epoch."""
+    """What an evaluation of the scheduler's carries: the model, the data set, its segment there, and the epoch."""
 
+    mst_key: int
     data_set: str
     segment_id: int
     epoch: int

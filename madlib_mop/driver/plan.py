@@ -12,6 +12,7 @@ from madlib_mop.driver.outputs import SUFFIXES, check_replaceable
 from madlib_mop.driver.plan_data import check_connections, read_data
 from madlib_mop.driver.selection import Configuration, read_selection
 from madlib_mop.driver.settings import read_settings
+from madlib_mop.driver.stacks import plan_stacks
 from madlib_mop.driver.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.warm_start import WarmStart, find_warm_start, recorded_functions
 from madlib_mop.errors import InvalidParameter
@@ -90,6 +91,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     check_connections(record, len(data.source.shards))
     models, weights = model_rows(selection.configurations, selection.weights, num_iterations, warm)
+    starts = [(row["first_epoch"], _goes_on(row["mst_key"], warm)) for row in models]
     run = {
         "kind": "fit_multiple_model",
         "state": "running",
@@ -109,6 +111,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         "parent_run_id": warm.run_id if warm else None,
         "plan": {
             **data.plan(settings, output),
+            **plan_stacks(session, settings.stacking, selection.configurations, starts, data),
             "summary": summary,
         },
     }
@@ -156,6 +159,12 @@ def model_rows(
             }
         )
     return rows, origins
+
+
+def _goes_on(mst_key: int, warm: WarmStart | None) -> bool:
+    """Tell whether a model goes on with a whole training state."""
+    old = warm.models.get(mst_key) if warm else None
+    return old is not None and old.state is not None
 
 
 def read_positive(arguments: dict, name: str) -> int:

@@ -3,8 +3,6 @@
 Importing this module imports TensorFlow.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,9 +15,8 @@ from madlib_mop.errors import ModelFailed, MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID
 from madlib_mop.models.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
-from madlib_mop.models.literals import CallSpec, canonical
+from madlib_mop.models.literals import CallSpec
 from madlib_mop.models.params import CompileParams
-from madlib_mop.models.sharing import shared_form
 
 _KINDS = {
     "optimizer": (OPTIMIZERS, keras.optimizers),
@@ -177,41 +174,6 @@ def _functions(value: Any, kind: str, custom: Mapping[str, Callable]) -> Any:
         # Keras would write a function's name in snake case; the name that it was given is the one to report
         return keras.metrics.MeanMetricWrapper(custom[value], name=value) if kind == "metric" else custom[value]
     return value
-
-
-def compile_signature(config: dict, compile_params: CompileParams, extra: str = "") -> str:
-    """Give a digest that is equal for configurations whose compiled graphs are the same.
-
-    A plain constant learning rate is a variable of the optimizer, so it does not count; neither do the batch size and
-    what `sharing` makes variable: the names of layers and the strengths of L2 regularizers.
-
-    Parameters
-    ----------
-    config : dict
-        What `architecture.check_architecture` gave.
-    compile_params : CompileParams
-    extra : str
-        Anything else that the graph depends on, such as a digest of custom functions.
-
-    Returns
-    -------
-    str
-        Hexadecimal SHA-256.
-    """
-    kwargs = dict(compile_params.optimizer.kwargs)
-    if not isinstance(kwargs.get("learning_rate"), CallSpec):
-        kwargs["learning_rate"] = "variable"
-    parts = [
-        json.dumps(shared_form(config), sort_keys=True),
-        compile_params.optimizer.name,
-        canonical(kwargs),
-        canonical(compile_params.loss),
-        canonical(compile_params.metrics),
-        canonical(compile_params.loss_weights),
-        canonical(compile_params.weighted_metrics),
-        extra,
-    ]
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def failure(what: str, error: Exception) -> MopError:

@@ -2,11 +2,16 @@
 
 A grid over L2 strengths differs in numbers only, and Keras names the layers of each model anew. So the trainer traces
 one of them, turns its L2 strengths into variables, and gives them the values of whichever configuration trains. Called
-by ``build.compile_signature`` and, in the trainer, by ``trainer/compiled.py``.
+by ``stacking.py`` and, in the trainer, by ``trainer/recipe.py`` and ``trainer/compiled.py``.
 """
 
 import copy
+import hashlib
+import json
 from typing import Any
+
+from madlib_mop.models.literals import CallSpec, canonical
+from madlib_mop.models.params import CompileParams
 
 _LAYERS = ("Dense", "Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 _SLOTS = ("kernel_regularizer", "bias_regularizer")
@@ -28,6 +33,41 @@ def strengths_of(config: dict) -> Strengths:
         By the number of the layer in the architecture's list and the name of the regularizer.
     """
     return {place: regularizer["config"]["l2"] for place, regularizer in _regularizers(config)}
+
+
+def compile_signature(config: dict, compile_params: CompileParams, extra: str = "") -> str:
+    """Give a digest that is equal for configurations whose compiled graphs are the same.
+
+    A plain constant learning rate is a variable of the optimizer, so it does not count; neither do the batch size and
+    what is made variable here: the names of layers and the strengths of L2 regularizers.
+
+    Parameters
+    ----------
+    config : dict
+        What `architecture.check_architecture` gave.
+    compile_params : CompileParams
+    extra : str
+        Anything else that the graph depends on, such as a digest of custom functions.
+
+    Returns
+    -------
+    str
+        Hexadecimal SHA-256.
+    """
+    kwargs = dict(compile_params.optimizer.kwargs)
+    if not isinstance(kwargs.get("learning_rate"), CallSpec):
+        kwargs["learning_rate"] = "variable"
+    parts = [
+        json.dumps(shared_form(config), sort_keys=True),
+        compile_params.optimizer.name,
+        canonical(kwargs),
+        canonical(compile_params.loss),
+        canonical(compile_params.metrics),
+        canonical(compile_params.loss_weights),
+        canonical(compile_params.weighted_metrics),
+        extra,
+    ]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def shared_form(config: dict) -> dict:

@@ -5,8 +5,10 @@ them), so they take turns in one Keras model, and tracing is paid once.
 """
 
 import collections
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -48,18 +50,37 @@ class CompiledModel(ModelVariables):
     ):
         super().__init__(model)
         self._compile_tail = compile_tail
-        self._strengths = _variable_strengths(model, config or {})
+        self._regularizers = _regularizers(model, config or {})
+        self.strengths = _variable_strengths(self._regularizers, config or {})
         check_columns(model, spec)
         self.spec = spec
         self.drawn_for: tuple[int, int] | None = None
         self._train_passes: collections.OrderedDict = collections.OrderedDict()
         self._evaluate_passes: dict = {}
         self._prefix_batches: dict = {}
+        #: Stacks of which this is the form, by their number of places; see ``stacks.py``.
+        self.stacks: dict[int, Any] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the variables, those of its stacks included."""
+        return self.state_bytes + sum(stack.n_bytes for stack in self.stacks.values())
 
     def set_strengths(self, strengths: Strengths) -> None:
         """Give the L2 regularizers the strengths of the configuration that trains next."""
-        for place, variable in self._strengths.items():
+        for place, variable in self.strengths.items():
             variable.assign(strengths[place])
+
+    @contextlib.contextmanager
+    def traced_strengths(self, strengths: dict[tuple[int, str], tf.Tensor]) -> Iterator[None]:
+        """Trace the model with other tensors for the strengths of its L2 regularizers."""
+        for place, strength in strengths.items():
+            self._regularizers[place].l2 = strength
+        try:
+            yield
+        finally:
+            for place, variable in self.strengths.items():
+                self._regularizers[place].l2 = variable
 
     @functools.cached_property
     def split(self) -> Split | None:
@@ -80,7 +101,7 @@ class CompiledModel(ModelVariables):
         if key not in self._train_passes:
             while len(self._train_passes) >= _MAX_TRACES:
                 self._train_passes.popitem(last=False)
-            part = self._measured_part(on_features)
+            part = self.measured(on_features)
             self._train_passes[key] = loop.make_train_pass(*part, weighted, static_batch).get_concrete_function()
         self._train_passes.move_to_end(key)
         return self._train_passes[key]
@@ -88,7 +109,7 @@ class CompiledModel(ModelVariables):
     def evaluate_pass(self, on_features: bool = False):
         """Give the evaluation loop, traced."""
         if on_features not in self._evaluate_passes:
-            part = self._measured_part(on_features)
+            part = self.measured(on_features)
             self._evaluate_passes[on_features] = loop.make_evaluate_pass(*part).get_concrete_function()
         return self._evaluate_passes[on_features]
 
@@ -101,20 +122,23 @@ class CompiledModel(ModelVariables):
             self._prefix_batches[static_batch] = made
         return self._prefix_batches[static_batch]
 
-    def _measured_part(self, on_features: bool) -> tuple[keras.Model, DataSpec]:
-        """Let Keras make the metrics' variables, as its ``fit`` does; inside of a loop it could not."""
+    def measured(self, on_features: bool = False) -> tuple[keras.Model, DataSpec]:
+        """Give ``part`` with the metrics' variables made, as Keras' ``fit`` does; inside of a loop it could not."""
         model, spec = self.part(on_features)
         model._symbolic_build(data_batch=spec.batch())
         return model, spec
 
 
-def _variable_strengths(model: keras.Model, config: dict) -> dict[tuple[int, str], tf.Variable]:
+def _regularizers(model: keras.Model, config: dict) -> dict[tuple[int, str], keras.regularizers.L2]:
+    return {(number, slot): getattr(layer_of(model, config, number), slot) for number, slot in strengths_of(config)}
+
+
+def _variable_strengths(regularizers: dict, config: dict) -> dict[tuple[int, str], tf.Variable]:
     """Turn the L2 strengths that a trace would hold as constants into variables; the bits stay (test_sharing.py)."""
     variables = {}
-    for (number, slot), strength in strengths_of(config).items():
-        variable = tf.Variable(strength, dtype=tf.float32, trainable=False)
-        getattr(layer_of(model, config, number), slot).l2 = variable
-        variables[number, slot] = variable
+    for place, strength in strengths_of(config).items():
+        variables[place] = tf.Variable(strength, dtype=tf.float32, trainable=False)
+        regularizers[place].l2 = variables[place]
     return variables
 
 
@@ -132,7 +156,7 @@ class CompiledCache:
     @property
     def n_bytes(self) -> int:
         """Bytes of the variables of all models held."""
-        return sum(compiled.state_bytes for compiled in self._models.values())
+        return sum(compiled.held_bytes for compiled in self._models.values())
 
     def get(self, key: tuple) -> CompiledModel | None:
         """Give the model of a signature, if it is here."""

@@ -87,8 +87,8 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
             rows = order[i * batch_size : tf.minimum((i + 1) * batch_size, n_rows)]
             if static_batch:
                 rows = tf.ensure_shape(rows, (static_batch,))
-            x = _structure([_normalized(tf.gather(x, rows), constant) for x in xs])
-            y = _structure([_as_float(tf.gather(y, rows)) for y in ys])
+            x = _structure([normalized(tf.gather(x, rows), constant) for x in xs])
+            y = _structure([as_float(tf.gather(y, rows)) for y in ys])
             model.train_step((x, y, *(tf.gather(w, rows) for w in row_weights)))
             return i + 1
 
@@ -124,8 +124,8 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
 
         def body(start, sums, counts):
             stop = tf.minimum(start + batch_size, n_rows)
-            x = _structure([_normalized(x[start:stop], constant) for x in xs])
-            y = _structure([_as_float(y[start:stop]) for y in ys])
+            x = _structure([normalized(x[start:stop], constant) for x in xs])
+            y = _structure([as_float(y[start:stop]) for y in ys])
             model.test_step((x, y))
             sums += tf.stack([tf.cast(m.total.value, tf.float64) for m in means])
             counts += tf.stack([tf.cast(m.count.value, tf.float64) for m in means])
@@ -149,7 +149,7 @@ def make_prefix_batch(split: Split, spec: DataSpec, static_batch: int) -> Tracea
     def run(xs, rows, constant):
         if static_batch:
             rows = tf.ensure_shape(rows, (static_batch,))
-        batch = [_normalized(tf.gather(xs[number], rows), constant) for number in split.sources]
+        batch = [normalized(tf.gather(xs[number], rows), constant) for number in split.sources]
         return keras.tree.flatten(split.prefix(_structure(batch), training=True))
 
     signature = [spec.signature("xs"), tf.TensorSpec((None,), tf.int64), _FLOAT]
@@ -166,7 +166,7 @@ def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:
     """Give ``f(xs, start, stop, constant) -> [float32 outputs]`` for the rows ``start`` to ``stop``."""
 
     def run(xs, start, stop, constant):
-        x = _structure([_normalized(x[start:stop], constant) for x in xs])
+        x = _structure([normalized(x[start:stop], constant) for x in xs])
         return [tf.cast(output, tf.float32) for output in keras.tree.flatten(model(x, training=False))]
 
     return tf.function(run, autograph=False, input_signature=[spec.signature("xs"), _INT, _INT, _FLOAT])
@@ -230,10 +230,11 @@ def _structure(columns: list) -> object:
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 
-def _normalized(x: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
+def normalized(x: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
     """Divide uint8 x; the constant is no part of the graph, or Grappler would multiply by its reciprocal."""
     return x if x.dtype == tf.float32 else tf.cast(x, tf.float32) / constant
 
 
-def _as_float(y: tf.Tensor) -> tf.Tensor:
+def as_float(y: tf.Tensor) -> tf.Tensor:
+    """Give y as float32, as Keras is given it."""
     return y if y.dtype == tf.float32 else tf.cast(y, tf.float32)

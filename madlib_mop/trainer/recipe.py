@@ -48,7 +48,7 @@ class Recipe:
     def signature(self) -> str:
         """What models must share to take turns in one compiled model."""
         functions = self.custom.digest(self.compile_params.custom_names)
-        return build.compile_signature(self.config, self.compile_params, functions)
+        return sharing.compile_signature(self.config, self.compile_params, functions)
 
     @property
     def strengths(self) -> sharing.Strengths:
@@ -78,6 +78,11 @@ class Recipe:
         """Compile a model, or a part of one, by the configuration's compile parameters."""
         functions = custom.define(self.custom, self.compile_params.custom_names)
         build.compile_model(model, self.compile_params, functions)
+
+    def optimizer(self) -> keras.Optimizer:
+        """Make the configuration's optimizer, not built yet."""
+        with blaming(MODEL):
+            return build.make_optimizer(self.compile_params.optimizer)
 
     def callbacks(self, model: keras.Model, n_passes: int, n_batches: int) -> keras.callbacks.CallbackList | None:
         """Make the callbacks of a visit. They see its passes as Keras' epochs; None when there are none."""

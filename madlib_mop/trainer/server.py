@@ -75,8 +75,8 @@ class Session:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start confine shard_begin shard_rows shard_end train evaluate predict_load predict predict_values average_add"
-        " average_end describe_state drop_shard stats stop".split()
+        "start confine shard_begin shard_rows shard_end train train_stack evaluate predict_load predict predict_values"
+        " average_add average_end describe_state drop_shard stats stop".split()
     )
     #: These need no TensorFlow.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -225,6 +225,30 @@ class Session:
         epoch, segment_id = _positive(header, "epoch", least=0), _positive(header, "segment_id", least=0)
         trained = self._visitor.train(Recipe.read(header["model"]), _start(header, blobs), shard, epoch, segment_id)
         return trained.answer, trained.parts
+
+    def train_stack(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Make a training visit of several configurations of one shape, trained together.
+
+        ``members`` are a request to train each, with ``n_blobs`` of the blobs, or None where one has failed before. The
+        answer's ``members`` are answers likewise: that of ``train`` with ``n_blobs``, an error, or None.
+        """
+        from madlib_mop.trainer import stack_visits
+        from madlib_mop.trainer.recipe import Recipe
+
+        shard = self._shards.take(str(header["shard"]))
+        place = _positive(header, "epoch", least=0), _positive(header, "segment_id", least=0)
+        recipes, starts, rest = [], [], list(blobs)
+        blobs.clear()
+        for member in (Request(op="train_stack", **(member or {})) for member in header["members"]):
+            n_blobs = _positive(member, "n_blobs", least=0) if "model" in member else 0
+            recipes.append(Recipe.read(member["model"]) if "model" in member else None)
+            starts.append(_start(member, rest[:n_blobs]))
+            del rest[:n_blobs]
+        if not any(recipes) or rest:
+            raise _malformed(f"a stack of {len(recipes)} places with {len(rest)} blobs too many")
+        outcomes = stack_visits.train_stack(self._visitor, recipes, starts, shard, *place)
+        parts = [part for outcome in outcomes for part in getattr(outcome, "parts", ())]
+        return {"members": [outcome and outcome.as_answer() for outcome in outcomes]}, parts
 
     def evaluate(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Make an evaluation visit."""

@@ -17,7 +17,40 @@ from madlib_mop.trainer.state import State, encode_state
 _WORTH_ALIGNING_BYTES = 1 << 20
 
 
-class ModelVariables:
+class Readable:
+    """A training state whose variables can be read one by one, wherever they live."""
+
+    def specs(self) -> dict[str, list[TensorSpec]]:
+        """Give shape and dtype of each variable, by group."""
+        raise NotImplementedError
+
+    def read(self, group: str, index: int) -> np.ndarray:
+        """Give the value of one variable, without a copy; not to be written to."""
+        raise NotImplementedError
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the weights as float32, the form in which they are stored."""
+        return 4 * sum(spec.n_elements for spec in self.specs()["weights"])
+
+    def encode(self, static_batch: int, part_bytes: int) -> list[memoryview]:
+        """Give the training state in parts."""
+        return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
+
+    def weights_are_finite(self) -> bool:
+        """Tell whether no float weight is NaN or infinite."""
+        floats = [i for i, spec in enumerate(self.specs()["weights"]) if "float" in spec.dtype]
+        return all(np.isfinite(self.read("weights", index)).all() for index in floats)
+
+    def weights_digest(self) -> str:
+        """Give the sha256 of the weights as float32, flattened, in order, in hexadecimal."""
+        digest = hashlib.sha256()
+        for index in range(len(self.specs()["weights"])):
+            digest.update(np.ascontiguousarray(self.read("weights", index), np.float32))
+        return digest.hexdigest()
+
+
+class ModelVariables(Readable):
     """The training state of a built and compiled model, where it lives.
 
     Attributes
@@ -25,6 +58,8 @@ class ModelVariables:
     model : keras.Model
     holds : str or None
         Digest of the training state that the variables have right now, when that is known.
+    groups : dict of str to list
+        Keras' variables, by group, in the state's order.
     """
 
     def __init__(self, model: keras.Model, *, with_optimizer: bool = True):
@@ -32,31 +67,32 @@ class ModelVariables:
         self.holds: str | None = None
         if with_optimizer and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
-        self._groups = _groups_of(model, with_optimizer)
+        self.groups = _groups_of(model, with_optimizer)
 
     @property
     def state_bytes(self) -> int:
         """Size of all variables that make the training state."""
         return sum(spec.n_bytes for specs in self.specs().values() for spec in specs)
 
-    @property
-    def weights_bytes(self) -> int:
-        """Size of the weights as float32, the form in which they are stored."""
-        return 4 * sum(spec.n_elements for spec in self.specs()["weights"])
-
     def specs(self) -> dict[str, list[TensorSpec]]:
-        """Give shape and dtype of each variable, by group."""
         return {
             group: [TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in variables]
-            for group, variables in self._groups.items()
+            for group, variables in self.groups.items()
         }
 
     def read(self, group: str, index: int) -> np.ndarray:
-        """Give the value of one variable, without a copy; not to be written to."""
-        return _value(self._groups[group][index])
+        return _value(self.groups[group][index])
 
     def load(self, state: State, groups: Sequence[str] = GROUPS) -> None:
         """Take over a training state, or some groups of it. Raises Failure (model) when they do not fit."""
+        self.check_fits(state, groups)
+        self.holds = None
+        for group in groups:
+            for index, variable in enumerate(self.groups[group]):
+                variable.assign(_tensor_of(state, group, index))
+
+    def check_fits(self, state: State, groups: Sequence[str] = GROUPS) -> None:
+        """Raise Failure (model) unless some groups of a training state are of the model's shapes."""
         expected = self.specs()
         for group in groups:
             if state.specs(group) != expected[group]:
@@ -65,10 +101,6 @@ class ModelVariables:
                     f"the model's are {_size(expected[group])}",
                     hint="Architecture or optimizer were changed after the state was stored; start without warm_start.",
                 )
-        self.holds = None
-        for group in groups:
-            for index, variable in enumerate(self._groups[group]):
-                variable.assign(_tensor_of(state, group, index))
 
     def load_weights(self, weights: bytes) -> None:
         """Take over weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
@@ -79,7 +111,7 @@ class ModelVariables:
             )
         self.holds = None
         flat, start = np.frombuffer(weights, np.float32), 0
-        for variable in self._groups["weights"]:
+        for variable in self.groups["weights"]:
             stop = start + math.prod(variable.shape)
             values = tf.constant(flat[start:stop].reshape(variable.shape))
             variable.assign(tf.cast(values, variable.dtype))
@@ -88,8 +120,8 @@ class ModelVariables:
     def copy_from(self, other: "ModelVariables") -> None:
         """Take over the variables of a model with the same compile signature."""
         self.holds = None
-        for group, variables in self._groups.items():
-            for mine, theirs in zip(variables, other._groups[group], strict=True):
+        for group, variables in self.groups.items():
+            for mine, theirs in zip(variables, other.groups[group], strict=True):
                 mine.assign(theirs.value)
 
     def take_over(self, state: State, fresh: "ModelVariables", keep_optimizer: bool) -> None:
@@ -110,22 +142,6 @@ class ModelVariables:
         self.load(state, GROUPS if keep_optimizer and fits else ("weights", "variables"))
         if isinstance(rate, keras.Variable):  # else a schedule, which goes by the number of steps made
             _learning_rate(self.model).assign(rate.value)
-
-    def encode(self, static_batch: int, part_bytes: int) -> list[memoryview]:
-        """Give the training state in parts."""
-        return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
-
-    def weights_are_finite(self) -> bool:
-        """Tell whether no float weight is NaN or infinite."""
-        floats = [v for v in self._groups["weights"] if "float" in keras.backend.standardize_dtype(v.dtype)]
-        return all(np.isfinite(_value(variable)).all() for variable in floats)
-
-    def weights_digest(self) -> str:
-        """Give the sha256 of the weights as float32, flattened, in order, in hexadecimal."""
-        digest = hashlib.sha256()
-        for variable in self._groups["weights"]:
-            digest.update(np.ascontiguousarray(_value(variable), np.float32))
-        return digest.hexdigest()
 
 
 def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:

@@ -29,7 +29,7 @@ from madlib_mop.trainer.state import (
     decode_state,
     digest_of,
 )
-from madlib_mop.trainer.variables import ModelVariables
+from madlib_mop.trainer.variables import ModelVariables, Readable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +58,10 @@ class Trained:
     answer: dict
     parts: list[memoryview]
 
+    def as_answer(self) -> dict:
+        """Give a member's part of the answer for a stack."""
+        return {**self.answer, "n_blobs": len(self.parts)}
+
 
 class Visitor:
     """Makes visits; owns the compiled models.
@@ -78,7 +82,7 @@ class Visitor:
         max_model_bytes: int = 1 << 30,
         features_room: Callable[[], int] | None = None,
     ):
-        self._part_bytes = part_bytes
+        self.part_bytes = part_bytes
         self.models = CompiledCache(max_bytes=max_model_bytes)
         self.predictors = Predictors()
         self.features = FeatureCache(features_room or (lambda: 0))
@@ -93,15 +97,15 @@ class Visitor:
             model: it does not build, does not fit the data or the state, or its loss is not finite.
             memory: TensorFlow ran out of it.
         """
-        clock = _Clock()
+        clock = Clock()
         fit = recipe.fit_params
-        n_batches, n_passes = _extent(recipe, shard)
+        n_batches, n_passes = extent(recipe, shard)
         digest_in = digest_of(start.parts) if start.parts else None
-        with self._compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
+        with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             inherited = _begin(compiled, recipe, start, digest_in, GROUPS)
             static_batch, carried = loop.static_batch_of(shard.n_rows, fit.batch_size, inherited)
             if digest_in is None:  # the state that was drawn, so that a replay can be held against it
-                digest_in = digest_of(compiled.encode(carried, self._part_bytes))
+                digest_in = digest_of(compiled.encode(carried, self.part_bytes))
             clock.lap("state_in_s")
             features = self._features(compiled, shard, BatchSizes.of(shard.n_rows, fit.batch_size, static_batch), clock)
             run = compiled.train_pass(fit.class_weight is not None, static_batch, features is not None)
@@ -111,34 +115,19 @@ class Visitor:
             logs, n_made = _run_passes(run, trained, recipe, shard, xs, epoch, segment_id, n_batches, n_passes)
             loss = logs.pop("loss")
             clock.lap("compute_s")
-            _check_finite(compiled, loss, recipe)
-            parts = compiled.encode(carried, self._part_bytes)
-            compiled.holds = digest_out = digest_of(parts)
-            weights_digest = compiled.weights_digest()
+            answer, parts = finished(compiled, recipe, shard, digest_in, loss, logs, carried, self.part_bytes)
+            compiled.holds = answer["digest_out"]
             clock.lap("state_out_s")
-        answer = {
-            "digest_in": digest_in,
-            "digest_out": digest_out,
-            "weights_digest": weights_digest,
-            "n_rows": shard.n_rows,
-            "n_batches": n_batches * n_made,
-            "loss": loss,
-            "metrics": logs,
-            "model_bytes": compiled.weights_bytes,
-            "state_bytes": sum(map(len, parts)),
-            "forward_parts": count_forward_parts(parts),
-            "timing": clock.laps,
-        }
-        return Trained(answer, parts)
+        return Trained({**answer, "n_batches": n_batches * n_made, "timing": clock.laps}, parts)
 
     def evaluate(self, recipe: Recipe, start: Start, shard: Shard) -> dict:
         """Give loss and metrics over all rows of a shard: what Keras' ``evaluate`` gives, added in float64.
 
         The metrics are in the order of compile's. Raises Failure as ``train`` does, but a loss may be NaN.
         """
-        clock = _Clock()
+        clock = Clock()
         digest_in = start.digest or digest_of(start.parts) if start.parts else None
-        with self._compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
+        with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             _begin(compiled, recipe, start, digest_in, FORWARD_GROUPS)
             clock.lap("state_in_s")
             batch_size = batch_rows(shard.xs, recipe.fit_params.batch_size)
@@ -169,7 +158,7 @@ class Visitor:
         with blaming(MODEL):
             variables = ModelVariables(recipe.build(start.weights), with_optimizer=False)
             if start.parts:
-                variables.load(_decoded(start.parts, FORWARD_GROUPS), FORWARD_GROUPS)
+                variables.load(decoded(start.parts, FORWARD_GROUPS), FORWARD_GROUPS)
         self.predictors.add(key, Predictor(variables.model, normalizing_const))
 
     def predict(self, xs: Sequence[np.ndarray], key: str) -> list[np.ndarray]:
@@ -185,7 +174,7 @@ class Visitor:
             return predictor.values(columns)
 
     def _features(
-        self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: "_Clock"
+        self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: "Clock"
     ) -> tuple[np.ndarray, ...] | None:
         """Give what goes into the model behind its frozen prefix, if that is kept for this shard."""
         features = self.features.columns(compiled, shard, sizes)
@@ -194,7 +183,7 @@ class Visitor:
         return features
 
     @contextlib.contextmanager
-    def _compiled(self, recipe: Recipe, spec: DataSpec, clock: "_Clock") -> Iterator[CompiledModel]:
+    def compiled(self, recipe: Recipe, spec: DataSpec, clock: "Clock") -> Iterator[CompiledModel]:
         """Lend the compiled model of a configuration; it is let go of when its use fails."""
         with blaming(MODEL):
             key = (recipe.signature, spec)
@@ -213,7 +202,7 @@ class Visitor:
                 raise
 
 
-class _Clock:
+class Clock:
     """Takes the time of each stage of a visit, in seconds; stages that are entered twice add up."""
 
     def __init__(self):
@@ -221,6 +210,7 @@ class _Clock:
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
+        """Give what has passed since the last call to a stage."""
         now = time.perf_counter()
         self.laps[name] = self.laps.get(name, 0.0) + now - self._last
         self._last = now
@@ -233,7 +223,7 @@ def _begin(
     held, compiled.holds = compiled.holds, None
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
-        state = _decoded(start.parts, groups)
+        state = decoded(start.parts, groups)
         if start.taken_over and groups == GROUPS:
             compiled.take_over(state, ModelVariables(recipe.build()), start.keep_optimizer)
         elif held != digest_in:
@@ -247,7 +237,8 @@ def _begin(
     return None
 
 
-def _decoded(parts: Sequence[bytes], groups: Sequence[str]) -> State:
+def decoded(parts: Sequence[bytes], groups: Sequence[str] = GROUPS) -> State:
+    """Open a training state. Raises Failure (internal)."""
     try:
         return decode_state(parts, groups)
     except StateError as error:
@@ -256,7 +247,7 @@ def _decoded(parts: Sequence[bytes], groups: Sequence[str]) -> State:
         ) from error
 
 
-def _extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
+def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
     """Give the numbers of batches and passes of a visit. Raises Failure (model) for parameters that do not fit."""
     fit = recipe.fit_params
     n_passes = fit.epochs - fit.initial_epoch
@@ -320,9 +311,39 @@ def _run_passes(
     return logs, pass_ + 1
 
 
-def _check_finite(compiled: CompiledModel, loss: float, recipe: Recipe) -> None:
+def finished(
+    variables: Readable,
+    recipe: Recipe,
+    shard: Shard,
+    digest_in: str,
+    loss: float,
+    logs: dict[str, float],
+    static_batch: int,
+    part_bytes: int,
+) -> tuple[dict, list[memoryview]]:
+    """Give the numbers and the parts of the state that a visit ends with. Raises Failure (model) if it is not finite.
+
+    ``logs`` are what Keras' ``fit`` would log besides the loss.
+    """
+    _check_finite(variables, loss, recipe)
+    parts = variables.encode(static_batch, part_bytes)
+    answer = {
+        "digest_in": digest_in,
+        "digest_out": digest_of(parts),
+        "weights_digest": variables.weights_digest(),
+        "n_rows": shard.n_rows,
+        "loss": loss,
+        "metrics": logs,
+        "model_bytes": variables.weights_bytes,
+        "state_bytes": sum(map(len, parts)),
+        "forward_parts": count_forward_parts(parts),
+    }
+    return answer, parts
+
+
+def _check_finite(variables: Readable, loss: float, recipe: Recipe) -> None:
     """Raise Failure (model) when training went out of the range of numbers."""
-    if math.isfinite(loss) and compiled.weights_are_finite():
+    if math.isfinite(loss) and variables.weights_are_finite():
         return
     what = f"loss became {loss}" if not math.isfinite(loss) else "a weight became NaN or infinite"
     raise model_failed(

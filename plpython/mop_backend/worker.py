@@ -18,35 +18,10 @@ from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
 from mop_backend.interrupts import Interrupts
+from mop_backend.narrow import Narrow
 from mop_backend.process import ChildDied
 
-_NARROW = {
-    "plan": ("select madlib_mop.worker_plan($1, $2) as value", []),
-    "host": ("select madlib_mop.worker_host($1, $2, $3) as value", ["text"]),
-    "model": ("select madlib_mop.worker_model($1, $2, $3) as value", ["int4"]),
-    "custom_functions": ("select madlib_mop.worker_custom_functions($1, $2) as value", []),
-    "start_weights": ("select madlib_mop.worker_start_weights($1, $2, $3) as value", ["int4"]),
-    "state_part": (
-        "select madlib_mop.worker_state_part($1, $2, $3, $4, $5, $6) as value",
-        ["int4", "int8", "int8", "int4"],
-    ),
-    "put_state_part": (
-        "select madlib_mop.worker_put_state_part($1, $2, $3, $4, $5, $6, $7)::text as value",
-        ["int4", "int8", "int8", "int4", "bytea"],
-    ),
-    "keep_visit": ("select madlib_mop.worker_keep_visit($1, $2, $3, $4) as value", ["int4", "json"]),
-    "put_staged_part": (
-        "select madlib_mop.worker_put_staged_part($1, $2, $3, $4, $5, $6, $7, $8)::text as value",
-        ["int4", "int8", "int8", "int4", "int4", "bytea"],
-    ),
-    "keep_staged": ("select madlib_mop.worker_keep_staged($1, $2, $3, $4) as value", ["int4", "json"]),
-    "average_part": (
-        "select madlib_mop.average_state(p.data, p.n_rows order by p.segment_id) as value"
-        " from madlib_mop.worker_staged_parts($1, $2, $3, $4, $5, $6, $7) p",
-        ["int4", "int4", "int8", "int8[]", "int4"],
-    ),
-    "keep_average": ("select madlib_mop.worker_keep_average($1, $2, $3, $4)::text as value", ["int4", "json"]),
-}
+_STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 
 _worker = None
 
@@ -86,7 +61,7 @@ class _Worker:
         self._run_id = run_id
         self._token = token
         self._segment_id = segment_id
-        self._plans = {}
+        self._narrow = Narrow(run_id, token)
         self._busy = False
         self._n_tasks = 0
         self._child = None
@@ -123,8 +98,9 @@ class _Worker:
         task : dict
             ``do``: "start" (have the trainer ready), "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for
             a model its ``mst_key``; for training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
-            the state to write, and ``staged`` where that state is to be averaged with other segments'. Or "average";
-            see `_average`.
+            the state to write, and ``staged`` where that state is to be averaged with other segments'. A group that is
+            trained together has ``members`` in place of these, and ``place``; see `_train_stack`. Or "average"; see
+            `_average`.
             ``number`` counts the session's tasks from 1.
 
         Returns
@@ -175,6 +151,9 @@ class _Worker:
         if task["do"] == "load":
             return {"outcome": "done", "versions": self._versions, "shard": shard}
         started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
+        if "members" in task:
+            answer = self._train_stack(task, started_at)
+            return {"outcome": "done", "shard": shard, "versions": self._versions, **answer}
         model = json.loads(self._narrow("model", task["mst_key"]))
         answer, parts = self._ask_trainer(task, model)
         if task["do"] == "train":
@@ -183,36 +162,87 @@ class _Worker:
 
     def _ask_trainer(self, task, model):
         is_forward = task["do"] == "evaluate"
-        parts = self._state(model, model["forward_parts"] if is_forward else None)
-        weights = [] if parts or not model["has_weights"] else [self._narrow("start_weights", task["mst_key"])]
+        start, parts = self._start_of(model, model["forward_parts"] if is_forward else None)
         request = {
             "op": task["do"],
-            "model": {
-                "arch": model["arch"],
-                "compile_params": model["compile_params"],
-                "fit_params": model["fit_params"],
-                "mst_key": model["mst_key"],
-                "seed": self._seed,
-                "custom": self._custom,
-            },
+            **start,
             "shard": _shard_key(task["data_set"], task["segment_id"]),
             "epoch": task.get("epoch"),
             "segment_id": task["segment_id"],
+            "digest": model["digest"] if is_forward else None,
+        }
+        answer, new_parts = _checked(self._child.ask(request, parts))
+        if task["do"] == "train":
+            _check_digest(model, answer)
+        return answer, new_parts
+
+    def _start_of(self, model, n_parts=None):
+        """Give what a request says of a model and its start, and the blobs that go with it."""
+        parts = self._state(model, n_parts)
+        weights = [] if parts or not model["has_weights"] else [self._narrow("start_weights", model["mst_key"])]
+        asked = {
+            "arch": model["arch"],
+            "compile_params": model["compile_params"],
+            "fit_params": model["fit_params"],
+            "mst_key": model["mst_key"],
+            "seed": self._seed,
+            "custom": self._custom,
+        }
+        start = {
+            "model": asked,
             "has_state": bool(parts),
             "has_weights": bool(weights),
             "taken_over": _just_taken_over(model),
-            "digest": model["digest"] if is_forward else None,
         }
-        answer, new_parts = _checked(self._child.ask(request, parts or weights))
-        if task["do"] == "train" and model["digest"] is not None and answer["digest_in"] != model["digest"]:
-            raise _Refused(
-                {
-                    "sqlstate": "XX001",
-                    "message": f"mst_key {model['mst_key']}: the stored state does not have the digest recorded for it",
-                },
-                "internal",
-            )
-        return answer, new_parts
+        return start, parts or weights
+
+    def _train_stack(self, task, started_at):
+        """Train a group of models together and keep a visit of each, or that it failed, all in this transaction.
+
+        Parameters
+        ----------
+        task : dict
+            ``members``: for each place of the group ``mst_key``, ``slot`` and ``version``, or None where the member has
+            failed before. ``place`` says where the visit is, for the reason of one that fails now.
+        started_at : str
+
+        Returns
+        -------
+        dict
+            ``members``: for each place ``mst_key`` with ``digest_out`` and ``state_bytes``, or with ``failed``, the
+            reason; or None. ``timing`` has what the visit took for all of them, without what is paid once.
+        """
+        models, members, blobs = [], [], []
+        for member in task["members"]:
+            model = json.loads(self._narrow("model", member["mst_key"])) if member else None
+            models.append(model)
+            if model is None:
+                members.append(None)
+                continue
+            start, parts = self._start_of(model)
+            members.append({**start, "n_blobs": len(parts)})
+            blobs += parts
+        place = {name: task[name] for name in ("epoch", "segment_id")}
+        request = {"op": "train_stack", "shard": _shard_key(task["data_set"], task["segment_id"]), **place}
+        answer, parts = _checked(self._child.ask({**request, "members": members}, blobs))
+        outcomes, timing = [], {}
+        for member, model, trained in zip(task["members"], models, answer["members"], strict=True):
+            if trained is None:
+                outcomes.append(None)
+                continue
+            outcome = {"mst_key": model["mst_key"]}
+            outcomes.append(outcome)
+            if "error" in trained:
+                outcome["failed"] = _reason(trained["error"], task["place"])
+                self._narrow("fail_member", model["mst_key"], model["state_version"], outcome["failed"])
+                continue
+            _check_digest(model, trained)
+            own, parts = parts[: trained["n_blobs"]], parts[trained["n_blobs"] :]
+            self._keep({**task, **member}, model, trained, own, started_at)
+            outcome.update({name: trained[name] for name in ("digest_out", "state_bytes")})
+            for lap in _STEADY_LAPS:
+                timing[lap] = timing.get(lap, 0.0) + trained["timing"][lap]
+        return {"members": outcomes, "timing": timing}
 
     def _keep(self, task, model, answer, parts, started_at):
         staged = task.get("staged", False)
@@ -316,12 +346,6 @@ class _Worker:
         self.close()
         self._shards = set()
 
-    def _narrow(self, name, *values):
-        query, types = _NARROW[name]
-        if name not in self._plans:
-            self._plans[name] = plpy.prepare(query, ["int8", "text", *types])
-        return plpy.execute(self._plans[name], [self._run_id, self._token, *values])[0]["value"]
-
 
 class _Refused(Exception):
     """The trainer answered with an error: this task cannot be done, the trainer is well."""
@@ -337,6 +361,23 @@ def _checked(answer):
     if "error" in header:
         raise _Refused(header["error"], header.get("kind", "internal"))
     return header, blobs
+
+
+def _check_digest(model, answer):
+    """Refuse to go on from a stored state that is not the one that the record tells of."""
+    if model["digest"] is not None and answer["digest_in"] != model["digest"]:
+        raise _Refused(
+            {
+                "sqlstate": "XX001",
+                "message": f"mst_key {model['mst_key']}: the stored state does not have the digest recorded for it",
+            },
+            "internal",
+        )
+
+
+def _reason(error, place):
+    """Say in one line why a member of a group failed, as the driver says it of a model that trains apart."""
+    return f"{error['message']} ({place})" + (f"; {error['hint']}" if error.get("hint") else "")
 
 
 def _just_taken_over(model):

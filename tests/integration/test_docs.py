@@ -53,6 +53,11 @@ PAGES = {
     "greenplum.md": (),  # its statements need a Greenplum: tests/greenplum
     "hosts.md": (),  # its statements need hosts: tests/hosts/test_page.py
     "keras2.md": ("| trained",),
+    "stacking.md": (
+        "stacking: 5 of 6 configurations train in 2 groups, 1 apart: optimizer Nadam (mst_key 6)",
+        " [1, 2, 3]\n [4, 5]\n",
+        "      6 |         6",
+    ),
     "transfer_learning.md": (
         "       1 | t                | f\n       2 | t                | f\n",
         "     12 |            12\n",

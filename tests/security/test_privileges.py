@@ -13,6 +13,7 @@ DEFINERS = {
     "segment_open(text)",
     "worker_check(bigint,text)",
     "worker_custom_functions(bigint,text)",
+    "worker_fail_member(bigint,text,integer,bigint,text)",
     "worker_host(bigint,text,text)",
     "worker_keep_average(bigint,text,integer,json)",
     "worker_keep_staged(bigint,text,integer,json)",

@@ -20,6 +20,7 @@ CALLS = {
     "worker_state_part": f", 1, {RUN * 1000}, 0, 0",
     "worker_put_state_part": f", 1, {RUN * 1000}, 0, 1, 'forged'",
     "worker_keep_visit": """, 1, '{"old_version": 0, "digest_in": "d", "epoch": 1, "position": 1, "segment_id": 5}'""",
+    "worker_fail_member": ", 1, 0, 'forged'",
     "worker_put_staged_part": f", 1, {RUN * 1000}, 1, 5, 0, 'forged'",
     "worker_keep_staged": """, 1, '{"old_version": 0, "digest_in": "d", "epoch": 1, "position": 1, "segment_id": 5}'""",
     "worker_staged_parts": f", 1, 1, 1, '{{{RUN * 1000}}}', 0",

@@ -32,6 +32,7 @@ INSERT INTO mallory.step (name, statement) VALUES
     ('write as a worker', 'SELECT madlib_mop.worker_put_state_part({carols_run}, ''x'', 1, {carols_run}000, 0, 1, ''forged'')');
 INSERT INTO mallory.step (name, statement, workers_only) VALUES
     ('forge a visit', $$SELECT madlib_mop.worker_keep_visit((SELECT max(run_id) FROM madlib_mop.run), 'x', 1, '{}')$$, true),
+    ('forge a failure', $$SELECT madlib_mop.worker_fail_member((SELECT max(run_id) FROM madlib_mop.run), 'x', 1, 0, 'forged')$$, true),
     ('steal a token', $$DO $do$
         DECLARE token text[];
         BEGIN

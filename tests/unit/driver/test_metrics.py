@@ -26,7 +26,7 @@ def test_metrics_are_due_every_so_many_iterations_and_at_the_last(first, last, f
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 10, width=32)), min_size=1, max_size=8), st.randoms())
 def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
-    tasks = [EvaluationTask("training", number, 1) for number in range(len(shards))]
+    tasks = [EvaluationTask(1, "training", number, 1) for number in range(len(shards))]
     metrics = EpochMetrics(1, set(tasks))
     order = list(range(len(shards)))
     chance.shuffle(order)
@@ -44,7 +44,7 @@ def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
 
 
 def test_data_sets_are_kept_apart():
-    tasks = {EvaluationTask("training", 0, 2), EvaluationTask("validation", 0, 2)}
+    tasks = {EvaluationTask(1, "training", 0, 2), EvaluationTask(1, "validation", 0, 2)}
     metrics = EpochMetrics(2, tasks)
     for task in tasks:
         value = 1.0 if task.data_set == "training" else 2.0
@@ -56,7 +56,7 @@ def test_data_sets_are_kept_apart():
 
 
 def test_one_shard_of_nan_makes_the_whole_nan():
-    tasks = [EvaluationTask("training", number, 1) for number in (0, 1)]
+    tasks = [EvaluationTask(1, "training", number, 1) for number in (0, 1)]
     metrics = EpochMetrics(1, set(tasks))
     for task, loss in zip(tasks, (0.5, math.nan), strict=True):
         metrics.add(task, {"n_rows": 4, "loss": loss, "metrics": {}}, 0.1)

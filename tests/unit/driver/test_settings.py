@@ -93,3 +93,25 @@ def test_what_is_no_number_in_range_is_named_with_who_set_it(name, value, by_sup
 )
 def test_hosts_deal_out_their_own_memory_unless_a_setting_tells(own, share):
     assert read(own=own).share_at_host(3) == share
+
+
+@pytest.mark.parametrize(
+    "fixed, own, most",
+    [
+        (None, None, 0),
+        (None, "on", 8),
+        (None, "16", 16),
+        ("on", None, 8),
+        ("off", "on", 0),
+        ("4", "on", 4),
+        ("on", "no", 0),
+    ],
+)
+def test_stacking_is_off_unless_asked_for_and_a_superusers_row_limits_it(fixed, own, most):
+    assert read({"stacking": fixed} if fixed else {}, {"stacking": own} if own else {}).stacking == most
+
+
+@pytest.mark.parametrize("value", ["many", "65", "-1", "2.5", ""])
+def test_stacking_is_off_on_or_a_number(value):
+    with pytest.raises(InvalidParameter, match="stacking must be off, on, or a number from 2 to 64. Received: '"):
+        read(own={"stacking": value})

@@ -1,0 +1,106 @@
+"""Stacked perceptrons: eight configurations of one shape trained in one graph, against the same trained one by one.
+
+Trainers' own code, without a database: visits of 2,000 rows, states in and out included, one thread.
+"""
+
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "plpython")]
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+N_ROWS, N_INPUTS, N_CLASSES, N_MEMBERS = 2000, 96, 10, 8
+SHAPES = ((64, 32), (64,))
+BATCHES = (32, 256)
+_MIN_VISITS, _MIN_S = 5, 1.0
+
+
+def compare_stacking(n_members: int = N_MEMBERS) -> None:
+    """Print, for each shape and size of batch, what a visit costs a model in seconds, apart and stacked."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    shard = _shard()
+    print(f"{n_members} perceptrons of one shape, {N_ROWS:,} rows a visit, one thread; seconds a model")
+    for hidden in SHAPES:
+        for batch_size in BATCHES:
+            apart_s, stacked_s = _measure([_recipe(hidden, batch_size, number) for number in range(n_members)], shard)
+            name = "-".join(map(str, (N_INPUTS, *hidden, N_CLASSES)))
+            print(
+                f"  {name:12} batch {batch_size:3}: apart {apart_s:.4f}, stacked {stacked_s:.4f},"
+                f" {apart_s / stacked_s:.1f} times as fast",
+                flush=True,
+            )
+
+
+def _measure(recipes: list, shard) -> tuple[float, float]:
+    """Give what a visit costs a model, in seconds: apart, and stacked."""
+    from madlib_mop.trainer import stack_visits
+    from madlib_mop.trainer.visits import Start, Visitor
+
+    visitor = Visitor()
+    states = [visitor.train(recipe, Start(), shard, 1, 0).parts for recipe in recipes]
+    numbers = itertools.cycle(range(len(recipes)))  # models take turns in one compiled model, as in a run
+
+    def apart():
+        number = next(numbers)
+        visitor.train(recipes[number], Start(parts=list(states[number])), shard, 1, 0)
+
+    def stacked():
+        stack_visits.train_stack(visitor, recipes, [Start(parts=list(state)) for state in states], shard, 1, 0)
+
+    stacked()
+    return _least(apart), _least(stacked) / len(recipes)
+
+
+def _least(visit) -> float:
+    """Give the least processor time of some visits, in seconds: other processes do not count."""
+    times, begun = [], time.monotonic()
+    while len(times) < _MIN_VISITS or time.monotonic() - begun < _MIN_S:
+        start = time.process_time()
+        visit()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def _shard():
+    import numpy as np
+
+    from madlib_mop.trainer.shards import ShardBuilder
+
+    chance = np.random.default_rng(0)
+    x = chance.normal(size=(N_ROWS, N_INPUTS)).astype(np.float32)
+    y = np.eye(N_CLASSES, dtype=np.int16)[chance.integers(0, N_CLASSES, N_ROWS)]
+    builder = ShardBuilder(1, 1, 1.0)
+    builder.add([x.shape, y.shape], [bytearray(x.tobytes()), bytearray(y.tobytes())])
+    return builder.finish()
+
+
+def _recipe(hidden: tuple[int, ...], batch_size: int, number: int):
+    import keras
+    from keras import layers
+
+    from madlib_mop.trainer.recipe import Recipe
+
+    penalty = keras.regularizers.L2(10.0 ** -(4 + number % 3))
+    dense = [layers.Dense(units, activation="relu", kernel_regularizer=penalty) for units in hidden]
+    model = keras.Sequential([keras.Input((N_INPUTS,)), *dense, layers.Dense(N_CLASSES, activation="softmax")])
+    adam = f"Adam(learning_rate={0.001 * (1 + number)})"
+    return Recipe.read(
+        {
+            "arch": model.to_json(),
+            "compile_params": f"loss='categorical_crossentropy', optimizer='{adam}', metrics=['accuracy']",
+            "fit_params": f"batch_size={batch_size}, epochs=1",
+            "seed": 1,
+            "mst_key": number,
+        }
+    )
+
+
+if __name__ == "__main__":
+    compare_stacking()

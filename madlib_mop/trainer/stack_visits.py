@@ -1,0 +1,161 @@
+"""A visit of several configurations of one shape to one shard, trained together; called by ``server.py``.
+
+Each member ends as it would alone, but for rounding. One that fails leaves its place to a copy of another member, whose
+outcome is thrown away: so the graph keeps its number of places, and with it the bits of those that go on.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.errors import MopError
+from madlib_mop.trainer import loop, visits
+from madlib_mop.trainer.compiled import CompiledModel
+from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming
+from madlib_mop.trainer.loop import DataSpec
+from madlib_mop.trainer.recipe import Recipe
+from madlib_mop.trainer.shards import Shard
+from madlib_mop.trainer.stacks import Source, Stack
+from madlib_mop.trainer.state import UNDECIDED, digest_of
+from madlib_mop.trainer.variables import ModelVariables
+
+if TYPE_CHECKING:
+    from madlib_mop.trainer.visits import Start, Trained, Visitor
+
+#: Stacks kept with one compiled model: groups of a run have two sizes at most, but for those of another run.
+_MAX_STACKS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class _Begun:
+    """A member's start: where its variables are, their digest, and ``State.static_batch`` of the state to come."""
+
+    source: Source
+    digest: str
+    static_batch: int
+
+
+def train_stack(
+    visitor: "Visitor",
+    recipes: Sequence[Recipe | None],
+    starts: Sequence["Start"],
+    shard: Shard,
+    epoch: int,
+    segment_id: int,
+) -> "list[Trained | Failure | None]":
+    """Train one visit of each member.
+
+    Parameters
+    ----------
+    visitor : Visitor
+    recipes : sequence of Recipe or None
+        One a place. They differ in learning rates, strengths of L2 regularizers and their keys only. None: the member
+        has failed in an earlier visit.
+    starts : sequence of Start
+        Each member's.
+    shard : Shard
+    epoch, segment_id : int
+
+    Returns
+    -------
+    list of Trained, Failure or None
+        One a place: what the member was trained to, or why it alone failed. ``timing`` of a member is its share of the
+        visit's, and ``stacked`` there is the number of places.
+
+    Raises
+    ------
+    Failure
+        No member can be trained in this way: memory, internal, or the model's.
+    """
+    clock = visits.Clock()
+    first = next(recipe for recipe in recipes if recipe is not None)
+    _check_alike([recipe for recipe in recipes if recipe is not None])
+    n_batches, n_passes = visits.extent(first, shard)
+    with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
+        outcomes: list[Trained | Failure | None] = [None] * len(recipes)
+        begun: dict[int, _Begun] = {}
+        for place, (recipe, start) in enumerate(zip(recipes, starts, strict=True)):
+            try:
+                if recipe is not None:
+                    begun[place] = _begin(compiled, recipe, start, shard, visitor.part_bytes)
+            except Failure as failure:
+                if failure.kind != MODEL:
+                    raise
+                outcomes[place] = failure
+        if not begun:
+            return outcomes
+        filled = [place if place in begun else min(begun) for place in range(len(recipes))]
+        stack = _stack(compiled, first, len(recipes))
+        digests = [begun[place].digest for place in filled]
+        if stack.holds == digests:
+            stack.set_strengths([recipes[place].strengths for place in filled])
+        else:
+            stack.load([begun[place].source for place in filled], [recipes[place].strengths for place in filled])
+        stack.holds = [None] * len(recipes)
+        clock.lap("state_in_s")
+        run = stack.train_pass()
+        clock.lap("trace_s")
+        columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
+        sizes = tf.constant(first.fit_params.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
+        constant = tf.constant(shard.normalizing_const, tf.float32)
+        for pass_ in range(n_passes):
+            orders = [recipes[place].order(epoch, segment_id, pass_, shard.n_rows) for place in filled]
+            figures = run(*columns, tf.constant(np.stack(orders), tf.int64), *sizes, constant).numpy()
+        clock.lap("compute_s")
+        names, members = stack.metric_names, stack.members()
+        for place, beginning in begun.items():
+            logs = {name: float(value) for name, value in zip(names, figures[:, place], strict=True)}
+            loss = logs.pop("loss")
+            try:
+                answer, parts = visits.finished(
+                    members[place], recipes[place], shard, beginning.digest, loss, logs,
+                    beginning.static_batch, visitor.part_bytes,
+                )  # fmt: skip
+            except Failure as failure:
+                outcomes[place] = failure
+            else:
+                outcomes[place] = visits.Trained({**answer, "n_batches": n_batches * n_passes}, parts)
+        kept = {place for place in begun if isinstance(outcomes[place], visits.Trained)}
+        if len(kept) == len(recipes):
+            stack.holds = [outcome.answer["digest_out"] for outcome in outcomes]
+        clock.lap("state_out_s")
+    share = {lap: seconds / max(1, len(kept)) for lap, seconds in clock.laps.items()}
+    for place in kept:
+        outcomes[place].answer["timing"] = {**share, "stacked": len(recipes)}
+    return outcomes
+
+
+def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard, part_bytes: int) -> _Begun:
+    """Find what a member starts from. Raises Failure (model) when that does not fit the model."""
+    inherited = None
+    if start.parts:
+        digest = digest_of(start.parts)
+        state = visits.decoded(start.parts)
+        compiled.check_fits(state)
+        inherited = None if state.static_batch == UNDECIDED else state.static_batch
+    else:
+        with blaming(MODEL):
+            drawn = ModelVariables(recipe.build(start.weights))
+    # trained apart from now on, a member would go on as plain Keras does that has made its first fit on this shard
+    _, carried = loop.static_batch_of(shard.n_rows, recipe.fit_params.batch_size, inherited)
+    if start.parts:
+        return _Begun(state, digest, carried)
+    return _Begun(drawn, digest_of(drawn.encode(carried, part_bytes)), carried)
+
+
+def _stack(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Stack:
+    """Give the stack of a compiled model with so many places."""
+    if n_places not in compiled.stacks:
+        while len(compiled.stacks) >= _MAX_STACKS:
+            del compiled.stacks[next(iter(compiled.stacks))]
+        compiled.stacks[n_places] = Stack(compiled, recipe.optimizer(), n_places)
+    return compiled.stacks[n_places]
+
+
+def _check_alike(recipes: Sequence[Recipe]) -> None:
+    """Raise Failure (internal) for members that no stack can hold together: the driver would be at fault."""
+    if len({(recipe.signature, recipe.fit_params.key) for recipe in recipes}) > 1:
+        raise Failure(INTERNAL, MopError("the members of a stack are not of one shape"))

@@ -1,0 +1,220 @@
+"""Several configurations of one shape in one graph: the weights of k members have a first dimension of members.
+
+Small networks spend most of a step on starting operations, and a batch of k matrix products is started once. Members
+share nothing but the rows that their orders are drawn from: each has its own mini-batches, learning rate, strengths of
+regularizers and optimizer state. What `models/stacking.py` lets in is made of operations that never mix members, so a
+member's bits do not depend on who the others are. They do depend on its place and on the number of places: the last
+elements of an array are computed one by one, where those before fill registers, and round otherwise.
+
+Called by ``stack_visits.py``; made of a `CompiledModel`, which serves as the form of a member.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.errors import MopError
+from madlib_mop.models.sharing import Strengths
+from madlib_mop.trainer import loop
+from madlib_mop.trainer.compiled import CompiledModel
+from madlib_mop.trainer.failures import INTERNAL, Failure
+from madlib_mop.trainer.parts import GROUPS, TensorSpec
+from madlib_mop.trainer.variables import Readable
+
+_INT = tf.TensorSpec((), tf.int64)
+_FLOAT = tf.TensorSpec((), tf.float32)
+
+
+class Source(Protocol):
+    """Where a member's variables come from: a `State`, or the `ModelVariables` of a model that was just drawn."""
+
+    def read(self, group: str, index: int) -> np.ndarray:
+        """Give one variable."""
+
+
+class Stack:
+    """The variables of k models of one compile signature, and the loop that trains them together.
+
+    Parameters
+    ----------
+    compiled : CompiledModel
+        A model of that signature; its layers are called, its variables are left alone.
+    optimizer : keras.Optimizer
+        One of its kind that was not built yet.
+    n_places : int
+        k.
+    """
+
+    def __init__(self, compiled: CompiledModel, optimizer: keras.Optimizer, n_places: int):
+        self._compiled = compiled
+        self.specs = compiled.specs()
+        self._model, self._spec = compiled.measured()
+        self._optimizer = optimizer
+        self.n_places = n_places
+        #: Digests of the training states that the places have right now, where they are known.
+        self.holds: list[str | None] = [None] * n_places
+        forms = compiled.groups
+        self._weights = {id(form): self._stacked(form) for form in forms["weights"]}
+        self._others = {id(form): self._stacked(form) for form in forms["variables"]}
+        optimizer.build([self._weights[id(form)] for form in self._model.trainable_variables])
+        self._rates = tf.Variable(tf.zeros(n_places), trainable=False)
+        self._groups: dict[str, list] = {
+            "weights": [self._weights[id(form)].value for form in forms["weights"]],
+            "variables": [self._others[id(form)].value for form in forms["variables"]],
+            "optimizer": [self._rates if v is optimizer._learning_rate else v.value for v in optimizer.variables],
+        }
+        self._strengths = {place: tf.Variable(tf.zeros(n_places), trainable=False) for place in compiled.strengths}
+        self._metrics = self._model._compile_metrics.metrics if self._model._compile_metrics is not None else []
+        self._run = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all variables, in bytes."""
+        return sum(v.dtype.size * v.shape.num_elements() for group in self._groups.values() for v in group)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of what a pass gives: the loss, and the metrics as Keras reports them."""
+        return ["loss", *(self._model._compile_metrics.result() if self._metrics else ())]
+
+    def load(self, sources: Sequence[Source], strengths: Sequence[Strengths]) -> None:
+        """Take over the state and the strengths of each place's member; their variables must fit the model's.
+
+        Raises Failure (internal) where members have made different numbers of steps: an optimizer counts once.
+        """
+        self.holds = [None] * self.n_places
+        for group in GROUPS:
+            for index, variable in enumerate(self._groups[group]):
+                values = [source.read(group, index) for source in sources]
+                if self._is_shared(group, index):
+                    if any(not np.array_equal(value, values[0]) for value in values[1:]):
+                        raise Failure(INTERNAL, _unequal(index))
+                    variable.assign(values[0])
+                else:
+                    variable.assign(np.stack(values))
+        self.set_strengths(strengths)
+
+    def set_strengths(self, strengths: Sequence[Strengths]) -> None:
+        """Give the L2 regularizers of each place's member their strengths."""
+        for place, variable in self._strengths.items():
+            variable.assign([member[place] for member in strengths])
+
+    def members(self) -> list["Member"]:
+        """Give what each place has now."""
+        values = {group: [np.asarray(v.read_value()) for v in variables] for group, variables in self._groups.items()}
+        return [Member(self, place, values) for place in range(self.n_places)]
+
+    def train_pass(self):
+        """Give ``f(xs, ys, orders, batch_size, n_batches, constant) -> float32 (metrics, places)``, traced.
+
+        ``orders`` is int64 ``(places, n_rows)``: each member's own; ``constant`` divides uint8 x.
+        """
+        if self._run is None:
+            columns = [self._spec.signature("xs"), self._spec.signature("ys")]
+            orders = tf.TensorSpec((self.n_places, None), tf.int64)
+            signature = [*columns, orders, _INT, _INT, _FLOAT]
+            self._run = tf.function(self._pass, autograph=False, input_signature=signature).get_concrete_function()
+        return self._run
+
+    def _pass(self, xs, ys, orders, batch_size, n_batches, constant):
+        n_rows = tf.shape(orders, tf.int64)[1]
+
+        def body(i, totals, n_seen):
+            rows = orders[:, i * batch_size : tf.minimum((i + 1) * batch_size, n_rows)]
+            x = loop.normalized(tf.gather(xs[0], rows), constant)
+            y = loop.as_float(tf.gather(ys[0], rows))
+            n = tf.cast(tf.shape(rows)[1], tf.float32)
+            sums = self._step(x, y, n)
+            return i + 1, totals + sums, n_seen + n
+
+        zeros = tf.zeros((1 + len(self._metrics), self.n_places))
+        _, totals, n_seen = tf.while_loop(
+            lambda i, *_: i < n_batches,
+            body,
+            [tf.constant(0, tf.int64), zeros, tf.constant(0.0)],
+            parallel_iterations=1,
+        )
+        return totals / n_seen
+
+    def _step(self, x: tf.Tensor, y: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+        """Make one step of every member, as Keras' ``train_step`` does; give the sums of its loss and metrics."""
+        trained = [self._weights[id(form)].value for form in self._model.trainable_variables]
+        values = [variable.read_value() for variable in trained]
+        still_forms, still = self._not_trained()
+        strengths = {place: variable.read_value() for place, variable in self._strengths.items()}
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            losses, outputs, moved = tf.vectorized_map(
+                lambda member: self._forward(still_forms, *member),
+                (values, [variable.read_value() for variable in still], strengths, x, y),
+            )
+        gradients = tape.gradient(losses, values)
+        for variable, value in zip(still, moved, strict=True):
+            variable.assign(value)
+        self._apply([(g, v) for g, v in zip(gradients, trained, strict=True) if g is not None])
+        sums = [metric._fn(y, outputs, **metric._fn_kwargs) for metric in self._metrics]
+        return tf.stack([losses * n, *(_sum_of_rows(tf.cast(values, tf.float32)) for values in sums)])
+
+    def _forward(self, still_forms, values, still, strengths, x, y):
+        """Give one member's loss, its outputs, and its variables that are not trained; traced once for all."""
+        mapping = [*zip(self._model.trainable_variables, values, strict=True), *zip(still_forms, still, strict=True)]
+        with keras.StatelessScope(state_mapping=mapping) as scope, self._compiled.traced_strengths(strengths):
+            outputs = self._model(x, training=True)
+            loss = self._model._compute_loss(x=x, y=y, y_pred=outputs, sample_weight=None, training=True)
+        return loss, outputs, [tf.convert_to_tensor(scope.get_current_value(form)) for form in still_forms]
+
+    def _apply(self, gradients_and_variables: list[tuple[tf.Tensor, tf.Variable]]) -> None:
+        """Apply gradients as ``Optimizer.apply`` does, but each member's with its own learning rate."""
+        optimizer = self._optimizer
+        gradients = optimizer._clip_gradients([gradient for gradient, _ in gradients_and_variables])
+        for gradient, (_, variable) in zip(gradients, gradients_and_variables, strict=True):
+            rates = tf.reshape(self._rates, (self.n_places, *(1,) * (len(variable.shape) - 1)))
+            if optimizer.weight_decay is not None:
+                variable.assign_sub(variable * tf.cast(optimizer.weight_decay, variable.dtype) * rates)
+            optimizer.update_step(gradient, variable, rates)
+        optimizer.iterations.assign_add(1)
+
+    def _not_trained(self) -> tuple[list[keras.Variable], list[tf.Variable]]:
+        trained = {id(form) for form in self._model.trainable_variables}
+        forms = [form for form in self._compiled.groups["weights"] if id(form) not in trained]
+        forms += self._compiled.groups["variables"]
+        return forms, [(self._weights | self._others)[id(form)].value for form in forms]
+
+    def _stacked(self, form: keras.Variable) -> keras.Variable:
+        zeros = np.zeros((self.n_places, *form.shape), keras.backend.standardize_dtype(form.dtype))
+        return keras.Variable(zeros, dtype=form.dtype, trainable=form.trainable, name=form.name)
+
+    def _is_shared(self, group: str, index: int) -> bool:
+        """Tell whether a variable of the optimizer is one for all members, such as the number of steps."""
+        return self._groups[group][index].shape == self._compiled.groups[group][index].shape
+
+
+class Member(Readable):
+    """The variables of one place, as they were when `Stack.members` was called."""
+
+    def __init__(self, stack: Stack, place: int, values: dict[str, list[np.ndarray]]):
+        self._stack = stack
+        self._place = place
+        self._values = values
+
+    def specs(self) -> dict[str, list[TensorSpec]]:
+        return self._stack.specs
+
+    def read(self, group: str, index: int) -> np.ndarray:
+        value = self._values[group][index]
+        return value if self._stack._is_shared(group, index) else value[self._place]
+
+
+def _sum_of_rows(values: tf.Tensor) -> tf.Tensor:
+    """Sum a metric's values ``(places, rows, ...)`` over rows, each the mean of what it has, as Keras does."""
+    rank = len(values.shape)
+    if rank > 2:
+        values = tf.reduce_mean(values, list(range(2, rank)))
+    return tf.reduce_sum(values, 1)
+
+
+def _unequal(index: int) -> MopError:
+    return MopError(f"members of a stack differ in variable {index} of the optimizer, of which they have one together")
