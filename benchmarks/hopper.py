@@ -17,7 +17,7 @@ from workload import build, configurations, images
 
 SCHEMA = "mop_bench"
 N_SEGMENTS = 2
-LIMITS = {"conv": 0.65, "mlp": 0.35}
+LIMITS = {"conv": 0.65, "mlp": 0.35, "stacked": 0.20}
 _DISK = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
 WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relname LIKE 'model\\_state\\_%' AND c.relkind = 'r'
@@ -35,6 +35,7 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
             configure(cursor, grid)
             plain_s = _plain(grid, n_epochs, x, y, x_valid, y_valid)
             disk = _DiskWatch(dsn)
+            cursor.execute(f"SET madlib_mop.stacking = {'on' if grid == 'stacked' else 'off'}")
             hopper_s = seconds_of(lambda: _fit(cursor, n_epochs))
             peak = disk.stop()
             figures = _figures(cursor)
@@ -75,7 +76,7 @@ def configure(cursor, grid: str) -> None:
     cursor.execute("CREATE TABLE mst (mst_key serial, model_id integer, compile_params varchar, fit_params varchar)")
     cursor.execute("CREATE TABLE mst_summary (model_arch_table varchar, object_table varchar)")
     cursor.execute("INSERT INTO mst_summary VALUES ('arch')")
-    for c in configurations():
+    for c in configurations(grid):
         key = (c.architecture, c.l2)
         if key not in model_ids:
             cursor.execute("SELECT madlib.load_keras_model('arch', %s::json)", [build(grid, *key).to_json()])

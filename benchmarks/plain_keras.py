@@ -18,7 +18,7 @@ def main(grid: str, path: str, n_epochs: int, number: int, of: int) -> None:
     from workload import build, configurations
 
     data = np.load(path)
-    for c in configurations()[number::of]:
+    for c in configurations(grid)[number::of]:
         keras.utils.set_random_seed(1)
         model = build(grid, c.architecture, c.l2)
         model.compile(keras.optimizers.Adam(c.learning_rate), "categorical_crossentropy", metrics=["accuracy"])

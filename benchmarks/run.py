@@ -23,7 +23,7 @@ from schedules import compare_schedules  # noqa: E402
 from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
-SECTIONS = ("conv", "mlp", "features", "schedule", "traffic", "waits", "predict", "comparison")
+SECTIONS = ("conv", "mlp", "stacked", "features", "schedule", "traffic", "waits", "predict", "comparison")
 #: The comparison's sizes: few rows and epochs, or as many as there are.
 SHORT = (
     Plan("images", n_train=2000, n_test=500, n_epochs=2),
@@ -34,7 +34,7 @@ FULL = (
     Plan("tabular", n_train=20_000, n_test=4000, n_epochs=10, repetitions=3, seeds=(1, 2, 3)),
 )
 #: Those that `make bench-check` holds against the recorded ratios; what takes long, or needs peers, is not among them.
-GUARDED = ("conv", "mlp", "features", "schedule", "predict", "waits")
+GUARDED = ("conv", "mlp", "stacked", "features", "schedule", "predict", "waits")
 N_GUARD_RUNS = 3
 
 
@@ -76,6 +76,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
     made = {
         "conv": partial(compare, dsn, "conv", *size),
         "mlp": partial(compare, dsn, "mlp", *size),
+        "stacked": partial(compare, dsn, "stacked", *size),
         "features": partial(compare_features, dsn, *size),
         "schedule": partial(compare_schedules, dsn, *size),
         "traffic": partial(compare_traffic, *size),

@@ -76,5 +76,5 @@ def _all_reduce_bytes(weights: dict[int, int], n_rows: int, n_epochs: int) -> in
     p = len(HOSTS)
     return sum(
         2 * (p - 1) * weights[mst_key] * math.ceil(n_rows / c.batch_size) * n_epochs
-        for mst_key, c in enumerate(configurations(), 1)
+        for mst_key, c in enumerate(configurations("mlp"), 1)
     )

@@ -25,12 +25,11 @@ class Configuration:
     batch_size: int
 
 
-def configurations() -> list[Configuration]:
-    """Give the sixteen configurations of a grid."""
-    return [
-        Configuration(architecture, l2, rate, batch)
-        for architecture, l2, rate, batch in itertools.product((0, 1), L2_STRENGTHS, LEARNING_RATES, BATCH_SIZES)
-    ]
+def configurations(grid: str) -> list[Configuration]:
+    """Give the sixteen configurations of a grid; those of "stacked" have one architecture."""
+    one_shape = (0,), L2_STRENGTHS, (1e-2, 3e-3, *LEARNING_RATES), BATCH_SIZES
+    two_shapes = (0, 1), L2_STRENGTHS, LEARNING_RATES, BATCH_SIZES
+    return list(itertools.starmap(Configuration, itertools.product(*(one_shape if grid == "stacked" else two_shapes))))
 
 
 def build(grid: str, architecture: int, l2: float):
@@ -39,7 +38,7 @@ def build(grid: str, architecture: int, l2: float):
 
     layers, penalty = keras.layers, keras.regularizers.L2(l2)
     model = [keras.Input(SHAPE)]
-    if grid == "mlp":
+    if grid in ("mlp", "stacked"):
         model.append(layers.Flatten())
         for n in ((64,), (128, 64))[architecture]:
             model.append(layers.Dense(n, activation="relu", kernel_regularizer=penalty))
