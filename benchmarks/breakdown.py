@@ -44,7 +44,8 @@ class Breakdown:
 def breakdown(cursor, run_id: int, n_segments: int, after_epoch: int = 0) -> Breakdown:
     """Break down a run's visits: from the end of the last one of an epoch (0: from the first one's start) to the end.
 
-    A visit that was under way at that moment counts by its part after it. Evaluations are not seen: they are "idle".
+    A visit that was under way at that moment counts by its part after it, one of a stack of k by a k-th of its time.
+    Evaluations are not seen: they are "idle".
     """
     cursor.execute(_VISITS, [run_id])
     visits = cursor.fetchall()
@@ -56,8 +57,9 @@ def breakdown(cursor, run_id: int, n_segments: int, after_epoch: int = 0) -> Bre
     seconds = {**dict.fromkeys(STAGES.values(), 0.0), HANDLING: 0.0}
     for _, started, ended, timing in visits:
         part = max(0.0, ended - max(started, start)) / (ended - started)
-        for lap, stage in STAGES.items():
-            seconds[stage] += part * timing.get(lap, 0.0)
-        seconds[HANDLING] += part * (ended - started - sum(timing.values()))
+        laps = {stage: timing.get(lap, 0.0) for lap, stage in STAGES.items()}
+        for stage, lap_s in laps.items():
+            seconds[stage] += part * lap_s
+        seconds[HANDLING] += part * ((ended - started) / timing.get("stacked", 1) - sum(laps.values()))
     seconds[IDLE] = n_segments * (end - start) - sum(seconds.values())
     return Breakdown({stage: value for stage, value in seconds.items() if value or stage in (HANDLING, IDLE)})

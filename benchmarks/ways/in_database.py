@@ -21,7 +21,7 @@ FROM madlib_mop.visit WHERE run_id = %s ORDER BY started_at
 """
 _STAGES = """
 SELECT regexp_replace(key, '_s$', ''), sum(value::float8)
-FROM madlib_mop.visit, jsonb_each_text(timing) WHERE run_id = %s GROUP BY key
+FROM madlib_mop.visit, jsonb_each_text(timing) WHERE run_id = %s AND right(key, 2) = '_s' GROUP BY key
 """
 # An evaluation is recorded when the last segment has answered, with the work of all.
 _EVALUATIONS = """
