@@ -16,11 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from madlib_mop.errors import MopError
 from madlib_mop.models.sharing import Strengths
 from madlib_mop.trainer import loop
 from madlib_mop.trainer.compiled import CompiledModel
-from madlib_mop.trainer.failures import INTERNAL, Failure
+from madlib_mop.trainer.failures import model_failed
 from madlib_mop.trainer.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.variables import Readable
 
@@ -83,7 +82,7 @@ class Stack:
     def load(self, sources: Sequence[Source], strengths: Sequence[Strengths]) -> None:
         """Take over the state and the strengths of each place's member; their variables must fit the model's.
 
-        Raises Failure (internal) where members have made different numbers of steps: an optimizer counts once.
+        Raises Failure (model) where members have made different numbers of steps: an optimizer counts once.
         """
         self.holds = [None] * self.n_places
         for group in GROUPS:
@@ -91,7 +90,7 @@ class Stack:
                 values = [source.read(group, index) for source in sources]
                 if self._is_shared(group, index):
                     if any(not np.array_equal(value, values[0]) for value in values[1:]):
-                        raise Failure(INTERNAL, _unequal(index))
+                        raise model_failed("they have made different numbers of steps, which an optimizer counts once")
                     variable.assign(values[0])
                 else:
                     variable.assign(np.stack(values))
@@ -214,7 +213,3 @@ def _sum_of_rows(values: tf.Tensor) -> tf.Tensor:
     if rank > 2:
         values = tf.reduce_mean(values, list(range(2, rank)))
     return tf.reduce_sum(values, 1)
-
-
-def _unequal(index: int) -> MopError:
-    return MopError(f"members of a stack differ in variable {index} of the optimizer, of which they have one together")

@@ -203,7 +203,7 @@ def test_a_group_that_cannot_be_trained_as_one_is_dissolved(bench):
     bench.rows("UPDATE mst_w SET fit_params = 'batch_size=16'")
     on = fit(bench, "out_w_on", "mst_w", 2, ON, warm_start=True, **options)
     fit(bench, "out_w_off", "mst_w", 2, warm_start=True, **options)
-    assert "mst_keys 1, 2 train apart from here: together, " in on.notices
+    assert "mst_keys 1, 2 train apart from here: together, they have made different numbers of steps" in on.notices
     assert groups(bench, on.run_id)["dissolved"] == [0]
     assert weights(bench, "out_w_on") == weights(bench, "out_w_off")
 
