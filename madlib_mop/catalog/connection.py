@@ -2,7 +2,8 @@
 
 import psycopg2
 from psycopg2.extensions import connection
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.pool import StaticPool
 
 from madlib_mop.errors import NotReady
@@ -78,4 +79,14 @@ def _session(*dsn: str, **keywords) -> tuple[Engine, connection]:
     engine = create_engine(
         "postgresql+psycopg2://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None
     )
+    event.listen(engine, "handle_error", _keep_session)
     return engine, raw
+
+
+def _keep_session(context: ExceptionContext) -> None:
+    """Leave the session open when a signal's exception came in a statement: it is what a driver cleans up with.
+
+    SQLAlchemy takes any such exception for a loss. But libpq has ended the statement before Python runs the handler.
+    """
+    if not isinstance(context.original_exception, Exception):
+        context.is_disconnect = False
