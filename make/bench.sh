@@ -15,7 +15,8 @@ REDIS_PROGRAM=redis-check-rdb
 
 main() {
     [ -x "$LIBRARY/venv/bin/python" ] || die "nothing is set up yet. Run: make setup"
-    have_redis || install_redis
+    have_redis || install_packages "$REDIS_PACKAGE"
+    have_redis || die "there is still no redis-server after the installation of $REDIS_PACKAGE."
     exec 9>"$STATE/bench.lock"
     flock 9
     work=$(mktemp -d)
@@ -28,29 +29,6 @@ main() {
 }
 
 have_redis() { command -v redis-server >/dev/null || command -v "$REDIS_PROGRAM" >/dev/null; }
-
-# As make/packages.sh does.
-install_redis() {
-    local install="apt-get install --yes --no-install-recommends $REDIS_PACKAGE" as_root apt_log
-    command -v apt-get >/dev/null || die "missing: redis-server. This is no Debian: install what it is called here."
-    if is_root; then
-        as_root=(env)
-    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-        as_root=(sudo -n env)
-    else
-        die "redis-server is missing. Run: sudo apt-get update && sudo $install"
-    fi
-    say "installing $REDIS_PACKAGE"
-    apt_log=$(mktemp)
-    # shellcheck disable=SC2086 # the words of the command
-    if ! { "${as_root[@]}" apt-get update &&
-        "${as_root[@]}" DEBIAN_FRONTEND=noninteractive $install; } </dev/null >"$apt_log" 2>&1; then
-        tail -n 20 "$apt_log" >&2
-        die "apt-get failed; its last words are above, all of them in $apt_log"
-    fi
-    rm "$apt_log"
-    have_redis || die "there is still no redis-server after the installation of $REDIS_PACKAGE."
-}
 
 # What computes is held at the library's versions: another TensorFlow's or NumPy's would be another benchmark.
 make_venv() {

@@ -48,6 +48,28 @@ as_owner() {
     fi
 }
 
+# Installs packages of the operating system, as root or by sudo; else says how.
+install_packages() {
+    local install="apt-get install --yes --no-install-recommends $*" as_root apt_log
+    command -v apt-get >/dev/null || die "missing: $*. This is no Debian: install what they are called here."
+    if is_root; then
+        as_root=(env)
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        as_root=(sudo -n env)
+    else
+        die "packages of the operating system are missing. Run: sudo apt-get update && sudo $install"
+    fi
+    say "installing $*"
+    apt_log=$(mktemp)
+    # shellcheck disable=SC2086 # the words of the command
+    if ! { "${as_root[@]}" apt-get update &&
+        "${as_root[@]}" DEBIAN_FRONTEND=noninteractive $install; } </dev/null >"$apt_log" 2>&1; then
+        tail -n 20 "$apt_log" >&2
+        die "apt-get failed; its last words are above, all of them in $apt_log"
+    fi
+    rm "$apt_log"
+}
+
 # Makes the state directory, marked as ours so that `make clean` knows what it may remove.
 make_state() {
     mkdir -p "$STATE" || die "cannot make the directory $STATE. Set MOP_STATE to a directory that you may write to."

@@ -29,24 +29,7 @@ fi
 
 mapfile -t packages < <(missing)
 if [ ${#packages[@]} -gt 0 ]; then
-    command -v apt-get >/dev/null || die "missing: ${packages[*]}. This is no Debian: install what they are called here."
-    install="apt-get install --yes --no-install-recommends ${packages[*]}"
-    if is_root; then
-        as_root=(env)
-    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-        as_root=(sudo -n env)
-    else
-        die "packages of the operating system are missing. Run: sudo apt-get update && sudo $install"
-    fi
-    say "installing ${packages[*]}"
-    apt_log=$(mktemp)
-    # shellcheck disable=SC2086 # the words of the command
-    if ! { "${as_root[@]}" apt-get update &&
-        "${as_root[@]}" DEBIAN_FRONTEND=noninteractive $install; } </dev/null >"$apt_log" 2>&1; then
-        tail -n 20 "$apt_log" >&2
-        die "apt-get failed; its last words are above, all of them in $apt_log"
-    fi
-    rm "$apt_log"
+    install_packages "${packages[@]}"
     mapfile -t packages < <(missing)
     [ ${#packages[@]} = 0 ] || die "still missing after the installation: ${packages[*]}"
 fi

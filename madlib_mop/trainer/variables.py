@@ -68,6 +68,10 @@ class ModelVariables(Readable):
         if with_optimizer and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         self.groups = _groups_of(model, with_optimizer)
+        self._specs = {  # of variables that keep their shapes; asked for several times in each visit
+            group: [TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in variables]
+            for group, variables in self.groups.items()
+        }
 
     @property
     def state_bytes(self) -> int:
@@ -75,10 +79,7 @@ class ModelVariables(Readable):
         return sum(spec.n_bytes for specs in self.specs().values() for spec in specs)
 
     def specs(self) -> dict[str, list[TensorSpec]]:
-        return {
-            group: [TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in variables]
-            for group, variables in self.groups.items()
-        }
+        return self._specs
 
     def read(self, group: str, index: int) -> np.ndarray:
         return _value(self.groups[group][index])
