@@ -18,7 +18,7 @@ import numpy as np
 from workloads import WORKLOADS, Rows
 
 from madlib_mop.models.seeds import pass_permutation
-from ways.cluster import Part, Task, be_task, outcome_of, run_cluster, shard_directory, start_of
+from ways.cluster import Part, Task, be_task, outcome_of, run_cluster, start_of
 from ways.contract import Epoch, Outcome, Span, Spec, digest_of, now, run_way
 from ways.training import one_thread
 
@@ -37,7 +37,7 @@ def share_out(spec: Spec) -> int:
     n_bytes = 0
     for worker in range(spec.n_workers):
         shard = dataclasses.replace(rows, x=rows.x[worker :: spec.n_workers], y=rows.y[worker :: spec.n_workers])
-        n_bytes += shard.save_training(shard_directory(spec, worker) / _SHARD)
+        n_bytes += shard.save_training(spec.worker_directory(worker) / _SHARD)
     return n_bytes
 
 
@@ -129,7 +129,7 @@ def train_together(make_ring, spec: Spec, task: Task) -> Part:
     ring = make_ring()
     with np.load(spec.rows) as everything:
         n_rows = len(everything["y"])
-    rows = Rows.load(Path(spec.rows), shard_directory(spec, task.index) / _SHARD)
+    rows = Rows.load(Path(spec.rows), spec.worker_directory(task.index) / _SHARD)
     training = [tf.constant(array) for array in (rows.x, rows.y)]
     test = [tf.constant(array[task.index :: spec.n_workers]) for array in (rows.x_test, rows.y_test)]
     part = Part(ready_at=now())

@@ -29,7 +29,7 @@ from celery.result import AsyncResult
 from workloads import Rows
 
 from ways.contract import Epoch, Outcome, Span, Spec, now, run_way, tensorflow_versions
-from ways.training import one_thread, train
+from ways.training import copy_rows, one_thread, path_of_copy, train
 
 TASK = "ways.celery_tasks.train"
 _START_S = 30
@@ -53,11 +53,7 @@ app.conf.update(
 def work(spec: Spec) -> Outcome:
     """Copy the rows, start Redis and the workers, send the tasks, gather their results."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
-    rows = Rows.load(Path(spec.rows))
-    data_bytes = 0
-    for number in range(spec.n_workers):
-        _directory(spec, number).mkdir()
-        data_bytes += rows.save_training(_directory(spec, number) / "training.npz")
+    data_bytes = copy_rows(spec)
     with _Processes() as processes:
         url, redis_version = _start_redis(Path(spec.directory), processes)
         app.conf.update(broker_url=url, result_backend=url)
@@ -144,7 +140,7 @@ def _start_worker(spec: Spec, number: int, url: str, processes: _Processes) -> N
     command += ["--hostname", f"worker_{number}@127.0.0.1", "--pool", "solo", "--concurrency", "1"]
     # What workers tell each other and those that watch them, which nobody asks for here.
     command += ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
-    directory = _directory(spec, number)
+    directory = spec.worker_directory(number)
     environment = os.environ | {
         "CELERY_BROKER_URL": url,
         "CELERY_RESULT_BACKEND": url,
@@ -177,10 +173,6 @@ def _wait(mst_key: int, result: AsyncResult, processes: _Processes) -> dict:
             raise SystemExit(f"the task of configuration {mst_key} failed: {error!r}") from None
 
 
-def _directory(spec: Spec, number: int) -> Path:
-    return Path(spec.directory, f"worker_{number}")
-
-
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
     spec: Spec
@@ -194,7 +186,7 @@ def _loaded() -> _Loaded:
     """Give what a worker keeps between its tasks."""
     spec, number = Spec(**json.loads(os.environ["WAY_SPEC"])), int(os.environ["WAY_WORKER"])
     one_thread()
-    rows = Rows.load(Path(spec.rows), _directory(spec, number) / "training.npz")
+    rows = Rows.load(Path(spec.rows), path_of_copy(spec, number))
     return _Loaded(spec, number, rows, now())
 
 

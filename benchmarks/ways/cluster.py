@@ -115,13 +115,6 @@ def outcome_of(parts: list[Part], data_bytes: int) -> Outcome:
     )
 
 
-def shard_directory(spec: Spec, worker: int) -> Path:
-    """Give the directory of one worker's shard, made if need be."""
-    directory = Path(spec.directory, f"worker_{worker}")
-    directory.mkdir(exist_ok=True)
-    return directory
-
-
 @dataclass(frozen=True)
 class Start:
     """Where a configuration begins.

@@ -43,6 +43,12 @@ class Spec:
     mst_keys: list[int]
     dsn: str = ""
 
+    def worker_directory(self, worker: int) -> Path:
+        """Give the directory of one worker's own files, made if need be."""
+        directory = Path(self.directory, f"worker_{worker}")
+        directory.mkdir(exist_ok=True)
+        return directory
+
 
 @dataclass(frozen=True)
 class Span:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from workloads import WORKLOADS, Rows
 
-from ways.cluster import Part, Task, be_task, outcome_of, run_cluster, shard_directory, start_of
+from ways.cluster import Part, Task, be_task, outcome_of, run_cluster, start_of
 from ways.contract import Epoch, Outcome, Span, Spec, digest_of, now, run_way
 
 # Mini-batches that are handed out at once: many, as handing out costs as much as a small step (each mini-batch still
@@ -32,7 +32,7 @@ def work(spec: Spec) -> Outcome:
     rows = Rows.load(Path(spec.rows))
     data_bytes = 0
     for worker in range(spec.n_workers):
-        directory = shard_directory(spec, worker)
+        directory = spec.worker_directory(worker)
         for name in ("x", "y", "x_test", "y_test"):
             array = np.ascontiguousarray(getattr(rows, name)[worker :: spec.n_workers])
             array.tofile(directory / name)
@@ -46,7 +46,7 @@ def _be_server(spec: Spec, task: Task) -> None:
     import tensorflow as tf
 
     if task.job == "worker":
-        os.chdir(shard_directory(spec, task.index))  # the coordinator's graphs name the files, the same at each worker
+        os.chdir(spec.worker_directory(task.index))  # the coordinator's graphs name the files, the same at each worker
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     threads = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=2)
     tf.distribute.Server(resolver.cluster_spec(), task.job, task.index, config=threads).join()

@@ -26,7 +26,7 @@ from ray import tune
 from workloads import Rows
 
 from ways.contract import Epoch, Outcome, Span, Spec, now, run_way, tensorflow_versions
-from ways.training import one_thread, train
+from ways.training import copy_rows, one_thread, path_of_copy, train
 
 _CLAIM_S = 30
 _END_S = 30
@@ -39,11 +39,7 @@ _SOCKET_EXAMPLE = "/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_st
 
 def work(spec: Spec) -> Outcome:
     """Copy the rows, start Ray, run the trials, gather what they reported."""
-    rows = Rows.load(Path(spec.rows))
-    data_bytes = 0
-    for number in range(spec.n_workers):
-        _directory(spec, number).mkdir()
-        data_bytes += rows.save_training(_directory(spec, number) / "training.npz")
+    data_bytes = copy_rows(spec)
     with _ray(spec):
         results = _tuner(spec).fit()
         told = {result.config["mst_key"]: result.metrics for result in map(_succeeded, results)}
@@ -135,10 +131,6 @@ def _end_descendants() -> None:
         psutil.wait_procs(descendants, timeout=_END_S)
 
 
-def _directory(spec: Spec, number: int) -> Path:
-    return Path(spec.directory, f"worker_{number}")
-
-
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
     number: int
@@ -173,7 +165,7 @@ def _claim(copies: tuple[Path, ...]) -> int:
 
 def _trial(config: dict) -> None:
     spec = Spec(**config["spec"])
-    copies = tuple(_directory(spec, number) / "training.npz" for number in range(spec.n_workers))
+    copies = tuple(path_of_copy(spec, number) for number in range(spec.n_workers))
     worker = _loaded(spec.rows, copies)
     trained = train(
         spec.workload,

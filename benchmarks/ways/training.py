@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from workloads import WORKLOADS, Rows
 
-from ways.contract import Epoch, Span, digest_of, now
+from ways.contract import Epoch, Span, Spec, digest_of, now
 
 
 def one_thread() -> None:
@@ -14,6 +15,17 @@ def one_thread() -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def copy_rows(spec: Spec) -> int:
+    """Give each worker a full copy of the training rows; give the bytes of all."""
+    rows = Rows.load(Path(spec.rows))
+    return sum(rows.save_training(path_of_copy(spec, worker)) for worker in range(spec.n_workers))
+
+
+def path_of_copy(spec: Spec, worker: int) -> Path:
+    """Give the path of a worker's own copy of the training rows."""
+    return spec.worker_directory(worker) / "training.npz"
 
 
 @dataclass(frozen=True)
