@@ -75,57 +75,68 @@ def train_stack(
     _check_alike([recipe for recipe in recipes if recipe is not None])
     n_batches, n_passes = visits.extent(first, shard)
     with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
-        outcomes: list[Trained | Failure | None] = [None] * len(recipes)
-        begun: dict[int, _Begun] = {}
-        for place, (recipe, start) in enumerate(zip(recipes, starts, strict=True)):
-            try:
-                if recipe is not None:
-                    begun[place] = _begin(compiled, recipe, start, shard, visitor.part_bytes)
-            except Failure as failure:
-                if failure.kind != MODEL:
-                    raise
-                outcomes[place] = failure
+        begun, outcomes = _begin_all(compiled, recipes, starts, shard, visitor.part_bytes)
         if not begun:
             return outcomes
         filled = [place if place in begun else min(begun) for place in range(len(recipes))]
+        trained = [recipes[place] for place in filled]
         stack = _stack(compiled, first, len(recipes))
-        digests = [begun[place].digest for place in filled]
-        if stack.holds == digests:
-            stack.set_strengths([recipes[place].strengths for place in filled])
-        else:
-            stack.load([begun[place].source for place in filled], [recipes[place].strengths for place in filled])
-        stack.holds = [None] * len(recipes)
+        stack.load([begun[place].source for place in filled], [recipe.strengths for recipe in trained])
         clock.lap("state_in_s")
         run = stack.train_pass()
         clock.lap("trace_s")
-        columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
-        sizes = tf.constant(first.fit_params.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
-        constant = tf.constant(shard.normalizing_const, tf.float32)
-        for pass_ in range(n_passes):
-            orders = [recipes[place].order(epoch, segment_id, pass_, shard.n_rows) for place in filled]
-            figures = run(*columns, tf.constant(np.stack(orders), tf.int64), *sizes, constant).numpy()
+        figures = _run_passes(run, trained, shard, epoch, segment_id, n_batches, n_passes)
         clock.lap("compute_s")
-        names, members = stack.metric_names, stack.members()
-        for place, beginning in begun.items():
+        names, members, kept = stack.metric_names, stack.members(), []
+        for place, start in begun.items():
             logs = {name: float(value) for name, value in zip(names, figures[:, place], strict=True)}
-            loss = logs.pop("loss")
+            numbers = start.digest, logs.pop("loss"), logs, start.static_batch, visitor.part_bytes
             try:
-                answer, parts = visits.finished(
-                    members[place], recipes[place], shard, beginning.digest, loss, logs,
-                    beginning.static_batch, visitor.part_bytes,
-                )  # fmt: skip
+                answer, parts = visits.finished(members[place], recipes[place], shard, *numbers)
             except Failure as failure:
                 outcomes[place] = failure
             else:
                 outcomes[place] = visits.Trained({**answer, "n_batches": n_batches * n_passes}, parts)
-        kept = {place for place in begun if isinstance(outcomes[place], visits.Trained)}
-        if len(kept) == len(recipes):
-            stack.holds = [outcome.answer["digest_out"] for outcome in outcomes]
+                kept.append(outcomes[place])
         clock.lap("state_out_s")
     share = {lap: seconds / max(1, len(kept)) for lap, seconds in clock.laps.items()}
-    for place in kept:
-        outcomes[place].answer["timing"] = {**share, "stacked": len(recipes)}
+    for member in kept:
+        member.answer["timing"] = {**share, "stacked": len(recipes)}
     return outcomes
+
+
+def _begin_all(
+    compiled: CompiledModel,
+    recipes: Sequence[Recipe | None],
+    starts: Sequence["Start"],
+    shard: Shard,
+    part_bytes: int,
+) -> "tuple[dict[int, _Begun], list[Trained | Failure | None]]":
+    """Find what each place starts from; where there is nothing, the outcome says why, if it is not known already."""
+    begun: dict[int, _Begun] = {}
+    outcomes: list[Trained | Failure | None] = [None] * len(recipes)
+    for place, (recipe, start) in enumerate(zip(recipes, starts, strict=True)):
+        try:
+            if recipe is not None:
+                begun[place] = _begin(compiled, recipe, start, shard, part_bytes)
+        except Failure as failure:
+            if failure.kind != MODEL:
+                raise
+            outcomes[place] = failure
+    return begun, outcomes
+
+
+def _run_passes(
+    run, recipes: Sequence[Recipe], shard: Shard, epoch: int, segment_id: int, n_batches: int, n_passes: int
+) -> np.ndarray:
+    """Train the passes of a visit, ``recipes`` one a place; give figures of the last, ``(metrics, places)``."""
+    columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
+    sizes = tf.constant(recipes[0].fit_params.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
+    constant = tf.constant(shard.normalizing_const, tf.float32)
+    for pass_ in range(n_passes):
+        orders = [recipe.order(epoch, segment_id, pass_, shard.n_rows) for recipe in recipes]
+        figures = run(*columns, tf.constant(np.stack(orders), tf.int64), *sizes, constant)
+    return figures.numpy()
 
 
 def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard, part_bytes: int) -> _Begun:

@@ -53,8 +53,6 @@ class Stack:
         self._model, self._spec = compiled.measured()
         self._optimizer = optimizer
         self.n_places = n_places
-        #: Digests of the training states that the places have right now, where they are known.
-        self.holds: list[str | None] = [None] * n_places
         forms = compiled.groups
         self._weights = {id(form): self._stacked(form) for form in forms["weights"]}
         self._others = {id(form): self._stacked(form) for form in forms["variables"]}
@@ -84,7 +82,6 @@ class Stack:
 
         Raises Failure (model) where members have made different numbers of steps: an optimizer counts once.
         """
-        self.holds = [None] * self.n_places
         for group in GROUPS:
             for index, variable in enumerate(self._groups[group]):
                 values = [source.read(group, index) for source in sources]
@@ -94,10 +91,6 @@ class Stack:
                     variable.assign(values[0])
                 else:
                     variable.assign(np.stack(values))
-        self.set_strengths(strengths)
-
-    def set_strengths(self, strengths: Sequence[Strengths]) -> None:
-        """Give the L2 regularizers of each place's member their strengths."""
         for place, variable in self._strengths.items():
             variable.assign([member[place] for member in strengths])
 
