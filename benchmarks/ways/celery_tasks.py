@@ -28,8 +28,8 @@ from celery.exceptions import TimeoutError as NotReady
 from celery.result import AsyncResult
 from workloads import Rows
 
-from ways.contract import Epoch, Outcome, Span, Spec, now, run_way, tensorflow_versions
-from ways.training import copy_rows, one_thread, path_of_copy, train
+from ways.contract import Outcome, Spec, now, run_way
+from ways.training import copy_rows, one_thread, outcome_of, path_of_copy, train
 
 TASK = "ways.celery_tasks.train"
 _START_S = 30
@@ -61,14 +61,7 @@ def work(spec: Spec) -> Outcome:
             _start_worker(spec, number, url, processes)
         with _sent(spec.mst_keys) as results:
             told = {mst_key: _wait(mst_key, result, processes) for mst_key, result in results.items()}
-    return Outcome(
-        ready_at=min(part["ready_at"] for part in told.values()),
-        spans=[Span(**span) for part in told.values() for span in part["spans"]],
-        epochs=[Epoch(**epoch) for part in told.values() for epoch in part["epochs"]],
-        digests={str(mst_key): part["digest"] for mst_key, part in told.items()},
-        data_bytes=data_bytes,
-        versions=tensorflow_versions() | {"Celery": version("celery"), "Redis": redis_version},
-    )
+    return outcome_of(told, data_bytes, {"Celery": version("celery"), "Redis": redis_version})
 
 
 class _Processes(contextlib.AbstractContextManager):
@@ -200,7 +193,7 @@ def _train(mst_key: int) -> dict:
     worker = _loaded()
     spec = worker.spec
     trained = train(spec.workload, worker.rows, mst_key, spec.n_epochs, spec.seed, worker.number)
-    return dataclasses.asdict(trained) | {"ready_at": worker.ready_at}
+    return trained.told(worker.ready_at)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from workloads import Rows
 
-from ways.contract import Epoch, Outcome, Span, Spec, now, run_way, tensorflow_versions
-from ways.training import one_thread, train
+from ways.contract import Outcome, Spec, now, run_way
+from ways.training import one_thread, outcome_of, train
 
 
 def work(spec: Spec) -> Outcome:
@@ -26,15 +26,8 @@ def work(spec: Spec) -> Outcome:
     ]
     if any([worker.wait() for worker in workers]):
         raise SystemExit("a worker failed")
-    parts = [json.loads(path.read_text()) for path in told]
-    return Outcome(
-        ready_at=min(part["ready_at"] for part in parts),
-        spans=[Span(**span) for part in parts for model in part["models"] for span in model["spans"]],
-        epochs=[Epoch(**epoch) for part in parts for model in part["models"] for epoch in model["epochs"]],
-        digests={key: digest for part in parts for key, digest in part["digests"].items()},
-        data_bytes=data_bytes,
-        versions=tensorflow_versions(),
-    )
+    parts = {key: part for path in told for key, part in json.loads(path.read_text()).items()}
+    return outcome_of(parts, data_bytes, {})
 
 
 def _work_as_worker(text: str, number: str, path: str) -> None:
@@ -44,12 +37,7 @@ def _work_as_worker(text: str, number: str, path: str) -> None:
     ready_at = now()
     mst_keys = spec.mst_keys[int(number) :: spec.n_workers]
     models = {key: train(spec.workload, rows, key, spec.n_epochs, spec.seed, int(number)) for key in mst_keys}
-    told = {
-        "ready_at": ready_at,
-        "models": [dataclasses.asdict(model) for model in models.values()],
-        "digests": {key: model.digest for key, model in models.items()},
-    }
-    Path(path).write_text(json.dumps(told))
+    Path(path).write_text(json.dumps({key: model.told(ready_at) for key, model in models.items()}))
 
 
 def _copy(spec: Spec) -> Path:

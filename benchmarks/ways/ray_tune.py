@@ -25,8 +25,8 @@ import ray
 from ray import tune
 from workloads import Rows
 
-from ways.contract import Epoch, Outcome, Span, Spec, now, run_way, tensorflow_versions
-from ways.training import copy_rows, one_thread, path_of_copy, train
+from ways.contract import Outcome, Spec, now, run_way
+from ways.training import copy_rows, one_thread, outcome_of, path_of_copy, train
 
 _CLAIM_S = 30
 _END_S = 30
@@ -43,14 +43,7 @@ def work(spec: Spec) -> Outcome:
     with _ray(spec):
         results = _tuner(spec).fit()
         told = {result.config["mst_key"]: result.metrics for result in map(_succeeded, results)}
-    return Outcome(
-        ready_at=min(part["ready_at"] for part in told.values()),
-        spans=[Span(**span) for part in told.values() for span in part["spans"]],
-        epochs=[Epoch(**epoch) for part in told.values() for epoch in part["epochs"]],
-        digests={str(mst_key): part["digest"] for mst_key, part in told.items()},
-        data_bytes=data_bytes,
-        versions=tensorflow_versions() | {"Ray": version("ray")},
-    )
+    return outcome_of(told, data_bytes, {"Ray": version("ray")})
 
 
 def _tuner(spec: Spec) -> tune.Tuner:
@@ -176,7 +169,7 @@ def _trial(config: dict) -> None:
         worker.number,
         after_epoch=lambda epoch: tune.report(dataclasses.asdict(epoch)),
     )
-    tune.report(dataclasses.asdict(trained) | {"ready_at": worker.ready_at})
+    tune.report(trained.told(worker.ready_at))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Training of one configuration by plain Keras, as the ways do that give a worker whole configurations."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from workloads import WORKLOADS, Rows
 
-from ways.contract import Epoch, Span, Spec, digest_of, now
+from ways.contract import Epoch, Outcome, Span, Spec, digest_of, now, tensorflow_versions
 
 
 def one_thread() -> None:
@@ -35,6 +36,22 @@ class Trained:
     spans: list[Span]
     epochs: list[Epoch]
     digest: str
+
+    def told(self, ready_at: float) -> dict:
+        """Give this as JSON has it, with the time at which its worker was ready."""
+        return dataclasses.asdict(self) | {"ready_at": ready_at}
+
+
+def outcome_of(told: dict[int, dict], data_bytes: int, versions: dict[str, str]) -> Outcome:
+    """Put together what the workers told of each configuration, by its mst_key."""
+    return Outcome(
+        ready_at=min(part["ready_at"] for part in told.values()),
+        spans=[Span(**span) for part in told.values() for span in part["spans"]],
+        epochs=[Epoch(**epoch) for part in told.values() for epoch in part["epochs"]],
+        digests={str(mst_key): part["digest"] for mst_key, part in told.items()},
+        data_bytes=data_bytes,
+        versions=tensorflow_versions() | versions,
+    )
 
 
 def train(
