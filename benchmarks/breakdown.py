@@ -11,11 +11,16 @@ STAGES = {
     "compute_s": "training",
     "state_out_s": "state out",
 }
+TRAINING = STAGES["compute_s"]
+EVALUATING = "evaluating"
 HANDLING = "reading, handing over, committing"
 IDLE = "idle"
-_VISITS = """
-SELECT epoch, extract(epoch FROM started_at)::float8, extract(epoch FROM ended_at)::float8, timing
-FROM madlib_mop.visit WHERE run_id = %s
+_TASKS = """
+SELECT 'training', epoch, extract(epoch FROM started_at)::float8, extract(epoch FROM ended_at)::float8, timing
+FROM madlib_mop.visit WHERE run_id = %(run_id)s
+UNION ALL
+SELECT 'evaluating', epoch, extract(epoch FROM started_at)::float8, extract(epoch FROM ended_at)::float8, timing
+FROM madlib_mop.evaluation WHERE run_id = %(run_id)s
 """
 
 
@@ -32,8 +37,8 @@ class Breakdown:
 
     @property
     def outside_share(self) -> float:
-        """The share of the time that is not spent in training."""
-        return 1 - self.seconds["training"] / sum(self.seconds.values())
+        """The share of the time in which no model was computed, to train or to evaluate it."""
+        return 1 - (self.seconds[TRAINING] + self.seconds[EVALUATING]) / sum(self.seconds.values())
 
     def __str__(self) -> str:
         total = sum(self.seconds.values())
@@ -42,24 +47,26 @@ class Breakdown:
 
 
 def breakdown(cursor, run_id: int, n_segments: int, after_epoch: int = 0) -> Breakdown:
-    """Break down a run's visits: from the end of the last one of an epoch (0: from the first one's start) to the end.
+    """Break down a run's visits and evaluations.
 
-    A visit that was under way at that moment counts by its part after it, one of a stack of k by a k-th of its time.
-    Evaluations are not seen: they are "idle".
+    That is from the end of the last visit of an epoch (0: from the first one's start) to the end. What was under way at
+    that moment counts by its part after it, a task of a stack of k by a k-th of its time.
     """
-    cursor.execute(_VISITS, [run_id])
-    visits = cursor.fetchall()
+    cursor.execute(_TASKS, {"run_id": run_id})
+    tasks = cursor.fetchall()
     if after_epoch:
-        start = max(ended for epoch, _, ended, _ in visits if epoch <= after_epoch)
+        start = max(ended for what, epoch, _, ended, _ in tasks if what == TRAINING and epoch <= after_epoch)
     else:
-        start = min(started for _, started, _, _ in visits)
-    end = max(ended for _, _, ended, _ in visits)
-    seconds = {**dict.fromkeys(STAGES.values(), 0.0), HANDLING: 0.0}
-    for _, started, ended, timing in visits:
+        start = min(started for _, _, started, _, _ in tasks)
+    end = max(ended for _, _, _, ended, _ in tasks)
+    seconds = dict.fromkeys([*STAGES.values(), EVALUATING, HANDLING], 0.0)
+    for what, _, started, ended, timing in tasks:
         part = max(0.0, ended - max(started, start)) / (ended - started)
-        laps = {stage: timing.get(lap, 0.0) for lap, stage in STAGES.items()}
+        stages = STAGES | {"compute_s": what}
+        laps = {stage: timing.get(lap, 0.0) for lap, stage in stages.items()}
         for stage, lap_s in laps.items():
             seconds[stage] += part * lap_s
         seconds[HANDLING] += part * ((ended - started) / timing.get("stacked", 1) - sum(laps.values()))
     seconds[IDLE] = n_segments * (end - start) - sum(seconds.values())
-    return Breakdown({stage: value for stage, value in seconds.items() if value or stage in (HANDLING, IDLE)})
+    kept = {TRAINING, EVALUATING, HANDLING, IDLE}
+    return Breakdown({stage: value for stage, value in seconds.items() if value or stage in kept})

@@ -52,7 +52,7 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
     ]
     print(*ratios, sep="\n")
     for what, part in (("whole run", figures["whole"]), ("after the first epoch", figures["later"])):
-        print(f"  of the {N_SEGMENTS} segments' time, {what}, outside of training {part.outside_share:6.1%}")
+        print(f"  of the segments' time, {what}, outside of training and evaluating {part.outside_share:6.1%}")
         print(part, flush=True)
     return ratios
 

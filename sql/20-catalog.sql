@@ -208,6 +208,28 @@ DISTRIBUTED BY (run_id)
 COMMENT ON TABLE madlib_mop.metric IS 'One metric of one model after one epoch on one data set; ordinal 0 is the loss';
 COMMENT ON COLUMN madlib_mop.metric.elapsed_s IS 'Seconds of training from the start of the run until this was known';
 
+CREATE TABLE madlib_mop.evaluation (
+    run_id       bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
+    mst_key      integer NOT NULL,
+    epoch        integer NOT NULL,
+    data_set     text NOT NULL CHECK (data_set IN ('training', 'validation')),
+    shard        integer NOT NULL,
+    segment_id   integer NOT NULL,
+    started_at   timestamptz NOT NULL,
+    ended_at     timestamptz NOT NULL,
+    n_rows       bigint NOT NULL,
+    loss         double precision,
+    timing       jsonb NOT NULL DEFAULT '{}',
+    PRIMARY KEY (run_id, mst_key, epoch, data_set, shard)
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+COMMENT ON TABLE madlib_mop.evaluation IS 'One model''s evaluation on one shard after one epoch, written with the metrics that it is a part of';
+COMMENT ON COLUMN madlib_mop.evaluation.shard IS 'The __dist_key__ of the rows in the table of the data set';
+COMMENT ON COLUMN madlib_mop.evaluation.segment_id IS 'The segment whose trainer evaluated';
+
 CREATE TABLE madlib_mop.search_event (
     run_id   bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
     ordinal  integer NOT NULL,
@@ -238,4 +260,5 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model_state', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit_visit_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.metric', '');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.evaluation', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.search_event', '');

@@ -12,7 +12,7 @@ BEGIN
     EXECUTE format('REVOKE EXECUTE ON FUNCTION madlib_mop.grant_use(name), madlib_mop.revoke_use(name),'
         ' madlib_mop.add_host(name, integer, text), madlib_mop.remove_host(name, text) FROM %I', role_name);
     EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.start_weights, madlib_mop.custom_function,'
-        ' madlib_mop.model_state, madlib_mop.visit, madlib_mop.metric, madlib_mop.setting,'
+        ' madlib_mop.model_state, madlib_mop.visit, madlib_mop.metric, madlib_mop.evaluation, madlib_mop.setting,'
         ' madlib_mop.search_event, madlib_mop.search_history,'
         ' madlib_mop.progress, madlib_mop.leaderboard, madlib_mop.timeline, madlib_mop.hosts TO %I', role_name);
     -- if greenplum

@@ -4,7 +4,8 @@ The rows are packed before the work begins (they are where they are); the first 
 """
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,17 +16,17 @@ from workloads import Rows
 from ways.contract import Epoch, Outcome, Span, Spec, loopback_bytes, now, tensorflow_versions
 
 SCHEMA = "comparison"
-_VISITS = """
-SELECT segment_id, extract(epoch FROM started_at)::float8, extract(epoch FROM ended_at)::float8, mst_key
-FROM madlib_mop.visit WHERE run_id = %s ORDER BY started_at
+_TASKS = """
+SELECT kind, segment_id, extract(epoch FROM started_at)::float8, extract(epoch FROM ended_at)::float8, mst_key, timing
+FROM (SELECT 'train' AS kind, * FROM (SELECT segment_id, started_at, ended_at, mst_key, timing FROM madlib_mop.visit
+                                      WHERE run_id = %(run_id)s) v
+      UNION ALL
+      SELECT 'evaluate', segment_id, started_at, ended_at, mst_key, timing FROM madlib_mop.evaluation
+      WHERE run_id = %(run_id)s) tasks
+ORDER BY started_at, mst_key
 """
-_STAGES = """
-SELECT regexp_replace(key, '_s$', ''), sum(value::float8)
-FROM madlib_mop.visit, jsonb_each_text(timing) WHERE run_id = %s AND right(key, 2) = '_s' GROUP BY key
-"""
-# An evaluation is recorded when the last segment has answered, with the work of all.
-_EVALUATIONS = """
-SELECT mst_key, epoch, extract(epoch FROM r.created_at)::float8 + max(elapsed_s), max(work_s),
+_ERRORS = """
+SELECT mst_key, epoch, extract(epoch FROM r.created_at)::float8 + max(elapsed_s),
        max(1 - value) FILTER (WHERE data_set = 'validation'), max(1 - value) FILTER (WHERE data_set = 'training')
 FROM madlib_mop.metric JOIN madlib_mop.run r USING (run_id) WHERE run_id = %s AND name = 'accuracy'
 GROUP BY mst_key, epoch, r.created_at ORDER BY mst_key, epoch
@@ -106,23 +107,15 @@ def _written_bytes(cursor) -> int:
 
 
 def _outcome(cursor, spec: Spec, runs: list[Trained]) -> Outcome:
-    spans, epochs, digests, stages = [], [], {}, {}
+    spans, epochs, digests, stages = [], [], {}, Counter()
     for run in runs:
         keys = run.mst_keys
-        cursor.execute(_VISITS, [run.run_id])
-        visits = [Span(keys[key], segment, begin, end) for segment, begin, end, key in cursor.fetchall()]
-        spans += visits
-        cursor.execute(_STAGES, [run.run_id])
-        laps = dict(cursor.fetchall())
-        laps["read, hand over, commit"] = sum(visit.end - visit.begin for visit in visits) - sum(laps.values())
-        cursor.execute(_EVALUATIONS, [run.run_id])
-        for key, epoch, at, work_s, test_error, train_error in cursor.fetchall():
-            epochs.append(Epoch(keys[key], epoch, at, test_error, train_error))
-            laps["evaluate"] = laps.get("evaluate", 0.0) + work_s
-            share_s = work_s / spec.n_workers  # which segment worked when is not recorded: drawn as if all ended then
-            spans += [Span(keys[key], worker, at - share_s, at, "evaluate") for worker in range(spec.n_workers)]
-        for stage, seconds in laps.items():
-            stages[stage] = stages.get(stage, 0.0) + seconds
+        cursor.execute(_TASKS, {"run_id": run.run_id})
+        for span, timing in _shared_out(cursor.fetchall()):
+            spans.append(replace(span, mst_key=keys[span.mst_key]))
+            stages += _stages(span, timing)
+        cursor.execute(_ERRORS, [run.run_id])
+        epochs += [Epoch(keys[key], *rest) for key, *rest in cursor.fetchall()]
         cursor.execute("SELECT mst_key, digest FROM madlib_mop.model WHERE run_id = %s", [run.run_id])
         digests |= {str(keys[key]): digest for key, digest in cursor.fetchall()}
     return Outcome(
@@ -133,8 +126,28 @@ def _outcome(cursor, spec: Spec, runs: list[Trained]) -> Outcome:
         data_bytes=_value(cursor, _PACKED_BYTES),
         versions={**tensorflow_versions(), "PostgreSQL": _value(cursor, "SHOW server_version").split()[0]},
         database_bytes=_value(cursor, "SELECT pg_database_size(current_database())"),
-        stages=stages,
+        stages=dict(stages),
     )
+
+
+def _shared_out(tasks: Iterable[tuple]) -> Iterator[tuple[Span, dict]]:
+    """Give each task's span and timing; those of a stack, that begin and end together, one after the other."""
+    together = defaultdict(list)
+    for kind, segment, begin, end, key, timing in tasks:
+        together[kind, segment, begin, end].append((key, timing))
+    for (kind, segment, begin, end), members in together.items():
+        for place, (key, timing) in enumerate(members):
+            edges = (begin + (end - begin) * edge / len(members) for edge in (place, place + 1))
+            yield Span(key, segment, *edges, kind), timing
+
+
+def _stages(span: Span, timing: dict) -> Counter:
+    """Give the seconds of a span's stages; what an evaluation computes is "evaluate"."""
+    laps = Counter({name.removesuffix("_s"): seconds for name, seconds in timing.items() if name.endswith("_s")})
+    if span.kind == "evaluate":
+        laps["evaluate"] = laps.pop("compute")
+    laps["read, hand over, commit"] = span.end - span.begin - laps.total()
+    return laps
 
 
 def _value(cursor, query: str):

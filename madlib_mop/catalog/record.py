@@ -234,9 +234,11 @@ class Record:
         query = select(t.metric).where(m.run_id == run_id)
         return self._rows(query.order_by(m.mst_key, m.epoch, m.data_set, m.ordinal))
 
-    def add_metrics(self, rows: Sequence[dict]) -> None:
-        """Write the metrics of a model after an epoch, all in one transaction."""
-        self._do(insert(t.metric).values(list(rows)))
+    def add_metrics(self, rows: Sequence[dict], evaluations: Sequence[dict]) -> None:
+        """Write the metrics of models after an epoch and the evaluations that they are from, all in one transaction."""
+        with self.transaction() as session:
+            session.execute(insert(t.evaluation).values(list(evaluations)))
+            session.execute(insert(t.metric).values(list(rows)))
 
     def start_weights(self, run_id: int) -> dict[str, bytes]:
         """Give the weights that a run's models start from, by origin."""

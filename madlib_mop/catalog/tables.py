@@ -149,6 +149,22 @@ metric = Table(
     Column("work_s", Float),
 )
 
+evaluation = Table(
+    "evaluation",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("mst_key", Integer, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("data_set", Text, primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("segment_id", Integer),
+    Column("started_at", DateTime(timezone=True)),
+    Column("ended_at", DateTime(timezone=True)),
+    Column("n_rows", BigInteger),
+    Column("loss", Float),
+    Column("timing", JSONB),
+)
+
 search_event = Table(
     "search_event",
     metadata,
@@ -162,4 +178,5 @@ search_event = Table(
     Column("at", DateTime(timezone=True)),
 )
 
-OF_RUN = (segment, model, start_weights, custom_function, visit, metric, search_event)  # a run's rows, but its states
+#: A run's rows, but its states.
+OF_RUN = (segment, model, start_weights, custom_function, visit, metric, evaluation, search_event)

@@ -85,11 +85,11 @@ class Evaluations:
         """Take one evaluation's figures; after the last, write the metrics and give their rows."""
         mst_key = task.payload.mst_key
         metrics = self._open.get(mst_key)
-        if metrics is None or not metrics.add(task.payload, answer, seconds):
+        if metrics is None or not metrics.add(task.payload, task.segment, answer, seconds):
             return None
         del self._open[mst_key]
         rows = metrics.rows(self._run["run_id"], mst_key, elapsed_s)
-        self._record.add_metrics(rows)
+        self._record.add_metrics(rows, metrics.evaluations(self._run["run_id"], mst_key))
         return rows
 
     def under_way(self, mst_key: int) -> bool:

@@ -1,6 +1,7 @@
 """Metrics of a model after an epoch: which are due, and how the segments' figures become one (by rows, in float64)."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 
 def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None) -> bool:
@@ -39,25 +40,40 @@ class EpochMetrics:
         self._left = set(tasks)
         self._sums: dict[str, _Sum] = {}
         self._work_s = 0.0
+        self._evaluations: list[dict] = []
 
-    def add(self, task: EvaluationTask, answer: dict, seconds: float) -> bool:
+    def add(self, task: EvaluationTask, segment: int, answer: dict, seconds: float) -> bool:
         """Add one evaluation's figures; True if it was the last.
 
         Parameters
         ----------
         task : EvaluationTask
+        segment : int
+            Where it was made.
         answer : dict
-            ``n_rows``, ``loss`` and ``metrics`` (name -> value) of one shard.
+            ``n_rows``, ``loss`` and ``metrics`` (name -> value) of one shard; ``started_at`` and ``ended_at``, in
+            seconds since 1970; ``timing``.
         seconds : float
             What it took.
         """
         self._left.discard(task)
         self._work_s += seconds
+        self._evaluations.append(
+            {
+                "data_set": task.data_set, "shard": task.segment_id, "segment_id": segment,
+                **{name: datetime.fromtimestamp(answer[name], UTC) for name in ("started_at", "ended_at")},
+                **{name: answer[name] for name in ("n_rows", "loss", "timing")},
+            }
+        )  # fmt: skip
         total = self._sums.setdefault(task.data_set, _Sum())
         total.n_rows += answer["n_rows"]
         for name, value in {"loss": answer["loss"], **answer["metrics"]}.items():
             total.sums[name] = total.sums.get(name, 0.0) + answer["n_rows"] * float(value)
         return not self._left
+
+    def evaluations(self, run_id: int, mst_key: int) -> list[dict]:
+        """Give the rows of `madlib_mop.evaluation`."""
+        return [{"run_id": run_id, "mst_key": mst_key, "epoch": self.epoch, **row} for row in self._evaluations]
 
     def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[dict]:
         """Give the rows of `madlib_mop.metric`: the mean over all rows of each data set."""

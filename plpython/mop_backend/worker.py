@@ -11,6 +11,7 @@ done here. It can call these functions, so each task must bear a seal made with 
 
 import hmac
 import json
+import time
 
 import plpy
 
@@ -150,31 +151,34 @@ class _Worker:
         shard = self._load_shard(task["data_set"], task["segment_id"])
         if task["do"] == "load":
             return {"outcome": "done", "versions": self._versions, "shard": shard}
+        if task["do"] == "evaluate":
+            return {"outcome": "done", "shard": shard, "versions": self._versions, **self._evaluate(task)}
         started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
         if "members" in task:
             answer = self._train_stack(task, started_at)
             return {"outcome": "done", "shard": shard, "versions": self._versions, **answer}
         model = json.loads(self._narrow("model", task["mst_key"]))
-        answer, parts = self._ask_trainer(task, model)
-        if task["do"] == "train":
-            self._keep(task, model, answer, parts, started_at)
+        answer, parts = self._train(task, model)
+        self._keep(task, model, answer, parts, started_at)
         return {"outcome": "done", "shard": shard, "versions": self._versions, **answer}
 
-    def _ask_trainer(self, task, model):
-        is_forward = task["do"] == "evaluate"
-        start, parts = self._start_of(model, model["forward_parts"] if is_forward else None)
-        request = {
-            "op": task["do"],
-            **start,
-            "shard": _shard_key(task["data_set"], task["segment_id"]),
-            "epoch": task.get("epoch"),
-            "segment_id": task["segment_id"],
-            "digest": model["digest"] if is_forward else None,
-        }
+    def _train(self, task, model):
+        start, parts = self._start_of(model)
+        place = {name: task[name] for name in ("epoch", "segment_id")}
+        request = {"op": "train", "shard": _shard_key(task["data_set"], task["segment_id"]), **place, **start}
         answer, new_parts = _checked(self._child.ask(request, parts))
-        if task["do"] == "train":
-            _check_digest(model, answer)
+        _check_digest(model, answer)
         return answer, new_parts
+
+    def _evaluate(self, task):
+        """Evaluate a model on a shard; nothing is written here, so the answer has the times of beginning and end."""
+        started_at = time.time()
+        model = json.loads(self._narrow("model", task["mst_key"]))
+        start, parts = self._start_of(model, model["forward_parts"])
+        shard = _shard_key(task["data_set"], task["segment_id"])
+        request = {"op": "evaluate", "shard": shard, "digest": model["digest"], **start}
+        answer, _ = _checked(self._child.ask(request, parts))
+        return {**answer, "started_at": started_at, "ended_at": time.time()}
 
     def _start_of(self, model, n_parts=None):
         """Give what a request says of a model and its start, and the blobs that go with it."""

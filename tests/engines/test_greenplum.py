@@ -107,7 +107,7 @@ def test_ordinary_roles(bench):
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         db.rows("INSERT INTO madlib_mop.segment_key VALUES (1)", role="mop_anna")
     db.rows("SELECT madlib_mop.drop_run(%s)", [run_id], role="mop_anna")
-    for table in ("run", "model", "visit", "segment", "metric"):
+    for table in ("run", "model", "visit", "segment", "metric", "evaluation"):
         assert not db.rows(f"SELECT 1 FROM madlib_mop.{table} WHERE run_id = %s", [run_id]), table
     script(db, "DROP SCHEMA anna CASCADE", "DROP OWNED BY mop_anna, mop_berta")
 

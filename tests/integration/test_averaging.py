@@ -222,7 +222,7 @@ def test_a_table_of_one_model_has_no_keys(bench):
 def test_a_dropped_run_leaves_nothing_but_its_tables(bench):
     run = average(bench, "dropped", 1, source_table="train_1", seed=1)
     script(bench, f"SELECT madlib_mop.drop_run({run.run_id})")
-    for table in ("run", "model", "visit", "metric", "model_state"):
+    for table in ("run", "model", "visit", "metric", "evaluation", "model_state"):
         assert bench.value(f"SELECT count(*) FROM madlib_mop.{table} WHERE run_id = %s", [run.run_id]) == 0
     again = average(bench, "dropped", 1, source_table="train_1", seed=1, warm_start=True)
     assert "going on with the weights only" in again.notices

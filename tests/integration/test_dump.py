@@ -7,8 +7,8 @@ import pytest
 from workbench import MIXED, fit, load_architectures, load_digits, one_thread, pack, select_configurations, weights
 
 TABLES = (
-    "run", "segment", "model", "model_state", "visit", "metric", "start_weights", "custom_function", "setting",
-    "search_event",
+    "run", "segment", "model", "model_state", "visit", "metric", "evaluation", "start_weights", "custom_function",
+    "setting", "search_event",
 )  # fmt: skip
 
 

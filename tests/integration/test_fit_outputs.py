@@ -138,6 +138,12 @@ def test_the_record_and_its_views_tell_the_same(bench):
         [run_id],
     )
     assert overlaps == 0
+    beside = bench.value(
+        "SELECT count(*) FROM madlib_mop.visit v JOIN madlib_mop.evaluation e USING (run_id, segment_id)"
+        " WHERE e.ended_at > v.started_at + '1 ms' AND v.ended_at > e.started_at + '1 ms' AND run_id = %s",
+        [run_id],
+    )
+    assert beside == 0, "a segment trains and evaluates at the same time"
     rows = bench.value(
         "SELECT sum(n_rows) FROM madlib_mop.visit WHERE run_id = %s AND mst_key = 1 AND epoch = 2", [run_id]
     )
@@ -236,3 +242,23 @@ def test_small_parts_give_the_same_state(bench):
     parts = bench.value("SELECT max(part) FROM madlib_mop.model_state WHERE run_id = %s", [run.run_id])
     longest = bench.value("SELECT max(length(data)) FROM madlib_mop.model_state WHERE run_id = %s", [run.run_id])
     assert parts > 3 and longest <= 4096
+
+
+def test_every_metric_has_its_evaluations(bench):
+    """One a shard that has rows; their losses, weighed by rows, are the recorded one."""
+    run_id = bench.run.run_id
+    rows = bench.rows(
+        "SELECT mst_key, epoch, data_set, m.value, e.loss, e.n_shards, e.n_rows FROM madlib_mop.metric m LEFT JOIN ("
+        "   SELECT run_id, mst_key, epoch, data_set, count(*) AS n_shards, sum(n_rows)::int AS n_rows,"
+        "          sum(loss * n_rows) / sum(n_rows) AS loss"
+        "   FROM madlib_mop.evaluation GROUP BY run_id, mst_key, epoch, data_set) e"
+        " USING (run_id, mst_key, epoch, data_set) WHERE run_id = %s AND ordinal = 0",
+        [run_id],
+    )
+    n_all = {"training": 240, "validation": 80}
+    assert {row[:3] for row in rows} == {(key, epoch, name) for key in (1, 2, 3) for epoch in (3, 4) for name in n_all}
+    for _, _, data_set, value, loss, n_shards, n_rows in rows:
+        assert value == pytest.approx(loss, rel=1e-12)
+        assert (n_shards, n_rows) == (2, n_all[data_set])
+    laps = "SELECT DISTINCT jsonb_object_keys(timing) FROM madlib_mop.evaluation WHERE run_id = %s"
+    assert {"state_in_s", "compute_s"} <= {lap for (lap,) in bench.rows(laps, [run_id])}

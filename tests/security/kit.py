@@ -79,6 +79,10 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
         state_bytes=1, digest_in="a", digest_out="d", attempt=1,
     )  # fmt: skip
     insert(db, "metric", **key, epoch=1, data_set="training", ordinal=0, name="loss", value=0.5, elapsed_s=1.0)
+    insert(
+        db, "evaluation", **key, epoch=1, data_set="training", shard=0, segment_id=0, started_at="now", ended_at="now",
+        n_rows=1,
+    )  # fmt: skip
     insert(db, "search_event", run_id=run_id, ordinal=0, event="start", actions="[]")
     db.rows(
         f"CREATE TABLE madlib_mop.model_state_{run_id}_0 PARTITION OF madlib_mop.model_state FOR VALUES IN ({slot})"
@@ -90,7 +94,7 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
 def fingerprint(db, run_id: int) -> str:
     """Give a digest of everything that is recorded of a run."""
     tables = ("run", "segment", "model", "start_weights", "custom_function", "model_state", "visit", "metric",
-              "search_event")  # fmt: skip
+              "evaluation", "search_event")  # fmt: skip
     rows = [db.rows(f"SELECT t::text FROM madlib_mop.{t} t WHERE run_id = %s ORDER BY 1", [run_id]) for t in tables]
     return repr(rows)
 

@@ -13,7 +13,7 @@ from tests.security.kit import fingerprint, record_run, refusal, refusal_of, use
 ALICE, CAROL, LEAD = "alice", "carol", "team_lead"
 ALICES, CAROLS, NOBODYS = 11, 12, 999
 TABLES = ("run", "segment", "model", "model_state", "start_weights", "custom_function", "visit", "metric",
-          "search_event")  # fmt: skip
+          "evaluation", "search_event")  # fmt: skip
 VIEWS = ("progress", "leaderboard", "timeline", "search_history")
 CONTROLS = ("resume(%s)", "cancel(%s)", "replay(%s, 'again')", "drop_run(%s)")
 

@@ -151,7 +151,7 @@ def test_odd_names_are_quoted_once(bench, seen):
 
 
 def test_a_user_sees_his_run_and_mallory_does_not(bench, seen):
-    for view in ("progress", "leaderboard", "timeline", "visit", "metric", "model_state"):
+    for view in ("progress", "leaderboard", "timeline", "visit", "metric", "evaluation", "model_state"):
         query = f"SELECT count(*) > 0 FROM madlib_mop.{view} WHERE run_id = %s"
         assert bench.value(query, [seen.run_id], ALICE) is True
         assert bench.value(query, [seen.run_id], MALLORY) is False

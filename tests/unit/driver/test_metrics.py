@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 from madlib_mop.driver.metrics import EpochMetrics, EvaluationTask, is_due
 
 
+def answer(n_rows: int, loss: float, **metrics) -> dict:
+    """What a worker says of an evaluation."""
+    return {"n_rows": n_rows, "loss": loss, "metrics": metrics, "started_at": 5.0, "ended_at": 7.5, "timing": {"a": 1}}
+
+
 @pytest.mark.parametrize(
     "first, last, frequency, due",
     [
@@ -30,10 +35,7 @@ def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
     metrics = EpochMetrics(1, set(tasks))
     order = list(range(len(shards)))
     chance.shuffle(order)
-    ends = [
-        metrics.add(tasks[i], {"n_rows": shards[i][0], "loss": shards[i][1], "metrics": {"accuracy": 1.0}}, 0.5)
-        for i in order
-    ]
+    ends = [metrics.add(tasks[i], i, answer(*shards[i], accuracy=1.0), 0.5) for i in order]
     assert ends == [False] * (len(shards) - 1) + [True]
     loss, accuracy = metrics.rows(7, 3, 2.0)
     rows = np.array([n for n, _ in shards], np.float64)
@@ -48,7 +50,7 @@ def test_data_sets_are_kept_apart():
     metrics = EpochMetrics(2, tasks)
     for task in tasks:
         value = 1.0 if task.data_set == "training" else 2.0
-        metrics.add(task, {"n_rows": 10, "loss": value, "metrics": {}}, 0.1)
+        metrics.add(task, 0, answer(10, value), 0.1)
     assert [(row["data_set"], row["value"], row["epoch"]) for row in metrics.rows(1, 1, 0.0)] == [
         ("training", 1.0, 2),
         ("validation", 2.0, 2),
@@ -59,5 +61,18 @@ def test_one_shard_of_nan_makes_the_whole_nan():
     tasks = [EvaluationTask(1, "training", number, 1) for number in (0, 1)]
     metrics = EpochMetrics(1, set(tasks))
     for task, loss in zip(tasks, (0.5, math.nan), strict=True):
-        metrics.add(task, {"n_rows": 4, "loss": loss, "metrics": {}}, 0.1)
+        metrics.add(task, 0, answer(4, loss), 0.1)
     assert math.isnan(metrics.rows(1, 1, 0.0)[0]["value"])
+
+
+def test_each_evaluation_is_a_row_with_its_place_and_time():
+    task = EvaluationTask(1, "validation", 3, 2)
+    metrics = EpochMetrics(2, {task})
+    metrics.add(task, 0, answer(10, 0.25), 2.6)
+    (row,) = metrics.evaluations(7, 1)
+    assert (row["ended_at"] - row["started_at"]).total_seconds() == 2.5 and row["started_at"].timestamp() == 5.0
+    del row["started_at"], row["ended_at"]
+    assert row == {
+        "run_id": 7, "mst_key": 1, "epoch": 2, "data_set": "validation", "shard": 3, "segment_id": 0,
+        "n_rows": 10, "loss": 0.25, "timing": {"a": 1},
+    }  # fmt: skip
