@@ -92,9 +92,9 @@ class Averaging(RunLoop):
         if is_evaluation:
             self._sameness.check_shard(task.payload.data_set, task.payload.segment_id, fields.get("shard"))
             self._plan.finished(task, seconds)
-            rows = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
-            if rows:
-                self._progress.metrics_known(MST_KEY, epoch, rows)
+            complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
+            if complete:
+                self._progress.metrics_known(MST_KEY, epoch, complete[MST_KEY])
                 self._epoch_over(epoch)
         elif isinstance(task, Visit):
             self._sameness.check_shard("training", task.segment, fields.get("shard"))
@@ -130,7 +130,7 @@ class Averaging(RunLoop):
         self._part_slots.clear()
         self._model["state_version"] += 1
         done: EpochDone = self._plan.finished(flight.task, seconds)
-        if not self._evaluations.begin(MST_KEY, done.epoch):
+        if not self._evaluations.begin([MST_KEY], done.epoch):
             self._epoch_over(done.epoch)
 
     def _epoch_over(self, epoch: int) -> None:

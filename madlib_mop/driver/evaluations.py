@@ -1,6 +1,8 @@
 """Evaluations of a run: asks the scheduler for them when metrics are due, gathers them, writes the metrics."""
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.metrics import EpochMetrics, EvaluationTask, is_due
@@ -40,56 +42,72 @@ class Evaluations:
 
     def add_missing(self) -> None:
         """Ask for those that a resumed run has still to make: epochs that are complete, but have no metrics."""
-        known = self._known()
-        for key in self._models:
-            self.settle(key, known)
+        self._settle(self._models)
 
-    def settle(self, mst_key: int, known: set | None = None) -> None:
-        """Ask for the metrics of a model whose epoch is complete, if they are due; mark it trained if it was the last.
+    def settle(self, mst_key: int) -> None:
+        """Ask for a model's metrics if its epoch is complete and they are due; mark it trained if it was the last."""
+        self._settle([mst_key])
 
-        Parameters
-        ----------
-        mst_key : int
-        known : set of (int, int), optional
-            (mst_key, epoch) of the metrics in the record; read there if it is not given.
-        """
-        model = self._models[mst_key]
-        complete = model["position"] == self._run["n_segments"] and model["epoch"] >= model["first_epoch"]
-        if not complete or model["state"] != "training" or self.under_way(mst_key):
+    def _settle(self, mst_keys: Iterable[int]) -> None:
+        complete = [key for key in mst_keys if self._is_complete(self._models[key]) and not self.under_way(key)]
+        if not complete:
             return
-        if (mst_key, model["epoch"]) not in (self._known() if known is None else known):
-            if self.begin(mst_key, model["epoch"]):
-                return
-        if model["epoch"] == model["last_epoch"]:
-            model["state"] = "trained"
-            self._record.set_model(self._run["run_id"], mst_key, state="trained")
+        known = self._known()
+        lacking = defaultdict(list)  # those that are stacked are evaluated together, as they would have been
+        for key in complete:
+            if (key, self._models[key]["epoch"]) not in known:
+                lacking[self._key_of(key), self._models[key]["epoch"]].append(key)
+        for (_, epoch), keys in lacking.items():
+            self.begin(keys, epoch)
+        for key in complete:
+            model = self._models[key]
+            if not self.under_way(key) and model["epoch"] == model["last_epoch"]:
+                model["state"] = "trained"
+                self._record.set_model(self._run["run_id"], key, state="trained")
+
+    def _is_complete(self, model: dict) -> bool:
+        """Tell whether a model that still trains has made all visits of the epoch that it is in."""
+        complete = model["position"] == self._run["n_segments"] and model["epoch"] >= model["first_epoch"]
+        return complete and model["state"] == "training"
 
     def _known(self) -> set[tuple[int, int]]:
         return {(row["mst_key"], row["epoch"]) for row in self._record.metrics(self._run["run_id"])}
 
-    def begin(self, mst_key: int, epoch: int) -> bool:
-        """Ask for a model's evaluations if metrics are due after this epoch; False if they are not."""
-        model = self._models[mst_key]
+    def begin(self, mst_keys: Sequence[int], epoch: int) -> bool:
+        """Ask for the evaluations of a model, or of several that are stacked, if metrics are due; False if not."""
+        model = self._models[mst_keys[0]]
         frequency = self._run["metrics_compute_frequency"]
         if not is_due(epoch, model["first_epoch"], model["last_epoch"], frequency):
             return False
-        tasks = {
-            EvaluationTask(mst_key, data_set, segment, epoch): worker for data_set, segment, worker in self._places
-        }
-        self._open[mst_key] = EpochMetrics(epoch, set(tasks))
-        for task, worker in tasks.items():
-            self._scheduler.add_evaluation(self._key_of(mst_key), worker, task)
+        for key in mst_keys:
+            self._open[key] = EpochMetrics(epoch, ((data_set, segment) for data_set, segment, _ in self._places))
+        for data_set, segment, worker in self._places:
+            task = EvaluationTask(tuple(mst_keys), data_set, segment, epoch)
+            self._scheduler.add_evaluation(self._key_of(mst_keys[0]), worker, task)
         return True
 
-    def finished(self, task: Evaluation, answer: dict, seconds: float, elapsed_s: float) -> list[dict] | None:
-        """Take one evaluation's figures; after the last, write the metrics and give their rows."""
-        mst_key = task.payload.mst_key
-        metrics = self._open.get(mst_key)
-        if metrics is None or not metrics.add(task.payload, task.segment, answer, seconds):
-            return None
-        del self._open[mst_key]
-        rows = metrics.rows(self._run["run_id"], mst_key, elapsed_s)
-        self._record.add_metrics(rows, metrics.evaluations(self._run["run_id"], mst_key))
+    def apart(self, task: Evaluation) -> None:
+        """Ask for an evaluation of each model in place of one of them together, which the scheduler knows has ended."""
+        for key in task.payload.mst_keys:
+            if key in self._open:
+                self._scheduler.add_evaluation(task.model, task.segment, replace(task.payload, mst_keys=(key,)))
+
+    def finished(self, task: Evaluation, answer: dict, seconds: float, elapsed_s: float) -> dict[int, list[dict]]:
+        """Take one evaluation's figures; write the metrics of models of which it was the last, and give their rows."""
+        times = {name: answer[name] for name in ("started_at", "ended_at")}
+        told = {task.payload.mst_keys[0]: answer}
+        if len(task.payload.mst_keys) > 1:
+            told = {member["mst_key"]: member for member in answer["members"] if member is not None}
+        complete = []
+        for key, figures in told.items():
+            metrics = self._open.get(key)  # none, if the model has failed meanwhile
+            if metrics and metrics.add(task.payload, task.segment, {**figures, **times}, seconds / len(told)):
+                complete.append((key, self._open.pop(key)))
+        run_id = self._run["run_id"]
+        rows = {key: metrics.rows(run_id, key, elapsed_s) for key, metrics in complete}
+        if rows:
+            evaluations = [row for key, metrics in complete for row in metrics.evaluations(run_id, key)]
+            self._record.add_metrics([row for of_one in rows.values() for row in of_one], evaluations)
         return rows
 
     def under_way(self, mst_key: int) -> bool:

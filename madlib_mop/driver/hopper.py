@@ -73,8 +73,12 @@ class Hopper(RunLoop):
     def _order(self, flight: InFlight, attempt: int) -> dict:
         task = flight.task
         if isinstance(task, Evaluation):
-            place = {"data_set": task.payload.data_set, "segment_id": task.payload.segment_id}
-            return {"do": "evaluate", "mst_key": task.payload.mst_key, **place}
+            payload = task.payload
+            order = {"do": "evaluate", "data_set": payload.data_set, "segment_id": payload.segment_id}
+            if len(payload.mst_keys) == 1:
+                return order | {"mst_key": payload.mst_keys[0]}
+            places = self._stacks.places(task.model)
+            return order | {"members": [key if key in payload.mst_keys else None for key in places]}
         order = {
             "do": "train",
             "data_set": "training",
@@ -107,10 +111,9 @@ class Hopper(RunLoop):
             failed = {m["mst_key"]: m["failed"] for m in members if "failed" in m}
             self._visit_kept(flight, kept, failed, _steady_seconds(fields, seconds))
         else:
-            mst_key = task.payload.mst_key
             self._plan.finished(task, seconds)
-            rows = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
-            if rows:
+            complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
+            for mst_key, rows in complete.items():
                 self._progress.metrics_known(mst_key, epoch, rows)
                 self._epoch_over(mst_key, epoch, rows)
 
@@ -150,8 +153,8 @@ class Hopper(RunLoop):
             self._plan.failed(task)
             return
         done = self._plan.finished(task, seconds)
-        for key in kept if done is not None else ():
-            if not self._evaluations.begin(key, done.epoch):
+        if done is not None and not self._evaluations.begin(list(kept), done.epoch):
+            for key in kept:
                 self._epoch_over(key, done.epoch)
 
     def _epoch_over(self, mst_key: int, epoch: int, metrics: Sequence[dict] = ()) -> None:
@@ -172,10 +175,14 @@ class Hopper(RunLoop):
         elif not self._stacks.is_group(task.model):
             self._plan.failed(task)
             self._give_up(task.model, verdict.reason(task))
+        elif isinstance(task, Evaluation) and len(task.payload.mst_keys) > 1:
+            self._plan.finished(task, 0.0)
+            self._evaluations.apart(task)
         elif isinstance(task, Evaluation):
             self._plan.finished(task, 0.0)
-            if _is_alive(self._models[task.payload.mst_key]):  # else it has failed in another of its evaluations
-                self._give_up(task.payload.mst_key, verdict.reason(task))
+            (mst_key,) = task.payload.mst_keys
+            if _is_alive(self._models[mst_key]):  # else it has failed in another of its evaluations
+                self._give_up(mst_key, verdict.reason(task))
             if not any(_is_alive(self._models[key]) for key in self._stacks.members(task.model)):
                 self._plan.drop(task.model)
         else:

@@ -1,5 +1,6 @@
 """Metrics of a model after an epoch: which are due, and how the segments' figures become one (by rows, in float64)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -11,9 +12,9 @@ def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None)
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """What an evaluation of the scheduler's carries: the model, the data set, its segment there, and the epoch."""
+    """What an evaluation of the scheduler's carries: its models, one or several that are stacked; shard and epoch."""
 
-    mst_key: int
+    mst_keys: tuple[int, ...]
     data_set: str
     segment_id: int
     epoch: int
@@ -31,13 +32,13 @@ class EpochMetrics:
     Parameters
     ----------
     epoch : int
-    tasks : set of EvaluationTask
-        Those that must come in.
+    shards : iterable of (str, int)
+        Data sets and segments there, of which figures must come in.
     """
 
-    def __init__(self, epoch: int, tasks: set[EvaluationTask]):
+    def __init__(self, epoch: int, shards: Iterable[tuple[str, int]]):
         self.epoch = epoch
-        self._left = set(tasks)
+        self._left = set(shards)
         self._sums: dict[str, _Sum] = {}
         self._work_s = 0.0
         self._evaluations: list[dict] = []
@@ -56,7 +57,7 @@ class EpochMetrics:
         seconds : float
             What it took.
         """
-        self._left.discard(task)
+        self._left.discard((task.data_set, task.segment_id))
         self._work_s += seconds
         self._evaluations.append(
             {

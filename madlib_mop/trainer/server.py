@@ -75,8 +75,8 @@ class Session:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start confine shard_begin shard_rows shard_end train train_stack evaluate predict_load predict predict_values"
-        " average_add average_end describe_state drop_shard stats stop".split()
+        "start confine shard_begin shard_rows shard_end train train_stack evaluate evaluate_stack predict_load predict"
+        " predict_values average_add average_end describe_state drop_shard stats stop".split()
     )
     #: These need no TensorFlow.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -233,20 +233,10 @@ class Session:
         answer's ``members`` are answers likewise: that of ``train`` with ``n_blobs``, an error, or None.
         """
         from madlib_mop.trainer import stack_visits
-        from madlib_mop.trainer.recipe import Recipe
 
         shard = self._shards.take(str(header["shard"]))
         place = _positive(header, "epoch", least=0), _positive(header, "segment_id", least=0)
-        recipes, starts, rest = [], [], list(blobs)
-        blobs.clear()
-        for member in (Request(op="train_stack", **(member or {})) for member in header["members"]):
-            n_blobs = _positive(member, "n_blobs", least=0) if "model" in member else 0
-            recipes.append(Recipe.read(member["model"]) if "model" in member else None)
-            starts.append(_start(member, rest[:n_blobs]))
-            del rest[:n_blobs]
-        if not any(recipes) or rest:
-            raise _malformed(f"a stack of {len(recipes)} places with {len(rest)} blobs too many")
-        outcomes = stack_visits.train_stack(self._visitor, recipes, starts, shard, *place)
+        outcomes = stack_visits.train_stack(self._visitor, *_members(header, blobs), shard, *place)
         parts = [part for outcome in outcomes for part in getattr(outcome, "parts", ())]
         return {"members": [outcome and outcome.as_answer() for outcome in outcomes]}, parts
 
@@ -256,6 +246,13 @@ class Session:
 
         shard = self._shards.take(str(header["shard"]))
         return self._visitor.evaluate(Recipe.read(header["model"]), _start(header, blobs), shard), []
+
+    def evaluate_stack(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Evaluate several configurations of one shape together; ``members`` are as for ``train_stack``, or None."""
+        from madlib_mop.trainer import stack_visits
+
+        shard = self._shards.take(str(header["shard"]))
+        return {"members": stack_visits.evaluate_stack(self._visitor, *_members(header, blobs), shard)}, []
 
     def predict_load(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Load a model to predict with, under a key where there are to be several."""
@@ -373,6 +370,22 @@ def _start(header: Request, blobs: list[bytearray]):
             raise _malformed(f"a request with weights has {len(blobs)} blobs, expected 1")
         return Start(weights=blobs[0])
     return Start()
+
+
+def _members(header: Request, blobs: list) -> tuple[list, list]:
+    """Read the recipes and the starts of a stack's places; the blobs are those of its members, one after the other."""
+    from madlib_mop.trainer.recipe import Recipe
+
+    recipes, starts, rest = [], [], list(blobs)
+    blobs.clear()
+    for member in (Request(op=header["op"], **(member or {})) for member in header["members"]):
+        n_blobs = _positive(member, "n_blobs", least=0) if "model" in member else 0
+        recipes.append(Recipe.read(member["model"]) if "model" in member else None)
+        starts.append(_start(member, rest[:n_blobs]))
+        del rest[:n_blobs]
+    if not any(recipes) or rest:
+        raise _malformed(f"a stack of {len(recipes)} places with {len(rest)} blobs too many")
+    return recipes, starts
 
 
 def _key(header: Request) -> str:

@@ -1,4 +1,4 @@
-"""A visit of several configurations of one shape to one shard, trained together; called by ``server.py``.
+"""A visit of several configurations of one shape to one shard, to train or evaluate them together; see ``server.py``.
 
 Each member ends as it would alone, but for rounding. One that fails leaves its place to a copy of another member, whose
 outcome is thrown away: so the graph keeps its number of places, and with it the bits of those that go on.
@@ -16,10 +16,11 @@ from madlib_mop.trainer import loop, visits
 from madlib_mop.trainer.compiled import CompiledModel
 from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming
 from madlib_mop.trainer.loop import DataSpec
+from madlib_mop.trainer.predict import batch_rows
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.shards import Shard
 from madlib_mop.trainer.stacks import Source, Stack
-from madlib_mop.trainer.state import UNDECIDED, digest_of
+from madlib_mop.trainer.state import FORWARD_GROUPS, UNDECIDED, digest_of
 from madlib_mop.trainer.variables import ModelVariables
 
 if TYPE_CHECKING:
@@ -71,8 +72,7 @@ def train_stack(
         No member can be trained in this way: memory, internal, or the model's.
     """
     clock = visits.Clock()
-    first = next(recipe for recipe in recipes if recipe is not None)
-    _check_alike([recipe for recipe in recipes if recipe is not None])
+    first = _first_alike(recipes)
     n_batches, n_passes = visits.extent(first, shard)
     with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
         begun, outcomes = _begin_all(compiled, recipes, starts, shard, visitor.part_bytes)
@@ -103,6 +103,43 @@ def train_stack(
     for member in kept:
         member.answer["timing"] = {**share, "stacked": len(recipes)}
     return outcomes
+
+
+def evaluate_stack(
+    visitor: "Visitor", recipes: Sequence[Recipe | None], starts: Sequence["Start"], shard: Shard
+) -> list[dict | None]:
+    """Evaluate each member on all rows; give what `Visitor.evaluate` gives, or None for a place without one.
+
+    Parameters are those of `train_stack`; of the states there may be no more parts than a forward pass needs. Raises
+    Failure, as it does, also where one member alone cannot be evaluated.
+    """
+    clock = visits.Clock()
+    first = _first_alike(recipes)
+    with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
+        states = {}
+        for place, (recipe, start) in enumerate(zip(recipes, starts, strict=True)):
+            if recipe is not None:
+                states[place] = visits.decoded(start.parts or (), FORWARD_GROUPS)
+                compiled.check_fits(states[place], FORWARD_GROUPS)
+        filled = [place if place in states else min(states) for place in range(len(recipes))]
+        stack = _stack(compiled, first, len(recipes))
+        stack.load([states[place] for place in filled], [recipes[place].strengths for place in filled], FORWARD_GROUPS)
+        clock.lap("state_in_s")
+        run = stack.evaluate_pass()
+        clock.lap("trace_s")
+        columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
+        batch_size = batch_rows(shard.xs, first.fit_params.batch_size)
+        constant = tf.constant(shard.normalizing_const, tf.float32)
+        figures = run(*columns, tf.constant(batch_size, tf.int64), constant).numpy()
+        clock.lap("compute_s")
+        names = stack.metric_names
+    timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"stacked": len(recipes)}
+    answers: list[dict | None] = [None] * len(recipes)
+    for place in states:
+        metrics = dict(zip(names, figures[:, place].tolist(), strict=True))
+        loss = metrics.pop("loss")
+        answers[place] = {"n_rows": shard.n_rows, "loss": loss, "metrics": metrics, "timing": timing}
+    return answers
 
 
 def _begin_all(
@@ -166,7 +203,9 @@ def _stack(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Stack:
     return compiled.stacks[n_places]
 
 
-def _check_alike(recipes: Sequence[Recipe]) -> None:
-    """Raise Failure (internal) for members that no stack can hold together: the driver would be at fault."""
-    if len({(recipe.signature, recipe.fit_params.key) for recipe in recipes}) > 1:
+def _first_alike(recipes: Sequence[Recipe | None]) -> Recipe:
+    """Give the first; raise Failure (internal) for members that no stack can hold: the driver would be at fault."""
+    members = [recipe for recipe in recipes if recipe is not None]
+    if len({(recipe.signature, recipe.fit_params.key) for recipe in members}) > 1:
         raise Failure(INTERNAL, MopError("the members of a stack are not of one shape"))
+    return members[0]

@@ -35,7 +35,7 @@ class Source(Protocol):
 
 
 class Stack:
-    """The variables of k models of one compile signature, and the loop that trains them together.
+    """The variables of k models of one compile signature, and the loops that train and evaluate them together.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Stack:
         }
         self._strengths = {place: tf.Variable(tf.zeros(n_places), trainable=False) for place in compiled.strengths}
         self._metrics = self._model._compile_metrics.metrics if self._model._compile_metrics is not None else []
-        self._run = None
+        self._run = self._evaluate_run = None
 
     @property
     def n_bytes(self) -> int:
@@ -77,12 +77,12 @@ class Stack:
         """Names of what a pass gives: the loss, and the metrics as Keras reports them."""
         return ["loss", *(self._model._compile_metrics.result() if self._metrics else ())]
 
-    def load(self, sources: Sequence[Source], strengths: Sequence[Strengths]) -> None:
-        """Take over the state and the strengths of each place's member; their variables must fit the model's.
+    def load(self, sources: Sequence[Source], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS) -> None:
+        """Take over the state, or some groups of it, and the strengths of each place's member, which fit the model's.
 
         Raises Failure (model) where members have made different numbers of steps: an optimizer counts once.
         """
-        for group in GROUPS:
+        for group in groups:
             for index, variable in enumerate(self._groups[group]):
                 values = [source.read(group, index) for source in sources]
                 if self._is_shared(group, index):
@@ -111,6 +111,34 @@ class Stack:
             self._run = tf.function(self._pass, autograph=False, input_signature=signature).get_concrete_function()
         return self._run
 
+    def evaluate_pass(self):
+        """Give ``f(xs, ys, batch_size, constant) -> float64 (metrics, places)`` over all rows, traced."""
+        if self._evaluate_run is None:
+            signature = [self._spec.signature("xs"), self._spec.signature("ys"), _INT, _FLOAT]
+            traced = tf.function(self._evaluation, autograph=False, input_signature=signature)
+            self._evaluate_run = traced.get_concrete_function()
+        return self._evaluate_run
+
+    def _evaluation(self, xs, ys, batch_size, constant):
+        n_rows = tf.shape(xs[0], tf.int64)[0]
+        values, still_forms, still, strengths = self._variables()
+
+        def body(start, totals):
+            stop = tf.minimum(start + batch_size, n_rows)
+            x, y = loop.normalized(xs[0][start:stop], constant), loop.as_float(ys[0][start:stop])
+            losses, outputs, _ = tf.vectorized_map(
+                lambda member: self._forward(still_forms, *member, x, y, training=False), (values, still, strengths)
+            )
+            of_all = tf.broadcast_to(y, tf.concat([[self.n_places], tf.shape(y)], 0))
+            y = tf.ensure_shape(of_all, (self.n_places, *y.shape))
+            return stop, totals + tf.cast(self._sums(losses, outputs, y), tf.float64)
+
+        zeros = tf.zeros((1 + len(self._metrics), self.n_places), tf.float64)
+        _, totals = tf.while_loop(
+            lambda start, _: start < n_rows, body, [tf.constant(0, tf.int64), zeros], parallel_iterations=1
+        )
+        return totals / tf.cast(n_rows, tf.float64)
+
     def _pass(self, xs, ys, orders, batch_size, n_batches, constant):
         n_rows = tf.shape(orders, tf.int64)[1]
 
@@ -118,9 +146,7 @@ class Stack:
             rows = orders[:, i * batch_size : tf.minimum((i + 1) * batch_size, n_rows)]
             x = loop.normalized(tf.gather(xs[0], rows), constant)
             y = loop.as_float(tf.gather(ys[0], rows))
-            n = tf.cast(tf.shape(rows)[1], tf.float32)
-            sums = self._step(x, y, n)
-            return i + 1, totals + sums, n_seen + n
+            return i + 1, totals + self._step(x, y), n_seen + tf.cast(tf.shape(rows)[1], tf.float32)
 
         zeros = tf.zeros((1 + len(self._metrics), self.n_places))
         _, totals, n_seen = tf.while_loop(
@@ -131,31 +157,45 @@ class Stack:
         )
         return totals / n_seen
 
-    def _step(self, x: tf.Tensor, y: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+    def _step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         """Make one step of every member, as Keras' ``train_step`` does; give the sums of its loss and metrics."""
-        trained = [self._weights[id(form)].value for form in self._model.trainable_variables]
-        values = [variable.read_value() for variable in trained]
-        still_forms, still = self._not_trained()
-        strengths = {place: variable.read_value() for place, variable in self._strengths.items()}
+        values, still_forms, still, strengths = self._variables()
         with tf.GradientTape() as tape:
             tape.watch(values)
             losses, outputs, moved = tf.vectorized_map(
-                lambda member: self._forward(still_forms, *member),
-                (values, [variable.read_value() for variable in still], strengths, x, y),
+                lambda member: self._forward(still_forms, *member, training=True), (values, still, strengths, x, y)
             )
         gradients = tape.gradient(losses, values)
-        for variable, value in zip(still, moved, strict=True):
-            variable.assign(value)
+        for form, value in zip(still_forms, moved, strict=True):
+            self._place_of(form).assign(value)
+        trained = [self._place_of(form) for form in self._model.trainable_variables]
         self._apply([(g, v) for g, v in zip(gradients, trained, strict=True) if g is not None])
+        return self._sums(losses, outputs, y)
+
+    def _variables(self) -> tuple[list[tf.Tensor], list[keras.Variable], list[tf.Tensor], dict]:
+        """Give what is trained; what is not, by its form in the model; and the strengths of regularizers: of all."""
+        forms = self._model.trainable_variables
+        trained = {id(form) for form in forms}
+        still = [form for form in self._compiled.groups["weights"] if id(form) not in trained]
+        still += self._compiled.groups["variables"]
+        values, others = ([self._place_of(form).read_value() for form in part] for part in (forms, still))
+        return values, still, others, {place: variable.read_value() for place, variable in self._strengths.items()}
+
+    def _place_of(self, form: keras.Variable) -> tf.Variable:
+        return (self._weights | self._others)[id(form)].value
+
+    def _sums(self, losses: tf.Tensor, outputs: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """Give the sums over a batch's rows of each member's loss and metrics, ``(metrics, places)``."""
+        n = tf.cast(tf.shape(y)[1], tf.float32)
         sums = [metric._fn(y, outputs, **metric._fn_kwargs) for metric in self._metrics]
         return tf.stack([losses * n, *(_sum_of_rows(tf.cast(values, tf.float32)) for values in sums)])
 
-    def _forward(self, still_forms, values, still, strengths, x, y):
+    def _forward(self, still_forms, values, still, strengths, x, y, training: bool):
         """Give one member's loss, its outputs, and its variables that are not trained; traced once for all."""
         mapping = [*zip(self._model.trainable_variables, values, strict=True), *zip(still_forms, still, strict=True)]
         with keras.StatelessScope(state_mapping=mapping) as scope, self._compiled.traced_strengths(strengths):
-            outputs = self._model(x, training=True)
-            loss = self._model._compute_loss(x=x, y=y, y_pred=outputs, sample_weight=None, training=True)
+            outputs = self._model(x, training=training)
+            loss = self._model._compute_loss(x=x, y=y, y_pred=outputs, sample_weight=None, training=training)
         return loss, outputs, [tf.convert_to_tensor(scope.get_current_value(form)) for form in still_forms]
 
     def _apply(self, gradients_and_variables: list[tuple[tf.Tensor, tf.Variable]]) -> None:
@@ -168,12 +208,6 @@ class Stack:
                 variable.assign_sub(variable * tf.cast(optimizer.weight_decay, variable.dtype) * rates)
             optimizer.update_step(gradient, variable, rates)
         optimizer.iterations.assign_add(1)
-
-    def _not_trained(self) -> tuple[list[keras.Variable], list[tf.Variable]]:
-        trained = {id(form) for form in self._model.trainable_variables}
-        forms = [form for form in self._compiled.groups["weights"] if id(form) not in trained]
-        forms += self._compiled.groups["variables"]
-        return forms, [(self._weights | self._others)[id(form)].value for form in forms]
 
     def _stacked(self, form: keras.Variable) -> keras.Variable:
         zeros = np.zeros((self.n_places, *form.shape), keras.backend.standardize_dtype(form.dtype))

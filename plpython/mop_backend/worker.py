@@ -100,8 +100,8 @@ class _Worker:
             ``do``: "start" (have the trainer ready), "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for
             a model its ``mst_key``; for training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
             the state to write, and ``staged`` where that state is to be averaged with other segments'. A group that is
-            trained together has ``members`` in place of these, and ``place``; see `_train_stack`. Or "average"; see
-            `_average`.
+            trained together has ``members`` in place of these, and ``place``; see `_train_stack`. One that is evaluated
+            together has ``members``; see `_evaluate`. Or "average"; see `_average`.
             ``number`` counts the session's tasks from 1.
 
         Returns
@@ -171,14 +171,38 @@ class _Worker:
         return answer, new_parts
 
     def _evaluate(self, task):
-        """Evaluate a model on a shard; nothing is written here, so the answer has the times of beginning and end."""
+        """Evaluate a model, or a group's members together (the mst_key of each place, or None), on a shard.
+
+        Nothing is written here, so the answer has the times of beginning and end.
+        """
         started_at = time.time()
-        model = json.loads(self._narrow("model", task["mst_key"]))
-        start, parts = self._start_of(model, model["forward_parts"])
-        shard = _shard_key(task["data_set"], task["segment_id"])
-        request = {"op": "evaluate", "shard": shard, "digest": model["digest"], **start}
-        answer, _ = _checked(self._child.ask(request, parts))
+        request = {"shard": _shard_key(task["data_set"], task["segment_id"])}
+        if "members" in task:
+            _, members, blobs = self._members(task["members"], is_forward=True)
+            request |= {"op": "evaluate_stack", "members": members}
+        else:
+            model = json.loads(self._narrow("model", task["mst_key"]))
+            start, blobs = self._start_of(model, model["forward_parts"])
+            request |= {"op": "evaluate", "digest": model["digest"], **start}
+        answer, _ = _checked(self._child.ask(request, blobs))
+        for mst_key, member in zip(task.get("members", ()), answer.get("members", ()), strict=True):
+            if member is not None:
+                member["mst_key"] = mst_key
         return {**answer, "started_at": started_at, "ended_at": time.time()}
+
+    def _members(self, mst_keys, is_forward=False):
+        """Give, for each place of a group, the model's row and what a request says of it, or None; and all blobs."""
+        models, members, blobs = [], [], []
+        for mst_key in mst_keys:
+            model = json.loads(self._narrow("model", mst_key)) if mst_key is not None else None
+            models.append(model)
+            if model is None:
+                members.append(None)
+                continue
+            start, parts = self._start_of(model, model["forward_parts"] if is_forward else None)
+            members.append({**start, "n_blobs": len(parts)})
+            blobs += parts
+        return models, members, blobs
 
     def _start_of(self, model, n_parts=None):
         """Give what a request says of a model and its start, and the blobs that go with it."""
@@ -216,16 +240,7 @@ class _Worker:
             ``members``: for each place ``mst_key`` with ``digest_out`` and ``state_bytes``, or with ``failed``, the
             reason; or None. ``timing`` has what the visit took for all of them, without what is paid once.
         """
-        models, members, blobs = [], [], []
-        for member in task["members"]:
-            model = json.loads(self._narrow("model", member["mst_key"])) if member else None
-            models.append(model)
-            if model is None:
-                members.append(None)
-                continue
-            start, parts = self._start_of(model)
-            members.append({**start, "n_blobs": len(parts)})
-            blobs += parts
+        models, members, blobs = self._members([member and member["mst_key"] for member in task["members"]])
         place = {name: task[name] for name in ("epoch", "segment_id")}
         request = {"op": "train_stack", "shard": _shard_key(task["data_set"], task["segment_id"]), **place}
         answer, parts = _checked(self._child.ask({**request, "members": members}, blobs))

@@ -66,6 +66,13 @@ def groups(db, run_id: int):
     return db.value("SELECT plan -> 'stacking' FROM madlib_mop.run WHERE run_id = %s", [run_id])
 
 
+def figures(db, run_id: int) -> list:
+    return db.rows(
+        "SELECT mst_key, epoch, data_set, ordinal, value FROM madlib_mop.metric WHERE run_id = %s ORDER BY 1, 2, 3, 4",
+        [run_id],
+    )
+
+
 def test_groups_are_told_and_recorded(bench, stacked):
     assert (
         "stacking: 5 of 6 configurations train in 2 groups, 1 apart: no other configuration has its shape (mst_key 6)"
@@ -79,6 +86,11 @@ def test_groups_are_told_and_recorded(bench, stacked):
         [stacked.run_id],
     )
     assert told == [(1, "3"), (2, "3"), (3, "3"), (4, "3"), (5, "3"), (6, None)]
+    evaluated = bench.rows(
+        "SELECT DISTINCT mst_key, timing ->> 'stacked' FROM madlib_mop.evaluation WHERE run_id = %s ORDER BY 1",
+        [stacked.run_id],
+    )
+    assert evaluated == told
 
 
 def test_exactly_once_and_a_groups_visit_in_one_transaction(bench, stacked):
@@ -113,8 +125,9 @@ def test_results_are_those_of_plain_keras_but_for_rounding(bench, stacked):
             np.testing.assert_allclose(a, b, atol=1e-3 * np.abs(b).max())
         else:
             assert ours[key] == theirs
-    figures = "SELECT count(*) FROM madlib_mop.metric WHERE run_id = %s AND value BETWEEN 0 AND 10"
-    assert bench.value(figures, [stacked.run_id]) == 6 * 2 * 2 * 2  # models, data sets, metrics, times
+    known = figures(bench, stacked.run_id)
+    assert len(known) == 6 * 2 * 2 * 2  # models, data sets, metrics, times
+    assert all(0 <= value <= 10 for *_, value in known)
     board = "SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = %s"
     assert {key for (key,) in bench.rows(board, [stacked.run_id])} == set(range(1, 7))
 
@@ -176,6 +189,7 @@ def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, stacked):
     assert {tuple(keys) for (keys,) in bench.rows(again, [run_id])} == {(1, 2, 3)}, "a group's visit was kept in parts"
     assert digests(bench, run_id) == digests(bench, stacked.run_id)
     assert visits(bench, run_id) == 6 * 2 * N_EPOCHS
+    assert figures(bench, run_id) == figures(bench, stacked.run_id)
 
 
 def test_a_member_that_diverges_fails_alone(bench, stacked):

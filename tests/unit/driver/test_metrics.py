@@ -31,8 +31,8 @@ def test_metrics_are_due_every_so_many_iterations_and_at_the_last(first, last, f
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 10, width=32)), min_size=1, max_size=8), st.randoms())
 def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
-    tasks = [EvaluationTask(1, "training", number, 1) for number in range(len(shards))]
-    metrics = EpochMetrics(1, set(tasks))
+    tasks = [EvaluationTask((1,), "training", number, 1) for number in range(len(shards))]
+    metrics = EpochMetrics(1, {(task.data_set, task.segment_id) for task in tasks})
     order = list(range(len(shards)))
     chance.shuffle(order)
     ends = [metrics.add(tasks[i], i, answer(*shards[i], accuracy=1.0), 0.5) for i in order]
@@ -46,8 +46,8 @@ def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
 
 
 def test_data_sets_are_kept_apart():
-    tasks = {EvaluationTask(1, "training", 0, 2), EvaluationTask(1, "validation", 0, 2)}
-    metrics = EpochMetrics(2, tasks)
+    tasks = {EvaluationTask((1,), "training", 0, 2), EvaluationTask((1,), "validation", 0, 2)}
+    metrics = EpochMetrics(2, {("training", 0), ("validation", 0)})
     for task in tasks:
         value = 1.0 if task.data_set == "training" else 2.0
         metrics.add(task, 0, answer(10, value), 0.1)
@@ -58,16 +58,16 @@ def test_data_sets_are_kept_apart():
 
 
 def test_one_shard_of_nan_makes_the_whole_nan():
-    tasks = [EvaluationTask(1, "training", number, 1) for number in (0, 1)]
-    metrics = EpochMetrics(1, set(tasks))
+    tasks = [EvaluationTask((1,), "training", number, 1) for number in (0, 1)]
+    metrics = EpochMetrics(1, {(task.data_set, task.segment_id) for task in tasks})
     for task, loss in zip(tasks, (0.5, math.nan), strict=True):
         metrics.add(task, 0, answer(4, loss), 0.1)
     assert math.isnan(metrics.rows(1, 1, 0.0)[0]["value"])
 
 
 def test_each_evaluation_is_a_row_with_its_place_and_time():
-    task = EvaluationTask(1, "validation", 3, 2)
-    metrics = EpochMetrics(2, {task})
+    task = EvaluationTask((1,), "validation", 3, 2)
+    metrics = EpochMetrics(2, {("validation", 3)})
     metrics.add(task, 0, answer(10, 0.25), 2.6)
     (row,) = metrics.evaluations(7, 1)
     assert (row["ended_at"] - row["started_at"]).total_seconds() == 2.5 and row["started_at"].timestamp() == 5.0

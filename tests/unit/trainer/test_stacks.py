@@ -90,6 +90,13 @@ def stacked(trainer, models, shard, epoch, segment_id, states) -> list[Outcome]:
     return outcomes
 
 
+def evaluated(trainer, models, shard, states) -> list:
+    """Make a stacked evaluation; give the answers."""
+    members = [m and {"model": m, "has_state": True, "n_blobs": len(s)} for m, s in zip(models, states, strict=True)]
+    blobs = [part for m, s in zip(models, states, strict=True) if m for part in s]
+    return trainer.ask({"op": "evaluate_stack", "members": members, "shard": shard}, blobs)[0]["members"]
+
+
 def train_stacked(trainer, models, n_epochs=2) -> list[Outcome]:
     """Hop over both shards; hold the chain of digests."""
     outcomes = [None] * len(models)
@@ -237,3 +244,35 @@ def test_a_member_may_go_on_apart(trainer):
     assert alone["digest_in"] == first[0].digest
     together = stacked(trainer, models, "s1", 1, 1, [outcome.parts for outcome in first])
     assert alone["loss"] == pytest.approx(together[0].answer["loss"], rel=1e-5)
+
+
+EXTRA = (lambda: layers.Dropout(0.5), layers.BatchNormalization, lambda: layers.Softmax(name="softmax"))
+
+
+@pytest.mark.parametrize("loss", ["categorical_crossentropy", "mse"])
+def test_an_evaluation_gives_what_it_gives_apart_but_for_rounding(trainer, loss):
+    """On another shard than the one trained on last; a place is empty, and what trains next is not disturbed."""
+    models = [member(number, "Adam(lr={rate})", extra=EXTRA, loss=loss) for number in range(3)]
+    for model in models:
+        model["compile_params"] = model["compile_params"].replace("['accuracy']", "['accuracy', 'mae']")
+    states = [outcome.parts for outcome in train_stacked(trainer, models, 1)]
+    forward = [state[: trainer.train(models[0], "s0")[0]["forward_parts"]] for state in states]
+    told = evaluated(trainer, [models[0], None, models[2]], "s0", [forward[0], None, forward[2]])
+    assert told[1] is None
+    for ours, model, state in ((told[0], models[0], states[0]), (told[2], models[2], states[2])):
+        theirs = trainer.evaluate(model, "s0", state=list(state))
+        assert ours["n_rows"] == theirs["n_rows"] == N_ROWS and ours["timing"]["stacked"] == 3
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+        assert list(ours["metrics"]) == list(theirs["metrics"]) == ["accuracy", "mae"]
+        assert ours["metrics"] == pytest.approx(theirs["metrics"], rel=1e-5)
+    first, again = (stacked(trainer, models, "s0", 2, 0, states) for _ in range(2))
+    evaluated(trainer, models, "s1", states)
+    after = stacked(trainer, models, "s0", 2, 0, states)
+    assert [o.digest for o in first] == [o.digest for o in again] == [o.digest for o in after]
+
+
+def test_an_evaluation_of_a_member_without_a_state_is_refused(trainer):
+    models = [member(number, "Adam(lr={rate})") for number in range(2)]
+    (first, _) = stacked(trainer, models, "s0", 1, 0, [None, None])
+    with pytest.raises(TrainerError, match="no parts"):
+        evaluated(trainer, models, "s0", [first.parts, []])

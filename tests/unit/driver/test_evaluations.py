@@ -1,0 +1,110 @@
+"""Evaluations: which are asked for, of one model or of several together, and what becomes of their figures."""
+
+import pytest
+
+from madlib_mop.driver.evaluations import Evaluations
+from madlib_mop.driver.metrics import EvaluationTask
+from madlib_mop.schedule import Evaluation
+
+GROUP = -1
+
+
+class _Record:
+    def __init__(self):
+        self.metric, self.evaluation = [], []
+        self.trained = []
+
+    def metrics(self, run_id):
+        return self.metric
+
+    def add_metrics(self, rows, evaluations):
+        self.metric += rows
+        self.evaluation += evaluations
+
+    def set_model(self, run_id, mst_key, **values):
+        self.trained.append((mst_key, values))
+
+
+class _Scheduler:
+    def __init__(self):
+        self.asked = []
+
+    def add_evaluation(self, model, segment, payload):
+        self.asked.append(Evaluation(model, segment, payload))
+
+
+class Run:
+    """A run on two segments, with models 1 and 2 in a group and model 3 alone, evaluated every second iteration."""
+
+    def __init__(self, **model):
+        segments = [{"segment_id": 0, "n_rows": 10}, {"segment_id": 1, "n_rows": 0}]
+        row = {"first_epoch": 1, "last_epoch": 4, "epoch": 0, "position": 0, "state": "training", **model}
+        self.models = {key: {"mst_key": key, **row} for key in (1, 2, 3)}
+        plan = {"training": {"segments": segments}, "validation": {"segments": segments}}
+        run = {"run_id": 7, "n_segments": 2, "metrics_compute_frequency": 2, "plan": plan}
+        self.record, self.scheduler = _Record(), _Scheduler()
+        self.evaluations = Evaluations(self.record, run, self.scheduler, self.models, {1: GROUP, 2: GROUP, 3: 3}.get)
+
+    def finish(self, task: Evaluation, **losses: float) -> dict:
+        """Answer a task with each model's loss."""
+        figures = [{"mst_key": int(key[1:]), "n_rows": 10, "loss": loss, "metrics": {}, "timing": {}}
+                   for key, loss in losses.items()]  # fmt: skip
+        answer = figures[0] if len(figures) == 1 else {"members": [*figures, None]}
+        return self.evaluations.finished(task, {**answer, "started_at": 1.0, "ended_at": 2.0}, 1.0, 5.0)
+
+
+@pytest.fixture
+def run():
+    return Run()
+
+
+def test_a_group_is_evaluated_together_where_there_are_rows(run):
+    assert not run.evaluations.begin([1, 2], 1) and not run.scheduler.asked, "not due"
+    assert run.evaluations.begin([1, 2], 2)
+    expected = [EvaluationTask((1, 2), data_set, 0, 2) for data_set in ("training", "validation")]
+    assert run.scheduler.asked == [Evaluation(GROUP, 0, task) for task in expected]
+    first, second = run.scheduler.asked
+    assert run.finish(first, m1=0.5, m2=0.25) == {} and not run.record.metric
+    complete = run.finish(second, m1=0.75, m2=1.0)
+    assert {key: [row["value"] for row in rows] for key, rows in complete.items()} == {1: [0.5, 0.75], 2: [0.25, 1.0]}
+    assert [(row["mst_key"], row["data_set"], row["work_s"]) for row in run.record.metric] == [
+        (1, "training", 1.0), (1, "validation", 1.0), (2, "training", 1.0), (2, "validation", 1.0),
+    ]  # fmt: skip
+    losses = [(row["mst_key"], row["loss"]) for row in run.record.evaluation]
+    assert losses == [(1, 0.5), (1, 0.75), (2, 0.25), (2, 1.0)]
+    assert not run.evaluations.under_way(1)
+
+
+def test_a_group_that_cannot_be_is_evaluated_apart(run):
+    run.evaluations.begin([1, 2], 2)
+    first, second = run.scheduler.asked
+    run.finish(second, m1=0.75, m2=1.0)
+    run.evaluations.apart(first)
+    alone = run.scheduler.asked[2:]
+    assert alone == [Evaluation(GROUP, 0, EvaluationTask((key,), "training", 0, 2)) for key in (1, 2)]
+    assert list(run.finish(alone[0], m1=0.5)) == [1]
+    assert list(run.finish(alone[1], m2=0.25)) == [2]
+    assert [row["value"] for row in run.record.metric] == [0.5, 0.75, 0.25, 1.0]
+
+
+def test_a_member_that_fails_meanwhile_is_left_out(run):
+    run.evaluations.begin([1, 2], 2)
+    first, second = run.scheduler.asked
+    run.finish(first, m1=0.5, m2=0.25)
+    run.evaluations.forget(1)
+    assert list(run.finish(second, m1=0.75, m2=1.0)) == [2]
+    assert {row["mst_key"] for row in run.record.metric} == {row["mst_key"] for row in run.record.evaluation} == {2}
+
+
+def test_what_a_resumed_run_lacks_is_asked_for_in_the_same_way():
+    run = Run(epoch=4, position=2)
+    run.record.metric.append({"mst_key": 3, "epoch": 4})
+    run.evaluations.add_missing()
+    assert [task.payload.mst_keys for task in run.scheduler.asked] == [(1, 2)] * 2
+    assert run.record.trained == [(3, {"state": "trained"})], "its metrics were there"
+
+
+def test_a_resumed_run_lacks_nothing_in_the_middle_of_an_epoch():
+    run = Run(epoch=4, position=1)
+    run.evaluations.add_missing()
+    assert not run.scheduler.asked and not run.record.trained
