@@ -38,7 +38,7 @@ doctor: ## check the private server's installation, and say how to mend it
 bench: ## run the benchmarks in their short form and print their tables
 	@$(BENCH) $(ARGS)
 
-bench-full: ## compare all ways of training at full size, three times over (hours)
+bench-full: ## compare all ways of training at full size, with three seeds (hours)
 	@$(BENCH) --full $(ARGS)
 
 bench-check: ## fail if a ratio is over 15 % worse than benchmarks/ratios.json says

@@ -32,11 +32,14 @@ BENCHMARKS = Path(__file__).parent
 WAYS = ("hopper", "plain", "celery_tasks", "ray_tune", "all_reduce", "parameter_server", "averaging")
 if find_spec("horovod"):  # which is not easily built
     WAYS += ("horovod_ring",)
-IN_DATABASE = ("hopper", "averaging")
-#: What the hopper is to take of other ways' makespans, at most.
+#: For networks that can be stacked.
+STACKED = "hopper_stacked"
+IN_DATABASE = ("hopper", STACKED, "averaging")
+#: What of other ways' makespans the hopper, or the hopper with stacking, is to take at most.
 LIMITS = {
-    "images": {"plain": 0.65, "celery_tasks": 0.65, "ray_tune": 0.65},
-    "tabular": {"plain": 0.35, "celery_tasks": 0.35, "ray_tune": 0.35},
+    ("images", "hopper"): {"plain": 0.65, "celery_tasks": 0.65, "ray_tune": 0.65},
+    ("tabular", "hopper"): {"plain": 0.35, "celery_tasks": 0.35, "ray_tune": 0.35},
+    ("tabular", STACKED): {"plain": 0.20},
 }
 _TIMEOUT_S = 4 * 3600
 
@@ -53,9 +56,8 @@ class Plan:
         Rows, and passes over them.
     n_workers : int
         Segments, or processes of one thread.
-    repetitions : int
-        How often each way trains with each seed.
-    seeds : sequence of int
+    runs : sequence of (int, int)
+        Of each way: seed, and the number of the repetition with that seed.
     """
 
     workload: str
@@ -64,8 +66,11 @@ class Plan:
     n_test: int = 500
     n_epochs: int = 2
     n_workers: int = 2
-    repetitions: int = 1
-    seeds: Sequence[int] = (1,)
+    runs: Sequence[tuple[int, int]] = ((1, 1),)
+
+    def shrunk(self, share: float) -> "Plan":
+        """Give the same plan on a share of the rows."""
+        return dataclasses.replace(self, n_train=round(share * self.n_train), n_test=round(share * self.n_test))
 
     @property
     def what(self) -> str:
@@ -74,27 +79,45 @@ class Plan:
         return f"{self.workload}: {WORKLOADS[self.workload].what}; {rows}, {self.n_workers} workers of one thread"
 
 
-def compare_ways(plans: Sequence[Plan], directory: Path) -> list[Ratio]:
+def compare_ways(plans: Sequence[Plan], directory: Path, go_on: bool = False) -> list[Ratio]:
     """Measure plans, print the tables, write page and CSV files; gives the hopper's makespans beside the others'.
 
-    What a directory has from before is written over; the page can be made again from it by ``python -m report``.
+    What a directory has from before is written over, unless this is to go on with a comparison that was broken off:
+    then what it has measured counts. The page can be made again from the directory by ``python -m report``.
+
+    Raises
+    ------
+    SystemExit
+        If it is to go on with what was measured elsewhere, by another version, or by another plan.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    for old in [*directory.glob("measurement-*.json"), *directory.glob("failure-*.json")]:
-        old.unlink()
-    measured = []
+    new = Comparison([], [], Machine.here(), {plan.workload: plan.what for plan in plans})
+    before = _broken_off(directory, new) if go_on else None
+    if before is None:
+        for old in [*directory.glob("measurement-*.json"), *directory.glob("failure-*.json")]:
+            old.unlink()
+        new.write(directory)
     for plan in plans:
         print(f"\ncomparison, {plan.what}", flush=True)
-        for told in compare(plan):
+        for told in compare(plan, before or new):
             told.write(directory)
             print(f"  {told.way:20} {_line(told)}", flush=True)
-            measured.append(told)
-    about = {plan.workload: plan.what for plan in plans}
-    failures = [told for told in measured if isinstance(told, Failure)]
-    measurements = [told for told in measured if isinstance(told, Measurement)]
-    Comparison(measurements, failures, Machine.here(), about).write(directory)
     print(f"\n{report(directory)}", flush=True)
+    measurements = Comparison.read(directory).measurements
     return [ratio for plan in plans for ratio in _ratios(plan.workload, measurements)]
+
+
+def _broken_off(directory: Path, new: Comparison) -> Comparison | None:
+    """Read what a directory has of this comparison; None if it has nothing."""
+    try:
+        before = Comparison.read(directory)
+    except FileNotFoundError:
+        return None
+    if before.workloads != new.workloads or before.machine.described != new.machine.described:
+        raise SystemExit(
+            f"{directory} has measurements of another comparison, of {before.machine.commit} at {before.machine.date}."
+            " Name another directory (--output), or leave out --continue to begin anew."
+        )
+    return before
 
 
 def _line(told: Measurement | Failure) -> str:
@@ -106,34 +129,34 @@ def _ratios(workload: str, measurements: list[Measurement]) -> list[Ratio]:
         way: median(m.makespan_s for m in measurements if (m.workload, m.way) == (workload, way))
         for way in dict.fromkeys(m.way for m in measurements if m.workload == workload)
     }
-    ours = seconds.pop("hopper", None)
+    ours = {way: seconds.pop(way) for way in ("hopper", STACKED) if way in seconds}
     return [
-        Ratio(f"{workload}: hopper / {way}", ours / theirs, LIMITS[workload].get(way))
-        for way, theirs in seconds.items()
-        if ours is not None
+        Ratio(f"{workload}: {our} / {way}", our_s / their_s, LIMITS.get((workload, our), {}).get(way))
+        for our, our_s in ours.items()
+        for way, their_s in seconds.items()
     ]
 
 
-def compare(plan: Plan) -> Iterator[Measurement | Failure]:
-    """Measure, way by way within each repetition, so that what disturbs the machine for a while disturbs all.
+def compare(plan: Plan, before: Comparison) -> Iterator[Measurement | Failure]:
+    """Measure, way by way within each of the plan's runs, so that what disturbs the machine for a while disturbs all.
 
-    A way that has failed once is not tried again.
+    What has been measured before is not measured again. A way that has failed once is not tried again.
     """
-    failed = set()
+    failed = {told.way for told in before.failures if told.workload == plan.workload}
+    measured = {told.key for told in before.measurements}
     with tempfile.TemporaryDirectory(prefix="mop") as directory:
         directory = Path(directory)
         directory.chmod(0o755)
         rows_of(plan.workload, plan.n_train, plan.n_test).save(directory / "rows.npz")
-        for seed in plan.seeds:
-            for repetition in range(1, plan.repetitions + 1):
-                for way in plan.ways:
-                    if way in failed:
-                        continue
-                    with tempfile.TemporaryDirectory(prefix="way", dir=directory) as place:
-                        told = _measure(plan, way, seed, repetition, directory / "rows.npz", Path(place))
-                    if isinstance(told, Failure):
-                        failed.add(way)
-                    yield told
+        for seed, repetition in plan.runs:
+            for way in plan.ways:
+                if way in failed or (plan.workload, way, seed, repetition) in measured:
+                    continue
+                with tempfile.TemporaryDirectory(prefix="way", dir=directory) as place:
+                    told = _measure(plan, way, seed, repetition, directory / "rows.npz", Path(place))
+                if isinstance(told, Failure):
+                    failed.add(way)
+                yield told
 
 
 def _measure(plan: Plan, way: str, seed: int, repetition: int, rows: Path, place: Path) -> Measurement | Failure:

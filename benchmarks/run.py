@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from comparison import WAYS, Plan, compare_ways  # noqa: E402
+from comparison import STACKED, WAYS, Plan, compare_ways  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
 from predict import compare_predict  # noqa: E402
@@ -27,11 +27,13 @@ SECTIONS = ("conv", "mlp", "stacked", "features", "schedule", "traffic", "waits"
 #: The comparison's sizes: few rows and epochs, or as many as there are.
 SHORT = (
     Plan("images", n_train=2000, n_test=500, n_epochs=2),
-    Plan("tabular", n_train=4000, n_test=1000, n_epochs=3),
+    Plan("tabular", (*WAYS, STACKED), n_train=4000, n_test=1000, n_epochs=3),
 )
+#: Three seeds, and one of them once more: are they the same bits?
+_RUNS = ((1, 1), (2, 1), (3, 1), (1, 2))
 FULL = (
-    Plan("images", n_train=20_000, n_test=4000, n_epochs=5, repetitions=3, seeds=(1, 2, 3)),
-    Plan("tabular", n_train=20_000, n_test=4000, n_epochs=10, repetitions=3, seeds=(1, 2, 3)),
+    Plan("images", n_train=20_000, n_test=4000, n_epochs=5, runs=_RUNS),
+    Plan("tabular", (*WAYS, STACKED), n_train=20_000, n_test=4000, n_epochs=10, runs=_RUNS),
 )
 #: Those that `make bench-check` holds against the recorded ratios; what takes long, or needs peers, is not among them.
 GUARDED = ("conv", "mlp", "stacked", "features", "schedule", "predict", "waits")
@@ -57,12 +59,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--grid", dest="only", choices=SECTIONS, action="append", help="which sections (all)")
     parser.add_argument("--rows", type=int, default=4000, help="training rows of the grids (4000)")
     parser.add_argument("--epochs", type=int, default=3, help="their epochs (3)")
-    parser.add_argument("--way", dest="ways", choices=WAYS, action="append", help="which ways of the comparison (all)")
+    ways = (*WAYS, STACKED)
+    parser.add_argument("--way", dest="ways", choices=ways, action="append", help="which ways of the comparison (all)")
     parser.add_argument("--full", action="store_true", help="the comparison at full size, and nothing else")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the comparison's rows that is used (1.0)")
+    parser.add_argument(
+        "--continue", dest="go_on", action="store_true", help="go on with a comparison that was broken off"
+    )
     parser.add_argument("--output", type=Path, default=Path("bench"), help="where the comparison's page goes (./bench)")
     parser.add_argument("--check", action="store_true", help="compare the guarded ratios with the recorded ones")
     parser.add_argument("--record", action="store_true", help="with --check: record them instead")
     arguments = parser.parse_args()
+    if not 0 < arguments.share <= 1:
+        parser.error(f"--share is a share of the rows, above 0 and at most 1; received {arguments.share}")
     if not arguments.dsn:
         parser.error("--dsn is missing: `make bench` gives it")
     if arguments.full and not arguments.only:
@@ -72,7 +81,10 @@ def _arguments() -> argparse.Namespace:
 
 def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Ratio]]]:
     dsn, size = arguments.dsn, (arguments.rows, arguments.epochs)
-    plans = [replace(plan, ways=arguments.ways or WAYS) for plan in (FULL if arguments.full else SHORT)]
+    plans = FULL if arguments.full else SHORT
+    plans = [plan.shrunk(arguments.share) for plan in plans]
+    if arguments.ways:
+        plans = [replace(plan, ways=arguments.ways) for plan in plans]
     made = {
         "conv": partial(compare, dsn, "conv", *size),
         "mlp": partial(compare, dsn, "mlp", *size),
@@ -82,7 +94,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "traffic": partial(compare_traffic, *size),
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),
-        "comparison": partial(compare_ways, plans, arguments.output),
+        "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
     }
     return {name: made[name] for name in SECTIONS}
 

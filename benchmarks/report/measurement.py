@@ -46,10 +46,14 @@ class Measurement:
     outcome: Outcome
     begun_at: float
 
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """What tells measurements of a comparison apart: workload, way, seed, repetition."""
+        return self.workload, self.way, self.seed, self.repetition
+
     def write(self, directory: Path) -> Path:
         """Write it as a file of its own, as soon as it is known: a comparison that is broken off keeps what it has."""
-        name = f"measurement-{self.workload}-{self.way}-{self.seed}-{self.repetition}.json"
-        return _write(directory / name, self)
+        return _write(directory / f"measurement-{'-'.join(map(str, self.key))}.json", self)
 
     @staticmethod
     def read(path: Path) -> "Measurement":
@@ -99,6 +103,11 @@ class Machine:
     versions: dict[str, str]
     commit: str
     date: str
+
+    @property
+    def described(self) -> "Machine":
+        """This without the date: equal where measurements belong together."""
+        return dataclasses.replace(self, date="")
 
     @staticmethod
     def here() -> "Machine":

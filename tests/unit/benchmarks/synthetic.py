@@ -21,6 +21,7 @@ MIB = 1 << 20
 # way -> (seconds of a training epoch in those of plain, start-up, copies of the data, bytes over sockets, worse error)
 WAYS = {
     "hopper": (0.62, 3.1, 1.03, 310 * MIB, 0.0),
+    "hopper_stacked": (0.31, 3.1, 1.03, 310 * MIB, 0.0),
     "plain": (1.0, 4.2, 1.0, 0, 0.0),
     "celery_tasks": (1.0, 7.9, 2.0, 3 * MIB, 0.0),
     "ray_tune": (1.02, 11.5, 2.0, 41 * MIB, 0.0),
@@ -39,7 +40,7 @@ def measurement(
     factor, startup_s, copies, socket_bytes, worse = WAYS[way]
     ready_at = BEGUN_AT + startup_s * chance.uniform(0.95, 1.05)
     costs = {key: epoch_s * factor * (0.6 + 0.9 * ((key - 1) % 4) / 3) for key in range(1, n_configurations + 1)}
-    schedule = _hop if way == "hopper" else _together if way in TOGETHER else _tasks
+    schedule = _hop if way.startswith("hopper") else _together if way in TOGETHER else _tasks
     spans, ended = schedule(costs, n_epochs, n_workers, ready_at, chance)
     epochs = [
         Epoch(key, epoch, ended[key, epoch], _error(key, epoch, seed, worse), 0.9 * _error(key, epoch, seed, worse))
