@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import psycopg2
-from network import ROOT, Loopback, loopback
+from loopback import ROOT, Loopback, loopback
 from psycopg2 import sql
 from ratios import Ratio
 from report.__main__ import report

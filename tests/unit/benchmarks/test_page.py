@@ -91,7 +91,7 @@ def test_it_has_every_way_and_each_column_s_note(read):
 
 def test_every_plot_has_an_alternative_in_words(html):
     plots = re.findall(r"<svg.*?</svg>", html, re.S)
-    assert len(plots) == 2 * (1 + 4 + 1 + 2) + (7 + 1) + (6 + 1)
+    assert len(plots) == 2 * (1 + 4 + 1 + 2) + (8 + 1) + (7 + 1)
     for plot in plots:
         assert 'role="img"' in plot and re.search(r"<title [^>]*>[^<]+</title><desc [^>]*>[^<]{40,}</desc>", plot)
     assert "plain Keras 24.6 MB; Celery tasks 49.2 MB" in html

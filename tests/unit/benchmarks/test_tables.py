@@ -87,7 +87,7 @@ def test_csv_files_have_all_figures(comparison, tmp_path):
     write_csv_files(comparison, tmp_path)
     read = {name: list(csv.DictReader(open(tmp_path / name, newline=""))) for name in FILES}
     table = {(row["workload"], row["way"]): row for row in read["table.csv"]}
-    assert len(table) == 14 and table["tabular", "ray_tune"]["error"].startswith("SyntheticError")
+    assert len(table) == 16 and table["tabular", "ray_tune"]["error"].startswith("SyntheticError")
     rows = {row.way: row for row in rows_of(comparison, "images")}
     assert float(table["images", "averaging"]["ratio"]) == rows["averaging"].ratio
     assert table["images", "plain"]["written_bytes"] == ""
