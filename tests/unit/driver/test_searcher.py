@@ -105,7 +105,7 @@ class MemoryRecord:
         """Give the metrics."""
         return list(self.tables["metrics"])
 
-    def add_metrics(self, rows):
+    def add_metrics(self, rows, evaluations):
         """Add metrics."""
         self.tables["metrics"] += rows
         self._count()
@@ -188,10 +188,11 @@ class Driver:
         m = self.models[task.model]
         if not isinstance(task, Visit):
             self.scheduler.finished(task, 1.0)
-            answer = {"n_rows": 10, "loss": loss(m["digest"]), "metrics": {}}
-            rows = self.evaluations.finished(task, answer, 1.0, float(len(self.record.tables["metrics"])))
-            if rows:
-                self.epoch_over(task.model, task.payload.epoch, rows)
+            answer = {"n_rows": 10, "loss": loss(m["digest"]), "metrics": {}, "timing": {}}
+            answer |= {"started_at": 1.0, "ended_at": 2.0}
+            complete = self.evaluations.finished(task, answer, 1.0, float(len(self.record.tables["metrics"])))
+            for key, rows in complete.items():
+                self.epoch_over(key, task.payload.epoch, rows)
             return
         if (task.model, task.epoch) in self.fails:
             self.scheduler.failed(task)
@@ -208,7 +209,7 @@ class Driver:
             self.record.tables["visits"].append((task.model, task.epoch, task.segment, task.position))
         m.update(values)
         done = self.scheduler.finished(task, 1.0)
-        if done is not None and not self.evaluations.begin(task.model, done.epoch):
+        if done is not None and not self.evaluations.begin([task.model], done.epoch):
             self.epoch_over(task.model, done.epoch, ())
 
     def epoch_over(self, key: int, epoch: int, metrics) -> None:
