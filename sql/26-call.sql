@@ -79,11 +79,10 @@ COMMENT ON FUNCTION madlib_mop.worker_do(text, text) IS 'One visit or evaluation
 CREATE FUNCTION madlib_mop.end_session(pid integer, wait_ms bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    -- if greenplum
     IF NOT pg_terminate_backend(pid) THEN
         RETURN false;
     END IF;
-    FOR i IN 0 .. wait_ms / 10 LOOP
+    FOR i IN 0 .. wait_ms / 10 LOOP -- the server's own wait looks ten times a second
         PERFORM pg_stat_clear_snapshot();
         IF NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = end_session.pid) THEN
             RETURN true;
@@ -91,9 +90,6 @@ BEGIN
         PERFORM pg_sleep(0.01);
     END LOOP;
     RETURN false;
-    -- else
-    RETURN pg_terminate_backend(pid, wait_ms);
-    -- end
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.end_session(integer, bigint) IS 'Ends a session as pg_terminate_backend does, and waits for its end (called by the driver)';
