@@ -149,9 +149,10 @@ MODELS = Group(
         Column(
             "time to same error, × hopper’s",
             lambda row: formats.times(row.same_error_ratio),
-            "How many times as long as the hopper it takes until any configuration is known to be at or below one test"
-            " error: the worse one of the two ways’ best final errors, which both reach. The median of the pairs of"
-            " runs with one seed. From the begin of the work; known is an error when it is evaluated, after an epoch.",
+            "How many times as long as the hopper it takes until the search is at or below one test error: until all"
+            " configurations are known and the mean of their least errors so far is at most the worse one of those that"
+            " the two ways end with, which both reach. The median of the pairs of runs with one seed. From the begin of"
+            " the work; known is an error when it is evaluated, after an epoch.",
         ),
         Column(
             "same bits twice",

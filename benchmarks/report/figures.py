@@ -106,23 +106,38 @@ def errors_by_time(run: Measurement) -> list[Point]:
     return points
 
 
+def errors_of_search(run: Measurement) -> list[tuple[float, float]]:
+    """Give, for each evaluation once all configurations are known, its time and the mean of their least errors so far.
+
+    A search compares all of its configurations: which of them will be good nobody knows before, so that a way gains
+    nothing by training a good one first.
+    """
+    n_configurations = len({epoch.mst_key for epoch in run.outcome.epochs})
+    least, points = {}, []
+    for epoch in sorted(run.outcome.epochs, key=lambda epoch: epoch.at):
+        least[epoch.mst_key] = min(epoch.test_error, least.get(epoch.mst_key, 1.0))
+        if len(least) == n_configurations:
+            points.append((epoch.at - run.begun_at, fmean(least.values())))
+    return points
+
+
 def time_to_error(run: Measurement, error: float) -> float | None:
-    """Give the seconds from the begin until any configuration was known to be at or below a test error."""
-    times = [epoch.at for epoch in run.outcome.epochs if epoch.test_error <= error]
-    return min(times) - run.begun_at if times else None
+    """Give the seconds from the begin until the search (`errors_of_search`) was at or below a test error."""
+    return next((at for at, mean in errors_of_search(run) if mean <= error), None)
 
 
 def same_error_ratio(runs: Sequence[Measurement], others: Sequence[Measurement]) -> float | None:
     """Give how many times as long the runs took as the others to the same test error.
 
-    Runs are paired by seed and repetition; a pair's error is the worse one of their best final ones, which both reach.
-    The median of the pairs is given.
+    Runs are paired by seed and repetition; a pair's error is the worse one of those that their searches end with
+    (`errors_of_search`), which both reach. The median of the pairs is given.
     """
     ratios = []
     for run, other in _pairs(runs, others):
-        finals = best_error(run), best_error(other)
-        if None not in finals:
-            ratios.append(ratio(time_to_error(run, max(finals)), time_to_error(other, max(finals))))
+        searches = errors_of_search(run), errors_of_search(other)
+        if all(searches):
+            error = max(search[-1][1] for search in searches)
+            ratios.append(ratio(time_to_error(run, error), time_to_error(other, error)))
     known = [value for value in ratios if value is not None]
     return median(known) if known else None
 

@@ -131,13 +131,14 @@ def _outcome(cursor, spec: Spec, runs: list[Trained]) -> Outcome:
 
 
 def _shared_out(tasks: Iterable[tuple]) -> Iterator[tuple[Span, dict]]:
-    """Give each task's span and timing; those of a stack, that begin and end together, one after the other."""
+    """Give each task's span and timing; those of a stack, which begin together, one after the other."""
     together = defaultdict(list)
     for kind, segment, begin, end, key, timing in tasks:
-        together[kind, segment, begin, end].append((key, timing))
-    for (kind, segment, begin, end), members in together.items():
-        for place, (key, timing) in enumerate(members):
-            edges = (begin + (end - begin) * edge / len(members) for edge in (place, place + 1))
+        together[kind, segment, begin].append((end, key, timing))
+    for (kind, segment, begin), members in together.items():
+        share = (max(end for end, _, _ in members) - begin) / len(members)
+        for place, (_, key, timing) in enumerate(members):
+            edges = (begin + share * edge for edge in (place, place + 1))
             yield Span(key, segment, *edges, kind), timing
 
 

@@ -77,17 +77,19 @@ def test_errors_by_time_are_the_best_so_far_and_the_mean_of_the_latest():
     assert [p.mean for p in found[1:]] == [pytest.approx(e) for e in (0.6, 0.65, 0.45)]
 
 
-def test_time_to_an_error_counts_from_the_begin():
-    assert figures.time_to_error(run_of(), 0.5) == 4
-    assert figures.time_to_error(run_of(), 0.4) == 10
+def test_a_search_is_as_good_as_its_configurations_are_on_average_once_all_are_known():
+    """What a configuration has reached before counts, where it has become worse."""
+    assert figures.errors_of_search(run_of()) == [(at, pytest.approx(e)) for at, e in ((6, 0.6), (8, 0.6), (10, 0.4))]
+    assert figures.time_to_error(run_of(), 0.65) == 6
+    assert figures.time_to_error(run_of(), 0.4 + 1e-9) == 10
     assert figures.time_to_error(run_of(), 0.2) is None
 
 
 def test_time_to_the_same_error_is_at_one_that_both_reach():
-    """The other's best final error is 0.45; the run is there after 10 s, the other after 5."""
-    other = run_of(((1, 1, 3, 0.8), (1, 2, 5, 0.45)))
-    assert figures.same_error_ratio([run_of()], [other]) == 2
-    assert figures.same_error_ratio([other], [run_of()]) == 0.5
+    """The other's search ends at 0.62; the run is there after 6 s, the other after 5."""
+    other = run_of(((1, 1, 3, 0.8), (1, 2, 5, 0.62)))
+    assert figures.same_error_ratio([run_of()], [other]) == 1.2
+    assert figures.same_error_ratio([other], [run_of()]) == pytest.approx(1 / 1.2)
     assert figures.same_error_ratio([run_of()], [run_of(seed=2)]) is None, "nothing to be paired with"
 
 
