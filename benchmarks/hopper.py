@@ -17,6 +17,7 @@ from workload import build, configurations, images
 
 SCHEMA = "mop_bench"
 N_SEGMENTS = 2
+_LOOK_S = 0.5  # between two looks at the disk, which cost the run time
 LIMITS = {"conv": 0.65, "mlp": 0.35, "stacked": 0.20}
 _DISK = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
@@ -155,7 +156,7 @@ class _DiskWatch:
         return self._peak - self._start
 
     def _watch(self) -> None:
-        while not self._stopped.wait(0.1):
+        while not self._stopped.wait(_LOOK_S):
             self._peak = max(self._peak, self._bytes())
 
     def _bytes(self) -> int:
