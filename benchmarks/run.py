@@ -26,8 +26,8 @@ from waits import compare_waits  # noqa: E402
 SECTIONS = ("conv", "mlp", "stacked", "features", "schedule", "traffic", "waits", "predict", "comparison")
 #: The comparison's sizes: few rows and epochs, or as many as there are.
 SHORT = (
-    Plan("images", n_train=2000, n_test=500, n_epochs=2),
-    Plan("tabular", (*WAYS, STACKED), n_train=4000, n_test=1000, n_epochs=3),
+    Plan("images", n_train=1000, n_test=250, n_epochs=2),
+    Plan("tabular", (*WAYS, STACKED), n_train=2000, n_test=500, n_epochs=2),
 )
 #: Three seeds, and one of them once more: are they the same bits?
 _RUNS = ((1, 1), (2, 1), (3, 1), (1, 2))
