@@ -34,7 +34,7 @@ class _Rows(io.RawIOBase):
     def __init__(self, x: np.ndarray, y: np.ndarray):
         self._x, self._y = x, y
         self._next = 0
-        self._left = _SIGNATURE
+        self._left = memoryview(_SIGNATURE)
         element = np.dtype([("bytes", ">i4"), ("value", ">f4")])
         shape = x.shape[1:]
         array_bytes = 12 + 8 * len(shape) + element.itemsize * x[0].size
@@ -57,12 +57,13 @@ class _Rows(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, n_bytes: int = -1) -> bytes:
-        while self._next is not None and (n_bytes < 0 or len(self._left) < n_bytes):
-            self._left += self._more()
-        n = len(self._left) if n_bytes < 0 else n_bytes
-        given, self._left = self._left[:n], self._left[n:]
-        return given
+    def readinto(self, buffer) -> int:
+        if not self._left and self._next is not None:
+            self._left = memoryview(self._more())
+        given = self._left[: len(buffer)]
+        buffer[: len(given)] = given
+        self._left = self._left[len(given) :]  # of a view: what is left is not copied
+        return len(given)
 
     def _more(self) -> bytes:
         x, y = (rows[self._next : self._next + _CHUNK_ROWS] for rows in (self._x, self._y))

@@ -3,13 +3,18 @@
 Importing this module imports TensorFlow.
 """
 
+import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import keras
+import numpy as np
 from keras.src.activations import ALL_OBJECTS_DICT
+from keras.src.backend.common import global_state
+from keras.src.random import seed_generator
+from keras.src.utils import rng_utils
 
 from madlib_mop.errors import ModelFailed, MopError
 from madlib_mop.models.architecture import check_architecture
@@ -46,8 +51,8 @@ def build_architecture(config: str | dict, seed: int | None = None) -> keras.Mod
     config : str or dict
         Architecture JSON; it is checked here again, whoever checked it before.
     seed : int or None
-        ``seeds.model_seed(...)``; set by ``keras.utils.set_random_seed`` right before the model is made. None leaves
-        the state of the random generators alone.
+        ``seeds.model_seed(...)``; set right before the model is made (`seed_draws`). None leaves the state of the
+        random generators alone.
 
     Raises
     ------
@@ -58,7 +63,7 @@ def build_architecture(config: str | dict, seed: int | None = None) -> keras.Mod
     """
     document = check_architecture(config)
     if seed is not None:
-        keras.utils.set_random_seed(seed)
+        seed_draws(seed)
     try:
         model = keras.saving.deserialize_keras_object(document, safe_mode=True)
     except Exception as error:  # noqa: BLE001 -- Keras raises errors of any class on bad layers
@@ -69,6 +74,18 @@ def build_architecture(config: str | dict, seed: int | None = None) -> keras.Mod
             hint="Begin the model with keras.Input(shape), and write its JSON again.",
         )
     return model
+
+
+def seed_draws(seed: int) -> None:
+    """Seed what Keras' layers draw from, as ``keras.utils.set_random_seed`` does.
+
+    That seeds TensorFlow's own generator too, from which no layer draws, and thereby lets go of all kernels of
+    TensorFlow's: every function that this process has compiled would be optimized anew at its next call.
+    """
+    global_state.set_global_attribute(rng_utils.GLOBAL_RANDOM_SEED, seed)
+    global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
+    random.seed(seed)
+    np.random.seed(seed)
 
 
 def build_model(

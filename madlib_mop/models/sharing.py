@@ -39,7 +39,7 @@ def compile_signature(config: dict, compile_params: CompileParams, extra: str = 
     """Give a digest that is equal for configurations whose compiled graphs are the same.
 
     A plain constant learning rate is a variable of the optimizer, so it does not count; neither do the batch size and
-    what is made variable here: the names of layers and the strengths of L2 regularizers.
+    what is not of the graph: the names of layers and the strengths of L2 regularizers, which are made variables.
 
     Parameters
     ----------
@@ -64,6 +64,7 @@ def compile_signature(config: dict, compile_params: CompileParams, extra: str = 
         canonical(compile_params.loss),
         canonical(compile_params.metrics),
         canonical(compile_params.loss_weights),
+        json.dumps(config["config"].get("output_layers") if isinstance(compile_params.loss_weights, dict) else None),
         canonical(compile_params.weighted_metrics),
         extra,
     ]
@@ -80,7 +81,42 @@ def shared_form(config: dict) -> dict:
         for layer in _layers(form):
             if isinstance(layer.get("config"), dict) and layer.get("class_name") in (*_LAYERS, *_NAMELESS):
                 layer["config"].pop("name", None)
+    elif _is_nameless_graph(form):
+        _number_layers(form["config"])
     return form
+
+
+def _is_nameless_graph(form: dict) -> bool:
+    """Tell whether a functional model's layers are called by their place: inputs in order, and one output.
+
+    Several outputs are called by name in what a model logs, and a dictionary of inputs is in the order of its names.
+    """
+    inner = form.get("config")
+    if form.get("class_name") != "Functional" or not isinstance(inner, dict):
+        return False
+    named = all(isinstance(layer.get("name"), str) for layer in _layers(form))
+    return named and isinstance(inner.get("input_layers"), list) and len(_references(inner.get("output_layers"))) == 1
+
+
+def _number_layers(inner: dict) -> None:
+    """Put numbers in place of the names of a functional model's layers, wherever the graph refers to them."""
+    inner.pop("name", None)
+    numbers = {layer["name"]: number for number, layer in enumerate(inner["layers"])}
+    for layer in inner["layers"]:
+        layer["name"] = numbers[layer["name"]]
+        if isinstance(layer.get("config"), dict):
+            layer["config"].pop("name", None)
+    edges = [layer.get("inbound_nodes") for layer in inner["layers"]]
+    for reference in _references([inner["input_layers"], inner["output_layers"], edges]):
+        reference[0] = numbers.get(reference[0], reference[0])
+
+
+def _references(node: Any) -> list[list]:
+    """Give all references to layers' outputs, ``[name, call, output]``, within a part of a functional model."""
+    if isinstance(node, list) and len(node) == 3 and isinstance(node[0], str) and not isinstance(node[1], (list, dict)):
+        return [node]
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [reference for part in inner for reference in _references(part)]
 
 
 _NAMELESS = (

@@ -7,6 +7,7 @@ import dataclasses
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from madlib_mop.models import architecture, build, params, seeds, sharing
 from madlib_mop.models.custom import CustomFunctions
@@ -66,8 +67,11 @@ class Recipe:
         ``weights`` (float32, flattened, in ``get_weights()`` order) replace the drawn ones before the optimizer is
         made, for some optimizers start from them (ScheduleFreeAdamW).
         """
+        seed = seeds.model_seed(self.seed, self.mst_key)
         with blaming(MODEL):
-            model = build.build_architecture(self.config, seeds.model_seed(self.seed, self.mst_key))
+            if self.compile_params is not None and self.compile_params.custom_names:
+                tf.random.set_seed(seed)  # a custom function may draw from TensorFlow's generator, as no layer does
+            model = build.build_architecture(self.config, seed)
             if weights is not None:
                 ModelVariables(model, with_optimizer=False).load_weights(weights)
             if self.compile_params is not None:

@@ -9,9 +9,11 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
 from workbench import one_thread  # noqa: E402
 
+from madlib_mop.models.build import build_architecture  # noqa: E402
 from madlib_mop.models.sharing import shared_form, strengths_of  # noqa: E402
 from madlib_mop.trainer import state  # noqa: E402
 from tests.unit.trainer.cases import Case, weights_of  # noqa: E402
@@ -50,6 +52,15 @@ def convolutional(l2: float) -> keras.Model:
     )
 
 
+def residual(l2: float) -> keras.Model:
+    penalty = keras.regularizers.L2(l2)
+    image = keras.Input((6, 6, 1))
+    x = layers.Conv2D(4, 3, padding="same", kernel_regularizer=penalty)(image)
+    inner = layers.ReLU()(layers.BatchNormalization()(x))
+    x = layers.Add()([x, layers.Conv2D(4, 3, padding="same", kernel_regularizer=penalty)(inner)])
+    return keras.Model(image, layers.Dense(4, activation="softmax")(layers.GlobalAveragePooling2D()(x)))
+
+
 def data(n: int):
     chance = np.random.default_rng(n)
     x = chance.random((n, 6, 6, 1), np.float32)
@@ -62,7 +73,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("build", [perceptron, convolutional])
+@pytest.mark.parametrize("build", [perceptron, convolutional, residual])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_they_take_turns_in_one_graph_with_the_bits_of_plain_keras(build, optimizer):
     make = OPTIMIZERS[optimizer]
@@ -112,9 +123,35 @@ def test_only_what_may_differ_is_left_out_of_the_shared_form():
     penalty = keras.regularizers.L1L2(1, 2)
     both = config(keras.Sequential([keras.Input((3,)), layers.Dense(2, kernel_regularizer=penalty)]))
     assert strengths_of(both) == {}
-    functional = keras.Input((3,))
-    named = [config(keras.Model(functional, layers.Dense(2, name=name)(functional))) for name in ("a", "b")]
-    assert shared_form(named[0]) != shared_form(named[1])
+
+
+def test_a_graph_is_told_by_its_edges_not_by_the_names_of_its_layers():
+    def config(turned=False, names=("a", "b", "c"), n_outputs=1):
+        x = keras.Input((3,), name="x")
+        first, second, last = (layers.Dense(3, name=name) for name in names)
+        inner = second(first(x)) if not turned else first(second(x))
+        outputs = [last(layers.Add(name="sum")([x, inner])), inner]
+        return json.loads(keras.Model(x, outputs[:n_outputs]).to_json())
+
+    other_names = ("c", "d", "e")
+    assert shared_form(config()) == shared_form(config(names=other_names))
+    straight, turned = config(), config(turned=True)
+    order = [layer["name"] for layer in straight["config"]["layers"]]
+    turned["config"]["layers"].sort(key=lambda layer: order.index(layer["name"]))
+    assert shared_form(straight) != shared_form(turned)
+    # what a model with several outputs logs is called after them
+    assert shared_form(config(n_outputs=2)) != shared_form(config(names=other_names, n_outputs=2))
+
+
+def test_a_model_that_is_built_leaves_the_compiled_functions_of_others_alone(monkeypatch):
+    """TensorFlow's global seed empties its cache of kernels, and each function is optimized again at its next call."""
+    seeded = []
+    monkeypatch.setattr(tf.random, "set_seed", seeded.append)
+    weights = [build_architecture(perceptron(0.1).to_json(), seed).get_weights() for seed in (1, 1, 2)]
+    assert not seeded
+    for drawn, again, other in zip(*weights, strict=True):
+        assert (drawn == again).all()
+        assert drawn.ndim == 1 or (drawn != other).any()
 
 
 def test_architectures_without_names_train_as_those_with_names():
