@@ -21,6 +21,18 @@ _DRIVER = "madlib_mop.driver"
 _STOP_GRACE_S = 0.8
 _MAX_RESTARTS = 50
 _CANCEL_STATES = ("57014", "57P01", "57P02", "57P03")
+#: Their trainers are wanted soon: when the driver knows what for, or the rows are packed, TensorFlow is half loaded.
+_BEFORE_TRAINERS = {
+    "training_preprocessor_dl",
+    "madlib_keras_fit",
+    "madlib_keras_fit_multiple_model",
+    "madlib_keras_automl",
+    "madlib_keras_evaluate",
+    "madlib_keras_predict",
+    "madlib_keras_predict_byom",
+    "replay",
+    "resume",
+}
 #: PostgreSQL's errors as PL/Python raises them: in a statement, and in a message, after which it looks for interrupts.
 _SQL_ERRORS = (plpy.SPIError, plpy.Error)
 
@@ -120,6 +132,8 @@ class _Conversation:
         try:
             forkserver = of_this_server(LIBRARY)
             environment = {FORKSERVER: forkserver.words} if forkserver is not None else {}
+            if forkserver is not None and self.function in _BEFORE_TRAINERS:
+                forkserver.start()
             driver = Child(_DRIVER, check=Interrupts(), environment=environment)
         except OSError as error:
             raise CallError(

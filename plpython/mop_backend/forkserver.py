@@ -1,7 +1,8 @@
 """How a trainer is had at once: forked from a process of this server that has TensorFlow loaded.
 
 The other half is ``madlib_mop/trainer/forkserver.py``. Whoever needs a trainer and finds no such process starts it, and
-waits as long as for a trainer of its own. It ends with the server, or after some idle minutes. `Child` calls `fork`.
+waits as long as for a trainer of its own. It ends with the server, or after some idle minutes. `Child` calls `fork`;
+`call.py` starts it when a call begins that will want trainers, or that packs the rows for one.
 """
 
 import contextlib
@@ -68,7 +69,7 @@ class ForkServer:
             try:
                 return Forked(self._connect(), stderr_fd)
             except ConnectionRefusedError:
-                self._start()
+                self.start()
             except OSError:  # it was just about to end
                 pass
             time.sleep(_PAUSE_S)
@@ -85,8 +86,8 @@ class ForkServer:
             raise
         return control
 
-    def _start(self):
-        """Start it on a socket on which we can ask at once; where somebody else does so right now, nothing is done."""
+    def start(self):
+        """Start it on a socket on which we can ask at once; where it runs, or is being started, nothing is done."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             try:
                 listener.bind("\0" + self.address)

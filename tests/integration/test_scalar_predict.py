@@ -1,7 +1,10 @@
 """madlib_mop.predict: what Keras gives, row by row or many rows a call, by a trainer that the session keeps."""
 
+import contextlib
 import os
+import pathlib
 import select
+import signal
 import threading
 import time
 
@@ -268,15 +271,40 @@ def test_the_trainer_ends_with_its_session_or_when_idle(database, scores):
 
 def test_the_servers_trainers_are_forked_from_one_process(database, scores):
     """Loading TensorFlow is paid once a server; what trainers are forked from waits for the next, and holds no data."""
-    call, parents = "SELECT madlib_mop.predict('models', 1, x) FROM points WHERE id = 6", set()
-    for _ in range(2):
-        session = User(database.connect("analyst"))
-        assert close(session.value(call), scores[1][6])
-        (trainer,) = trainer_of(session)
-        with open(f"/proc/{trainer}/stat") as stat:
-            parents.add(int(stat.read().rpartition(")")[2].split()[1]))
-        session.connection.close()
-        wait_until(lambda: not os.path.exists(f"/proc/{trainer}"))  # noqa: B023
-    (parent,) = parents
+    (parent,) = {parent_of_a_trainer(database, scores) for _ in range(2)}
     with open(f"/proc/{parent}/comm") as name:
         assert name.read() == "mop forkserver\n"
+
+
+def test_it_is_started_when_rows_are_packed(database, scores):
+    """Whoever packs will train: TensorFlow is loaded meanwhile."""
+    before = parent_of_a_trainer(database, scores)
+    os.kill(before, signal.SIGKILL)
+    owner = User(database.connect())
+    owner.table("few", "x real[], y text", [([1.0, 2.0], "a"), ([3.0, 4.0], "b")])
+    owner.rows("SELECT madlib.training_preprocessor_dl('few', 'few_packed', 'y', 'x')")
+    owner.connection.close()
+    (started,) = forkservers_of(database)
+    assert started != before and parent_of_a_trainer(database, scores) == started
+
+
+def parent_of_a_trainer(database, scores):
+    session = User(database.connect("analyst"))
+    assert close(session.value("SELECT madlib_mop.predict('models', 1, x) FROM points WHERE id = 6"), scores[1][6])
+    (trainer,) = trainer_of(session)
+    with open(f"/proc/{trainer}/stat") as stat:
+        parent = int(stat.read().rpartition(")")[2].split()[1])
+    session.connection.close()
+    wait_until(lambda: not os.path.exists(f"/proc/{trainer}"))
+    return parent
+
+
+def forkservers_of(database):
+    """Give those of the database's server; trainers have their command line too, but a name of their own."""
+    found, of_this_server = [], f"\0{database.cluster.server_pid}\0"
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_one = (process / "comm").read_text() == "mop forkserver\n"
+            if is_one and of_this_server in (process / "cmdline").read_text():
+                found.append(int(process.name))
+    return found
