@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -23,7 +24,9 @@ from loopback import ROOT, Loopback, loopback
 from psycopg2 import sql
 from ratios import Ratio
 from report.__main__ import report
+from report.figures import outside_share, stage_seconds
 from report.measurement import Comparison, Failure, Machine, Measurement
+from report.names import HOPPER, STACKED
 from ways.contract import Outcome, Spec
 from workloads import WORKLOADS, rows_of
 
@@ -32,9 +35,7 @@ BENCHMARKS = Path(__file__).parent
 WAYS = ("hopper", "plain", "celery_tasks", "ray_tune", "all_reduce", "parameter_server", "averaging")
 if find_spec("horovod"):  # which is not easily built
     WAYS += ("horovod_ring",)
-#: For networks that can be stacked.
-STACKED = "hopper_stacked"
-IN_DATABASE = ("hopper", STACKED, "averaging")
+IN_DATABASE = (HOPPER, STACKED, "averaging")
 #: What of other ways' makespans the hopper, or the hopper with stacking, is to take at most.
 LIMITS = {
     ("images", "hopper"): {"plain": 0.65, "celery_tasks": 0.65, "ray_tune": 0.65},
@@ -58,6 +59,8 @@ class Plan:
         Segments, or processes of one thread.
     runs : sequence of (int, int)
         Of each way: seed, and the number of the repetition with that seed.
+    most_outside : float or None
+        What share of the hopper's time after the first epoch may pass without a model being computed, at most.
     """
 
     workload: str
@@ -67,6 +70,7 @@ class Plan:
     n_epochs: int = 2
     n_workers: int = 2
     runs: Sequence[tuple[int, int]] = ((1, 1),)
+    most_outside: float | None = None
 
     def shrunk(self, share: float) -> "Plan":
         """Give the same plan on a share of the rows."""
@@ -103,7 +107,7 @@ def compare_ways(plans: Sequence[Plan], directory: Path, go_on: bool = False) ->
             print(f"  {told.way:20} {_line(told)}", flush=True)
     print(f"\n{report(directory)}", flush=True)
     measurements = Comparison.read(directory).measurements
-    return [ratio for plan in plans for ratio in _ratios(plan.workload, measurements)]
+    return [ratio for plan in plans for ratio in _ratios(plan, measurements)]
 
 
 def _broken_off(directory: Path, new: Comparison) -> Comparison | None:
@@ -124,17 +128,22 @@ def _line(told: Measurement | Failure) -> str:
     return told.error if isinstance(told, Failure) else f"{told.makespan_s:8.1f} s"
 
 
-def _ratios(workload: str, measurements: list[Measurement]) -> list[Ratio]:
-    seconds = {
-        way: median(m.makespan_s for m in measurements if (m.workload, m.way) == (workload, way))
-        for way in dict.fromkeys(m.way for m in measurements if m.workload == workload)
-    }
-    ours = {way: seconds.pop(way) for way in ("hopper", STACKED) if way in seconds}
-    return [
+def _ratios(plan: Plan, measurements: list[Measurement]) -> list[Ratio]:
+    workload, runs = plan.workload, defaultdict(list)
+    for measurement in measurements:
+        if measurement.workload == workload:
+            runs[measurement.way].append(measurement)
+    seconds = {way: median(m.makespan_s for m in of_one) for way, of_one in runs.items()}
+    ours = {way: seconds.pop(way) for way in (HOPPER, STACKED) if way in seconds}
+    ratios = [
         Ratio(f"{workload}: {our} / {way}", our_s / their_s, LIMITS.get((workload, our), {}).get(way))
         for our, our_s in ours.items()
         for way, their_s in seconds.items()
     ]
+    outside = outside_share(stage_seconds(runs[HOPPER], "steady_stages"))
+    if outside is not None:
+        ratios.append(Ratio(f"{workload}: not computing, after the first epoch", outside, plan.most_outside))
+    return ratios
 
 
 def compare(plan: Plan, before: Comparison) -> Iterator[Measurement | Failure]:

@@ -48,7 +48,8 @@ TIME = Group(
             " runs. The work of a program begins with its process: it copies the rows from a file and starts its"
             " workers. The ways in the database (the hopper and model averaging) are calls on a server that runs"
             " already, with rows that are packed already, since that is where the rows live: starting the server and"
-            " loading and packing the rows are not counted; importing TensorFlow in the workers is.",
+            " loading and packing the rows are not counted; importing TensorFlow for the workers is, though a server"
+            " that has just packed rows would have begun with it.",
         ),
         Column(
             "least – most, s",

@@ -50,8 +50,13 @@ def write_csv_files(comparison: Comparison, directory: Path) -> None:
     )
     _write(
         directory / "stages.csv",
-        [*run, "stage", "seconds"],
-        ((*key, stage, seconds) for key, one in runs for stage, seconds in one.outcome.stages.items()),
+        [*run, "of", "stage", "seconds"],
+        (
+            (*key, of, stage, seconds)
+            for key, one in runs
+            for of, stages in (("the whole", one.outcome.stages), ("after epoch 1", one.outcome.steady_stages))
+            for stage, seconds in stages.items()
+        ),
     )
 
 

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from report.measurement import Measurement
+from breakdown import Breakdown
 
-TRAINING_COMPUTE = "compute"  # the stage of `Outcome.stages` in which mini-batches are computed
-EVALUATION = "evaluate"
+from report.measurement import Measurement
 
 
 @dataclass(frozen=True)
@@ -163,18 +162,20 @@ def points_above(runs: Sequence[Measurement], others: Sequence[Measurement]) -> 
     return 100 * fmean(differences) if differences else None
 
 
-def stage_seconds(runs: Sequence[Measurement]) -> dict[str, float]:
-    """Give the workers' seconds in each stage, the median of the runs that know their stages, most first."""
-    known = [run.outcome.stages for run in runs if run.outcome.stages]
+def stage_seconds(runs: Sequence[Measurement], which: str = "stages") -> dict[str, float]:
+    """Give the workers' seconds in each of `Outcome.stages` or its ``steady_stages``.
+
+    Of each stage it is the median of the runs that know their stages; most first.
+    """
+    known = [stages for run in runs if (stages := getattr(run.outcome, which))]
     names = {name for stages in known for name in stages}
     seconds = {name: median(stages.get(name, 0.0) for stages in known) for name in names}
     return dict(sorted(seconds.items(), key=lambda stage: (-stage[1], stage[0])))
 
 
-def outside_compute(stages: dict[str, float], without: Sequence[str] = ()) -> float | None:
-    """Give the share of the stages' time that is not training compute; ``without`` are stages that are left out."""
-    total = sum(seconds for name, seconds in stages.items() if name not in without)
-    return 1 - stages.get(TRAINING_COMPUTE, 0.0) / total if total > 0 else None
+def outside_share(stages: dict[str, float]) -> float | None:
+    """Give the share of the stages' time in which no model was computed, to train or to evaluate it."""
+    return Breakdown(stages).outside_share if stages else None
 
 
 def typical(runs: Sequence[Measurement]) -> Measurement:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-HOPPER, PLAIN = "hopper", "plain"
+HOPPER, STACKED, PLAIN = "hopper", "hopper_stacked", "plain"
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ class Section:
     curves, visits, sizes : list of Plot
     breakdown : Plot or None
         None where the hopper does not tell its stages.
-    outside, outside_training : float or None
-        The share of the stages' time outside of training compute; and without the evaluations.
+    outside, outside_later : float or None
+        The share of the hopper's time in which no model was computed: of all, and of that after the first epoch.
     mst_keys : list of int
     """
 
@@ -49,7 +49,7 @@ class Section:
     sizes: list[Plot]
     breakdown: Plot | None
     outside: float | None
-    outside_training: float | None
+    outside_later: float | None
     mst_keys: list[int]
 
     @property
@@ -116,8 +116,8 @@ def _section(palette: Palette, comparison: Comparison, name: str) -> Section:
         visits=gantts(palette, f"{name}-visits", runs) if runs else [],
         sizes=_sizes(palette, name, rows) if runs else [],
         breakdown=breakdown(palette, f"{name}-breakdown", stages, _n_visits(runs)) if stages else None,
-        outside=figures.outside_compute(stages),
-        outside_training=figures.outside_compute(stages, without=(figures.EVALUATION,)),
+        outside=figures.outside_share(stages),
+        outside_later=figures.outside_share(figures.stage_seconds(runs.get(HOPPER, []), "steady_stages")),
         mst_keys=sorted({span.mst_key for own in runs.values() for span in own[0].outcome.spans}),
     )
 

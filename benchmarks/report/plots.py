@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from breakdown import EVALUATING, TRAINING
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -13,15 +14,6 @@ from report.svg import FONT, Palette, Plot, canvas, plot
 
 _LINE_HEIGHT = 13.0
 _NAMES = 108  # left margin for the ways' names, in pixels
-_STAGE_NAMES = {
-    "compute": "training compute",
-    "evaluate": "evaluation",
-    "trace": "tracing (once a trainer)",
-    "state_in": "state in",
-    "state_out": "state out",
-    "build": "building the model",
-    "features": "kept features",
-}
 
 
 def ratios(palette: Palette, identity: str, rows: Sequence[Row]) -> Plot:
@@ -134,7 +126,7 @@ def sizes(palette: Palette, identity: str, rows: Sequence[Row], field: str, titl
 
 
 def breakdown(palette: Palette, identity: str, stages: dict[str, float], n_visits: float) -> Plot:
-    """Draw where the workers' time went in the hopper, all stages' sum being that of its spans."""
+    """Draw where the workers' time went in the hopper, from the first visit's begin to the end."""
     total = sum(stages.values())
     figure, axes = canvas(palette, 42 + 24 * len(stages), left=144, right=92, top=4, bottom=34)
     axes.set_xlim(0, 100 * max(stages.values()) / total)
@@ -142,16 +134,15 @@ def breakdown(palette: Palette, identity: str, stages: dict[str, float], n_visit
     axes.yaxis.grid(False)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    names = [_STAGE_NAMES.get(name, name.replace("_", " ")) for name in stages]
     for place, (name, seconds) in enumerate(stages.items()):
         share = 100 * seconds / total
-        colour = palette.way(HOPPER) if name == figures.TRAINING_COMPUTE else palette["muted"]
+        colour = palette.way(HOPPER) if name in (TRAINING, EVALUATING) else palette["muted"]
         axes.barh(place, share, height=0.62, color=colour, linewidth=0)
         words = f"{share:.1f} %, {formats.seconds(seconds)} s"
         axes.annotate(words, (share, place), (6, 0), textcoords="offset points", va="center", color=palette["ink"])
-    axes.set_yticks(range(len(names)), names, color=palette["ink"])
+    axes.set_yticks(range(len(stages)), stages, color=palette["ink"])
     axes.set_xlabel("share of time, %")
-    words = "; ".join(f"{name} {formats.percent(s / total)}" for name, s in zip(names, stages.values(), strict=True))
+    words = "; ".join(f"{name} {formats.percent(seconds / total)}" for name, seconds in stages.items())
     title = f"Share of the workers’ time in {formats.count(round(n_visits), 'visit')} and the evaluations"
     return plot(palette, figure, identity, title, f"{title}. {words}.")
 

@@ -6,12 +6,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from report import figures, formats
 from report.columns import GROUPS, Group
 from report.measurement import Comparison
-from report.names import HOPPER, look
-from report.summary import Row, rows_of, what_of, workloads_of
+from report.names import HOPPER, STACKED, look
+from report.summary import Row, rows_of, runs_of, what_of, workloads_of
 
 _WIDTH = 132  # of what is not a terminal: a file, a pipe
+_SECONDS_AND_SHARE = (formats.seconds, formats.percent)
 
 
 def print_tables(comparison: Comparison, console: Console | None = None) -> None:
@@ -23,9 +25,29 @@ def print_tables(comparison: Comparison, console: Console | None = None) -> None
         rows = rows_of(comparison, workload)
         for group in GROUPS:
             console.print(_table(group, [row for row in rows if not row.error]))
+        runs = runs_of(comparison, workload)
+        for way in (HOPPER, STACKED):
+            if stages := figures.stage_seconds(runs.get(way, [])):
+                console.print(_stages(way, stages, figures.stage_seconds(runs[way], "steady_stages")))
         for row in rows:
             if row.error:
                 console.print(Text(f"{look(row.way).name} failed: {row.error}", style="red"))
+
+
+def _stages(way: str, whole: dict[str, float], later: dict[str, float]) -> Table:
+    """Tell where the workers' time went: of the whole, and of what came after the first epoch."""
+    title = f"Where the workers’ time goes: {look(way).name}"
+    table = Table(title=title, title_justify="left", title_style="italic", box=None, pad_edge=False)
+    table.add_column("")
+    for head in ("seconds", "of all", *(("after epoch 1, s", "of that") if later else ())):
+        table.add_column(head, justify="right")
+    parts = [stages for stages in (whole, later) if stages]
+    for stage in whole:
+        shown = [(stages.get(stage, 0.0), stages.get(stage, 0.0) / sum(stages.values())) for stages in parts]
+        table.add_row(stage, *(f(n) for pair in shown for f, n in zip(_SECONDS_AND_SHARE, pair, strict=True)))
+    outside = [("", formats.percent(figures.outside_share(stages))) for stages in parts]
+    table.add_row("no model is computed", *(text for pair in outside for text in pair), style="bold")
+    return table
 
 
 def _table(group: Group, rows: list[Row]) -> Table:

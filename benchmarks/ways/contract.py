@@ -101,7 +101,9 @@ class Outcome:
     loopback_bytes : int or None
         What was sent over the loopback interface between those two; None where they are None.
     stages : dict of str to float
-        Where the workers' time went, in seconds, where it is known; their sum is that of the spans.
+        Where the workers' time went, in seconds, where it is known (`breakdown`): idle time and all.
+    steady_stages : dict of str to float
+        The same for the time after the first epoch; empty where there is no other.
     """
 
     ready_at: float
@@ -116,6 +118,7 @@ class Outcome:
     ended_at: float | None = None
     loopback_bytes: int | None = None
     stages: dict[str, float] = dataclasses.field(default_factory=dict)
+    steady_stages: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @staticmethod
     def read(path: Path) -> "Outcome":

@@ -1,15 +1,19 @@
 """What the ways that train in the database share: rows packed there, and what the record tells of runs afterwards.
 
-The rows are packed before the work begins (they are where they are); the first loading of TensorFlow is part of it.
+The rows are packed before the work begins (they are where they are). Loading TensorFlow is part of the work, as it is
+of every other way's: what packing has begun to load is let go of first.
 """
 
 import contextlib
+import os
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg2
+from breakdown import breakdown
 from tables import make_table
 from workloads import Rows
 
@@ -17,13 +21,11 @@ from ways.contract import Epoch, Outcome, Span, Spec, loopback_bytes, now, tenso
 
 SCHEMA = "comparison"
 _TASKS = """
-SELECT kind, segment_id, extract(epoch FROM started_at)::float8, extract(epoch FROM ended_at)::float8, mst_key, timing
-FROM (SELECT 'train' AS kind, * FROM (SELECT segment_id, started_at, ended_at, mst_key, timing FROM madlib_mop.visit
-                                      WHERE run_id = %(run_id)s) v
+SELECT kind, segment_id, extract(epoch FROM started_at)::float8, extract(epoch FROM ended_at)::float8, mst_key
+FROM (SELECT 'train' AS kind, run_id, segment_id, started_at, ended_at, mst_key FROM madlib_mop.visit
       UNION ALL
-      SELECT 'evaluate', segment_id, started_at, ended_at, mst_key, timing FROM madlib_mop.evaluation
-      WHERE run_id = %(run_id)s) tasks
-ORDER BY started_at, mst_key
+      SELECT 'evaluate', run_id, segment_id, started_at, ended_at, mst_key FROM madlib_mop.evaluation) tasks
+WHERE run_id = %s ORDER BY started_at, mst_key
 """
 _ERRORS = """
 SELECT mst_key, epoch, extract(epoch FROM r.created_at)::float8 + max(elapsed_s),
@@ -65,6 +67,7 @@ def train_in_database(spec: Spec, prepare: Callable, train: Callable[..., Iterab
         with connection.cursor() as cursor:
             _pack(cursor, spec)
             prepare(cursor, spec)
+            _end_fork_server(cursor)
             written = _written_bytes(cursor)
             sent = loopback_bytes()
             begun_at = now()
@@ -101,19 +104,31 @@ def _pack(cursor, spec: Spec) -> None:
     cursor.execute("SELECT madlib.validation_preprocessor_dl('test_rows', 'test', 'y', 'x', 'train')")
 
 
+def _end_fork_server(cursor) -> None:
+    """End the process of the server's that has TensorFlow loaded, as idle minutes would."""
+    backend = Path("/proc", str(_value(cursor, "SELECT pg_backend_pid()")))
+    server = (backend / "stat").read_text().rpartition(")")[2].split()[1]
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_one = (process / "comm").read_text() == "mop forkserver\n"
+            if is_one and f"\0{server}\0" in (process / "cmdline").read_text():
+                os.kill(int(process.name), signal.SIGKILL)
+
+
 def _written_bytes(cursor) -> int:
     cursor.execute("CHECKPOINT; SELECT pg_stat_clear_snapshot()")
     return _value(cursor, _WRITTEN_BYTES)
 
 
 def _outcome(cursor, spec: Spec, runs: list[Trained]) -> Outcome:
-    spans, epochs, digests, stages = [], [], {}, Counter()
+    spans, epochs, digests, stages, steady_stages = [], [], {}, Counter(), Counter()
     for run in runs:
         keys = run.mst_keys
-        cursor.execute(_TASKS, {"run_id": run.run_id})
-        for span, timing in _shared_out(cursor.fetchall()):
-            spans.append(replace(span, mst_key=keys[span.mst_key]))
-            stages += _stages(span, timing)
+        cursor.execute(_TASKS, [run.run_id])
+        spans += [replace(span, mst_key=keys[span.mst_key]) for span in _shared_out(cursor.fetchall())]
+        stages.update(breakdown(cursor, run.run_id, spec.n_workers).seconds)
+        if spec.n_epochs > 1:
+            steady_stages.update(breakdown(cursor, run.run_id, spec.n_workers, after_epoch=1).seconds)
         cursor.execute(_ERRORS, [run.run_id])
         epochs += [Epoch(keys[key], *rest) for key, *rest in cursor.fetchall()]
         cursor.execute("SELECT mst_key, digest FROM madlib_mop.model WHERE run_id = %s", [run.run_id])
@@ -127,28 +142,19 @@ def _outcome(cursor, spec: Spec, runs: list[Trained]) -> Outcome:
         versions={**tensorflow_versions(), "PostgreSQL": _value(cursor, "SHOW server_version").split()[0]},
         database_bytes=_value(cursor, "SELECT pg_database_size(current_database())"),
         stages=dict(stages),
+        steady_stages=dict(steady_stages),
     )
 
 
-def _shared_out(tasks: Iterable[tuple]) -> Iterator[tuple[Span, dict]]:
-    """Give each task's span and timing; those of a stack, which begin together, one after the other."""
+def _shared_out(tasks: Iterable[tuple]) -> Iterator[Span]:
+    """Give each task's span; those of a stack, which begin together, one after the other."""
     together = defaultdict(list)
-    for kind, segment, begin, end, key, timing in tasks:
-        together[kind, segment, begin].append((end, key, timing))
+    for kind, segment, begin, end, key in tasks:
+        together[kind, segment, begin].append((end, key))
     for (kind, segment, begin), members in together.items():
-        share = (max(end for end, _, _ in members) - begin) / len(members)
-        for place, (_, key, timing) in enumerate(members):
-            edges = (begin + share * edge for edge in (place, place + 1))
-            yield Span(key, segment, *edges, kind), timing
-
-
-def _stages(span: Span, timing: dict) -> Counter:
-    """Give the seconds of a span's stages; what an evaluation computes is "evaluate"."""
-    laps = Counter({name.removesuffix("_s"): seconds for name, seconds in timing.items() if name.endswith("_s")})
-    if span.kind == "evaluate":
-        laps["evaluate"] = laps.pop("compute")
-    laps["read, hand over, commit"] = span.end - span.begin - laps.total()
-    return laps
+        share = (max(end for end, _ in members) - begin) / len(members)
+        for place, (_, key) in enumerate(members):
+            yield Span(key, segment, begin + share * place, begin + share * (place + 1), kind)
 
 
 def _value(cursor, query: str):

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from random import Random
 
+from breakdown import EVALUATING, HANDLING, IDLE, TRAINING
 from report.measurement import Comparison, Failure, Machine, Measurement
 from ways.contract import Epoch, Outcome, Span
 
@@ -48,8 +49,9 @@ def measurement(
     ]
     certain = way not in ("parameter_server", "ray_tune") or repetition
     busy_s = sum(span.end - span.begin for span in spans)
-    shares = {"compute": 0.71, "evaluate": 0.12, "trace": 0.07, "read, hand over, commit": 0.05}
-    shares |= {"state_in": 0.03, "state_out": 0.015, "build": 0.005}
+    shares = {TRAINING: 0.71, EVALUATING: 0.12, "tracing": 0.07, HANDLING: 0.05}
+    shares |= {"state in": 0.03, "state out": 0.015, "building models": 0.005, IDLE: 0.04}
+    stages = {name: share * busy_s for name, share in shares.items()} if way == "hopper" else {}
     return Measurement(
         workload=workload,
         way=way,
@@ -67,7 +69,8 @@ def measurement(
             versions={"TensorFlow": "0.0"},
             written_bytes=1_900_000_000 if way in ("hopper", "averaging") else None,
             database_bytes=420_000_000 if way in ("hopper", "averaging") else None,
-            stages={name: share * busy_s for name, share in shares.items()} if way == "hopper" else {},
+            stages=stages,
+            steady_stages={name: seconds / 2 for name, seconds in stages.items() if name != "tracing"},
         ),
         begun_at=BEGUN_AT,
     )

@@ -43,9 +43,10 @@ def measure(monkeypatch, tmp_path):
 
 
 def test_every_way_is_measured_in_turn_and_one_that_fails_not_again(measure):
-    made, (ratio,) = measure()
+    made, (ratio, cost) = measure()
     assert made == [("hopper", 1), ("plain", 1), ("ray_tune", 1), ("hopper", 2), ("plain", 2)]
     assert (ratio.name, ratio.limit) == ("tabular: hopper / plain", 0.35) and 0.4 < ratio.value < 0.9
+    assert cost.name == "tabular: not computing, after the first epoch" and cost.value == pytest.approx(0.14 / 0.97)
 
 
 def test_one_that_was_broken_off_goes_on(measure):

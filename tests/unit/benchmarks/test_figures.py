@@ -112,13 +112,14 @@ def test_each_seed_counts_once():
     assert figures.points_above(runs, []) is None
 
 
-def test_stages_and_what_is_outside_of_compute():
-    runs = [run_of(stages=s) for s in ({"evaluate": 2.0, "compute": 6.0, "trace": 2.0}, {"compute": 8.0}, {})]
+def test_stages_and_what_is_outside_of_computing():
+    known = {"evaluating": 2.0, "training": 6.0, "tracing": 2.0}, {"training": 8.0, "evaluating": 0.0}, {}
+    runs = [run_of(stages=stages, steady_stages={"training": 1.0, "evaluating": 2.0}) for stages in known]
     stages = figures.stage_seconds(runs)
-    assert list(stages.items()) == [("compute", 7.0), ("evaluate", 1.0), ("trace", 1.0)], "most first"
-    assert figures.outside_compute(stages) == pytest.approx(2 / 9)
-    assert figures.outside_compute(stages, without=("evaluate",)) == pytest.approx(1 / 8)
-    assert figures.outside_compute({}) is None
+    assert list(stages.items()) == [("training", 7.0), ("evaluating", 1.0), ("tracing", 1.0)], "most first"
+    assert figures.outside_share(stages) == pytest.approx(1 / 9)
+    assert figures.outside_share(figures.stage_seconds(runs, "steady_stages")) == 0
+    assert figures.outside_share({}) is None
 
 
 def test_the_typical_run_is_the_median_s():

@@ -78,6 +78,9 @@ def test_the_terminal_s_tables_tell_of_every_way(comparison, capsys):
     for way in synthetic.WAYS:
         assert said.count(f"\n{look(way).name} ") >= 4, way
     assert "Ray Tune failed: SyntheticError: a made-up reason <why> it failed" in said
+    assert said.count("Where the workers’ time goes: hopper") == 2
+    whole, later = 0.21 / 1.04, 0.14 / 0.97
+    assert formats.percent(whole) in said and formats.percent(later) in said
     line = next(line for line in said.splitlines() if line.startswith("Celery tasks"))
     assert "0.97×" in line, "the published ratio is beside the measured one"
     assert max(len(line.rstrip()) for line in said.splitlines()) <= 120
@@ -100,6 +103,7 @@ def test_csv_files_have_all_figures(comparison, tmp_path):
     assert float(run["makespan_s"]) == first.makespan_s
     assert len(read["epochs.csv"]) == sum(len(one.outcome.epochs) for one in comparison.measurements)
     assert {row["way"] for row in read["stages.csv"]} == {"hopper"}
+    assert {row["of"] for row in read["stages.csv"]} == {"the whole", "after epoch 1"}
 
 
 @pytest.mark.parametrize(
