@@ -61,6 +61,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=3, help="their epochs (3)")
     ways = (*WAYS, STACKED)
     parser.add_argument("--way", dest="ways", choices=ways, action="append", help="which ways of the comparison (all)")
+    workloads = [plan.workload for plan in FULL]
+    parser.add_argument("--workload", choices=workloads, help="the comparison's one workload (both)")
     parser.add_argument("--full", action="store_true", help="the comparison at full size, and nothing else")
     parser.add_argument("--share", type=float, default=1.0, help="share of the comparison's rows that is used (1.0)")
     parser.add_argument(
@@ -81,8 +83,8 @@ def _arguments() -> argparse.Namespace:
 
 def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Ratio]]]:
     dsn, size = arguments.dsn, (arguments.rows, arguments.epochs)
-    plans = FULL if arguments.full else SHORT
-    plans = [plan.shrunk(arguments.share) for plan in plans]
+    plans = [plan.shrunk(arguments.share) for plan in (FULL if arguments.full else SHORT)]
+    plans = [plan for plan in plans if arguments.workload in (None, plan.workload)]
     if arguments.ways:
         plans = [replace(plan, ways=arguments.ways) for plan in plans]
     made = {
