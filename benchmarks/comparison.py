@@ -28,6 +28,7 @@ from report.figures import outside_share, stage_seconds
 from report.measurement import Comparison, Failure, Machine, Measurement
 from report.names import HOPPER, STACKED
 from ways.contract import Outcome, Spec
+from workload import source_of_images
 from workloads import WORKLOADS, rows_of
 
 BENCHMARKS = Path(__file__).parent
@@ -79,8 +80,9 @@ class Plan:
     @property
     def what(self) -> str:
         """One line for people."""
-        rows = f"{self.n_train:,} rows for training, {self.n_test:,} for testing, {self.n_epochs} epochs"
-        return f"{self.workload}: {WORKLOADS[self.workload].what}; {rows}, {self.n_workers} workers of one thread"
+        rows = f"{self.n_train:,} rows of {source_of_images()} for training, {self.n_test:,} for testing"
+        what = f"{self.workload}: {WORKLOADS[self.workload].what}"
+        return f"{what}; {rows}, {self.n_epochs} epochs, {self.n_workers} workers of one thread"
 
 
 def compare_ways(plans: Sequence[Plan], directory: Path, go_on: bool = False) -> list[Ratio]:

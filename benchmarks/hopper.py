@@ -13,7 +13,7 @@ import psycopg2
 from breakdown import breakdown
 from ratios import Ratio
 from tables import make_table
-from workload import build, configurations, images
+from workload import build, configurations, features, images
 
 SCHEMA = "mop_bench"
 N_SEGMENTS = 2
@@ -28,6 +28,8 @@ WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relname LIKE 'model\\_st
 def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
     """Run both ways on the same rows; print their times, what of the disk the run used, and where the time went."""
     x, y, x_valid, y_valid, source = images(n_rows, n_rows // 4)
+    if grid == "stacked":
+        x, x_valid, source = features(x, x_valid, source)
     connection = psycopg2.connect(dsn)
     connection.autocommit = True
     try:

@@ -1,4 +1,7 @@
-"""The benchmark's data and configurations: images of 32 x 32 x 3 in ten classes, sixteen configurations a grid."""
+"""The benchmark's data and configurations: images of 32 x 32 x 3 in ten classes, sixteen configurations a grid.
+
+Those of the grid "stacked" train on a table of numbers that are made of the images.
+"""
 
 import itertools
 import os
@@ -13,6 +16,8 @@ LEARNING_RATES = (1e-3, 1e-4)
 BATCH_SIZES = (32, 256)
 L2_STRENGTHS = (1e-4, 1e-6)
 SHAPE = (32, 32, 3)
+_TILES = 4  # a side: each image is told by the mean and deviation of 16 tiles, in three colours
+N_FEATURES = 2 * 3 * _TILES**2
 
 
 @dataclass(frozen=True)
@@ -37,16 +42,16 @@ def build(grid: str, architecture: int, l2: float):
     import keras
 
     layers, penalty = keras.layers, keras.regularizers.L2(l2)
-    model = [keras.Input(SHAPE)]
-    if grid in ("mlp", "stacked"):
-        model.append(layers.Flatten())
-        for n in ((64,), (128, 64))[architecture]:
-            model.append(layers.Dense(n, activation="relu", kernel_regularizer=penalty))
-    else:
+    model = [keras.Input((N_FEATURES,) if grid == "stacked" else SHAPE)]
+    if grid == "conv":
         for n in ((8, 16), (16, 16, 32))[architecture]:
             model.append(layers.Conv2D(n, 3, activation="relu", padding="same", kernel_regularizer=penalty))
             model.append(layers.MaxPooling2D(2))
+    if grid in ("conv", "mlp"):
         model.append(layers.Flatten())
+    if grid != "conv":
+        for n in ((64,), (128, 64))[architecture]:
+            model.append(layers.Dense(n, activation="relu", kernel_regularizer=penalty))
     model.append(layers.Dense(10, activation="softmax"))
     return keras.Sequential(model)
 
@@ -57,14 +62,32 @@ def images(n_train: int, n_valid: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     They are CIFAR-10's where its archive is found (MOP_BENCH_DATA names it), else patterns with noise of that shape.
     """
     if CIFAR_ZIP.exists():
-        return (*_cifar("train", n_train), *_cifar("test", n_valid), "CIFAR-10")
+        return (*_cifar("train", n_train), *_cifar("test", n_valid), source_of_images())
     chance = np.random.default_rng(0)
     patterns = chance.random((10, *SHAPE), np.float32)
     parts = []
     for n in (n_train, n_valid):
         y = chance.integers(0, 10, n)
         parts += [np.clip(patterns[y] * 0.5 + chance.random((n, *SHAPE), np.float32) * 0.5, 0, 1), y]
-    return (*parts, "generated patterns")
+    return (*parts, source_of_images())
+
+
+def source_of_images() -> str:
+    """Say what `images` gives."""
+    return "CIFAR-10" if CIFAR_ZIP.exists() else "generated patterns"
+
+
+def features(x: np.ndarray, x_test: np.ndarray, source: str) -> tuple[np.ndarray, np.ndarray, str]:
+    """Give a table made of images, (n, N_FEATURES) float32, standardised by the training rows, and what is in it."""
+    x, x_test = _tiles(x), _tiles(x_test)
+    mean, deviation = x.mean(0), x.std(0)
+    return (x - mean) / deviation, (x_test - mean) / deviation, f"means and deviations of 16 tiles of {source}"
+
+
+def _tiles(x: np.ndarray) -> np.ndarray:
+    side = SHAPE[0] // _TILES
+    tiles = x.reshape(-1, _TILES, side, _TILES, side, 3)
+    return np.concatenate([f(axis=(2, 4)).reshape(len(x), -1) for f in (tiles.mean, tiles.std)], axis=1)
 
 
 def _cifar(part: str, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from workload import SHAPE, Configuration, images
+from workload import N_FEATURES, SHAPE, Configuration, features, images
 
 N_CLASSES = 10
-_TILES = 4  # a side: each image is told by the mean and deviation of 16 tiles, in three colours
-N_FEATURES = 2 * 3 * _TILES**2
 
 
 @dataclass(frozen=True)
@@ -149,15 +147,6 @@ def rows_of(workload: str, n_train: int, n_test: int) -> Rows:
     """Give a workload's rows: CIFAR-10's images where they are found, else generated ones (`workload.images`)."""
     x, y, x_test, y_test, source = images(n_train, n_test)
     if workload == "tabular":
-        x, x_test = _features(x), _features(x_test)
-        mean, deviation = x.mean(0), x.std(0)
-        x, x_test = (x - mean) / deviation, (x_test - mean) / deviation
-        source = f"means and deviations of 16 tiles of {source}"
+        x, x_test, source = features(x, x_test, source)
     one_hot = np.eye(N_CLASSES, dtype=np.float32)
     return Rows(x, one_hot[y], x_test, one_hot[y_test], source)
-
-
-def _features(x: np.ndarray) -> np.ndarray:
-    side = SHAPE[0] // _TILES
-    tiles = x.reshape(-1, _TILES, side, _TILES, side, 3)
-    return np.concatenate([f(axis=(2, 4)).reshape(len(x), -1) for f in (tiles.mean, tiles.std)], axis=1)

@@ -158,7 +158,9 @@ MODELS = Group(
         Column(
             "same bits twice",
             lambda row: formats.yes(row.same_bits),
-            "Whether runs with one seed ended with the same SHA-256 of every configuration’s weights.",
+            "Whether runs with one seed ended with the same SHA-256 of every configuration’s weights. The hopper’s"
+            " schedule goes by what visits have cost, unless it is told to rotate; what it did is recorded, and replay"
+            " repeats it with the same bits.",
         ),
         Column(
             "runs (seeds)",
