@@ -13,7 +13,6 @@ from report.names import HOPPER, STACKED, look
 from report.summary import Row, rows_of, runs_of, what_of, workloads_of
 
 _WIDTH = 132  # of what is not a terminal: a file, a pipe
-_SECONDS_AND_SHARE = (formats.seconds, formats.percent)
 
 
 def print_tables(comparison: Comparison, console: Console | None = None) -> None:
@@ -41,12 +40,15 @@ def _stages(way: str, whole: dict[str, float], later: dict[str, float]) -> Table
     table.add_column("")
     for head in ("seconds", "of all", *(("after epoch 1, s", "of that") if later else ())):
         table.add_column(head, justify="right")
-    parts = [stages for stages in (whole, later) if stages]
+    parts = [(stages, sum(stages.values())) for stages in (whole, later) if stages]
     for stage in whole:
-        shown = [(stages.get(stage, 0.0), stages.get(stage, 0.0) / sum(stages.values())) for stages in parts]
-        table.add_row(stage, *(f(n) for pair in shown for f, n in zip(_SECONDS_AND_SHARE, pair, strict=True)))
-    outside = [("", formats.percent(figures.outside_share(stages))) for stages in parts]
-    table.add_row("no model is computed", *(text for pair in outside for text in pair), style="bold")
+        cells = []
+        for stages, total in parts:
+            seconds = stages.get(stage, 0.0)
+            cells += [formats.seconds(seconds), formats.percent(seconds / total)]
+        table.add_row(stage, *cells)
+    outside = [cell for stages, _ in parts for cell in ("", formats.percent(figures.outside_share(stages)))]
+    table.add_row("no model is computed", *outside, style="bold")
     return table
 
 

@@ -13,9 +13,10 @@ import traceback
 from mop_backend.frames import Channel, PeerGone
 from mop_backend.peer import end_with_peer
 
-from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.trainer import lifetime, loading
-from madlib_mop.trainer.failures import INTERNAL, MEMORY, Failure, failure_of, invalid_input
+from madlib_mop.trainer.failures import MEMORY, Failure, failure_of, invalid_input
+from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
 
 #: What TensorFlow needs to do anything at all beyond what it has taken when it is loaded.
 _LEAST_FREE_BYTES = 64 << 20
@@ -50,9 +51,9 @@ def _handle(session: "Session", header: object, blobs: list[bytearray]) -> tuple
     silent = op in Session.SILENT
     try:
         if op not in Session.OPS:
-            raise _malformed(f"no operation {op!r}")
+            raise malformed(f"no operation {op!r}")
         if op not in Session.ANY_TIME and not session.started:
-            raise _malformed(f"operation {op} came before start")
+            raise malformed(f"operation {op} came before start")
         answer, out = getattr(session, op)(Request(header), blobs)
         return (None if silent else {"ok": True, **answer}), out
     except Exception as error:
@@ -62,13 +63,6 @@ def _handle(session: "Session", header: object, blobs: list[bytearray]) -> tuple
             session.spoil(failure)
             return None, []
         return failure.as_answer(), []
-
-
-class Request(dict):
-    """A request's header; a key that is missing is answered with its name."""
-
-    def __missing__(self, key: str) -> object:
-        raise _malformed(f"{self['op']} lacks {key!r}")
 
 
 class Session:
@@ -97,10 +91,10 @@ class Session:
     def start(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Load TensorFlow, then give up what is not needed any more; tells versions and what is in force."""
         if self.started:
-            raise _malformed("the trainer has been started already")
-        threads = _positive(header, "threads")
-        cache_bytes = _positive(header, "shard_cache_bytes", least=0)
-        gpu_numbers = _gpu_numbers(header)
+            raise malformed("the trainer has been started already")
+        threads = positive(header, "threads")
+        cache_bytes = positive(header, "shard_cache_bytes", least=0)
+        gpu_numbers = gpu_numbers_of(header)
         if gpu_numbers:
             lifetime.show_gpus(gpu_numbers)
         in_force = {"landlock": False, "seccomp": False}
@@ -177,8 +171,8 @@ class Session:
         self._shards.drop(str(header["shard"]))
         self._key = str(header["shard"])
         self._builder = ShardBuilder(
-            _positive(header, "n_x"),
-            _positive(header, "n_y", least=0),
+            positive(header, "n_x"),
+            positive(header, "n_y", least=0),
             float(header["normalizing_const"]),
             header.get("n_rows"),
             header.get("names"),
@@ -189,7 +183,7 @@ class Session:
         """Take one buffer of the shard."""
         if self._spoiled is None:
             if self._builder is None:
-                raise _malformed("shard_rows came without shard_begin")
+                raise malformed("shard_rows came without shard_begin")
             self._builder.add(header["shapes"], blobs)
         return {}, []
 
@@ -205,7 +199,7 @@ class Session:
         if spoiled is not None:
             raise spoiled
         if builder is None or self._key != str(header["shard"]):
-            raise _malformed(f"shard_end for {header['shard']!r} came without its shard_begin")
+            raise malformed(f"shard_end for {header['shard']!r} came without its shard_begin")
         shard = builder.finish()
         cached = self._shards.add(self._key, shard)
         self._visitor.features.shrink()
@@ -222,8 +216,8 @@ class Session:
         from madlib_mop.trainer.recipe import Recipe
 
         shard = self._shards.take(str(header["shard"]))
-        epoch, segment_id = _positive(header, "epoch", least=0), _positive(header, "segment_id", least=0)
-        trained = self._visitor.train(Recipe.read(header["model"]), _start(header, blobs), shard, epoch, segment_id)
+        epoch, segment_id = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
+        trained = self._visitor.train(Recipe.read(header["model"]), start_of(header, blobs), shard, epoch, segment_id)
         return trained.answer, trained.parts
 
     def train_stack(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -235,8 +229,8 @@ class Session:
         from madlib_mop.trainer import stack_visits
 
         shard = self._shards.take(str(header["shard"]))
-        place = _positive(header, "epoch", least=0), _positive(header, "segment_id", least=0)
-        outcomes = stack_visits.train_stack(self._visitor, *_members(header, blobs), shard, *place)
+        place = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
+        outcomes = stack_visits.train_stack(self._visitor, *members_of(header, blobs), shard, *place)
         parts = [part for outcome in outcomes for part in getattr(outcome, "parts", ())]
         return {"members": [outcome and outcome.as_answer() for outcome in outcomes]}, parts
 
@@ -245,21 +239,21 @@ class Session:
         from madlib_mop.trainer.recipe import Recipe
 
         shard = self._shards.take(str(header["shard"]))
-        return self._visitor.evaluate(Recipe.read(header["model"]), _start(header, blobs), shard), []
+        return self._visitor.evaluate(Recipe.read(header["model"]), start_of(header, blobs), shard), []
 
     def evaluate_stack(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Evaluate several configurations of one shape together; ``members`` are as for ``train_stack``, or None."""
         from madlib_mop.trainer import stack_visits
 
         shard = self._shards.take(str(header["shard"]))
-        return {"members": stack_visits.evaluate_stack(self._visitor, *_members(header, blobs), shard)}, []
+        return {"members": stack_visits.evaluate_stack(self._visitor, *members_of(header, blobs), shard)}, []
 
     def predict_load(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Load a model to predict with, under a key where there are to be several."""
         from madlib_mop.trainer.recipe import Recipe
 
         recipe, constant = Recipe.read(header["model"]), float(header["normalizing_const"])
-        self._visitor.load_predictor(recipe, _start(header, blobs), constant, _key(header))
+        self._visitor.load_predictor(recipe, start_of(header, blobs), constant, key_of(header))
         return {"loaded": self._visitor.predictors.keys()}, []
 
     def predict(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -274,7 +268,7 @@ class Session:
             check_finite(f"x{number + 1}", xs[-1], 0)
         if len({len(x) for x in xs}) != 1:
             raise invalid_input(f"the columns to predict from have {[len(x) for x in xs]} rows")
-        outputs = self._visitor.predict(xs, _key(header))
+        outputs = self._visitor.predict(xs, key_of(header))
         return {"shapes": [list(output.shape) for output in outputs]}, outputs
 
     def average_add(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -282,7 +276,7 @@ class Session:
         from madlib_mop.trainer import averaging
 
         if len(blobs) != 2:
-            raise _malformed(f"average_add has {len(blobs)} blobs, expected 2")
+            raise malformed(f"average_add has {len(blobs)} blobs, expected 2")
         return {}, [averaging.add(*blobs, header["n_rows"], header["summed"])]
 
     def average_end(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -290,8 +284,8 @@ class Session:
         from madlib_mop.trainer import averaging
 
         if len(blobs) != 1:
-            raise _malformed(f"average_end has {len(blobs)} blobs, expected 1")
-        return {}, [averaging.finish(blobs[0], _positive(header, "n_rows"), bool(header["summed"]))]
+            raise malformed(f"average_end has {len(blobs)} blobs, expected 1")
+        return {}, [averaging.finish(blobs[0], positive(header, "n_rows"), bool(header["summed"]))]
 
     def describe_state(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Check a whole training state; give its digests."""
@@ -305,9 +299,9 @@ class Session:
 
         dtypes, shapes = header["dtypes"], header["shapes"]
         if not (len(shapes) == len(dtypes) == len(blobs)) or not set(dtypes) <= _NUMBERS:
-            raise _malformed(f"{len(blobs)} columns of the types {dtypes} and the shapes {shapes}")
+            raise malformed(f"{len(blobs)} columns of the types {dtypes} and the shapes {shapes}")
         columns = [frombuffer(b, d).reshape(s) for b, d, s in zip(blobs, dtypes, shapes, strict=True)]
-        single, values = self._visitor.predict_values(columns, _key(header))
+        single, values = self._visitor.predict_values(columns, key_of(header))
         return {"single": single, "shape": list(values.shape)}, [values]
 
     def drop_shard(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -349,62 +343,3 @@ class Session:
             )
         lifetime.limit_data(limit)
         self._memory_limit, self._idle_bytes = limit, used
-
-
-def _start(header: Request, blobs: list[bytearray]):
-    """Read what a visit starts from."""
-    from madlib_mop.trainer.visits import Start
-
-    if header.get("has_state"):
-        if not blobs:
-            raise _malformed("a request with a state has no parts")
-        taken_over = header.get("taken_over")
-        return Start(
-            parts=blobs,
-            digest=header.get("digest"),
-            taken_over=taken_over is not None,
-            keep_optimizer=bool((taken_over or {}).get("optimizer", True)),
-        )
-    if header.get("has_weights"):
-        if len(blobs) != 1:
-            raise _malformed(f"a request with weights has {len(blobs)} blobs, expected 1")
-        return Start(weights=blobs[0])
-    return Start()
-
-
-def _members(header: Request, blobs: list) -> tuple[list, list]:
-    """Read the recipes and the starts of a stack's places; the blobs are those of its members, one after the other."""
-    from madlib_mop.trainer.recipe import Recipe
-
-    recipes, starts, rest = [], [], list(blobs)
-    blobs.clear()
-    for member in (Request(op=header["op"], **(member or {})) for member in header["members"]):
-        n_blobs = _positive(member, "n_blobs", least=0) if "model" in member else 0
-        recipes.append(Recipe.read(member["model"]) if "model" in member else None)
-        starts.append(_start(member, rest[:n_blobs]))
-        del rest[:n_blobs]
-    if not any(recipes) or rest:
-        raise _malformed(f"a stack of {len(recipes)} places with {len(rest)} blobs too many")
-    return recipes, starts
-
-
-def _key(header: Request) -> str:
-    return str(header.get("key", ""))
-
-
-def _gpu_numbers(header: Request) -> list[int]:
-    numbers = header.get("gpus") or []
-    if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
-        raise _malformed(f"gpus of start must be a list of numbers, received {numbers!r}")
-    return numbers
-
-
-def _positive(header: Request, key: str, least: int = 1) -> int:
-    value = header[key]
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise invalid_input(f"{key} of a request to the trainer must be {least} or more, received {value!r}")
-    return value
-
-
-def _malformed(message: str) -> Failure:
-    return Failure(INTERNAL, MopError(f"malformed request to the trainer: {message}"))

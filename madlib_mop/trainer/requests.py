@@ -1,0 +1,77 @@
+"""What a request to the trainer says: its header's fields, read and checked; called by ``server.py``.
+
+Nothing here imports TensorFlow before a request is about a model.
+"""
+
+from madlib_mop.errors import MopError
+from madlib_mop.trainer.failures import INTERNAL, Failure, invalid_input
+
+
+class Request(dict):
+    """A request's header; a key that is missing is answered with its name."""
+
+    def __missing__(self, key: str) -> object:
+        raise malformed(f"{self['op']} lacks {key!r}")
+
+
+def start_of(header: Request, blobs: list[bytearray]):
+    """Read what a visit starts from."""
+    from madlib_mop.trainer.visits import Start
+
+    if header.get("has_state"):
+        if not blobs:
+            raise malformed("a request with a state has no parts")
+        taken_over = header.get("taken_over")
+        return Start(
+            parts=blobs,
+            digest=header.get("digest"),
+            taken_over=taken_over is not None,
+            keep_optimizer=bool((taken_over or {}).get("optimizer", True)),
+        )
+    if header.get("has_weights"):
+        if len(blobs) != 1:
+            raise malformed(f"a request with weights has {len(blobs)} blobs, expected 1")
+        return Start(weights=blobs[0])
+    return Start()
+
+
+def members_of(header: Request, blobs: list) -> tuple[list, list]:
+    """Read the recipes and the starts of a stack's places; the blobs are those of its members, one after the other."""
+    from madlib_mop.trainer.recipe import Recipe
+
+    recipes, starts, rest = [], [], list(blobs)
+    blobs.clear()
+    for member in (Request(op=header["op"], **(member or {})) for member in header["members"]):
+        n_blobs = positive(member, "n_blobs", least=0) if "model" in member else 0
+        recipes.append(Recipe.read(member["model"]) if "model" in member else None)
+        starts.append(start_of(member, rest[:n_blobs]))
+        del rest[:n_blobs]
+    if not any(recipes) or rest:
+        raise malformed(f"a stack of {len(recipes)} places with {len(rest)} blobs too many")
+    return recipes, starts
+
+
+def key_of(header: Request) -> str:
+    """Give the key of a model to predict with; "" where there is one only."""
+    return str(header.get("key", ""))
+
+
+def gpu_numbers_of(header: Request) -> list[int]:
+    """Give the GPUs that a trainer may see. Raises Failure (internal) for what is no list of numbers."""
+    numbers = header.get("gpus") or []
+    if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
+        raise malformed(f"gpus of start must be a list of numbers, received {numbers!r}")
+    return numbers
+
+
+def positive(header: Request, key: str, least: int = 1) -> int:
+    """Give a whole number of the header. Raises Failure (input) if it is none, or less than the least."""
+    value = header[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise invalid_input(f"{key} of a request to the trainer must be {least} or more, received {value!r}")
+    return value
+
+
+def malformed(message: str) -> Failure:
+    """Give the failure of a request that the protocol does not know."""
+    return Failure(INTERNAL, MopError(f"malformed request to the trainer: {message}"))
