@@ -6,8 +6,11 @@ from collections.abc import Callable
 import keras
 import numpy as np
 from keras import layers
+from workbench import one_thread
 
 from madlib_mop.models.seeds import model_seed, pass_permutation
+
+one_thread()  # plain Keras has as many threads as trainers have
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,17 +8,13 @@ import importlib.util
 import os
 import pickle
 
+import keras
 import numpy as np
 import pytest
 
 from madlib_mop.models.custom import CustomFunctions, top_k_source
+from tests.unit.trainer.cases import CASES, Case, weights_of
 from tests.unit.trainer.harness import Trainer, TrainerError
-from tests.workbench import one_thread
-
-one_thread()
-import keras  # noqa: E402
-
-from tests.unit.trainer.cases import CASES, Case, weights_of  # noqa: E402
 
 IMAGES = next(case for case in CASES if case.name.startswith("cnn"))
 LOSS = """

@@ -8,14 +8,11 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
-from workbench import one_thread  # noqa: E402
 
 from madlib_mop.models import keras_names  # noqa: E402
 from madlib_mop.trainer import state  # noqa: E402
 from tests.unit.trainer.cases import CASES, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
-
-one_thread()
 
 # Rows of the shards: with a short last batch, multiples of the batch sizes, fewer than a batch, and such orders that
 # Keras compiles its step for one batch size first, for any first, or for both.

@@ -9,14 +9,11 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 from keras import layers  # noqa: E402
-from workbench import one_thread  # noqa: E402
 
 from madlib_mop.models.prefix import split  # noqa: E402
 from madlib_mop.trainer import state  # noqa: E402
 from tests.unit.trainer.cases import CASES, Case, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
-
-one_thread()
 
 _LOSS = "loss='categorical_crossentropy', metrics=['accuracy'], optimizer="
 _SGD = _LOSS + "'SGD(lr=0.05, momentum=0.9, clipnorm=0.5)'"

@@ -11,15 +11,12 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
-from workbench import one_thread  # noqa: E402
 
 from madlib_mop.models.build import build_architecture  # noqa: E402
 from madlib_mop.models.sharing import shared_form, strengths_of  # noqa: E402
 from madlib_mop.trainer import state  # noqa: E402
 from tests.unit.trainer.cases import Case, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
-
-one_thread()
 
 STRENGTHS = (1e-2, 3e-5, 0.7)
 
