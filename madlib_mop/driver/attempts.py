@@ -4,6 +4,7 @@ import signal
 from collections import Counter
 from dataclasses import dataclass
 
+from madlib_mop.driver.deaths import last_words, ran_out_of_memory
 from madlib_mop.schedule import Average, Evaluation, Visit
 
 Task = Visit | Evaluation | Average
@@ -87,14 +88,13 @@ class Attempts:
             message = f"its trainer was killed {self._killed[task]} times"
             hint = "Something on this host, such as the kernel's out-of-memory killer, kills the trainers."
             return Verdict(again, False, {"sqlstate": "53200", "message": message, "hint": hint})
-        memory = "bad_alloc" in stderr or "emory" in stderr
+        memory = ran_out_of_memory(status, stderr)
         name = _SIGNALS.get(-status, f"status {status}")
-        last_words = ([line.strip() for line in stderr.splitlines() if line.strip()] or ["none"])[-1][-300:]
         message = "its trainer ran out of memory" if memory else f"its trainer died ({name}) again and again"
         hint = (
             "Use a smaller batch_size or a smaller network, or raise madlib_mop.trainer_memory_mb."
             if memory
-            else f"Its last words: {last_words}"
+            else f"Its last words: {last_words(stderr)}"
         )
         limit = MAX_MEMORY_FAULTS if memory else MAX_FAULTS
         return self._count(task, {"sqlstate": "53200", "message": message, "hint": hint}, limit)

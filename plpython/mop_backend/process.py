@@ -130,8 +130,8 @@ class Child:
         self._process.stdout.close()
         os.close(self._stderr_fd)
 
-    def stderr_tail(self, n_bytes=2000):
-        """Give the end of what the child wrote to its standard error."""
+    def stderr_tail(self, n_bytes=1 << 15):
+        """Return the end of what the child wrote to its standard error, with room for `faulthandler`'s stacks."""
         size = os.fstat(self._stderr_fd).st_size
         return os.pread(self._stderr_fd, n_bytes, max(0, size - n_bytes)).decode("utf-8", "replace").strip()
 

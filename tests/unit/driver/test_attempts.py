@@ -59,6 +59,74 @@ def test_the_same_fault_again_and_again_ends_the_model_only(fields, tries):
     assert attempts.judge(Visit(4, 1, 2, 1), fields).again
 
 
+_FAULTHANDLER = """Fatal Python error: Aborted
+
+Current thread 0x00007f2a (most recent call first):
+  File "/usr/lib/python3.11/site-packages/memory.py", line 30 in out_of_memory
+Extension modules: numpy._core._multiarray_umath, OutOfMemory (total: 2)
+"""
+_RECOVERED = """Traceback (most recent call last):
+  File "execute.py", line 53, in quick_execute
+tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[4000,9000]
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "failures.py", line 77, in blaming
+madlib_mop.trainer.failures.Failure: not enough memory for a tensor of shape (4000, 9000)
+"""
+_BAD_ALLOC = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
+_ABORTED = -signal.SIGABRT
+
+
+@pytest.mark.parametrize(
+    "status, stderr",
+    [
+        (_ABORTED, _BAD_ALLOC + _FAULTHANDLER),
+        (_ABORTED, "F0000 00:00:17 8 a.cc:1] Check failed: OOM when allocating tensor of shape [9]\n" + _FAULTHANDLER),
+        (_ABORTED, "2026-11-22 13:00:00.1: F x/cpu.cc:7] RESOURCE_EXHAUSTED: out of memory\n" + _FAULTHANDLER),
+        (_ABORTED, "LLVM ERROR: out of memory\nAllocation failed\n" + _FAULTHANDLER),
+        (_ABORTED, _RECOVERED + _BAD_ALLOC),
+        (1, _RECOVERED),
+        (1, "Traceback (most recent call last):\n  File 'a.py', line 1\nMemoryError\n"),
+        (1, "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 74.5 GiB for an array\n"),
+        (1, "tensorflow.python.framework.errors_impl.ResourceExhaustedError: failed to allocate memory [Op:Fill]\n"),
+    ],
+)
+def test_a_trainer_that_ran_out_of_memory_is_told_as_that(status, stderr):
+    verdict = Attempts().judge(VISIT, died(status, stderr))
+    assert verdict.error["message"] == "its trainer ran out of memory"
+    assert "madlib_mop.trainer_memory_mb" in verdict.error["hint"]
+
+
+@pytest.mark.parametrize(
+    "status, stderr",
+    [
+        (1, "ValueError: layer 'Memory' has no such argument\n"),
+        (1, "ImportError: libm.so: cannot allocate memory in static TLS block\n"),
+        (1, "MemoryError\n\nDuring handling of the above exception, another exception occurred:\n\nOSError: no file\n"),
+        (1, "ValueError: the column is named MemoryError: std::bad_alloc\n"),
+        (_ABORTED, "W0000 cpu_allocator_impl.cc:83] Allocation of 2400 exceeds 10% of free system memory.\nF0000 no\n"),
+        (_ABORTED, "F0000 executor.cc:1] Check failed: memory order\n" + _FAULTHANDLER),
+        (-signal.SIGSEGV, _FAULTHANDLER),
+        (-signal.SIGSEGV, _RECOVERED + _FAULTHANDLER),  # what it ran out of before, it has recovered from
+        (_ABORTED, _RECOVERED + "F0000 00:00:17 8 conv.cc:1] Check failed: a == b\n" + _FAULTHANDLER),
+        (_ABORTED, ""),
+    ],
+)
+def test_what_only_speaks_of_memory_is_no_lack_of_it(status, stderr):
+    verdict = Attempts().judge(VISIT, died(status, stderr))
+    assert verdict.error["message"].startswith("its trainer died (")
+    assert "trainer_memory_mb" not in verdict.error["hint"]
+
+
+def test_the_last_words_are_those_before_the_stacks():
+    error = Attempts().judge(VISIT, died(_ABORTED, "F0000 conv.cc:1] Check failed: a == b\n" + _FAULTHANDLER)).error
+    assert error["hint"] == "Its last words: F0000 conv.cc:1] Check failed: a == b"
+    error = Attempts().judge(VISIT, died(-signal.SIGSEGV, _FAULTHANDLER)).error
+    assert error["hint"] == "Its last words: Fatal Python error: Aborted"
+
+
 def test_killed_trainers_do_not_count_as_faults():
     attempts = Attempts()
     for _ in range(MAX_FAULTS):

@@ -10,6 +10,8 @@ import pytest
 from lab import wait_for
 from mop_backend.process import Child, ChildDied
 
+from madlib_mop.driver.deaths import ran_out_of_memory
+
 
 @pytest.fixture
 def child(monkeypatch, tmp_path):
@@ -68,3 +70,24 @@ def test_the_last_words_are_one_line():
     assert ChildDied(1, traceback).last_words == "ValueError: no"
     assert ChildDied(-9, "  \n").last_words is None
     assert len(ChildDied(1, "x" * 5000).last_words) == 300
+
+
+def test_what_it_said_before_it_aborted_is_kept_though_stacks_follow(tmp_path, monkeypatch):
+    """``faulthandler`` writes a hundred lines for each thread after the line that says why."""
+    code = (
+        "import faulthandler, os, sys; faulthandler.enable()\n"
+        "def deep(n):\n"
+        "    if n: return deep(n - 1)\n"
+        "    os.write(2, b\"terminate called after throwing an instance of 'std::bad_alloc'\\n\"); os.abort()\n"
+        "deep(200)\n"
+    )
+    (tmp_path / "python").write_text(f"#!/bin/sh\nexec {sys.executable} -I {tmp_path}/code.py\n")
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / "code.py").write_text(code)
+    child = Child("code", python=str(tmp_path / "python"))
+    try:
+        with pytest.raises(ChildDied) as death:
+            child.receive()
+    finally:
+        child.stop()
+    assert death.value.returncode == -6 and ran_out_of_memory(-6, death.value.stderr)
