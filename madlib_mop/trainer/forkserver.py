@@ -23,11 +23,12 @@ import sys
 import traceback
 from dataclasses import dataclass
 
-from mop_backend.forkserver import owner_of
+from mop_backend.sockets import owner_of
 
 from madlib_mop.trainer import lifetime, loading
 
 _IDLE_S = 600.0
+_ASKS_WITHIN_S = 1.0
 _MODULES = ("averaging", "gpus", "sandbox", "server", "visits")
 
 
@@ -97,7 +98,7 @@ class Forking:
             if user != os.geteuid():
                 raise PermissionError
             # a client that has connected asks at once; one that was killed in between must not hold up the others
-            if not select.select([control], [], [], 1.0)[0]:
+            if not select.select([control], [], [], _ASKS_WITHIN_S)[0]:
                 raise TimeoutError
             message, fds, _, _ = socket.recv_fds(control, 16, 3)
             if message != b"fork" or len(fds) != 3:
@@ -189,8 +190,9 @@ def _tell_those_who_wait(listener: socket.socket, text: str) -> None:
     with contextlib.suppress(OSError):
         while True:
             control, _ = listener.accept()
+            control.settimeout(_ASKS_WITHIN_S)
             _, fds, _, _ = socket.recv_fds(control, 16, 3)
-            if len(fds) == 3:
+            if len(fds) == 3 and owner_of(control)[1] == os.geteuid():
                 os.write(fds[2], text.encode())
 
 

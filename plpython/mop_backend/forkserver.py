@@ -2,7 +2,8 @@
 
 The other half is ``madlib_mop/trainer/forkserver.py``. Whoever needs a trainer and finds no such process starts it, and
 waits as long as for a trainer of its own. It ends with the server, or after some idle minutes. `Child` calls `fork`;
-`call.py` starts it when a call begins that will want trainers, or that packs the rows for one.
+`call.py` starts it when a call begins that will want trainers, or that packs the rows for one. Where its socket is,
+and who may bind there, is in ``sockets.py``.
 """
 
 import contextlib
@@ -12,14 +13,16 @@ import os
 import select
 import signal
 import socket
-import struct
 import subprocess
 import time
 
+from mop_backend import sockets
+
 _MODULE = "madlib_mop.trainer.forkserver"
-_BACKLOG = 128
 _TRIES = 50
 _PAUSE_S = 0.01
+_CONNECT_S = 2.0
+_LAST_MESSAGE_S = 3.0
 
 
 class ForkServer:
@@ -28,7 +31,7 @@ class ForkServer:
     Parameters
     ----------
     address : str
-        Name of its abstract socket.
+        Of its socket; see `sockets`.
     lives_with : int
         The process with which it ends: the server.
     command : list of str
@@ -42,7 +45,7 @@ class ForkServer:
 
     @classmethod
     def told(cls, words, python):
-        """Give the one that `words` tells of, as its maker told it another process; None if it told of none."""
+        """Return the one that `words` name, as its maker told it another process; None if it told of none."""
         if not words:
             return None
         address, lives_with = words.rsplit(" ", 1)
@@ -53,47 +56,48 @@ class ForkServer:
         """What to tell another process, for `told`."""
         return f"{self.address} {self._lives_with}"
 
-    def fork(self, stderr_fd):
-        """Give a process that was forked for us, or None where that cannot be.
+    def fork(self, stderr_fd, check=None):
+        """Return a process that was forked for us, or None where that cannot be.
+
+        Nothing in here waits for longer than `_CONNECT_S`: whoever gets None starts a trainer of his own.
 
         Parameters
         ----------
         stderr_fd : int
             Its standard error.
+        check : callable or None
+            Called while waiting; what it raises ends the wait.
 
         Returns
         -------
         Forked or None
         """
+        deadline = time.monotonic() + _CONNECT_S
         for _ in range(_TRIES):
             try:
-                return Forked(self._connect(), stderr_fd)
-            except ConnectionRefusedError:
+                return Forked(sockets.connect(self.address, deadline, check), stderr_fd)
+            except sockets.NotOurs:  # another user has bound the name
+                return None
+            except (ConnectionRefusedError, FileNotFoundError):
                 self.start()
             except OSError:  # it was just about to end
                 pass
+            if time.monotonic() > deadline:
+                return None
+            if check is not None:
+                check()
             time.sleep(_PAUSE_S)
         return None
 
-    def _connect(self):
-        control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            control.connect("\0" + self.address)
-            if owner_of(control)[1] != os.geteuid():
-                raise PermissionError("the socket is another user's")
-        except BaseException:
-            control.close()
-            raise
-        return control
-
     def start(self):
         """Start it on a socket on which we can ask at once; where it runs, or is being started, nothing is done."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            try:
-                listener.bind("\0" + self.address)
-            except OSError:
-                return
-            listener.listen(_BACKLOG)
+        try:
+            listener = sockets.listen(self.address)
+        except OSError:  # its directory was removed, or is another user's now
+            return
+        if listener is None:
+            return
+        with listener:
             subprocess.Popen(
                 [*self._command, str(listener.fileno()), str(self._lives_with)],
                 stdin=subprocess.DEVNULL,
@@ -107,7 +111,7 @@ class ForkServer:
 
 
 def of_this_server(library):
-    """Give the fork server of the server that this process, one of its backends, belongs to.
+    """Return the fork server of the server that this process, one of its backends, belongs to.
 
     Its name says whose it is: the server's, since its start, and this library's, as installed now.
 
@@ -138,14 +142,7 @@ def of_this_server(library):
         return None
     name = hashlib.sha256(repr((where, postmaster, started, os.geteuid(), installed)).encode()).hexdigest()[:32]
     python = os.path.join(library, "venv", "bin", "python")
-    return ForkServer(f"madlib_mop.{postmaster}.{name}", postmaster, [python, "-I", "-m", _MODULE])
-
-
-def owner_of(connection):
-    """Give process and user at the other end of a connection."""
-    size = struct.calcsize("3i")
-    pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return pid, user
+    return ForkServer(sockets.address_for(f"madlib_mop.{postmaster}.{name}"), postmaster, [python, "-I", "-m", _MODULE])
 
 
 class Forked:
@@ -218,14 +215,19 @@ class Forked:
 
     def _hear(self, seconds):
         """Take one message of the fork server's, or its absence; tell whether there was any within that time."""
-        watched = self._pidfd if self._lost else self._control
-        if not select.select([watched], [], [], seconds)[0]:
+        watched = [fd for fd in (None if self._lost else self._control, self._pidfd) if fd is not None]
+        ready = select.select(watched, [], [], seconds)[0]
+        if not ready:
             return False
-        if self._lost:
+        if self._control not in ready and not self._lost:  # it has ended; a fork server that is well tells how at once
+            ready = select.select([self._control], [], [], _LAST_MESSAGE_S)[0]
+        if self._control not in ready:
             self._end(-signal.SIGKILL)  # how it ended only its parent knows
             return True
         try:
             message, fds, _, _ = socket.recv_fds(self._control, 64, 1, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return False
         except OSError:
             message, fds = b"", []
         if fds:

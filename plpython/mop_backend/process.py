@@ -66,7 +66,7 @@ class Child:
     def __init__(self, module, check=None, python=None, environment=None, forkserver=None):
         self._stderr_fd = os.memfd_create(module)
         try:
-            forked = forkserver.fork(self._stderr_fd) if forkserver is not None else None
+            forked = forkserver.fork(self._stderr_fd, check) if forkserver is not None else None
             self._process = forked or subprocess.Popen(
                 [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module],
                 stdin=subprocess.PIPE,
@@ -77,7 +77,7 @@ class Child:
                 start_new_session=True,
                 bufsize=0,
             )
-        except OSError:
+        except BaseException:  # cancelled, too
             os.close(self._stderr_fd)
             raise
         self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno(), check)

@@ -1,0 +1,161 @@
+"""Unix sockets between processes of one operating system user: where they are bound, and that the peer is that user.
+
+Called by ``forkserver.py``. An address that begins with a slash is a path in a directory of the server's own, in which
+no other user can bind; any other is an abstract name, which every user of the machine can bind once it is free. So who
+listens is asked before anything is sent or waited for.
+
+`address_for` chooses ``pg_stat_tmp`` in the data directory: PostgreSQL's base backups, pg_rewind and pgBackRest leave
+its content out.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import stat
+import struct
+import time
+
+_DIRECTORY = "pg_stat_tmp"
+_OURS = "madlib_mop"
+_BACKLOG = 128
+_PAUSE_S = 0.01
+
+
+class NotOurs(PermissionError):
+    """What listens at an address, or the directory that the address is in, is another user's."""
+
+
+def address_for(name):
+    """Return where a process of this server, whose backend calls, listens under a name of its own.
+
+    The directory is made here. Without one that is ours alone the address is an abstract name.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    str
+    """
+    try:
+        if not os.path.isdir(_DIRECTORY):  # a backend works in the data directory
+            return name
+        path = os.path.join(os.getcwd(), _DIRECTORY, _OURS)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        os.close(_open(path))
+    except OSError:
+        return name
+    return os.path.join(path, name)
+
+
+def connect(address, deadline, check=None):
+    """Return a socket that is connected to a process of this user's; it does not block.
+
+    Parameters
+    ----------
+    address : str
+    deadline : float
+        Of `time.monotonic`: until when to try where too many others wait to be let in.
+    check : callable or None
+        Called while waiting; what it raises ends the wait.
+
+    Raises
+    ------
+    NotOurs
+        If another user listens there.
+    ConnectionRefusedError, FileNotFoundError
+        If nobody does.
+    TimeoutError
+        If the deadline has passed.
+    """
+    with _place(address) as (bound, _):
+        while True:
+            peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            try:
+                peer.connect(bound)
+                if owner_of(peer)[1] != os.geteuid():
+                    raise NotOurs(errno.EPERM, "the socket is another user's")
+                return peer
+            except BlockingIOError:
+                peer.close()
+            except BaseException:
+                peer.close()
+                raise
+            if time.monotonic() > deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "too many wait for this socket")
+            if check is not None:
+                check()
+            time.sleep(_PAUSE_S)
+
+
+def listen(address):
+    """Return a socket that listens at an address; None if somebody listens there, or is about to.
+
+    Socket files at which nobody listens any more are removed, also those of earlier servers and libraries.
+    """
+    with _place(address) as (bound, directory):
+        if directory is not None:
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go of when it is closed
+            except BlockingIOError:
+                return None
+            _sweep(directory)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            listener.bind(bound)
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            return None
+        return listener
+
+
+def owner_of(connection):
+    """Return process and user at the other end of a connection."""
+    size = struct.calcsize("3i")
+    pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return pid, user
+
+
+@contextlib.contextmanager
+def _place(address):
+    """Open what an address is in; gives the address to bind or connect to, and the directory's descriptor or None.
+
+    The path goes by the open directory: so it is short enough for a socket, and in the directory that was looked at.
+    """
+    if not address.startswith("/"):
+        yield "\0" + address, None
+        return
+    path, name = os.path.split(address)
+    directory = _open(path)
+    try:
+        yield f"/proc/self/fd/{directory}/{name}", directory
+    finally:
+        os.close(directory)
+
+
+def _open(path):
+    """Open a directory that this user owns and nobody else can write to. Raises NotOurs."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    status = os.fstat(directory)
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
+        os.close(directory)
+        raise NotOurs(errno.EPERM, "others can write to the directory", path)
+    return directory
+
+
+def _sweep(directory):
+    """Remove the sockets of a locked directory that refuse a connection."""
+    for name in os.listdir(directory):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
+            try:
+                probe.connect(f"/proc/self/fd/{directory}/{name}")
+            except ConnectionRefusedError:
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=directory)
+            except OSError:  # too many wait there: it listens
+                pass

@@ -1,0 +1,117 @@
+"""The socket at which trainers are asked for: in the data directory; another OS user who takes its place gets nothing."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import threading
+import time
+
+import numpy as np
+import psycopg2
+import pytest
+
+from tests.faults.lab import children
+from tests.integration.inference_kit import Dependent, ModelTable, User
+from tests.unit.trainer.test_sockets import as_root, impostor
+
+PREDICT = "SELECT madlib_mop.predict('models', 1, ARRAY[1, 2]::real[])"
+
+
+@pytest.fixture(scope="module")
+def models(db, keras):
+    """A database with a model of two inputs."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, "softmax")])
+    user = User(db.connect())
+    user.write_models("models", {1: model}, ModelTable(dependent=[Dependent(values=list("abc"))]))
+    user.connection.close()
+    return db
+
+
+def forkservers(db) -> list[int]:
+    """Return the processes that trainers of the database's server are forked from."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_one = (process / "comm").read_text() == "mop forkserver\n"
+            if is_one and f"\0{db.cluster.server_pid}\0" in (process / "cmdline").read_text():
+                found.append(int(process.name))
+    return found
+
+
+def abstract_names(db) -> list[str]:
+    """Return the abstract sockets that are named after the database's server."""
+    names = [line.split()[-1] for line in pathlib.Path("/proc/net/unix").read_text().splitlines()]
+    return [name for name in names if name.startswith(f"@madlib_mop.{db.cluster.server_pid}.")]
+
+
+def one_call(db) -> tuple[int, int]:
+    """Predict in a session of its own; give the parents of the backend's trainer: its process and the trainer's."""
+    session = User(db.connect())
+    assert len(session.value(PREDICT)) == 3
+    (trainer,) = children(session.connection.info.backend_pid, "madlib_mop.trainer")
+    parent = int(pathlib.Path(f"/proc/{trainer}/stat").read_text().rpartition(")")[2].split()[1])
+    backend = session.connection.info.backend_pid
+    session.connection.close()
+    return backend, parent
+
+
+@pytest.fixture
+def directory(models):
+    """Where the socket is, after a first call; other users' again after the test as it was before."""
+    one_call(models)
+    directory = models.cluster.datadir / "pg_stat_tmp" / "madlib_mop"
+    yield directory
+    directory.chmod(0o700)
+
+
+def test_it_lies_in_a_directory_of_the_servers_user_alone(models, directory):
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert directory.stat().st_uid == models.cluster.datadir.stat().st_uid
+    (name,) = (path.name for path in directory.iterdir())
+    assert name.startswith(f"madlib_mop.{models.cluster.server_pid}.") and not abstract_names(models)
+
+
+def test_a_base_backup_leaves_it_out(models, directory):
+    with open(models.cluster.datadir / "pg_hba.conf", "a") as rules:
+        rules.write("local replication all peer map=owner\n")
+    models.rows("SELECT pg_reload_conf()")
+    backup = models.cluster.datadir.parent / "backup"
+    words = ["-D", backup, "-d", models.cluster.dsn, "-X", "none", "-c", "fast"]
+    subprocess.run([models.cluster.bindir / "pg_basebackup", *words], check=True)
+    assert (backup / "PG_VERSION").exists() and not list((backup / "pg_stat_tmp").iterdir())
+
+
+@as_root
+@pytest.mark.parametrize("full", [False, True])
+def test_an_impostor_gets_nothing_and_predict_goes_on_with_a_trainer_of_its_own(models, directory, full):
+    """The server falls back on an abstract name where its directory is not its own; and its fork server has ended."""
+    (name,) = (path.name for path in directory.iterdir())
+    directory.chmod(0o777)
+    for process in forkservers(models):
+        os.kill(process, signal.SIGKILL)
+    with impostor(name, full):
+        backend, parent = one_call(models)
+        assert parent == backend  # started, not forked
+        assert not forkservers(models)
+
+
+@as_root
+def test_a_call_that_an_impostor_keeps_waiting_can_be_cancelled(models, directory):
+    (name,) = (path.name for path in directory.iterdir())
+    directory.chmod(0o777)
+    for process in forkservers(models):
+        os.kill(process, signal.SIGKILL)
+    session = User(models.connect())
+    with impostor(name, full=True):
+        canceller = threading.Timer(0.5, session.connection.cancel)
+        canceller.start()
+        started = time.monotonic()
+        with pytest.raises(psycopg2.errors.QueryCanceled):
+            session.value(PREDICT)
+        assert time.monotonic() - started < 5
+        canceller.join()
+    assert np.isfinite(session.value(PREDICT)).all()
+    session.connection.close()
