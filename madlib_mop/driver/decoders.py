@@ -2,7 +2,7 @@
 
 from madlib_mop.packing.images import DecoderPool
 
-SANDBOX = ("madlib_mop.trainer.sandbox:restrict_files", "madlib_mop.trainer.sandbox:restrict_calls")
+SANDBOX = ("madlib_mop.trainer.sandbox:restrict_files", "madlib_mop.trainer.seccomp:restrict_calls")
 
 
 def image_decoders() -> DecoderPool:

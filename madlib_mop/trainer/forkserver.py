@@ -29,7 +29,7 @@ from madlib_mop.trainer import lifetime, loading
 
 _IDLE_S = 600.0
 _ASKS_WITHIN_S = 1.0
-_MODULES = ("averaging", "gpus", "sandbox", "server", "visits")
+_MODULES = ("averaging", "gpus", "sandbox", "seccomp", "server", "visits")
 
 
 @dataclass

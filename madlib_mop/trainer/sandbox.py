@@ -1,21 +1,16 @@
-"""The rights that a trainer gives up: reading beyond its libraries, writing, sockets, new processes, other processes.
+"""The files that a trainer gives up, by Landlock: all but those that its libraries need, to be read.
 
-Called by ``server.py``: ``restrict_files`` before TensorFlow is loaded, for Landlock holds for the calling thread and
-those that it makes, and ``restrict_calls`` (seccomp, for all threads at once) when TensorFlow's threads are there. Both
-are best effort, and tell whether they are in force: old kernels and some containers have neither. What is given up
-cannot be got back.
+Called by ``server.py`` before TensorFlow is loaded, for Landlock holds for the calling thread and those that it makes.
+``seccomp.py`` is the other half. Both are best effort, and tell whether they are in force: old kernels and some
+containers have neither. What is given up cannot be got back.
 """
 
 import ctypes
-import errno
 import glob
 import os
-import platform
 import struct
 import sys
 import sysconfig
-
-from madlib_mop.trainer.syscalls import ARCHITECTURES, DENIED, ONLY_SELF, ONLY_THREADS, OPENING, UNKNOWN
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -30,14 +25,6 @@ _FIRST_WITH_IOCTL = 5
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # version -> number of rights that it knows; later ones as 5
 _ALL_NET = 0b11
 _ALL_SCOPES = 0b11  # abstract sockets, and signals to processes outside
-
-# seccomp, classic BPF (https://docs.kernel.org/userspace-api/seccomp_filter.html)
-_SECCOMP_SET_MODE_FILTER, _TSYNC = 1, 1
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
-_NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
-_CLONE_THREAD = 0x00010000
-_X32_BIT = 0x40000000
 
 #: Single files and trees outside of the libraries that Python, Keras and TensorFlow look at.
 _READABLE = (
@@ -97,7 +84,7 @@ def restrict_files(with_gpus: bool = False) -> bool:
             for path in glob.glob(_GPU_DEVICES):
                 if not os.path.isdir(path):
                     _allow(ruleset, path, device_rights)
-        return _no_new_privileges() and _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
+        return no_new_privileges() and _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
     finally:
         os.close(ruleset)
 
@@ -112,21 +99,6 @@ def readable_paths() -> list[str]:
     return sorted(real - {"/"})
 
 
-def restrict_calls() -> bool:
-    """Give up, by seccomp and for all threads, the system calls of ``syscalls.py``; tell whether it is in force."""
-    architecture = ARCHITECTURES.get(platform.machine())
-    if architecture is None or not _no_new_privileges():
-        return False
-    program = _filter(architecture.audit, architecture.column)
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *instruction) for instruction in program))
-
-    class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
-
-    filled = Program(len(program), ctypes.cast(code, ctypes.c_void_p))
-    return _libc.syscall(architecture.seccomp, _SECCOMP_SET_MODE_FILTER, _TSYNC, ctypes.byref(filled)) == 0
-
-
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -138,54 +110,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(fd)
 
 
-def _no_new_privileges() -> bool:
+def no_new_privileges() -> bool:
+    """Give up gaining rights by running programs, which the kernel wants for either guard; tell whether it did."""
     return _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-
-
-def _filter(audit: int, column: int) -> list[tuple[int, int, int, int]]:
-    """Give the filter as instructions (code, steps to go if true, steps to go if false, operand)."""
-    refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
-    missing = (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)
-    program = [
-        (_LOAD, 0, 0, _ARCH_AT),
-        (_EQUAL, 1, 0, audit),
-        (_RETURN, 0, 0, _KILL_PROCESS),
-        (_LOAD, 0, 0, _NUMBER_AT),
-    ]
-    if column == 0:
-        program += [(_AT_LEAST, 0, 1, _X32_BIT), missing]
-    for numbers, answer in ((DENIED, refuse), (UNKNOWN, missing)):
-        for number in _known(numbers, column):
-            program += [(_EQUAL, 0, 1, number), answer]
-    for number in _known(ONLY_SELF, column):  # a process id, which must be our own, or 0 where that means the same
-        program += [
-            (_EQUAL, 0, 5, number),
-            (_LOAD, 0, 0, _ARGUMENTS_AT),
-            (_EQUAL, 2, 0, os.getpid()),
-            (_EQUAL, 1, 0, 0) if number == ONLY_SELF["prlimit64"][column] else (_EQUAL, 1, 0, os.getpid()),
-            refuse,
-            (_RETURN, 0, 0, _ALLOW),
-        ]
-    for number in _known(ONLY_THREADS, column):
-        program += [
-            (_EQUAL, 0, 4, number),
-            (_LOAD, 0, 0, _ARGUMENTS_AT),
-            (_ANY_BIT, 1, 0, _CLONE_THREAD),
-            refuse,
-            (_RETURN, 0, 0, _ALLOW),
-        ]
-    writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-    for name, argument in OPENING.items():
-        for number in _known({name: argument.numbers}, column):
-            program += [
-                (_EQUAL, 0, 4, number),
-                (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument.position),
-                (_ANY_BIT, 0, 1, writing),
-                refuse,
-                (_RETURN, 0, 0, _ALLOW),
-            ]
-    return [*program, (_RETURN, 0, 0, _ALLOW)]
-
-
-def _known(numbers: dict[str, tuple[int | None, int | None]], column: int) -> list[int]:
-    return [pair[column] for pair in numbers.values() if pair[column] is not None]

@@ -100,7 +100,7 @@ class Session:
         in_force = {"landlock": False, "seccomp": False}
         loading.load_dill()
         if header.get("sandbox", True):
-            from madlib_mop.trainer import sandbox
+            from madlib_mop.trainer import sandbox, seccomp
 
             in_force["landlock"] = sandbox.restrict_files(with_gpus=bool(gpu_numbers))
         loading.load_keras()
@@ -118,7 +118,7 @@ class Session:
         tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()  # makes TensorFlow's threads
         end_with_peer(self._read_fd)
         if header.get("sandbox", True):
-            in_force["seccomp"] = sandbox.restrict_calls()
+            in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))
         taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit is of what models take
         self._limit_memory(header.get("memory_limit_bytes"), taken_bytes)
         self._shards = shards.ShardCache(cache_bytes)
@@ -143,12 +143,12 @@ class Session:
 
     def confine(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Give up what sums of training states do not need, as ``start`` does, but without loading TensorFlow."""
-        from madlib_mop.trainer import sandbox
+        from madlib_mop.trainer import sandbox, seccomp
 
         in_force = {"landlock": sandbox.restrict_files()}
         importlib.import_module("madlib_mop.trainer.averaging")
         end_with_peer(self._read_fd)
-        in_force["seccomp"] = sandbox.restrict_calls()
+        in_force["seccomp"] = seccomp.restrict_calls()
         return in_force, []
 
     def recover(self) -> bool:

@@ -1,10 +1,16 @@
-"""Numbers of the system calls that a trainer gives up, on x86-64 and on aarch64; read by ``sandbox.py``.
+"""The system calls that a trainer keeps, on x86-64 and on aarch64; read by ``seccomp.py``.
 
-From Linux' ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi/asm-generic/unistd.h``; None where an
-architecture lacks a call.
+What is in none of these tables is refused with EPERM: sockets, programs, processes, changes of files, other processes'
+signals, priorities and memory, watches of files, IPC, namespaces, and what needs a privilege. Numbers are those of
+Linux' ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi/asm-generic/unistd.h``; None where an architecture
+lacks a call.
 """
 
 import dataclasses
+from collections.abc import Mapping
+
+#: A call's numbers on x86-64 and on aarch64.
+Numbers = tuple[int | None, int | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,144 +23,110 @@ class Architecture:
 
 
 @dataclasses.dataclass(frozen=True)
-class Opening:
-    """A call that opens a file, and which of its arguments has the flags."""
+class Checked:
+    """A call whose argument decides: at a position, it must be one of ``values``, or have none of the bits of a mask.
 
-    numbers: tuple[int | None, int | None]
+    Attributes
+    ----------
+    values : tuple of int or None
+        None where the mask decides.
+    mask : int
+    needed : int
+        One of these bits must be there; 0 for none.
+    own_pid : bool
+        The number of the own process is one of the values too.
+    """
+
+    numbers: Numbers
     position: int
+    values: tuple[int, ...] | None = None
+    mask: int = 0
+    needed: int = 0
+    own_pid: bool = False
 
 
 ARCHITECTURES = {"x86_64": Architecture(0xC000003E, 0, 317), "aarch64": Architecture(0xC00000B7, 1, 277)}
 
-#: Refused with EPERM.
-DENIED = {
-    # sockets
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "bind": (49, 200),
-    "listen": (50, 201),
-    "accept": (43, 202),
-    "accept4": (288, 242),
-    "connect": (42, 203),
-    # new programs and processes
-    "execve": (59, 221),
-    "execveat": (322, 281),
-    "fork": (57, None),
-    "vfork": (58, None),
-    # other processes
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "tkill": (200, 130),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    "pidfd_open": (434, 434),
-    "pidfd_send_signal": (424, 424),
-    "pidfd_getfd": (438, 438),
-    "kcmp": (312, 272),
-    # memory and queues shared with others: PostgreSQL has a System V segment
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semctl": (66, 191),
-    "semtimedop": (220, 192),
-    "msgget": (68, 186),
-    "msgsnd": (69, 189),
-    "msgrcv": (70, 188),
-    "msgctl": (71, 187),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    # changes of files that Landlock does not know, or not in old kernels
-    "truncate": (76, 45),
-    "creat": (85, None),
-    "rename": (82, None),
-    "renameat": (264, 38),
-    "renameat2": (316, 276),
-    "mkdir": (83, None),
-    "mkdirat": (258, 34),
-    "rmdir": (84, None),
-    "link": (86, None),
-    "linkat": (265, 37),
-    "unlink": (87, None),
-    "unlinkat": (263, 35),
-    "symlink": (88, None),
-    "symlinkat": (266, 36),
-    "mknod": (133, None),
-    "mknodat": (259, 33),
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "fchown": (93, 55),
-    "lchown": (94, None),
-    "fchownat": (260, 54),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "open_by_handle_at": (304, 265),
-    "fanotify_init": (300, 262),
-    # the system
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "move_mount": (429, 429),
-    "open_tree": (428, 428),
-    "fsopen": (430, 430),
-    "mount_setattr": (442, 442),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "keyctl": (250, 219),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "syslog": (103, 116),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "setuid": (105, 146),
-    "setgid": (106, 144),
-    "setresuid": (117, 147),
-    "setresgid": (119, 149),
-    "setgroups": (116, 159),
+# fmt: off
+#: Allowed with any arguments.
+ALLOWED: Mapping[str, Numbers] = {
+    # files that are open, and files to read, which Landlock chooses
+    "read": (0, 63), "write": (1, 64), "pread64": (17, 67), "pwrite64": (18, 68), "readv": (19, 65), "writev": (20, 66),
+    "preadv": (295, 69), "pwritev": (296, 70), "lseek": (8, 62), "close": (3, 57), "close_range": (436, 436),
+    "fstat": (5, 80), "newfstatat": (262, 79), "stat": (4, None), "lstat": (6, None), "statx": (332, 291),
+    "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439), "readlink": (89, None),
+    "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17), "statfs": (137, 43), "fstatfs": (138, 44),
+    "fadvise64": (221, 223), "readahead": (187, 213), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
+    "pipe": (22, None), "pipe2": (293, 59), "ftruncate": (77, 46), "memfd_create": (319, 279), "umask": (95, 166),
+    # waiting
+    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
+    "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
+    "epoll_pwait2": (441, 441), "eventfd": (284, None), "eventfd2": (290, 19), "nanosleep": (35, 101),
+    "clock_nanosleep": (230, 115), "restart_syscall": (219, 128),
+    # its own memory; compilers at run time (oneDNN, XLA) make some of it executable
+    "mmap": (9, 222), "munmap": (11, 215), "mremap": (25, 216), "mprotect": (10, 226), "madvise": (28, 233),
+    "brk": (12, 214), "mincore": (27, 232), "msync": (26, 227), "mlock": (149, 228), "mlock2": (325, 284),
+    "munlock": (150, 229), "mbind": (237, 235), "get_mempolicy": (239, 236), "set_mempolicy": (238, 237),
+    "membarrier": (324, 283), "pkey_mprotect": (329, 288), "pkey_alloc": (330, 289), "pkey_free": (331, 290),
+    # its own threads and signals, and its end
+    "futex": (202, 98), "futex_waitv": (449, 449), "futex_wake": (454, 454), "futex_wait": (455, 455),
+    "futex_requeue": (456, 456), "set_robust_list": (273, 99),
+    "set_tid_address": (218, 96), "rseq": (334, 293), "gettid": (186, 178), "sched_yield": (24, 124),
+    "sched_getaffinity": (204, 123), "sched_getparam": (143, 121), "sched_getscheduler": (145, 120),
+    "sched_getattr": (315, 275), "sched_get_priority_max": (146, 125), "sched_get_priority_min": (147, 126),
+    "sched_rr_get_interval": (148, 127), "getcpu": (309, 168), "getpriority": (140, 141), "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136), "rt_sigtimedwait": (128, 137),
+    "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "exit": (60, 93), "exit_group": (231, 94),
+    "arch_prctl": (158, None),
+    # what the system tells about itself
+    "getpid": (39, 172), "getppid": (110, 173), "getpgid": (121, 155), "getpgrp": (111, None), "getsid": (124, 156),
+    "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177), "getresuid": (118, 148),
+    "getresgid": (120, 150), "getgroups": (115, 158), "capget": (125, 90), "uname": (63, 160), "sysinfo": (99, 179),
+    "getrusage": (98, 165), "getrlimit": (97, 163), "setrlimit": (160, 164), "times": (100, 153), "time": (201, None),
+    "gettimeofday": (96, 169), "clock_gettime": (228, 113), "clock_getres": (229, 114), "getrandom": (318, 278),
 }
+# fmt: on
 
 #: Answered with ENOSYS, as by a kernel without them: glibc then makes threads by ``clone``, whose flags a filter sees.
-UNKNOWN = {
+MISSING: Mapping[str, Numbers] = {
     "clone3": (435, 435),
     "openat2": (437, 437),
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
 }
+#: What a newer kernel has from this number on is answered so too: libraries try such calls, and do without.
+FIRST_UNKNOWN = 463
 
-#: Allowed if the first argument is the own process.
-ONLY_SELF = {"kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261)}
+_O_WRITING = 0o1 | 0o2 | 0o100 | 0o1000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
+_O_ASYNC = 0o20000
+_F_SETFL = 4
+# F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_QUERY, F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ, F_ADD_SEALS,
+# F_GET_SEALS; not F_SETOWN, F_SETOWN_EX, F_SETSIG, which send signals to others, and no locks, leases, notices
+_FCNTL = (0, 1, 2, 3, 1027, 1030, 1031, 1032, 1033, 1034)
+# TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX; not FIOSETOWN, SIOCSPGRP, FIOASYNC, TIOCSTI
+_IOCTL = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+# PR_GET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_GET_SECCOMP, PR_CAPBSET_READ, PR_SET_TIMERSLACK,
+# PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS, PR_SET_THP_DISABLE, PR_GET_THP_DISABLE, PR_SVE_GET_VL,
+# PR_GET_TAGGED_ADDR_CTRL, PR_SET_VMA
+_PRCTL = (2, 3, 15, 16, 21, 23, 29, 38, 39, 41, 42, 51, 56, 0x53564D41)
+_CLONE_THREAD = 0x00010000
+# CLONE_NEW*, CLONE_PTRACE, CLONE_UNTRACED, CLONE_VFORK
+_CLONE_MORE = 0x7E020000 | 0x00002000 | 0x00800000 | 0x00004000
 
-#: Allowed if a thread is made, and no process.
-ONLY_THREADS = {"clone": (56, 220)}
-
-#: Allowed if nothing is to be written.
-OPENING = {"open": Opening((2, None), 1), "openat": Opening((257, 56), 2)}
+#: Allowed where the argument is harmless.
+CHECKED: Mapping[str, Checked] = {
+    "open": Checked((2, None), 1, mask=_O_WRITING),
+    "openat": Checked((257, 56), 2, mask=_O_WRITING),
+    "fcntl": Checked((72, 25), 1, values=_FCNTL),
+    "ioctl": Checked((16, 29), 1, values=_IOCTL),
+    "prctl": Checked((157, 167), 0, values=_PRCTL),
+    "clone": Checked((56, 220), 0, mask=_CLONE_MORE, needed=_CLONE_THREAD),
+    "kill": Checked((62, 129), 0, values=(), own_pid=True),
+    "tgkill": Checked((234, 131), 0, values=(), own_pid=True),
+    "prlimit64": Checked((302, 261), 0, values=(0,), own_pid=True),
+    "sched_setaffinity": Checked((203, 122), 0, values=(0,), own_pid=True),
+}
+#: Of ``fcntl``, F_SETFL besides, unless it asks for signals.
+SET_FLAGS = Checked(CHECKED["fcntl"].numbers, 2, mask=_O_ASYNC)
+SET_FLAGS_COMMAND = _F_SETFL

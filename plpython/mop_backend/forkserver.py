@@ -17,6 +17,7 @@ import subprocess
 import time
 
 from mop_backend import sockets
+from mop_backend.sockets import owner_of  # noqa: F401, for those that have it from here
 
 _MODULE = "madlib_mop.trainer.forkserver"
 _TRIES = 50

@@ -1,4 +1,4 @@
-"""The socket at which trainers are asked for: in the data directory; another OS user who takes its place gets nothing."""
+"""The socket at which trainers are asked for: in the data directory; an OS user who takes its place gets nothing."""
 
 import contextlib
 import os

@@ -7,11 +7,12 @@ import zlib
 import numpy as np
 import pytest
 
+from madlib_mop.driver.decoders import SANDBOX
 from madlib_mop.packing import images
 from madlib_mop.packing.arrays import BadRow
 from madlib_mop.packing.decoder import MAX_PIXELS, BadImage, decode_image
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
-from madlib_mop.trainer import sandbox
+from madlib_mop.trainer.syscalls import ARCHITECTURES
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +127,11 @@ def test_decoders_cannot_write_files_and_have_little_memory(pool, pixels, image)
     assert int(limits["Max open files"]) <= 16
 
 
-@pytest.mark.skipif(platform.machine() not in sandbox.ARCHITECTURES, reason="the sandbox does not know this machine")
+@pytest.mark.skipif(platform.machine() not in ARCHITECTURES, reason="the sandbox does not know this machine")
 def test_guards_take_more_rights_away(pixels, image):
-    guards = tuple(f"madlib_mop.trainer.sandbox:restrict_{what}" for what in ("files", "calls"))
-    with images.DecoderPool(1, guards) as pool:
-        decoded = pool.decode([image(one) for one in pixels], (4, 4), (4, 4, 3))
+    with images.DecoderPool(1, SANDBOX) as pool:
+        encoded = [image(one, kind) for one in pixels[:5] for kind in ("PNG", "JPEG")][1:]
+        decoded = pool.decode(encoded, (4, 4), (4, 4, 3))
         with open(f"/proc/{pool._decoders[0]._process.pid}/status") as file:
             status = {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
     assert decoded.shape == (9, 4, 4, 3)
