@@ -71,6 +71,8 @@ class Averaging(RunLoop):
         order = {"segment_id": task.segment, "mst_key": MST_KEY, "version": self._model["state_version"] + 1}
         if isinstance(task, Evaluation):
             place = {"data_set": task.payload.data_set, "segment_id": task.payload.segment_id}
+            if task.payload.computes_results:
+                place["sums"] = self._evaluations.sums(MST_KEY)
             return order | {"do": "evaluate", **place}
         slot = self._begin_write(flight, self._slot_key(task))
         if isinstance(task, Visit):

@@ -93,7 +93,17 @@ class Evaluations:
                 self._scheduler.add_evaluation(task.model, task.segment, replace(task.payload, mst_keys=(key,)))
 
     def finished(self, task: Evaluation, answer: dict, seconds: float, elapsed_s: float) -> dict[int, list[dict]]:
-        """Take one evaluation's figures; write the metrics of models of which it was the last, and give their rows."""
+        """Take one evaluation's figures; write the metrics of models of which it was the last, and give their rows.
+
+        Where not all metrics are means, a trainer computes them from the sums of all shards first: one task more.
+        """
+        if task.payload.computes_results:
+            (key,) = task.payload.mst_keys
+            metrics = self._open.pop(key, None)
+            if metrics is None:
+                return {}
+            metrics.set_results(answer["results"], seconds)
+            return self._write([(key, metrics)], elapsed_s)
         times = {name: answer[name] for name in ("started_at", "ended_at")}
         told = {task.payload.mst_keys[0]: answer}
         if len(task.payload.mst_keys) > 1:
@@ -101,8 +111,20 @@ class Evaluations:
         complete = []
         for key, figures in told.items():
             metrics = self._open.get(key)  # none, if the model has failed meanwhile
-            if metrics and metrics.add(task.payload, task.segment, {**figures, **times}, seconds / len(told)):
+            if not metrics or not metrics.add(task.payload, task.segment, {**figures, **times}, seconds / len(told)):
+                continue
+            if metrics.has_values:
                 complete.append((key, self._open.pop(key)))
+            else:
+                compute = replace(task.payload, mst_keys=(key,), computes_results=True)
+                self._scheduler.add_evaluation(task.model, task.segment, compute)
+        return self._write(complete, elapsed_s)
+
+    def sums(self, mst_key: int) -> dict[str, dict]:
+        """Give the sums that a task computes the metrics of a model from, by data set."""
+        return self._open[mst_key].sums() if mst_key in self._open else {}
+
+    def _write(self, complete: Sequence[tuple[int, EpochMetrics]], elapsed_s: float) -> dict[int, list[dict]]:
         run_id = self._run["run_id"]
         rows = {key: metrics.rows(run_id, key, elapsed_s) for key, metrics in complete}
         if rows:

@@ -75,6 +75,8 @@ class Hopper(RunLoop):
         if isinstance(task, Evaluation):
             payload = task.payload
             order = {"do": "evaluate", "data_set": payload.data_set, "segment_id": payload.segment_id}
+            if payload.computes_results:
+                order["sums"] = self._evaluations.sums(payload.mst_keys[0])
             if len(payload.mst_keys) == 1:
                 return order | {"mst_key": payload.mst_keys[0]}
             places = self._stacks.places(task.model)

@@ -169,7 +169,25 @@ def make(spec: CallSpec, kind: str = "callback") -> Any:
     if spec.name == "LearningRateScheduler":
         schedule = kwargs["schedule"]
         kwargs["schedule"] = lambda epoch: float(schedule(epoch))
+    if spec.name == "R2Score" and kwargs.get("num_regressors"):
+        return AdjustedR2Score(**kwargs)
     return getattr(module, spec.name)(**kwargs)
+
+
+class AdjustedR2Score(keras.metrics.R2Score):
+    """Keras' R2Score with ``num_regressors``, whose ``result`` asks for a tensor's truth, which a graph cannot tell."""
+
+    def result(self):
+        """Return the score, adjusted where there are rows enough for that, as Keras' does."""
+        n_regressors, self.num_regressors = self.num_regressors, 0
+        try:
+            score = super().result()
+        finally:
+            self.num_regressors = n_regressors
+        n = keras.ops.cast(self.num_samples, "float32")
+        left = n - n_regressors - 1
+        adjusted = 1.0 - (1.0 - score) * (n - 1.0) / keras.ops.where(left > 0, left, 1.0)
+        return keras.ops.where(left > 0, adjusted, score)
 
 
 def _metrics(value: Any, custom: Mapping[str, Callable], n_outputs: int) -> Any:

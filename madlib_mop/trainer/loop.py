@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from madlib_mop.models.prefix import Split
+from madlib_mop.trainer.metric_sums import MetricSums, scalar
 from madlib_mop.trainer.shards import Shard
 
 
@@ -111,33 +112,24 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
 
 
 def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
-    """Give ``f(xs, ys, batch_size, constant) -> (sums, counts)`` over all rows.
-
-    ``sums`` and ``counts`` are float64, one element for each of ``mean_metrics(model)``: their quotients are the
-    metrics. Each batch's float32 sum is taken out of Keras' accumulator and added in float64, where Keras adds in
-    float32 and loses digits as a shard grows. Other metrics (AUC, precision, ...) accumulate in their own variables.
-    """
-    means = mean_metrics(model)
+    """Give ``f(xs, ys, batch_size, constant) -> sums`` over all rows: float64, what `MetricSums` adds up."""
+    metrics = MetricSums(model)
 
     def run(xs, ys, batch_size, constant):
         n_rows = tf.shape(xs[0], tf.int64)[0]
 
-        def body(start, sums, counts):
+        def body(start, sums):
             stop = tf.minimum(start + batch_size, n_rows)
             x = _structure([normalized(x[start:stop], constant) for x in xs])
             y = _structure([as_float(y[start:stop]) for y in ys])
             model.test_step((x, y))
-            sums += tf.stack([tf.cast(m.total.value, tf.float64) for m in means])
-            counts += tf.stack([tf.cast(m.count.value, tf.float64) for m in means])
-            for metric in means:
-                metric.reset_state()
-            return stop, sums, counts
+            return stop, sums + metrics.take()
 
-        zeros = tf.zeros(len(means), tf.float64)
-        _, sums, counts = tf.while_loop(
-            lambda start, *_: start < n_rows, body, [tf.constant(0, tf.int64), zeros, zeros], parallel_iterations=1
+        zeros = tf.zeros(metrics.n_values, tf.float64)
+        _, sums = tf.while_loop(
+            lambda start, _: start < n_rows, body, [tf.constant(0, tf.int64), zeros], parallel_iterations=1
         )
-        return sums, counts
+        return sums
 
     signature = [spec.signature("xs"), spec.signature("ys"), _INT, _FLOAT]
     return tf.function(run, autograph=False, input_signature=signature)
@@ -172,37 +164,9 @@ def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:
     return tf.function(run, autograph=False, input_signature=[spec.signature("xs"), _INT, _INT, _FLOAT])
 
 
-def mean_metrics(model: keras.Model) -> list[keras.metrics.Mean]:
-    """Give the model's metrics that are a sum divided by a count: its losses, accuracies and the like."""
-    mean = keras.metrics.Mean
-    flat = [m for metric in model.metrics for m in getattr(metric, "metrics", [metric])]
-    return [m for m in flat if isinstance(m, mean) and type(m).result is mean.result]
-
-
-@dataclasses.dataclass(frozen=True)
-class Results:
-    """What an evaluation gives: ``metrics`` in compile's order, ``output_losses`` for models with several outputs."""
-
-    loss: float
-    metrics: dict[str, float]
-    output_losses: dict[str, float]
-
-
-def results_of(model: keras.Model, sums: np.ndarray, counts: np.ndarray) -> Results:
-    """Put names to what the evaluation loop gave, and add the metrics that are no means."""
-    values = {id(m): float(s / c) for m, s, c in zip(mean_metrics(model), sums, counts, strict=True)}
-    named: dict[str, float] = {}
-    if model._compile_metrics is not None:
-        results = model._compile_metrics.result()
-        for (name, result), metric in zip(results.items(), model._compile_metrics.metrics, strict=True):
-            named[name] = values.get(id(metric), _scalar(result))
-    losses = {m.name: values[id(m)] for m in model._compile_loss.metrics}
-    return Results(values[id(model._loss_tracker)], named, losses)
-
-
 def flat_logs(logs: dict) -> dict[str, float]:
     """Turn what the training loop gives into numbers."""
-    return {name: _scalar(value) for name, value in logs.items()}
+    return {name: scalar(value) for name, value in logs.items()}
 
 
 def tensors_of(arrays: tuple[np.ndarray, ...]) -> list[tf.Tensor]:
@@ -218,11 +182,6 @@ def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> tf.Tensor:
     classes, positions = np.unique(np.round(y).astype(np.int32), return_inverse=True)
     weights = np.array([class_weight.get(int(c), 1.0) for c in classes], np.float32)
     return tf.constant(weights[positions])
-
-
-def _scalar(value: object) -> float:
-    """Give a metric's value; of one that has several (a precision for each class, say), their mean."""
-    return float(np.mean(np.asarray(value, np.float64)))
 
 
 def _structure(columns: list) -> object:

@@ -69,8 +69,8 @@ class Session:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start confine shard_begin shard_rows shard_end train train_stack evaluate evaluate_stack predict_load predict"
-        " predict_values average_add average_end describe_state drop_shard stats stop".split()
+        "start confine shard_begin shard_rows shard_end train train_stack evaluate evaluate_stack metric_results"
+        " predict_load predict predict_values average_add average_end describe_state drop_shard stats stop".split()
     )
     #: These need no TensorFlow.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -247,6 +247,13 @@ class Session:
 
         shard = self._shards.take(str(header["shard"]))
         return {"members": stack_visits.evaluate_stack(self._visitor, *members_of(header, blobs), shard)}, []
+
+    def metric_results(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Compute loss and metrics from the ``sums`` of evaluations, a list, that are added up over shards."""
+        from madlib_mop.trainer.recipe import Recipe
+
+        shard = self._shards.take(str(header["shard"]))
+        return {"results": self._visitor.metric_results(Recipe.read(header["model"]), shard, header["sums"])}, []
 
     def predict_load(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Load a model to predict with, under a key where there are to be several."""

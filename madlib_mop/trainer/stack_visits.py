@@ -16,6 +16,7 @@ from madlib_mop.trainer import loop, visits
 from madlib_mop.trainer.compiled import CompiledModel
 from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming
 from madlib_mop.trainer.loop import DataSpec
+from madlib_mop.trainer.metric_sums import means_as_answer
 from madlib_mop.trainer.predict import batch_rows
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.shards import Shard
@@ -130,15 +131,15 @@ def evaluate_stack(
         columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
         batch_size = batch_rows(shard.xs, first.fit_params.batch_size)
         constant = tf.constant(shard.normalizing_const, tf.float32)
-        figures = run(*columns, tf.constant(batch_size, tf.int64), constant).numpy()
+        totals = run(*columns, tf.constant(batch_size, tf.int64), constant).numpy()
         clock.lap("compute_s")
         names = stack.metric_names
     timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"stacked": len(recipes)}
     answers: list[dict | None] = [None] * len(recipes)
     for place in states:
-        metrics = dict(zip(names, figures[:, place].tolist(), strict=True))
-        loss = metrics.pop("loss")
-        answers[place] = {"n_rows": shard.n_rows, "loss": loss, "metrics": metrics, "timing": timing}
+        metrics = dict(zip(names, (totals[:, place] / shard.n_rows).tolist(), strict=True))
+        loss, sums = metrics.pop("loss"), means_as_answer(names, totals[:, place], shard.n_rows)
+        answers[place] = {"n_rows": shard.n_rows, "loss": loss, "metrics": metrics, "sums": sums, "timing": timing}
     return answers
 
 

@@ -112,7 +112,7 @@ class Stack:
         return self._run
 
     def evaluate_pass(self):
-        """Give ``f(xs, ys, batch_size, constant) -> float64 (metrics, places)`` over all rows, traced."""
+        """Give ``f(xs, ys, batch_size, constant) -> float64 (metrics, places)``, sums over all rows, traced."""
         if self._evaluate_run is None:
             signature = [self._spec.signature("xs"), self._spec.signature("ys"), _INT, _FLOAT]
             traced = tf.function(self._evaluation, autograph=False, input_signature=signature)
@@ -137,7 +137,7 @@ class Stack:
         _, totals = tf.while_loop(
             lambda start, _: start < n_rows, body, [tf.constant(0, tf.int64), zeros], parallel_iterations=1
         )
-        return totals / tf.cast(n_rows, tf.float64)
+        return totals
 
     def _pass(self, xs, ys, orders, batch_size, n_batches, constant):
         n_rows = tf.shape(orders, tf.int64)[1]

@@ -16,6 +16,7 @@ from madlib_mop.trainer.compiled import CompiledCache, CompiledModel
 from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming, model_failed
 from madlib_mop.trainer.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.loop import DataSpec
+from madlib_mop.trainer.metric_sums import MetricSums
 from madlib_mop.trainer.parts import GROUPS, StateError
 from madlib_mop.trainer.predict import Predictor, Predictors, batch_rows
 from madlib_mop.trainer.recipe import Recipe
@@ -123,7 +124,8 @@ class Visitor:
     def evaluate(self, recipe: Recipe, start: Start, shard: Shard) -> dict:
         """Give loss and metrics over all rows of a shard: what Keras' ``evaluate`` gives, added in float64.
 
-        The metrics are in the order of compile's. Raises Failure as ``train`` does, but a loss may be NaN.
+        The metrics are in the order of compile's; ``sums`` are what they are made of, see `MetricSums`. Raises Failure
+        as ``train`` does, but a loss may be NaN.
         """
         clock = Clock()
         digest_in = start.digest or digest_of(start.parts) if start.parts else None
@@ -136,21 +138,33 @@ class Visitor:
             clock.lap("trace_s")
             evaluated, _ = compiled.part(features is not None)
             evaluated.reset_metrics()
-            sums, counts = run(
+            sums = run(
                 loop.tensors_of(shard.xs if features is None else features),
                 loop.tensors_of(shard.ys),
                 tf.constant(batch_size, tf.int64),
                 tf.constant(shard.normalizing_const, tf.float32),
-            )
-            results = loop.results_of(evaluated, sums.numpy(), counts.numpy())
+            ).numpy()
+            metrics = MetricSums(evaluated)
+            results = metrics.results(sums)
             clock.lap("compute_s")
         return {
             "n_rows": shard.n_rows,
             "loss": results.loss,
             "metrics": results.metrics,
             "output_losses": results.output_losses,
+            "sums": metrics.as_answer(sums, results),
             "timing": clock.laps,
         }
+
+    def metric_results(self, recipe: Recipe, shard: Shard, sums: Sequence[dict]) -> list[dict]:
+        """Give loss and metrics of sums that are added up over shards, in the form of ``evaluate``'s ``sums``.
+
+        ``shard`` is one of those shards. Raises Failure as ``evaluate`` does.
+        """
+        with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), Clock()) as compiled:
+            metrics = MetricSums(compiled.measured()[0])
+            results = [metrics.results(metrics.read(one)) for one in sums]
+        return [{"loss": found.loss, "metrics": found.metrics} for found in results]
 
     def load_predictor(self, recipe: Recipe, start: Start, normalizing_const: float, key: str) -> None:
         """Make a model ready to predict, under a key. Raises Failure (model)."""

@@ -182,6 +182,8 @@ class _Worker:
             request |= {"op": "evaluate_stack", "members": members}
         else:
             model = json.loads(self._narrow("model", task["mst_key"]))
+            if "sums" in task:
+                return self._metric_results(request, model, task["sums"])
             start, blobs = self._start_of(model, model["forward_parts"])
             request |= {"op": "evaluate", "digest": model["digest"], **start}
         answer, _ = _checked(self._child.ask(request, blobs))
@@ -189,6 +191,12 @@ class _Worker:
             if member is not None:
                 member["mst_key"] = mst_key
         return {**answer, "started_at": started_at, "ended_at": time.time()}
+
+    def _metric_results(self, request, model, sums):
+        """Compute a model's metrics from what the evaluations of all shards have summed up, by data set."""
+        request |= {"op": "metric_results", "model": self._asked(model), "sums": list(sums.values())}
+        answer, _ = _checked(self._child.ask(request))
+        return {"results": dict(zip(sums, answer["results"], strict=True))}
 
     def _members(self, mst_keys, is_forward=False):
         """Give, for each place of a group, the model's row and what a request says of it, or None; and all blobs."""
@@ -208,21 +216,18 @@ class _Worker:
         """Give what a request says of a model and its start, and the blobs that go with it."""
         parts = self._state(model, n_parts)
         weights = [] if parts or not model["has_weights"] else [self._narrow("start_weights", model["mst_key"])]
-        asked = {
-            "arch": model["arch"],
-            "compile_params": model["compile_params"],
-            "fit_params": model["fit_params"],
-            "mst_key": model["mst_key"],
-            "seed": self._seed,
-            "custom": self._custom,
-        }
         start = {
-            "model": asked,
+            "model": self._asked(model),
             "has_state": bool(parts),
             "has_weights": bool(weights),
             "taken_over": _just_taken_over(model),
         }
         return start, parts or weights
+
+    def _asked(self, model):
+        """Give what a request says of a model."""
+        names = ("arch", "compile_params", "fit_params", "mst_key")
+        return {**{name: model[name] for name in names}, "seed": self._seed, "custom": self._custom}
 
     def _train_stack(self, task, started_at):
         """Train a group of models together and keep a visit of each, or that it failed, all in this transaction.

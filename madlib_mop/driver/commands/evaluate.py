@@ -11,6 +11,7 @@ from madlib_mop.driver.gpus import assign_gpus
 from madlib_mop.driver.inference.fits import check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_model, read_weights
 from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.metric_sums import add
 from madlib_mop.driver.packed import PackedTable, Shard, read_packed_table
 from madlib_mop.errors import NotReady
 
@@ -48,21 +49,24 @@ def madlib_keras_evaluate(call: Call) -> None:
 def evaluate_shards(
     session: CallerSession, trainer: LocalTrainer, model: TrainedModel, packed: PackedTable
 ) -> Evaluation:
-    """Evaluate shard by shard, one in the trainer's memory at a time; the mean is weighted by rows, in float64."""
-    n_rows, sums, weights = 0, None, read_weights(session, model)
-    for shard in packed.shards:
-        if not shard.n_rows:
-            continue
+    """Evaluate shard by shard, one in the trainer's memory at a time; the sums of all shards have the figures."""
+    sums, weights = [], read_weights(session, model)
+    shards = [shard for shard in packed.shards if shard.n_rows]
+    for shard in shards:
         _send_shard(session, trainer, packed, shard)
         key = str(shard.segment_id)
         request = {"op": "evaluate", "model": model.request(compiled=True), "shard": key, "has_weights": True}
         answer, _ = trainer.ask(request, [weights])
-        trainer.ask({"op": "drop_shard", "shard": key})
-        figures = [answer["n_rows"] * float(value) for value in (answer["loss"], *answer["metrics"].values())]
-        sums = figures if sums is None else [a + b for a, b in zip(sums, figures, strict=True)]
-        n_rows += answer["n_rows"]
-    loss, *metrics = [value / n_rows for value in sums]
-    return Evaluation(loss, metrics)
+        sums.append(answer["sums"])
+        if shard is not shards[-1]:
+            trainer.ask({"op": "drop_shard", "shard": key})
+    total = add(sums)
+    if total.all_means:
+        loss, *metrics = total.means().values()
+        return Evaluation(loss, metrics)
+    request = {"op": "metric_results", "model": model.request(compiled=True), "shard": key}
+    (found,) = trainer.ask({**request, "sums": [total.as_request()]})[0]["results"]
+    return Evaluation(found["loss"], list(found["metrics"].values()))
 
 
 def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTable, shard: Shard) -> None:

@@ -5,6 +5,7 @@ import pytest
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.metrics import EvaluationTask
 from madlib_mop.schedule import Evaluation
+from tests.unit.driver.sums import sums_of, values_of
 
 GROUP = -1
 
@@ -45,10 +46,14 @@ class Run:
         self.record, self.scheduler = _Record(), _Scheduler()
         self.evaluations = Evaluations(self.record, run, self.scheduler, self.models, {1: GROUP, 2: GROUP, 3: 3}.get)
 
-    def finish(self, task: Evaluation, **losses: float) -> dict:
-        """Answer a task with each model's loss."""
-        figures = [{"mst_key": int(key[1:]), "n_rows": 10, "loss": loss, "metrics": {}, "timing": {}}
-                   for key, loss in losses.items()]  # fmt: skip
+    def finish(self, task: Evaluation, more: dict | None = None, **losses: float) -> dict:
+        """Answer a task with each model's loss, and ``more`` sums of a metric that is no mean."""
+        more = more or {}
+        figures = [
+            {"mst_key": int(key[1:]), "n_rows": 10, "loss": loss, "timing": {}}
+            | {"sums": sums_of(10, {"loss": loss}, **more)}
+            for key, loss in losses.items()
+        ]
         answer = figures[0] if len(figures) == 1 else {"members": [*figures, None]}
         return self.evaluations.finished(task, {**answer, "started_at": 1.0, "ended_at": 2.0}, 1.0, 5.0)
 
@@ -108,3 +113,32 @@ def test_a_resumed_run_lacks_nothing_in_the_middle_of_an_epoch():
     run = Run(epoch=4, position=1)
     run.evaluations.add_missing()
     assert not run.scheduler.asked and not run.record.trained
+
+
+def test_a_metric_that_is_no_mean_takes_one_task_more_of_the_sums(run):
+    run.evaluations.begin([3], 4)
+    training, validation = run.scheduler.asked
+    assert run.finish(training, {"auc": [1.0, 2.0]}, m3=0.5) == {}
+    assert run.finish(validation, {"auc": [3.0, 4.0]}, m3=0.25) == {} and run.evaluations.under_way(3)
+    (compute,) = run.scheduler.asked[2:]
+    assert compute.payload == EvaluationTask((3,), "validation", 0, 4, computes_results=True)
+    assert {name: values_of(sums) for name, sums in run.evaluations.sums(3).items()} == {
+        "training": [5.0, 10.0, 1.0, 2.0], "validation": [2.5, 10.0, 3.0, 4.0],
+    }  # fmt: skip
+    results = {name: {"loss": loss, "metrics": {"auc": 1 - loss}} for name, loss in
+               (("training", 0.5), ("validation", 0.25))}  # fmt: skip
+    complete = run.evaluations.finished(compute, {"results": results}, 1.0, 5.0)
+    assert [(row["data_set"], row["name"], row["value"]) for row in complete[3]] == [
+        ("training", "loss", 0.5), ("training", "auc", 0.5), ("validation", "loss", 0.25), ("validation", "auc", 0.75),
+    ]  # fmt: skip
+    assert len(run.record.evaluation) == 2 and not run.evaluations.under_way(3)
+
+
+def test_a_model_that_fails_before_its_sums_are_computed_has_no_metrics(run):
+    run.evaluations.begin([3], 4)
+    for task in list(run.scheduler.asked):
+        run.finish(task, {"auc": [1.0, 2.0]}, m3=0.5)
+    run.evaluations.forget(3)
+    results = {name: {"loss": 0.0, "metrics": {}} for name in ("training", "validation")}
+    assert run.evaluations.finished(run.scheduler.asked[-1], {"results": results}, 1.0, 5.0) == {}
+    assert not run.record.metric

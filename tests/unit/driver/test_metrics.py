@@ -1,4 +1,4 @@
-"""Metrics are means over rows, in float64, every metrics_compute_frequency iterations and at the last."""
+"""Metrics are those of all rows, in float64, every metrics_compute_frequency iterations and at the last."""
 
 import math
 
@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.driver.metrics import EpochMetrics, EvaluationTask, is_due
+from tests.unit.driver.sums import sums_of, values_of
 
 
 def answer(n_rows: int, loss: float, **metrics) -> dict:
     """What a worker says of an evaluation."""
-    return {"n_rows": n_rows, "loss": loss, "metrics": metrics, "started_at": 5.0, "ended_at": 7.5, "timing": {"a": 1}}
+    sums = sums_of(n_rows, {"loss": loss, **metrics})
+    return {"n_rows": n_rows, "loss": loss, "sums": sums, "started_at": 5.0, "ended_at": 7.5, "timing": {"a": 1}}
 
 
 @pytest.mark.parametrize(
@@ -76,3 +78,30 @@ def test_each_evaluation_is_a_row_with_its_place_and_time():
         "run_id": 7, "mst_key": 1, "epoch": 2, "data_set": "validation", "shard": 3, "segment_id": 0,
         "n_rows": 10, "loss": 0.25, "timing": {"a": 1},
     }  # fmt: skip
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=3, max_size=8), st.randoms())
+def test_who_comes_first_does_not_decide_the_last_bit(losses, chance):
+    tasks = [EvaluationTask((1,), "training", number, 1) for number in range(len(losses))]
+    found = set()
+    for _ in range(4):
+        metrics = EpochMetrics(1, {("training", task.segment_id) for task in tasks})
+        order = list(range(len(losses)))
+        chance.shuffle(order)
+        for i in order:
+            metrics.add(tasks[i], i, answer(3 + i, losses[i]), 0.1)
+        found.add(metrics.rows(1, 1, 0.0)[0]["value"])
+    assert len(found) == 1
+
+
+def test_what_is_no_mean_is_added_up_for_a_trainer():
+    metrics = EpochMetrics(1, {("training", number) for number in (0, 1)})
+    for number, values in enumerate(([1.0, 2.0, 3.0], [10.0, 20.0, 30.0])):
+        one = answer(5, 0.5) | {"sums": sums_of(5, {"loss": 0.5}, auc=values)}
+        metrics.add(EvaluationTask((1,), "training", number, 1), 0, one, 0.25)
+    assert not metrics.has_values
+    (sums,) = metrics.sums().values()
+    assert values_of(sums) == [5.0, 10.0, 11.0, 22.0, 33.0]
+    metrics.set_results({"training": {"loss": 0.5, "metrics": {"auc": 0.75}}}, 0.5)
+    rows = metrics.rows(7, 1, 2.0)
+    assert [(row["name"], row["value"], row["work_s"]) for row in rows] == [("loss", 0.5, 1.0), ("auc", 0.75, 1.0)]

@@ -19,6 +19,7 @@ from madlib_mop.errors import NotReady
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.search import SearchSpace, make_search
 from madlib_mop.search.base import Add, Exploit, Extend, Finish, Proposal, Stop
+from tests.unit.driver.sums import sums_of
 
 SEGMENTS = {0: 10, 1: 10}
 GRIDS = (
@@ -188,7 +189,8 @@ class Driver:
         m = self.models[task.model]
         if not isinstance(task, Visit):
             self.scheduler.finished(task, 1.0)
-            answer = {"n_rows": 10, "loss": loss(m["digest"]), "metrics": {}, "timing": {}}
+            answer = {"n_rows": 10, "loss": loss(m["digest"]), "timing": {}}
+            answer["sums"] = sums_of(10, {"loss": answer["loss"]})
             answer |= {"started_at": 1.0, "ended_at": 2.0}
             complete = self.evaluations.finished(task, answer, 1.0, float(len(self.record.tables["metrics"])))
             for key, rows in complete.items():

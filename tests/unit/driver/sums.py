@@ -1,0 +1,18 @@
+"""What a trainer's evaluation says that it has summed up, for tests of what becomes of it."""
+
+import base64
+from array import array
+
+
+def sums_of(n_rows: int, means: dict[str, float], **others: list[float]) -> dict:
+    """Give ``sums`` of an answer: of metrics that are means over rows, and of others that are not."""
+    layout = [[name, 2, True] for name in means] + [[name, len(sums), False] for name, sums in others.items()]
+    sums = array("d", [item for value in means.values() for item in (n_rows * value, n_rows)])
+    for more in others.values():
+        sums.extend(more)
+    return {"layout": layout, "data": base64.b64encode(sums).decode()}
+
+
+def values_of(sums: dict) -> list[float]:
+    """Give the sums."""
+    return array("d", base64.b64decode(sums["data"])).tolist()
