@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from madlib_mop.driver.decoders import SANDBOX
+from madlib_mop.driver.decoders import image_decoders
 from madlib_mop.packing import images
 from madlib_mop.packing.arrays import BadRow
 from madlib_mop.packing.decoder import MAX_PIXELS, BadImage, decode_image
@@ -128,8 +128,8 @@ def test_decoders_cannot_write_files_and_have_little_memory(pool, pixels, image)
 
 
 @pytest.mark.skipif(platform.machine() not in ARCHITECTURES, reason="the sandbox does not know this machine")
-def test_guards_take_more_rights_away(pixels, image):
-    with images.DecoderPool(1, SANDBOX) as pool:
+def test_the_drivers_decoders_are_shut_in(pixels, image):
+    with image_decoders() as pool:
         encoded = [image(one, kind) for one in pixels[:5] for kind in ("PNG", "JPEG")][1:]
         decoded = pool.decode(encoded, (4, 4), (4, 4, 3))
         with open(f"/proc/{pool._decoders[0]._process.pid}/status") as file:

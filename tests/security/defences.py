@@ -1,0 +1,213 @@
+"""The defences that ``test_mutations.py`` takes out, one row each: where the defence is, and which tests then fail.
+
+To add one: a sentence that says what the defence is, the file, a text that is in it exactly once, what to write in its
+place so that the defence is gone, and tests of which at least one must fail then. Choose tests that are quick.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Defence:
+    """A defence and its tests.
+
+    Attributes
+    ----------
+    name : str
+        One sentence: what holds because of it.
+    file : str
+        Path in the repository.
+    text : str
+        What is in the file exactly once.
+    instead : str
+        What to write in its place.
+    tests : tuple of str
+        Pytest's names of tests; at least one must fail without the defence.
+    as_root : bool
+        Whether only root can run these tests.
+    """
+
+    name: str
+    file: str
+    text: str
+    instead: str
+    tests: tuple[str, ...]
+    as_root: bool = False
+
+
+_SECCOMP = "tests/unit/trainer/test_seccomp.py::"
+_SANDBOX = "tests/unit/trainer/test_sandbox.py::"
+_SOCKETS = "tests/unit/trainer/test_sockets.py::"
+_WHAT_RUNS = "tests/security/test_what_runs.py::"
+_CUSTOM = "tests/security/test_custom_functions.py::"
+_SYSCALLS = "madlib_mop/trainer/syscalls.py"
+
+DEFENCES = (
+    Defence(
+        "a trainer cannot signal another process by kill",
+        _SYSCALLS,
+        '"kill": Checked((62, 129), 0, values=(), own_pid=True)',
+        '"kill": Checked((62, 129), 0)',
+        (_SECCOMP + "test_no_other_process_can_be_signalled",),
+    ),
+    Defence(
+        "a trainer cannot signal another process by tgkill",
+        _SYSCALLS,
+        '"tgkill": Checked((234, 131), 0, values=(), own_pid=True)',
+        '"tgkill": Checked((234, 131), 0)',
+        (_SECCOMP + "test_no_other_process_can_be_signalled",),
+    ),
+    Defence(
+        "a trainer cannot have the kernel signal another process by fcntl",
+        _SYSCALLS,
+        "_FCNTL = (0, 1, 2, 3,",
+        "_FCNTL = (0, 1, 2, 3, 8, 10, 15,",
+        (_SECCOMP + "test_no_other_process_can_be_signalled",),
+    ),
+    Defence(
+        "a trainer makes threads, but no processes",
+        _SYSCALLS,
+        "mask=_CLONE_MORE, needed=_CLONE_THREAD",
+        "mask=_CLONE_MORE",
+        (_SECCOMP + "test_no_other_process_can_be_looked_at_or_changed_and_nothing_is_got_that_is_not_needed",),
+    ),
+    Defence(
+        "a system call that is not on the list is refused",
+        "madlib_mop/trainer/seccomp.py",
+        "_MISSING, _REFUSE]",
+        "_MISSING, _ALLOW]",
+        (_SECCOMP + "test_no_other_process_can_be_looked_at_or_changed_and_nothing_is_got_that_is_not_needed",),
+    ),
+    Defence(
+        "a trainer opens no file to write, in kernels without Landlock too",
+        _SYSCALLS,
+        '"openat": Checked((257, 56), 2, mask=_O_WRITING)',
+        '"openat": Checked((257, 56), 2)',
+        (_SECCOMP + "test_the_filter_of_each_architecture",),
+    ),
+    Defence(
+        "a trainer reads no file but its libraries'",
+        "madlib_mop/trainer/sandbox.py",
+        "return no_new_privileges() and _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0",
+        "return True",
+        (_SANDBOX + "test_files_cannot_be_read",),
+    ),
+    Defence(
+        "a trainer gives up system calls when it starts",
+        "madlib_mop/trainer/server.py",
+        'in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))',
+        'in_force["seccomp"] = False',
+        (_SANDBOX + "test_both_are_in_force_where_the_kernel_has_them",),
+    ),
+    Defence(
+        "images are decoded by processes that are shut in",
+        "madlib_mop/driver/decoders.py",
+        "DecoderPool(guards=SANDBOX)",
+        "DecoderPool()",
+        ("tests/unit/packing/test_images.py::test_the_drivers_decoders_are_shut_in",),
+    ),
+    Defence(
+        "a backend asks whose the socket is before it asks for a trainer there",
+        "plpython/mop_backend/sockets.py",
+        "if owner_of(peer)[1] != os.geteuid():",
+        "if owner_of(peer)[1] == -1:",
+        (_SOCKETS + "test_an_impostor_leads_to_no_fork_at_once",),
+        as_root=True,
+    ),
+    Defence(
+        "the fork server forks for its own operating system user alone",
+        "madlib_mop/trainer/forkserver.py",
+        "if user != os.geteuid():",
+        "if user == -1:",
+        (_SOCKETS + "test_other_users_get_nothing_by_an_abstract_name",),
+        as_root=True,
+    ),
+    Defence(
+        "a directory that others can write to is no place for the fork server's socket",
+        "plpython/mop_backend/sockets.py",
+        "if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:",
+        "if status.st_uid != os.geteuid():",
+        (_SOCKETS + "test_a_directory_that_others_can_write_to_is_not_used",),
+    ),
+    Defence(
+        "a connect to a socket that lets nobody in does not block",
+        "plpython/mop_backend/sockets.py",
+        "peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)",
+        "peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)",
+        (_SOCKETS + "test_an_impostor_who_lets_nobody_connect_does_not_keep_us_waiting",),
+        as_root=True,
+    ),
+    Defence(
+        "an architecture is made of layers of the list: StringLookup, which reads files, is not taken",
+        "madlib_mop/models/keras_layers.py",
+        '    "StringLookup": "it can read files of the server as its vocabulary",\n',
+        '}\nLAYERS |= {"StringLookup"}\nREFUSED_LAYERS |= {\n',
+        (_WHAT_RUNS + "test_an_architecture_that_would_run_code_is_refused[StringLookup]",),
+    ),
+    Defence(
+        "what shows in review is the list of layers",
+        "madlib_mop/models/keras_layers.py",
+        "    Activation ActivityRegularization ",
+        "    Activation ActivityRegularization AnyLayerOfKeras ",
+        (_WHAT_RUNS + "test_what_architectures_are_made_of_is_in_the_file",),
+    ),
+    Defence(
+        "a class of another module than Keras' is refused",
+        "madlib_mop/models/architecture.py",
+        "if given is not None and not (isinstance(given, str) and OWN_MODULE.match(given)):",
+        "if False:",
+        (
+            _WHAT_RUNS + "test_an_architecture_that_would_run_code_is_refused[allowed class of another module]",
+            "tests/unit/models/test_architecture.py",
+        ),
+    ),
+    Defence(
+        "custom functions come from a table that is a superuser's",
+        "madlib_mop/driver/custom_functions.py",
+        'if not rights["is_superusers"]:',
+        "if False:",
+        (_CUSTOM + "test_a_table_that_is_not_a_superusers_is_refused",),
+    ),
+    Defence(
+        "custom functions come from a table that nobody but superusers may write to",
+        "madlib_mop/driver/custom_functions.py",
+        'if rights["writer"] is not None:',
+        "if False:",
+        (_CUSTOM + "test_a_table_that_others_may_write_to_is_refused",),
+    ),
+    Defence(
+        "custom functions come from an ordinary table",
+        "madlib_mop/driver/custom_functions.py",
+        'if rights["kind"] != "r":',
+        "if False:",
+        (_CUSTOM + "test_a_view_is_refused",),
+    ),
+    Defence(
+        "a pickle is not opened unless a superuser allowed it",
+        "madlib_mop/driver/custom_functions.py",
+        '            check_pickle(f"custom function {name!r}", functions.pickles)',
+        "            pass",
+        (_CUSTOM + "test_a_pickle_in_the_table_is_opened_by_nobody",),
+    ),
+    Defence(
+        "nobody may call a function who was not granted it",
+        "sql/90-grants.sql",
+        "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop FROM PUBLIC;\n",
+        "",
+        ("tests/security/test_privileges.py::test_every_function_is_refused_to_who_was_not_granted_it",),
+    ),
+    Defence(
+        "a user sees the runs of his own roles only",
+        "sql/22-visibility.sql",
+        "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop.may_see(owner));",
+        "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (true);",
+        ("tests/security/test_own_runs.py::test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
+    ),
+    Defence(
+        "a user sees the states of his own runs only",
+        "sql/22-visibility.sql",
+        "ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;\n",
+        "",
+        ("tests/security/test_own_runs.py::test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
+    ),
+)

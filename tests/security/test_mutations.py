@@ -1,0 +1,114 @@
+"""Each defence of ``defences.py`` is taken out of a copy in turn, and at least one of its tests must fail there.
+
+``make test ARGS="-m mutation"``: some minutes, for the copy is set up anew for every defence that a server's test
+guards. The copy has a state of its own beside ours, with a library of hard links to ours.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import xml.etree.ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.clones import ROOT, Clone
+from tests.security.defences import DEFENCES, Defence
+
+_NAMES = [defence.name for defence in DEFENCES]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What pytest says of some tests: how many failed or broke, and how many ran without being skipped."""
+
+    n_failed: int
+    n_ran: int
+    words: str
+
+
+class Mutant(Clone):
+    """A copy of the working tree from which defences are taken out, one at a time."""
+
+    def __init__(self, root: Path, state: Path, library: Path):
+        super().__init__(root, state)
+        state.mkdir(parents=True)
+        subprocess.run(["cp", "--archive", "--link", library, state / "library"], check=True)
+        self._python = state / "library" / "venv" / "bin" / "python"
+
+    def test(self, tests: tuple[str, ...]) -> Outcome:
+        """Run tests in the copy."""
+        report = self.root / "report.xml"
+        report.unlink(missing_ok=True)
+        words = ["-q", "--maxfail=1", "-p", "no:cacheprovider", f"--junitxml={report}", *tests]
+        done = self.run(str(self._python), "-m", "pytest", *words, check=False)
+        assert done.returncode in (0, 1), f"pytest could not run {tests}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+        (suite,) = xml.etree.ElementTree.parse(report).getroot().iter("testsuite")
+        count = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
+        n_failed = count["failures"] + count["errors"]
+        return Outcome(n_failed, count["tests"] - count["skipped"], done.stdout[-3000:])
+
+    def test_without(self, defence: Defence) -> Outcome:
+        """Run a defence's tests without it."""
+        path = self.root / defence.file
+        text = path.read_text()
+        path.write_text(text.replace(defence.text, defence.instead))
+        try:
+            return self.test(defence.tests)
+        finally:
+            path.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def mutant(state):
+    """The copy; what an ended session left behind is removed first."""
+    place = state / "mutants"
+    for directory in place.glob("*"):
+        if not Path("/proc", directory.name).exists():
+            shutil.rmtree(directory)
+    scratch = Path(tempfile.mkdtemp(prefix="mop_mutant_"))
+    scratch.chmod(0o755)
+    mutant = Mutant(scratch / "clone", place / str(os.getpid()), state / "library")
+    yield mutant
+    shutil.rmtree(scratch)
+    shutil.rmtree(mutant.state)
+
+
+@pytest.fixture(scope="module")
+def intact(mutant):
+    """Whether tests pass in the copy as it is; asked once for each list of tests."""
+    answers: dict[tuple[str, ...], Outcome] = {}
+
+    def ask(tests: tuple[str, ...]) -> Outcome:
+        if tests not in answers:
+            answers[tests] = mutant.test(tests)
+        return answers[tests]
+
+    return ask
+
+
+@pytest.mark.parametrize("defence", DEFENCES, ids=_NAMES)
+def test_each_defence_is_where_its_row_says(defence):
+    """Else taking it out would change nothing, and its tests would be blamed for passing."""
+    assert (ROOT / defence.file).read_text().count(defence.text) == 1, f"{defence.file}: {defence.text!r}"
+    assert defence.tests and defence.instead != defence.text
+    for test in defence.tests:
+        file, _, name = test.partition("::")
+        assert not name or f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(), test
+
+
+def test_each_defence_is_one_sentence_of_its_own():
+    assert len(set(_NAMES)) == len(_NAMES) and not any("\n" in name for name in _NAMES)
+
+
+@pytest.mark.mutation
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("defence", DEFENCES, ids=_NAMES)
+def test_without_the_defence_a_test_fails(mutant, intact, defence):
+    if defence.as_root and os.geteuid() != 0:
+        pytest.skip("only root can run its tests")
+    before = intact(defence.tests)
+    assert before.n_failed == 0 and before.n_ran > 0, f"its tests do not pass as it is: {before.words}"
+    assert mutant.test_without(defence).n_failed > 0, f"no test fails without it: {defence.tests}"
