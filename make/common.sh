@@ -107,6 +107,18 @@ server_of() {
     fi
 }
 
+# Says what is left to do once the library of a server, postgres or greenplum, is at its place on this host.
+say_installed() {
+    if [ "$1" = greenplum ]; then
+        say "installed on this host. As the cluster's owner, on all others:" \
+            "$2/venv/bin/madlib-mop install --greenplum --dsn dbname=postgres"
+        say "then as a superuser, in the database of your choice: CREATE EXTENSION madlib_mop CASCADE"
+    else
+        say "installed. As a superuser, in the database of your choice: CREATE EXTENSION madlib_mop CASCADE"
+    fi
+    say "then check it: $2/venv/bin/madlib-mop doctor --dsn dbname=..."
+}
+
 # Prints the major version of a pg_config's PostgreSQL.
 major_of() { "$1" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
 

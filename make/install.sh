@@ -21,8 +21,7 @@ case $1 in
         "$ROOT/make/library.sh" "$library"
         "$PYTHON" -I "$ROOT/make/build_extension.py" --library "$library" --output "$extension" \
             --server "$(server_of "$PG_CONFIG")" >&2
-        say "installed. As a superuser, in the database of your choice: CREATE EXTENSION madlib_mop CASCADE"
-        say "then check it: $library/venv/bin/madlib-mop doctor --dsn dbname=..."
+        say_installed "$(server_of "$PG_CONFIG")" "$library"
         ;;
     uninstall)
         rm -rf "$library" "$extension"/madlib_mop.control "$extension"/madlib_mop--*.sql

@@ -1,5 +1,8 @@
 -- The two schemas: madlib has the names that MADlib's users know, madlib_mop what is this project's alone.
 
+-- The tables need unique indexes and UPDATE, whatever the default is; the setting lasts to the end of this script.
+SET LOCAL default_table_access_method = heap;
+
 CREATE SCHEMA madlib;
 COMMENT ON SCHEMA madlib IS 'Deep learning in the database, call-compatible with Apache MADlib';
 

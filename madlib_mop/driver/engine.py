@@ -17,7 +17,7 @@ def engine_of(session: Session) -> Engine:
 
 
 def engine_of_table(session: Session, relation: Relation) -> Engine:
-    """Give the engine that has a packed table."""
+    """Return the engine that has a table, or that the caller's server has where it is a view or lies in one place."""
     if is_greenplum(session):
         return Greenplum()
     if is_distributed(session, relation):
@@ -26,9 +26,17 @@ def engine_of_table(session: Session, relation: Relation) -> Engine:
     return Postgres(_catalog_opener(session))
 
 
-def keeps_order(session: Session, relation: Relation) -> bool:
-    """Tell whether two scans of a table give its rows in the same order, as they do where it lies in one place."""
-    return not is_greenplum(session) and not is_distributed(session, relation)
+def table_form(session: Session, *columns: str) -> str:
+    """Return what CREATE TABLE says after the columns of a table of ours: heap, whatever the default access method is.
+
+    Only heap promises unique indexes and an ``xmin`` (`engines.system_columns`). ``columns``: see `distribution`.
+    """
+    return " USING heap" + distribution(session, *columns)
+
+
+def distribution(session: Session, *columns: str) -> str:
+    """Return what CREATE TABLE says at its end, so that rows are spread by these columns, or by chance if none."""
+    return engine_of(session).distribution(columns)
 
 
 def _catalog_opener(session: Session):

@@ -16,6 +16,7 @@ from madlib_mop.driver.automl_outputs import (
     write_selection,
 )
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.engine import table_form
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ModelFailed
 
 SUFFIXES = ("", "_info", "_summary")
@@ -224,21 +225,26 @@ def _create(session: CallerSession, output: Relation, run: dict) -> None:
     session.execute(
         statement(f"CREATE TABLE {{t}} (mst_key {key}, model_weights bytea, model_arch json, __dist_key__ integer)",
                   t=output)
+        + table_form(session, "mst_key")
     )  # fmt: skip
     session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
-    create_table(session, output.with_suffix("_info"), _info_columns(run), ", PRIMARY KEY (mst_key)")
+    create_table(session, output.with_suffix("_info"), _info_columns(run), "mst_key")
     create_table(session, output.with_suffix("_summary"), _summary_columns(run["plan"]["summary"]))
 
 
 def create_table(
-    session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], constraint: str = ""
+    session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], key: str | None = None
 ) -> None:
-    """Make a table of columns, each a name and an SQL type; ``constraint`` is SQL after them."""
+    """Make a table of columns, each a name and an SQL type; ``key`` is the column that is its primary key, if any."""
     items, slots = [], {}
     for number, (name, type_name) in enumerate(columns):
         items.append(f"{{c{number}}} {{t{number}}}")
         slots |= {f"c{number}": Identifier(name), f"t{number}": SqlType(type_name)}
-    session.execute(statement("CREATE TABLE {t} (" + ", ".join(items) + constraint + ")", t=table, **slots))
+    if key is not None:
+        items.append("PRIMARY KEY ({key})")
+        slots["key"] = Identifier(key)
+    made = statement("CREATE TABLE {t} (" + ", ".join(items) + ")", t=table, **slots)
+    session.execute(made + (table_form(session) if key is None else table_form(session, key)))
 
 
 def _write_model(session, record: Record, output: Relation, run_id: int, model: dict, segment: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.engine import table_form
 
 _CREATE = """
 CREATE TABLE {table} (
@@ -18,7 +19,8 @@ _CUSTOM_SCHEMA = "madlib"
 
 def create_selection(session: CallerSession, target: Relation) -> None:
     """Make a model selection table without rows."""
-    session.execute(statement(_CREATE, table=target))
+    made = statement(_CREATE, table=target)
+    session.execute(made + table_form(session, "model_id", "compile_params", "fit_params"))
 
 
 def create_selection_summary(
@@ -26,7 +28,7 @@ def create_selection_summary(
 ) -> None:
     """Make the summary of a model selection table; the object table is given as `stored_name` writes it."""
     summary = target.with_suffix("_summary")
-    session.execute(statement(_CREATE_SUMMARY, table=summary))
+    session.execute(statement(_CREATE_SUMMARY, table=summary) + table_form(session))
     session.execute(
         statement("INSERT INTO {table} VALUES ($1, $2)", table=summary),
         [arch_table, object_table],

@@ -207,11 +207,10 @@ def create_slot(record: Record, number: int) -> None:
     """Make a slot's partition; attaching it blocks no reader and no writer of the others.
 
     Users read it through the whole table, whose policy tells whose run it is; whatever default privileges say, the
-    partition itself shows no row to them.
+    partition itself shows no row to them. Greenplum distributes it as the table that it is made like.
     """
-    distributed = " DISTRIBUTED BY (run_id, mst_key)" if record.server == "greenplum" else ""
     record.execute(
-        f"CREATE TABLE {{slot}} (LIKE madlib_mop.model_state INCLUDING STORAGE){distributed};"
+        "CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE) USING heap;"
         " ALTER TABLE {slot} ENABLE ROW LEVEL SECURITY;"
         " ALTER TABLE madlib_mop.model_state ATTACH PARTITION {slot} FOR VALUES IN (%s)",
         [number],

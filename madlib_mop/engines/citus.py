@@ -105,6 +105,7 @@ class Citus(Engine):
 
     name = "citus"
     moves_shards = True
+    keeps_order = False
 
     def __init__(self, open_catalog: Callable[[], CatalogConnection]):
         self._open_catalog = open_catalog
@@ -112,6 +113,14 @@ class Citus(Engine):
     def limits(self, places: Sequence[Place]) -> Limits:
         """See `Engine.limits`."""
         return _LIMITS
+
+    def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+        """See `Engine.naming_columns`; each shard has ctids of its own, and no column says which shard."""
+        return ()
+
+    def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+        """See `Engine.version_columns`; each shard has versions of its own."""
+        return ()
 
     def segments(self, session: Session) -> list[Segment]:
         """Give as many segments as the setting says, else as the nodes that take shards carry together.

@@ -6,7 +6,7 @@ by madlib_mop.segment_key. A worker reaches its trainer by queries for that key 
 
 from collections.abc import Mapping, Sequence
 
-from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.catalog.names import Identifier, Relation, quote, statement
 from madlib_mop.engines.interface import HERE, Engine, Limits, Place, Segment, Session, ShardPlace, Store
 from madlib_mop.engines.keyed_store import KeyedStore
 from madlib_mop.errors import InvalidParameter, NotReady
@@ -28,6 +28,11 @@ SELECT a.attname::text AS name FROM pg_catalog.gp_distribution_policy p
 JOIN pg_catalog.pg_attribute a ON a.attrelid = p.localoid AND a.attnum = p.distkey[0]
 WHERE p.localoid = $1::pg_catalog.oid AND p.policytype = 'p' AND pg_catalog.array_length(p.distkey, 1) = 1
 """
+_IS_REPLICATED = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.gp_distribution_policy p WHERE p.localoid = $1::pg_catalog.oid AND p.policytype = 'r'
+) AS yes
+"""
 
 
 def is_greenplum(session: Session) -> bool:
@@ -40,10 +45,23 @@ class Greenplum(Engine):
     """Greenplum 7; what else has its catalogs is taken for it."""
 
     name = "greenplum"
+    keeps_order = False
 
     def limits(self, places: Sequence[Place]) -> Limits:
         """See `Engine.limits`."""
         return _LIMITS
+
+    def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+        """See `Engine.naming_columns`; a ctid names a row of one segment."""
+        return self._at_segments(session, relation, super().naming_columns(session, relation))
+
+    def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+        """See `Engine.version_columns`; each segment counts its own transactions."""
+        return self._at_segments(session, relation, super().version_columns(session, relation))
+
+    def distribution(self, columns: Sequence[str]) -> str:
+        """See `Engine.distribution`."""
+        return f" DISTRIBUTED BY ({', '.join(map(quote, columns))})" if columns else " DISTRIBUTED RANDOMLY"
 
     def segments(self, session: Session) -> list[Segment]:
         """Give the cluster's segments; the setting madlib_mop.segments may not contradict it.
@@ -121,6 +139,13 @@ class Greenplum(Engine):
             **slots,
         )
 
+    @staticmethod
+    def _at_segments(session: Session, relation: Relation, columns: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the columns with the segment's number; () if the table is replicated: its rows have none of them."""
+        if not columns or session.execute(_IS_REPLICATED, [relation.oid], ["bigint"])[0]["yes"]:
+            return ()
+        return ("gp_segment_id", *columns)
+
     def dbids(self, session: Session, segments: Sequence[Segment]) -> Mapping[int, Segment]:
         """See `Engine.dbids`: those of gp_segment_configuration."""
         known = {segment.number: segment for segment in segments}
@@ -130,8 +155,8 @@ class Greenplum(Engine):
 class GreenplumStore(KeyedStore):
     """A packed table on Greenplum while it is filled; see `Store`."""
 
-    def _clause(self) -> str:
-        return " DISTRIBUTED BY (__dist_key__)"
+    def _form_clause(self) -> str:
+        return " USING heap DISTRIBUTED BY (__dist_key__)"
 
     def _distribute(self) -> Mapping[int, int]:
         return {row["number"]: row["key"] for row in self._session.execute(_KEYS)}

@@ -140,9 +140,9 @@ class _Host:
         storage = [sql.SQL("ALTER COLUMN {} SET STORAGE EXTERNAL").format(name) for name in names]
         with self._told() as cursor:
             cursor.execute(
-                sql.SQL("CREATE TABLE {} (__dist_key__ pg_catalog.int4, {}, buffer_id pg_catalog.int4)").format(
-                    here, sql.SQL(", ").join(declared)
-                )
+                sql.SQL(
+                    "CREATE TABLE {} (__dist_key__ pg_catalog.int4, {}, buffer_id pg_catalog.int4) USING heap"
+                ).format(here, sql.SQL(", ").join(declared))
             )
             cursor.execute(sql.SQL("ALTER TABLE {} {}").format(here, sql.SQL(", ").join(storage)))
 

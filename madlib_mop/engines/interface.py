@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from madlib_mop.catalog.names import Relation
+from madlib_mop.engines.system_columns import naming_columns, version_columns
 
 
 class Session(Protocol):
@@ -141,6 +142,8 @@ class Engine(ABC):
     name: str
     #: Whether a shard of a packed table may come to lie elsewhere after a run was planned.
     moves_shards = False
+    #: Whether two scans of a table give its rows in the same order.
+    keeps_order = True
 
     @abstractmethod
     def limits(self, places: Sequence[Place]) -> Limits:
@@ -169,6 +172,18 @@ class Engine(ABC):
     def feed_query(self, relation: Relation, columns: Sequence[str]) -> str | None:
         """Give the query by which the engine itself hands a shard to the trainer at its segment, if it does."""
         return None
+
+    def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+        """Return the system columns that together name one row of a table or view; () where rows have none."""
+        return naming_columns(session, relation)
+
+    def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+        """Return the system columns that differ between any two versions of rows; () where rows have none."""
+        return version_columns(session, relation)
+
+    def distribution(self, columns: Sequence[str]) -> str:
+        """Return what CREATE TABLE says at its end, so that rows are spread by these columns, or by chance if none."""
+        return ""
 
     def dbids(self, session: Session, segments: Sequence[Segment]) -> Mapping[int, Segment]:
         """Give the segments by the numbers that a table of distribution_rules has for them."""

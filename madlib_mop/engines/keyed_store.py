@@ -33,13 +33,13 @@ class KeyedStore(Store):
     def _distribute(self) -> Mapping[int, int]:
         """Have the table, which is made and empty, spread; give the ``__dist_key__`` of each segment."""
 
-    def _clause(self) -> str:
-        """Give what CREATE TABLE says of the distribution, if it says so."""
-        return ""
+    def _form_clause(self) -> str:
+        """Return what CREATE TABLE says after the columns."""
+        return " USING heap"
 
     def create(self) -> None:
         """Make the table, and have it spread."""
-        self._form.create(self._clause())
+        self._form.create(self._form_clause())
         self._keys = self._distribute()
 
     def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:

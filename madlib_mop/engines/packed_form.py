@@ -29,14 +29,20 @@ class PackedForm:
         self._insert = statement(f"INSERT INTO {{table}} VALUES ($1, {values}, {shapes}, ${2 * n + 2})", table=table)
         self._types = ["integer", *["bytea"] * n, *["text"] * n, "integer"]
 
-    def create(self, distribution: str = "") -> None:
-        """Make the table, with a clause on its distribution; tensors are stored outside the row and uncompressed."""
+    def create(self, form: str = " USING heap") -> None:
+        """Make the table; tensors are stored outside the row and uncompressed.
+
+        Parameters
+        ----------
+        form : str
+            What CREATE TABLE says after the columns.
+        """
         tensors = ", ".join(f"{{c{i}}} pg_catalog.bytea" for i in range(self._n_columns))
         shapes = ", ".join(f"{{s{i}}} pg_catalog.int4[]" for i in range(self._n_columns))
         storage = ", ".join(f"ALTER COLUMN {{c{i}}} SET STORAGE EXTERNAL" for i in range(self._n_columns))
         for template in (
             f"CREATE TABLE {{table}} (__dist_key__ pg_catalog.int4, {tensors}, {shapes}, buffer_id pg_catalog.int4)"
-            + distribution,
+            + form,
             f"ALTER TABLE {{table}} {storage}",
         ):
             self._session.execute(statement(template, table=self._table, **self._names))

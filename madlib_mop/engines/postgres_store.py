@@ -53,7 +53,7 @@ class PostgresStore(Store):
             if segment.number in self._remote:
                 self._create_remote(segment, part)
             else:
-                template = f"CREATE TABLE {{part}} PARTITION OF {{table}} FOR VALUES IN ({segment.number:d})"
+                template = f"CREATE TABLE {{part}} PARTITION OF {{table}} FOR VALUES IN ({segment.number:d}) USING heap"
                 self._session.execute(statement(template, part=part, table=self._table))
         if self._shards is not None:
             self._shards.create()

@@ -4,6 +4,7 @@ The cluster must have this clone's extension: ``make install PG_CONFIG=...``. It
 machine, for the tests look for trainers among its processes.
 """
 
+import contextlib
 import os
 import uuid
 
@@ -60,13 +61,29 @@ class Coordinator(SqlSessions):
             postgres.rows(f"DROP ROLE {role}")
 
 
-@pytest.fixture(scope="module")
-def greenplum():
-    """A fresh database with the extension, dropped afterwards."""
+@contextlib.contextmanager
+def database(*settings: str):
+    """Make a database with the extension, and with settings of its own; drop it afterwards."""
     coordinator = Coordinator(f"mop_test_{uuid.uuid4().hex[:8]}")
-    Coordinator("postgres").rows(f"CREATE DATABASE {coordinator.name}")
+    postgres = Coordinator("postgres")
+    postgres.rows(f"CREATE DATABASE {coordinator.name}")
     try:
+        for setting in settings:
+            postgres.rows(f"ALTER DATABASE {coordinator.name} SET {setting}")
         coordinator.rows("CREATE EXTENSION madlib_mop CASCADE")
         yield coordinator
     finally:
         coordinator.drop()
+
+
+@pytest.fixture(scope="module")
+def greenplum():
+    """A fresh database with the extension, dropped afterwards."""
+    with database() as coordinator:
+        yield coordinator
+
+
+@pytest.fixture(scope="module")
+def greenplum_with(greenplum):
+    """What makes a database with settings of its own, as a context."""
+    return database

@@ -32,8 +32,16 @@ def owner(pid: int) -> int:
 
 def nothing_left(db, within_s: float = 3.0) -> None:
     """Wait until no role, session or trainer of a run is left, but not longer than some time."""
-    roles = "SELECT rolname FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%%'"
-    wait_for(lambda: not [*db.rows(roles), *at_work(db)], within_s, "the end of all that belongs to the run")
+    wait_for(lambda: not [*roles(db), *at_work(db)], within_s, "the end of all that belongs to the run")
+
+
+def roles(db) -> list:
+    """Return the login roles of this database's runs; the cluster has those of other databases too."""
+    name = "'madlib_mop_run_' || oid || '_'"
+    return db.rows(
+        f"SELECT rolname FROM pg_roles WHERE starts_with(rolname, (SELECT {name} FROM pg_database"
+        " WHERE datname = current_database()))"
+    )
 
 
 def at_work(db) -> list:

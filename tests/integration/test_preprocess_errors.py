@@ -185,6 +185,22 @@ def test_a_row_that_cannot_be_packed_is_named(caller, kind, rows, column, proble
     assert caller.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'never%'") == 0
 
 
+def test_a_row_of_a_tree_of_tables_is_named_with_its_table(caller):
+    """Promise 8: each partition, and each table that inherits, counts ctids for itself."""
+    caller.rows(
+        "CREATE TABLE parts (x real[], y integer) PARTITION BY LIST (y);"
+        " CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (1);"
+        " CREATE TABLE part_2 PARTITION OF parts FOR VALUES IN (2);"
+        " INSERT INTO parts VALUES ('{1}', 1), ('{2}', 2), ('{NaN}', 2);"
+        " CREATE TABLE parent (x real[], y integer); CREATE TABLE child () INHERITS (parent);"
+        " INSERT INTO parent VALUES ('{1}', 1); INSERT INTO child VALUES ('{2}', 2), ('{NaN}', 2)"
+    )
+    for source, table in (("parts", "part_2"), ("parent", "child")):
+        refusal = caller.refused(caller.train, source, "never")
+        named = caller.value(f"SELECT tableoid::regclass::text FROM {source} WHERE x = '{{NaN}}'")
+        assert named == table and refusal.message.endswith(f"holds NaN (row with ctid (0,2) of public.{table})")
+
+
 def test_a_null_is_counted_before_any_work(caller):
     caller.table("gaps", "x real[], y integer", [([1], 1), (None, 1), (None, 2)])
     refusal = caller.refused(caller.train, "gaps", "never")

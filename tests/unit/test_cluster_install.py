@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -221,3 +222,18 @@ def test_the_scripts_are_posix_shells():
     shell = shutil.which("dash") or "sh"
     for script in scripts:
         assert subprocess.run([shell, "-n", script], capture_output=True).returncode == 0, script
+
+
+def test_make_install_says_what_is_left_to_do():
+    """On Greenplum the other hosts come before CREATE EXTENSION; elsewhere there are none."""
+    root = Path(__file__).resolve().parents[2]
+    said = {
+        server: subprocess.run(
+            ["bash", "-c", '. "$0" && say_installed "$1" /lib', root / "make" / "common.sh", server],
+            capture_output=True, text=True, check=True,
+        ).stderr
+        for server in ("postgres", "greenplum")
+    }  # fmt: skip
+    steps = [said["greenplum"].find(words) for words in ("/lib/venv/bin/madlib-mop install --greenplum", "CREATE EXT")]
+    assert -1 < steps[0] < steps[1]
+    assert "--greenplum" not in said["postgres"] and "CREATE EXTENSION" in said["postgres"]

@@ -6,6 +6,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.emptied import drop_if_empty
+from madlib_mop.driver.engine import table_form
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 
 COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
@@ -96,7 +97,7 @@ def delete_keras_model(call: Call) -> None:
 
 def _create(session: CallerSession, name: str) -> Relation:
     table = session.output(name, suffixes=("",), what=_WHAT)
-    session.execute(statement(_CREATE, table=table))
+    session.execute(statement(_CREATE, table=table) + table_form(session, "__internal_madlib_id__"))
     return session.relation(table.sql, _WHAT)
 
 

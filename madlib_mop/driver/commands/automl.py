@@ -4,6 +4,7 @@ from madlib_mop.catalog.names import statement
 from madlib_mop.driver.automl_plan import plan_automl
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.commands.configurations import Parser, check_model_ids
+from madlib_mop.driver.engine import table_form
 from madlib_mop.driver.outputs import write_outputs
 from madlib_mop.driver.plan import add_run
 from madlib_mop.driver.runs import drive, open_record
@@ -46,6 +47,6 @@ def hyperband_schedule(call: Call) -> None:
     a, session = call.arguments, call.session
     rounds = hyperband_rounds(HyperbandParams(R=a.get("r"), eta=a.get("eta"), skip_last=a.get("skip_last")))
     target = session.output(a.get("schedule_table"), ("",), "schedule_table")
-    session.execute(statement(_SCHEDULE, table=target))
+    session.execute(statement(_SCHEDULE, table=target) + table_form(session, "s", "i"))
     columns = [[getattr(one, name) for one in rounds] for name in ("s", "i", "n_i", "r_i")]
     session.execute(statement(_ROUNDS, table=target), columns, ["integer[]"] * 4)

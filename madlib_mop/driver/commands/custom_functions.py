@@ -4,6 +4,7 @@ from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import check_pickle, find_object_table, object_relation, pickles_allowed
 from madlib_mop.driver.emptied import drop_if_empty
+from madlib_mop.driver.engine import table_form
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
 from madlib_mop.models.calls import is_int
 from madlib_mop.models.custom import check_name, check_source, is_pickle, top_k_name, top_k_source
@@ -107,5 +108,5 @@ def _add(call: Call, name: str, value: bytes, description: str | None) -> None:
 
 def _create(session, table: Relation) -> None:
     target = session.output(table.sql, suffixes=("",), what="object_table")
-    session.execute(statement(_CREATE, table=target))
+    session.execute(statement(_CREATE, table=target) + table_form(session, "name"))
     session.execute(statement("GRANT SELECT ON TABLE {table} TO PUBLIC", table=target))

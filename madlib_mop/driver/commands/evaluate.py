@@ -7,6 +7,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import functions_of_model
+from madlib_mop.driver.engine import table_form
 from madlib_mop.driver.gpus import assign_gpus
 from madlib_mop.driver.inference.fits import check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_model, read_weights
@@ -103,6 +104,7 @@ def _write(session: CallerSession, output: Relation, model: TrainedModel, evalua
             " loss_type pg_catalog.text, metrics pg_catalog.float8[])",
             t=output,
         )
+        + table_form(session)
     )
     metrics = evaluation.metrics or None
     session.execute(

@@ -5,6 +5,7 @@ import socket
 from madlib_mop.catalog.names import statement
 from madlib_mop.driver import gpus
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.engine import table_form
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.errors import InvalidParameter
 
@@ -24,7 +25,8 @@ def gpu_configuration(call: Call) -> None:
     found = gpus.list_by_driver() if source == "nvidia" else _seen_by_tensorflow(call)
     if not found:
         session.notice(f"{call.function}: {source} shows no GPU on this host; {output} has no rows")
-    session.execute(statement("CREATE TABLE {t} (hostname pg_catalog.text, gpu_descr pg_catalog.text)", t=output))
+    made = statement("CREATE TABLE {t} (hostname pg_catalog.text, gpu_descr pg_catalog.text)", t=output)
+    session.execute(made + table_form(session))
     for description in found:
         insert = statement("INSERT INTO {t} (hostname, gpu_descr) VALUES ($1, $2)", t=output)
         session.execute(insert, [socket.gethostname(), description])

@@ -5,7 +5,6 @@ an error leaves neither.
 """
 
 import math
-import struct
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from madlib_mop.driver.commands.preprocess_tables import (
     comment_on,
     create_summary,
     draw_seed,
+    row_name,
 )
 from madlib_mop.driver.commands.preprocess_training import TrainingTable, read_training_table
 from madlib_mop.driver.decoders import image_decoders
@@ -308,7 +308,7 @@ def _pack(
                     for buffer in packer.add(columns):
                         store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
                 except BadRow as problem:
-                    place = _place(batch.columns.get("place"), problem.row, n_before)
+                    place = row_name(batch.columns, problem.row, n_before)
                     message = f"column {problem.column!r} {problem.problem} ({place})"
                     raise InvalidParameter(message, hint=problem.hint) from None
         for buffer in packer.finish():
@@ -340,11 +340,3 @@ def _tell(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> N
 def _raw_column(column: BytesColumn | list) -> BytesColumn | RawColumn:
     """Take a column as it came; one that is NULL in all rows does not come as bytes."""
     return RawColumn(b"", [-1] * len(column)) if isinstance(column, list) else column
-
-
-def _place(column: BytesColumn | None, row: int, n_before: int) -> str:
-    """Name a row: by its ctid, or where it has none by its number in the order in which rows were read."""
-    if column is None:
-        return f"row {n_before + row + 1} in the order of reading"
-    block, offset = struct.unpack_from(">IH", column.data, 6 * row)
-    return f"row with ctid ({block},{offset})"

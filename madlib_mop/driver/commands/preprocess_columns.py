@@ -6,15 +6,15 @@ from enum import Enum
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.engine import engine_of_table
 from madlib_mop.driver.relations import Column
-from madlib_mop.engines.citus import is_distributed
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, UnreadableText
 
 _ARRAY_ELEMENTS = ("int2", "int4", "int8", "float4", "float8", "numeric")
 _INTEGERS = ("int2", "int4", "int8")
 _STRINGS = ("text", "varchar", "bpchar")
 _FIXED_COLUMNS = ("__dist_key__", "buffer_id")
-_HAVE_CTID = {"r": True, "p": True, "m": True, "v": False, "f": False}  # kind of relation -> whether its rows do
+_KINDS = ("r", "p", "m", "v", "f")  # tables, partitioned ones, materialized views, views, foreign tables
 
 
 class Kind(Enum):
@@ -92,16 +92,15 @@ class Source:
         The name as the caller wrote it.
     relation : Relation
     independent, dependent : tuple of SourceColumn
-    has_ctid : bool
-        Whether a row can be named by its ctid: a table's can, by those who may read all of it; one's that is spread by
-        Citus cannot, for each shard has its own.
+    naming : tuple of str
+        The system columns that name a row, such as ``ctid``; () where rows have none, or the caller may not read them.
     """
 
     text: str
     relation: Relation
     independent: tuple[SourceColumn, ...]
     dependent: tuple[SourceColumn, ...]
-    has_ctid: bool
+    naming: tuple[str, ...]
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
@@ -130,7 +129,7 @@ def read_source(
         For a table or column that does not exist, or that cannot be packed.
     """
     relation = session.relation(table, "source_table")
-    if relation.kind not in _HAVE_CTID:
+    if relation.kind not in _KINDS:
         raise InvalidParameter(f"source_table is neither a table nor a view. Received: {table!r}")
     _check_packed_names(x_names + y_names)
     known = {column.name: column for column in session.columns(relation)}
@@ -145,7 +144,7 @@ def read_source(
             _dependent(find_column(known, name, "dependent_varname", relation), as_number)
             for name, as_number in zip(y_names, as_numbers, strict=True)
         ),
-        _HAVE_CTID[relation.kind] and may_read["all"] and not is_distributed(session, relation),
+        engine_of_table(session, relation).naming_columns(session, relation) if may_read["all"] else (),
     )
 
 

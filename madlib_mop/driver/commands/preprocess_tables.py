@@ -4,13 +4,14 @@ Everything runs in the caller's session, with the caller's rights.
 """
 
 import secrets
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
-from madlib_mop.driver.caller import Batch, CallerSession
+from madlib_mop.driver.caller import Batch, BytesColumn, CallerSession
 from madlib_mop.driver.commands.preprocess_columns import Kind, Source
-from madlib_mop.driver.engine import keeps_order
+from madlib_mop.driver.engine import engine_of_table, table_form
 
 _SUMMARY_COLUMNS = (
     "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
@@ -18,6 +19,13 @@ _SUMMARY_COLUMNS = (
     " buffer_size pg_catalog.int4, normalizing_const pg_catalog.float4, num_classes pg_catalog.int4[],"
     " distribution_rules pg_catalog.text, __internal_gpu_config__ pg_catalog.text"
 )
+
+#: How the system columns that name a row are sent.
+_SENT = {
+    "ctid": "pg_catalog.tidsend(t.row_ctid)",
+    "gp_segment_id": "pg_catalog.int4send(t.row_gp_segment_id)",
+    "tableoid": "pg_catalog.textsend(t.row_tableoid::pg_catalog.regclass::pg_catalog.text)",
+}
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ class SourceQueries:
         return {i: row[f"c{i}"] for i in wanted}
 
     def stream(self, classes: dict[int, Classes], seed: int | None, batch_rows: int) -> Iterator[Batch]:
-        """Yield the raw values as bytea columns ``c0`` ..., and ``place`` where rows have a ctid.
+        """Yield the raw values as bytea columns ``c0`` ..., and the system columns that name a row (`row_name`).
 
         With a seed the order depends on it and on the rows' content alone, not on where they happen to lie: rows are
         sorted by the SHA-256 of seed and content. The inner query sorts rows whose arrays are still TOAST pointers; it
@@ -137,15 +145,15 @@ class SourceQueries:
         nothing here, and Greenplum keeps no order of an inner query. Without a seed the order is that of a scan; of a
         table that is spread, where a scan has none, it is that of seed 0.
         """
-        if seed is None and not keeps_order(self.session, self.source.relation):
+        if seed is None and not engine_of_table(self.session, self.source.relation).keeps_order:
             seed = 0
         indices = range(len(self.source.columns))
         inner = ", ".join(f"s.{{c{i}}}" for i in indices)
         names = ", ".join(f"c{i}" for i in indices)
         outer = ", ".join(f"{self._raw(i, f't.c{i}', classes.get(i))} AS c{i}" for i in indices)
-        if self.source.has_ctid:
-            inner, names = f"{inner}, s.ctid", f"{names}, place"
-            outer += ", pg_catalog.tidsend(t.place) AS place"
+        for column in self.source.naming:
+            inner, names = f"{inner}, s.{column}", f"{names}, row_{column}"
+            outer += f", {_SENT[column]} AS row_{column}"
         order = outer_order = ""
         if seed is not None:
             content = " || ".join(
@@ -192,6 +200,31 @@ class SourceQueries:
         return slots
 
 
+def row_name(columns: Mapping[str, BytesColumn | list], row: int, n_before: int) -> str:
+    """Name a row of a batch of `SourceQueries.stream`: by its system columns, or by its number in the order of reading.
+
+    Parameters
+    ----------
+    columns : mapping of str to column
+        Those of the batch.
+    row : int
+        Its number in the batch, from 0.
+    n_before : int
+        Rows that were read before the batch.
+    """
+    if "row_ctid" not in columns:
+        return f"row {n_before + row + 1} in the order of reading"
+    block, offset = struct.unpack_from(">IH", columns["row_ctid"].data, 6 * row)
+    name = f"row with ctid ({block},{offset})"
+    if "row_tableoid" in columns:
+        tables = columns["row_tableoid"]
+        start = sum(tables.lengths[:row])
+        name += f" of {tables.data[start : start + tables.lengths[row]].decode()}"
+    if "row_gp_segment_id" in columns:
+        name += " at gp_segment_id {}".format(*struct.unpack_from(">i", columns["row_gp_segment_id"].data, 4 * row))
+    return name
+
+
 def create_summary(
     session: CallerSession, table: Relation, summary: Summary, classes: list[tuple[str, str, Classes | None]]
 ) -> None:
@@ -210,7 +243,7 @@ def create_summary(
     types = {f"t{i}": SqlType(type_sql) for i, (_, type_sql, _) in enumerate(classes)}
     columns = "".join(f" {{v{i}}} {{t{i}}}[]," for i in range(len(classes)))
     template = "CREATE TABLE {table} (" + _SUMMARY_COLUMNS.replace("{class_columns}", columns) + ")"
-    session.execute(statement(template, table=table, **names, **types))
+    session.execute(statement(template, table=table, **names, **types) + table_form(session))
     params = [
         summary.source_table,
         summary.output_table,

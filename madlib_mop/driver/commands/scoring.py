@@ -2,12 +2,11 @@
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.engine import engine_of_table
 from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.inference.trainer import FixedSettings
 from madlib_mop.driver.settings import read_settings
-
-#: Kinds of relations whose rows say by ctid and xmin which version they are.
-_WITH_VERSIONS = ("r", "p", "m")
 
 
 def predict(call: Call) -> dict:
@@ -28,7 +27,7 @@ def predict(call: Call) -> dict:
     relation = model.place.relation
     summary = session.relation(relation.with_suffix("_summary").sql)
     return {
-        "version_query": _version_query(model, summary),
+        "version_query": _version_query(session, model, summary),
         "weights_query": model.place.weights_query,
         "params": model.place.params,
         "types": model.place.types,
@@ -40,13 +39,14 @@ def predict(call: Call) -> dict:
     }
 
 
-def _version_query(model: TrainedModel, summary: Relation) -> str:
+def _version_query(session: CallerSession, model: TrainedModel, summary: Relation) -> str:
     """Write the query of a model's version; it reads weights only where rows have no versions of their own."""
     own = _version(
+        session,
         model.place.relation,
         "pg_catalog.encode(pg_catalog.sha256(m.model_weights), 'hex'), m.model_arch::pg_catalog.text",
     )
-    beside = _version(summary, "m.normalizing_const::pg_catalog.text")
+    beside = _version(session, summary, "m.normalizing_const::pg_catalog.text")
     query = statement(
         f"SELECT pg_catalog.concat_ws(' ', {own}, (SELECT pg_catalog.concat_ws(' ', {beside}) FROM {{s}} m)) AS version"
         " FROM {m} m",
@@ -56,5 +56,7 @@ def _version_query(model: TrainedModel, summary: Relation) -> str:
     return query + model.place.condition
 
 
-def _version(relation: Relation, content: str) -> str:
-    return "m.tableoid, m.ctid, m.xmin" if relation.kind in _WITH_VERSIONS else content
+def _version(session: CallerSession, relation: Relation, content: str) -> str:
+    """Return what tells versions of a relation's rows apart: system columns, or the content where these do not."""
+    columns = engine_of_table(session, relation).version_columns(session, relation)
+    return ", ".join(f"m.{column}" for column in columns) or content

@@ -6,12 +6,21 @@ import numpy as np
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.engine import distribution
 from madlib_mop.driver.inference.rows import TestTable
 from madlib_mop.driver.inference.wanted import Choice
 from madlib_mop.errors import InvalidParameter
 
 _COLUMNS = ("class_name", "class_value", "prob", "rank")
 _ROWS_PER_INSERT = 100_000
+_HAS_HASH = """
+SELECT $1 = 'varchar' OR EXISTS (
+    SELECT FROM pg_catalog.pg_opclass o
+    JOIN pg_catalog.pg_am a ON a.oid = o.opcmethod AND a.amname = 'hash'
+    JOIN pg_catalog.pg_type t ON t.oid = o.opcintype
+    WHERE o.opcdefault AND t.typname = $1 AND t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace
+) AS yes
+"""
 
 
 class ResultTable:
@@ -58,14 +67,21 @@ class ResultTable:
         rank = ", NULL::pg_catalog.int4 AS rank" if self._has_rank else ""
         self._session.execute(
             statement(
-                "CREATE TABLE {o} AS SELECT s.{id}, NULL::pg_catalog.text AS class_name,"
+                "CREATE TABLE {o} USING heap AS SELECT s.{id}, NULL::pg_catalog.text AS class_name,"
                 f" NULL::pg_catalog.text AS class_value, NULL::pg_catalog.float8 AS prob{rank} FROM {{t}} s"
                 " WITH NO DATA",
                 o=self._output,
                 id=Identifier(self._table.id_column.name),
                 t=self._table.relation,
             )
+            + distribution(self._session, *self._key())
         )
+
+    def _key(self) -> Sequence[str]:
+        """Return the columns to spread the rows by: the id, where its type has a hash function; else none."""
+        column = self._table.id_column
+        (row,) = self._session.execute(_HAS_HASH, [column.type_name])
+        return [column.name] if row["yes"] else []
 
     def add(self, class_name: str, ids: np.ndarray, labels: np.ndarray, choice: Choice) -> None:
         """Write the chosen scores of one output for one batch.

@@ -1,0 +1,41 @@
+"""Which system columns name a row of a relation, and which say its version; asked by the engines, in any session."""
+
+from typing import TYPE_CHECKING
+
+from madlib_mop.catalog.names import Relation
+
+if TYPE_CHECKING:
+    from madlib_mop.engines.interface import Session
+
+_WITH_ROWS = ("r", "p", "m")  # tables, partitioned ones, materialized views: not views, not foreign tables
+# a table's own rows lie in it and in the tables that inherit from it, partitions included
+_STORAGE = """
+WITH RECURSIVE tree (oid) AS (
+    SELECT $1::pg_catalog.oid
+    UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN tree ON i.inhparent = tree.oid
+)
+SELECT count(*) > 1 AS is_tree,
+       pg_catalog.bool_and(coalesce(c.relkind = 'p' OR a.amname = 'heap', false)) AS is_heap
+FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam
+"""
+
+
+def naming_columns(session: "Session", relation: Relation) -> tuple[str, ...]:
+    """Return the system columns that together name one row within one server; () where rows have none."""
+    if relation.kind not in _WITH_ROWS:
+        return ()
+    return ("tableoid", "ctid") if _storage(session, relation)["is_tree"] else ("ctid",)
+
+
+def version_columns(session: "Session", relation: Relation) -> tuple[str, ...]:
+    """Return the system columns that differ between any two versions of rows; () where rows have none.
+
+    Only the access method heap promises an ``xmin``: append-optimized and columnar tables have none.
+    """
+    if relation.kind not in _WITH_ROWS or not _storage(session, relation)["is_heap"]:
+        return ()
+    return ("tableoid", "ctid", "xmin")
+
+
+def _storage(session: "Session", relation: Relation) -> dict:
+    return session.execute(_STORAGE, [relation.oid], ["bigint"])[0]

@@ -1,0 +1,130 @@
+"""Tables on Greenplum: ours are heap, and spread sensibly; users' may be replicated or append-only."""
+
+import psycopg2
+import pytest
+from iris import ADAM, load_iris, load_perceptrons, pack_iris
+from workbench import fit
+
+from tests.engines.surface import make_all_tables, not_heap, our_tables
+from tests.greenplum.kit import n_segments
+
+pytestmark = pytest.mark.slow
+PACK = "SELECT madlib.training_preprocessor_dl('{}', '{}', 'class_text', 'attributes', seed => 1)"
+ASK = "SELECT madlib_mop.predict(%s, 1, ARRAY[5.1, 3.5, 1.4, 0.2]::real[])"
+#: Copies of model tables that have no versions of rows, or others than those of heap.
+COPIES = {
+    "replicated": "AS TABLE {} DISTRIBUTED REPLICATED",
+    "rows": "USING ao_row AS TABLE {} DISTRIBUTED RANDOMLY",
+    "columns": "USING ao_column AS TABLE {} DISTRIBUTED RANDOMLY",
+}
+
+
+@pytest.fixture(scope="module")
+def append_only(greenplum_with):
+    """A database where tables are append-only and column-oriented unless it is said otherwise, with all our tables."""
+    with greenplum_with("default_table_access_method = ao_column") as db:
+        make_all_tables(db, n_segments(db))
+        yield db
+
+
+@pytest.fixture(scope="module")
+def models(greenplum):
+    """Models of iris."""
+    load_iris(greenplum)
+    pack_iris(greenplum, n_segments(greenplum), "train", "valid")
+    load_perceptrons(greenplum, "arch")
+    greenplum.rows(
+        "SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1, 2], ARRAY[%s], ARRAY['batch_size=8'])",
+        [ADAM.format(0.01)],
+    )
+    fit(greenplum, "models", "mst", 1, source_table="train", seed=9, schedule="rotation")
+    return greenplum
+
+
+@pytest.mark.timeout(900)
+def test_ours_are_heap(append_only):
+    """default_table_access_method is not for tables that need unique indexes, UPDATE or versions of rows."""
+    of_users = append_only.value("SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname = 'iris'")
+    assert of_users == "ao_column"
+    assert {"models", "averaged", "found_mst", "predicted", "evaluated", "madlib_mop.run"} <= {*our_tables(append_only)}
+    assert not_heap(append_only) == []
+
+
+def test_ours_are_spread_sensibly(append_only):
+    """By a key, or by chance: not by weights, losses or texts of one row's."""
+    rows = append_only.rows(
+        "SELECT c.oid::regclass::text, pg_get_table_distributedby(c.oid) FROM pg_class c"
+        " WHERE c.oid = ANY (%s::regclass[]::oid[])",
+        [our_tables(append_only)],
+    )
+    spread = {name: policy.removeprefix("DISTRIBUTED ") for name, policy in rows}
+    in_public = {name: policy for name, policy in spread.items() if not name.startswith("madlib")}
+    by_chance = {name for name, policy in in_public.items() if policy == "RANDOMLY"}
+    summaries = {name for name in in_public if name.endswith("_summary")}
+    assert by_chance == {"averaged", "evaluated", "gpus"} | summaries
+    assert {name: policy for name, policy in in_public.items() if name not in by_chance} == {
+        "train": "BY (__dist_key__)", "valid": "BY (__dist_key__)",
+        "models": "BY (mst_key)", "models_info": "BY (mst_key)", "found": "BY (mst_key)", "found_info": "BY (mst_key)",
+        "arch": "BY (__internal_madlib_id__)", "predicted": "BY (id)", "brackets": "BY (s, i)",
+        "mst": "BY (model_id, compile_params, fit_params)", "found_mst": "BY (model_id, compile_params, fit_params)",
+    }  # fmt: skip
+    states = {policy for name, policy in spread.items() if "model_state" in name}
+    assert states == {"BY (run_id, mst_key)"}
+
+
+@pytest.mark.parametrize("form", ["DISTRIBUTED REPLICATED", "DISTRIBUTED RANDOMLY"])
+@pytest.mark.parametrize("method", ["heap", "ao_row", "ao_column"])
+def test_a_source_of_any_form_is_packed(models, form, method):
+    """The packed rows are those of the plain table, whatever form the source has."""
+    name = f"{method}_{form.split()[1].lower()}"
+    models.rows(f"CREATE TABLE {name} USING {method} AS TABLE iris_train {form}")
+    models.rows(PACK.format(name, f"{name}_packed"))
+    ours, plain = (
+        models.rows(f"SELECT __dist_key__, buffer_id, attributes::text, class_text::text FROM {table} ORDER BY 1")
+        for table in (f"{name}_packed", "train")
+    )
+    assert ours == plain and len(ours) == n_segments(models)
+
+
+def test_a_bad_row_is_named_by_its_segment_too(models):
+    """A ctid names a row of one segment; of a replicated table rows have none."""
+    models.rows(
+        "CREATE TABLE with_null AS SELECT id, CASE WHEN id = 7 THEN array[1, 2, NULL, 4]::real[] ELSE"
+        " array[1, 2, 3, 4]::real[] END AS attributes, id % 3 AS class_text FROM generate_series(1, 40) id"
+        " DISTRIBUTED BY (id)"
+    )
+    ctid, segment = models.rows("SELECT ctid::text, gp_segment_id FROM with_null WHERE id = 7")[0]
+    with pytest.raises(psycopg2.Error) as caught:
+        models.rows(PACK.format("with_null", "not_made"))
+    assert caught.value.diag.message_primary.endswith(f"(row with ctid {ctid} at gp_segment_id {segment})")
+    models.rows("CREATE TABLE nowhere AS TABLE with_null DISTRIBUTED REPLICATED")
+    with pytest.raises(psycopg2.Error, match=r"\(row \d+ in the order of reading\)"):
+        models.rows(PACK.format("nowhere", "not_made"))
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_of_models_are_predicted_from(models, name):
+    """By their content where rows have no versions; a copy that is changed is read anew."""
+    for suffix in ("", "_info", "_summary"):
+        models.rows(f"CREATE TABLE {name}{suffix} " + COPIES[name].format(f"models{suffix}"))
+    connection = models.connect()
+    with connection, connection.cursor() as cursor:
+
+        def predict(table):
+            cursor.execute(ASK, [table])
+            return cursor.fetchone()[0]
+
+        assert predict(name) == predict("models")
+        cursor.execute(f"UPDATE {name} SET model_weights = decode(repeat('00', length(model_weights)), 'hex')")
+        assert predict(name) == pytest.approx([1 / 3] * 3)
+    connection.close()
+
+
+def test_the_readmes_ways_to_stop_resume_and_drop_a_run(models):
+    """A function that reads tables is called without FROM; the number comes from a sub-select, or from the caller."""
+    newest = "(SELECT max(run_id) FROM madlib_mop.run)"
+    assert models.value(f"SELECT madlib_mop.cancel({newest})") is False
+    models.rows(f"SELECT madlib_mop.resume({newest})")
+    models.rows(f"SELECT madlib_mop.replay({newest}, 'again')")
+    models.rows("SELECT madlib_mop.drop_run((SELECT max(run_id) FROM madlib_mop.run WHERE kind = 'replay'))")
+    assert models.rows("SELECT kind FROM madlib_mop.run") == [("fit_multiple_model",)]

@@ -1,0 +1,52 @@
+"""Where ``default_table_access_method`` is another: our tables are heap, and copies of them are predicted from."""
+
+import uuid
+
+import pytest
+
+from tests.conftest import Database, run
+from tests.engines.surface import make_all_tables, not_heap, our_tables
+
+OTHER = "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler"
+
+
+@pytest.fixture(scope="module")
+def other(cluster):
+    """A database whose default access method is another, set before the extension is made."""
+    name = f"access_method_{uuid.uuid4().hex[:8]}"
+    run(cluster.connect(), f"CREATE DATABASE {name}")
+    run(cluster.connect(name), OTHER)
+    run(cluster.connect(), f"ALTER DATABASE {name} SET default_table_access_method = other")
+    run(cluster.connect(name), "CREATE EXTENSION madlib_mop CASCADE")
+    yield Database(cluster, name)
+    run(cluster.connect(), f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.timeout(600)
+def test_our_tables_are_heap(other):
+    make_all_tables(other, 2)
+    of_users = other.value("SELECT a.amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname = 'iris'")
+    assert of_users == "other"
+    assert {"models", "averaged", "found_mst", "predicted", "evaluated", "gpus", "brackets"} <= {*our_tables(other)}
+    assert not_heap(other) == []
+
+
+def test_a_copy_without_versions_of_rows_is_predicted_from(other):
+    """A table of another access method may have no xmin: its content is asked for, and a change of it is seen."""
+    ask = "SELECT madlib_mop.predict(%s, 1, ARRAY[5.1, 3.5, 1.4, 0.2]::real[])"
+    connection = other.connect()
+    with connection.cursor() as cursor:
+
+        def predict(table):
+            cursor.execute(ask, [table])
+            return cursor.fetchone()[0]
+
+        for suffix in ("", "_info", "_summary"):
+            cursor.execute(f"CREATE TABLE copied{suffix} AS TABLE models{suffix}")
+        assert predict("copied") == predict("models")
+        cursor.execute(
+            "UPDATE copied SET model_weights = (SELECT model_weights FROM found WHERE model_weights IS NOT NULL"
+            " AND octet_length(model_weights) = octet_length(copied.model_weights) LIMIT 1) WHERE mst_key = 1"
+        )
+        assert predict("copied") != predict("models")
+    connection.close()
