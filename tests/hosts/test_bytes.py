@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.lab import alive, wait_for
 from tests.hosts_kit import HOSTS
-from tests.network import Cables, NoNamespaces
+from tests.network import COORDINATOR, Cables, NoNamespaces
 from tests.traffic import Traffic, cabled_hosts, measure, metered_hosts
 from tests.workbench import ADAM, SGD, fit, load_digits, mlp, one_thread, script, select_configurations
 
@@ -57,6 +57,42 @@ def test_on_the_wire_between_network_namespaces(state):
         traffic = traffic_of(hosts, cables.count)
     assert traffic.run.n_packets > traffic.run.n_bytes / 1514
     hold(traffic)
+
+
+_RECEIVER = """
+import socket, sys
+with socket.create_server((sys.argv[1], 5000)) as listener:
+    print(flush=True)
+    connection, _ = listener.accept()
+    while connection.recv(1 << 16):
+        pass
+"""
+_SENDER = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 5000)) as connection:
+    for _ in range(800):
+        connection.sendall(bytes(1 << 17))
+"""
+
+
+@pytest.mark.slow
+def test_a_cable_keeps_the_order_of_packets():
+    """What is counted is what is sent, not what is sent again because the kernel has let packets overtake others."""
+    with contextlib.ExitStack() as stack:
+        try:
+            cables = stack.enter_context(Cables(["alpha"]))
+        except NoNamespaces as reason:
+            pytest.skip(str(reason))
+        address = cables.address("alpha")
+        receiver, sender = (
+            [*cables.within(name), sys.executable, "-c", code, address]
+            for name, code in (("alpha", _RECEIVER), (COORDINATOR, _SENDER))
+        )
+        with subprocess.Popen(receiver, stdout=subprocess.PIPE) as receiving:
+            receiving.stdout.readline()
+            subprocess.run(sender, check=True)
+        assert cables.count().n_bytes > 800 << 17
+        assert cables.overtaken() == 0
 
 
 _KILLED = """
