@@ -18,6 +18,7 @@ import psycopg2
 from ratios import Ratio
 
 ROWS, MODELS, OUTPUT, COPY = "bench_predict_rows", "bench_predict_models", "bench_predict_output", "bench_predict_copy"
+VIEW = "bench_predict_view"
 FORMS = ("'prob'", "'response'", "3", "0.5")
 TARGET = 3.0
 _WARM_ROWS, _BATCH_ROWS = 3000, 1000
@@ -73,6 +74,10 @@ class ScalarCosts:
         The first call for another model.
     warm_s : float
         A call for one row.
+    view_s : float
+        One row of a view that calls predict for each.
+    rows_s : float
+        One row by predict_rows, of batches of `_BATCH_ROWS`.
     batch_row_s : float
         One row of a call for `_BATCH_ROWS`.
     """
@@ -80,13 +85,22 @@ class ScalarCosts:
     cold_s: float
     new_model_s: float
     warm_s: float
+    view_s: float
+    rows_s: float
     batch_row_s: float
+
+    @property
+    def ratio(self) -> float:
+        """What a row costs through a view, in units of one that goes with a thousand others."""
+        return self.view_s / self.rows_s
 
     def __str__(self) -> str:
         return (
             f"madlib_mop.predict: cold {self.cold_s:.2f} s, new model {self.new_model_s:.2f} s, warm"
             f" {self.warm_s * 1e6:,.0f} us a row, {_BATCH_ROWS} rows a call {self.batch_row_s * 1e6:,.1f} us a row"
-            f" ({self.warm_s / self.batch_row_s:,.0f} times less)"
+            f" ({self.warm_s / self.batch_row_s:,.0f} times less)\n"
+            f"  predict through a view, ms a row {self.view_s * 1e3:10.3f}\n"
+            f"  predict_rows, ms a row           {self.rows_s * 1e3:10.3f} ({self.ratio:,.0f} times less)"
         )
 
 
@@ -160,7 +174,15 @@ def _scalar_costs(cursor) -> ScalarCosts:
         f"SELECT count(madlib_mop.predict('{MODELS}', 1, xs)) FROM (SELECT array_agg(x ORDER BY id) AS xs FROM {ROWS}"
         f" WHERE id <= {20 * _BATCH_ROWS} GROUP BY (id - 1) / {_BATCH_ROWS}) AS b"
     )
-    return ScalarCosts(cold_s, new_model_s, seconds(warm) / _WARM_ROWS, seconds(batches) / (20 * _BATCH_ROWS))
+    cursor.execute(f"CREATE VIEW {VIEW} AS SELECT id, madlib_mop.predict('public.{MODELS}', 1, x) AS p FROM {ROWS}")
+    through_view = f"SELECT count(p) FROM {VIEW} WHERE id <= {_WARM_ROWS}"
+    by_rows = (
+        f"SELECT count(p) FROM (SELECT array_agg(x ORDER BY id) AS xs FROM {ROWS} WHERE id <= {20 * _BATCH_ROWS}"
+        f" GROUP BY (id - 1) / {_BATCH_ROWS}) AS b, madlib_mop.predict_rows('{MODELS}', 1, b.xs) AS p"
+    )
+    warm_s, view_s = seconds(warm) / _WARM_ROWS, seconds(through_view) / _WARM_ROWS
+    n_batched = 20 * _BATCH_ROWS
+    return ScalarCosts(cold_s, new_model_s, warm_s, view_s, seconds(by_rows) / n_batched, seconds(batches) / n_batched)
 
 
 def _write_model(cursor, model, n_classes: int) -> None:
@@ -192,6 +214,7 @@ def _seconds(work) -> float:
 
 
 def _drop(cursor) -> None:
+    cursor.execute(f"DROP VIEW IF EXISTS {VIEW}")
     cursor.execute(f"DROP TABLE IF EXISTS {ROWS}, {OUTPUT}, {COPY}, {MODELS}, {MODELS}_info, {MODELS}_summary")
 
 
@@ -203,6 +226,8 @@ def compare_predict(dsn: str) -> list[Ratio]:
         print(measurement, flush=True)
         if isinstance(measurement, Measurement):
             ratios.append(Ratio(f"predict: {measurement.pred_type} / Keras", measurement.ratio, TARGET))
+        else:
+            ratios.append(Ratio("predict: a row through a view / by predict_rows", measurement.ratio))
     return ratios
 
 

@@ -9,7 +9,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop._call(text, text, text, text, bytea) IS 'Starts the driver for one call; errors come back as JSON';
 
 CREATE FUNCTION madlib_mop._raise(error json)
-RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS json LANGUAGE plpgsql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     detail text := error ->> 'detail';
     hint text := error ->> 'hint';
@@ -25,7 +25,7 @@ BEGIN
     RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate';
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint';
+COMMENT ON FUNCTION madlib_mop._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; returns never';
 
 -- if greenplum
 CREATE FUNCTION madlib_mop._at_coordinator(function text)
@@ -53,7 +53,7 @@ BEGIN
     -- end
     answer := madlib_mop._call(function, arguments::text, caller_path, payload_name, payload)::json;
     IF answer -> 'error' IS NOT NULL THEN
-        PERFORM madlib_mop._raise(answer -> 'error');
+        answer := madlib_mop._raise(answer -> 'error');
     END IF;
     RETURN answer -> 'result';
 END

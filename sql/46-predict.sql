@@ -1,30 +1,44 @@
 -- Predictions in any SELECT: a trainer is kept in the session, and the caller's own session reads the model.
+-- The functions around raise the errors: PL/Python would put a traceback into the context of each. They call by
+-- assignments, since a statement would add its text to that context.
 
-CREATE FUNCTION madlib_mop._predict(model_table text, mst_key integer, inputs bytea[], caller_path text)
+CREATE FUNCTION madlib_mop._predict(model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
 RETURNS real[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import predict
-return predict.predict(model_table, mst_key, inputs, caller_path, "@VERSION@")
+return predict.predict(model_table, mst_key, inputs, allow_null, caller_path, "@VERSION@")
 $body$;
-COMMENT ON FUNCTION madlib_mop._predict(text, integer, bytea[], text) IS 'Predicts with the session''s trainer; NULL after an error';
+COMMENT ON FUNCTION madlib_mop._predict(text, integer, bytea[], boolean, text) IS 'Predicts with the session''s trainer; NULL after an error';
+
+CREATE FUNCTION madlib_mop._predict_texts(form text, many boolean, model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
+RETURNS text[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import predict
+return predict.predict_texts(form, many, model_table, mst_key, inputs, allow_null, caller_path, "@VERSION@")
+$body$;
+COMMENT ON FUNCTION madlib_mop._predict_texts(text, boolean, text, integer, bytea[], boolean, text) IS
+    'The class of each row, or all classes with their values; NULL after an error';
 
 CREATE FUNCTION madlib_mop._predict_error()
 RETURNS json LANGUAGE plpython3u STABLE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 import json
 from mop_backend import predict
-return json.dumps(predict.last_error())
+error = predict.last_error()
+return None if error is None else json.dumps(error)
 $body$;
-COMMENT ON FUNCTION madlib_mop._predict_error() IS 'The error of this session''s last call of _predict';
+COMMENT ON FUNCTION madlib_mop._predict_error() IS 'The error of this session''s last prediction; NULL where there was none';
 
 CREATE FUNCTION madlib_mop.predict(
     model_table text,
     mst_key integer,
     inputs bytea[],
+    allow_null boolean DEFAULT false,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS real[] LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     answer real[];
+    error json;
 BEGIN
     IF inputs IS NULL OR array_position(inputs, NULL) IS NOT NULL THEN
         RETURN NULL;
@@ -32,24 +46,29 @@ BEGIN
     -- if greenplum
     PERFORM madlib_mop._at_coordinator('madlib_mop.predict');
     -- end
-    answer := madlib_mop._predict(model_table, mst_key, inputs, caller_path);
+    answer := madlib_mop._predict(model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
-        PERFORM madlib_mop._raise(madlib_mop._predict_error());
+        error := madlib_mop._predict_error();
+        IF error IS NOT NULL THEN
+            error := madlib_mop._raise(error);
+        END IF;
     END IF;
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict(text, integer, bytea[], text) IS
-    'The outputs of a model with several inputs, each as madlib_mop.array_bytes gives it';
+COMMENT ON FUNCTION madlib_mop.predict(text, integer, bytea[], boolean, text) IS
+    'The outputs of a model with several inputs, each as madlib_mop.array_bytes gives it; allow_null: NULL for a row with a NULL element';
 
 CREATE FUNCTION madlib_mop.predict(
     model_table text,
     mst_key integer,
     x anyarray,
+    allow_null boolean DEFAULT false,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS real[] LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     answer real[];
+    error json;
 BEGIN
     IF x IS NULL THEN
         RETURN NULL;
@@ -57,38 +76,232 @@ BEGIN
     -- if greenplum
     PERFORM madlib_mop._at_coordinator('madlib_mop.predict');
     -- end
-    answer := madlib_mop._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], caller_path);
+    answer := madlib_mop._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        PERFORM madlib_mop._raise(madlib_mop._predict_error());
+        error := madlib_mop._predict_error();
+        IF error IS NOT NULL THEN
+            error := madlib_mop._raise(error);
+        END IF;
     END IF;
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict(text, integer, anyarray, text) IS
-    'The outputs of a model for one row, as an array; for an array of rows, an array of such arrays';
+COMMENT ON FUNCTION madlib_mop.predict(text, integer, anyarray, boolean, text) IS
+    'The outputs of a model for one row, as an array; for an array of rows, an array of such arrays; allow_null: NULL for a row with a NULL element';
+
+CREATE FUNCTION madlib_mop.predict_class(
+    model_table text,
+    mst_key integer,
+    x anyarray,
+    allow_null boolean DEFAULT false,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS text LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer text[];
+    error json;
+BEGIN
+    IF x IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_class');
+    -- end
+    answer := madlib_mop._predict_texts('class', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    IF answer IS NULL THEN
+        error := madlib_mop._predict_error();
+        IF error IS NOT NULL THEN
+            error := madlib_mop._raise(error);
+        END IF;
+    END IF;
+    RETURN answer[1];
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.predict_class(text, integer, anyarray, boolean, text) IS
+    'The class of one row, as text: the one with the highest probability';
+
+CREATE FUNCTION madlib_mop.predict_named(
+    model_table text,
+    mst_key integer,
+    x anyarray,
+    allow_null boolean DEFAULT false,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS jsonb LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer text[];
+    error json;
+BEGIN
+    IF x IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_named');
+    -- end
+    answer := madlib_mop._predict_texts('named', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    IF answer IS NULL THEN
+        error := madlib_mop._predict_error();
+        IF error IS NOT NULL THEN
+            error := madlib_mop._raise(error);
+        END IF;
+    END IF;
+    RETURN answer[1];
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.predict_named(text, integer, anyarray, boolean, text) IS
+    'The probabilities of one row by class; a number that is predicted by the name of its column';
+
+CREATE FUNCTION madlib_mop.predict_class(
+    model_table text,
+    mst_key integer,
+    inputs bytea[],
+    allow_null boolean DEFAULT false,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS text LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer text[];
+    error json;
+BEGIN
+    IF inputs IS NULL OR array_position(inputs, NULL) IS NOT NULL THEN
+        RETURN NULL;
+    END IF;
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_class');
+    -- end
+    answer := madlib_mop._predict_texts('class', false, model_table, mst_key, inputs, allow_null, caller_path);
+    IF answer IS NULL THEN
+        error := madlib_mop._predict_error();
+        IF error IS NOT NULL THEN
+            error := madlib_mop._raise(error);
+        END IF;
+    END IF;
+    RETURN answer[1];
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.predict_class(text, integer, bytea[], boolean, text) IS
+    'The class of one row of a model with several inputs, each as madlib_mop.array_bytes gives it';
+
+CREATE FUNCTION madlib_mop.predict_named(
+    model_table text,
+    mst_key integer,
+    inputs bytea[],
+    allow_null boolean DEFAULT false,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS jsonb LANGUAGE plpgsql STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer text[];
+    error json;
+BEGIN
+    IF inputs IS NULL OR array_position(inputs, NULL) IS NOT NULL THEN
+        RETURN NULL;
+    END IF;
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_named');
+    -- end
+    answer := madlib_mop._predict_texts('named', false, model_table, mst_key, inputs, allow_null, caller_path);
+    IF answer IS NULL THEN
+        error := madlib_mop._predict_error();
+        IF error IS NOT NULL THEN
+            error := madlib_mop._raise(error);
+        END IF;
+    END IF;
+    RETURN answer[1];
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.predict_named(text, integer, bytea[], boolean, text) IS
+    'The probabilities by class of one row of a model with several inputs, each as madlib_mop.array_bytes gives it';
 
 CREATE FUNCTION madlib_mop.predict_rows(
     model_table text,
     mst_key integer,
     x anyarray,
+    allow_null boolean DEFAULT false,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS SETOF real[] LANGUAGE plpgsql STABLE COST 100000 ROWS 1000 SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     answer real[];
+    error json;
     row_values real[];
 BEGIN
     IF x IS NULL THEN
         RETURN;
     END IF;
-    answer := madlib_mop.predict(model_table, mst_key, x, caller_path);
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_rows');
+    -- end
+    answer := madlib_mop._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    IF answer IS NULL THEN
+        error := madlib_mop._predict_error();
+        IF error IS NOT NULL THEN
+            error := madlib_mop._raise(error);
+        END IF;
+    END IF;
     IF array_ndims(answer) = 1 THEN
         RETURN NEXT answer;
         RETURN;
     END IF;
     FOREACH row_values SLICE 1 IN ARRAY answer LOOP
-        RETURN NEXT row_values;
+        RETURN NEXT CASE WHEN row_values[1] IS NOT NULL THEN row_values END;
     END LOOP;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.predict_rows(text, integer, anyarray, text) IS
+COMMENT ON FUNCTION madlib_mop.predict_rows(text, integer, anyarray, boolean, text) IS
     'The outputs of a model for an array of rows: one row each, in their order';
+
+CREATE FUNCTION madlib_mop.predict_class_rows(
+    model_table text,
+    mst_key integer,
+    x anyarray,
+    allow_null boolean DEFAULT false,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS SETOF text LANGUAGE plpgsql STABLE COST 100000 ROWS 1000 SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer text[];
+    error json;
+BEGIN
+    IF x IS NULL THEN
+        RETURN;
+    END IF;
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_class_rows');
+    -- end
+    answer := madlib_mop._predict_texts('class', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    IF answer IS NULL THEN
+        error := madlib_mop._predict_error();
+        IF error IS NOT NULL THEN
+            error := madlib_mop._raise(error);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT unnest(answer);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.predict_class_rows(text, integer, anyarray, boolean, text) IS
+    'The classes of an array of rows: one row each, in their order';
+
+CREATE FUNCTION madlib_mop.predict_named_rows(
+    model_table text,
+    mst_key integer,
+    x anyarray,
+    allow_null boolean DEFAULT false,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS SETOF jsonb LANGUAGE plpgsql STABLE COST 100000 ROWS 1000 SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    answer text[];
+    error json;
+BEGIN
+    IF x IS NULL THEN
+        RETURN;
+    END IF;
+    -- if greenplum
+    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_named_rows');
+    -- end
+    answer := madlib_mop._predict_texts('named', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    IF answer IS NULL THEN
+        error := madlib_mop._predict_error();
+        IF error IS NOT NULL THEN
+            error := madlib_mop._raise(error);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT unnest(answer)::jsonb;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.predict_named_rows(text, integer, anyarray, boolean, text) IS
+    'The probabilities by class of an array of rows: one row each, in their order';

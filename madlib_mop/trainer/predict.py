@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -17,17 +18,24 @@ from madlib_mop.trainer.shards import aligned_empty
 #: Evaluation and prediction take as many rows at once as make this much input, but no more than so many rows.
 _BATCH_BYTES = 1 << 20
 _MAX_BATCH_ROWS = 1024
+#: Of single rows whose function is known without looking at them; models that take rows of any size see many.
+_MAX_SHAPES = 100
+Shapes = tuple[tuple[int, ...], ...]
 
 
 class Predictor:
-    """A model that predicts; its function is traced once for each kind of data (number of rows is no part of it)."""
+    """A model that predicts; its function is traced once for each kind of data (number of rows is no part of it).
+
+    Rows go through it as they come: one alone, or many as batches of `batch_rows`.
+    """
 
     def __init__(self, model: keras.Model, normalizing_const: float):
         self._model = model
         self._input_shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
         self._normalizing_const = np.float32(normalizing_const)
         self._constant = tf.constant(normalizing_const, tf.float32)
-        self._functions: dict[DataSpec, tf.types.experimental.ConcreteFunction] = {}
+        self._functions: dict[DataSpec, loop.Batch] = {}
+        self._one_row: dict[Shapes, loop.Batch] = {}
 
     def predict(self, xs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         """Give each output for all rows.
@@ -42,30 +50,35 @@ class Predictor:
         list of numpy.ndarray
             One array an output, float32 ``(n_rows, ...)``.
         """
-        spec = DataSpec.of(xs)
-        if spec not in self._functions:
-            check_columns(self._model, spec)
-            self._functions[spec] = loop.make_predict_batch(self._model, spec).get_concrete_function()
-        function = self._functions[spec]
+        function = self._function(DataSpec.of(xs))
         n_rows, batch_size = len(xs[0]), batch_rows(xs)
-        tensors = loop.tensors_of(tuple(_aligned(x) for x in xs))
         outputs: list[np.ndarray] = []
         for start in range(0, n_rows, batch_size):
             stop = min(start + batch_size, n_rows)
-            batch = function(tensors, tf.constant(start, tf.int64), tf.constant(stop, tf.int64), self._constant)
+            tensors = loop.tensors_of(tuple(_aligned(x[start:stop]) for x in xs))
+            batch = function([*tensors, self._constant])
+            if stop - start == n_rows:
+                return batch
             if not outputs:
                 outputs = [np.empty((n_rows, *output.shape[1:]), np.float32) for output in batch]
             for output, rows in zip(outputs, batch, strict=True):
-                output[start:stop] = rows.numpy()
+                output[start:stop] = rows
         return outputs
 
+    def _function(self, spec: DataSpec) -> loop.Batch:
+        """Give the function for a kind of data; it is traced when it is first asked for."""
+        function = self._functions.get(spec)
+        if function is None:
+            check_columns(self._model, spec)
+            function = self._functions[spec] = loop.Batch(loop.make_predict_batch(self._model, spec))
+        return function
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the model's variables."""
         return sum(v.value.shape.num_elements() * v.value.dtype.size for v in self._model.variables)
 
-    def values(self, columns: Sequence[np.ndarray]) -> tuple[bool, np.ndarray]:
+    def values(self, columns: Sequence[np.ndarray]) -> "Values":
         """Predict one row, or as many as fit the model when the first dimension of each column counts rows.
 
         Parameters
@@ -73,35 +86,42 @@ class Predictor:
         columns : sequence of numpy.ndarray
             One array an input, of any type of number, not normalized: of an input's shape, or ``(n_rows, ...)``.
 
-        Returns
-        -------
-        tuple of (bool, numpy.ndarray)
-            Whether it was a single row, and float32 ``(n_rows, n_values)``: the outputs side by side.
-
         Raises
         ------
         Failure
             input: number or shapes of the columns do not fit the model, or a number is not finite.
         """
-        shapes = [column.shape for column in columns]
+        shapes = tuple(column.shape for column in columns)
+        function = self._one_row.get(shapes)
+        if function is not None:
+            xs = [_aligned(self._normalized(column[np.newaxis])) for column in columns]
+            return Values.of(True, function([*loop.tensors_of(tuple(xs)), self._constant]))
+        single = self._is_single(shapes)
+        xs = [self._normalized(column[np.newaxis] if single else column) for column in columns]
+        if len({len(x) for x in xs}) != 1:
+            raise invalid_input(f"the inputs have {[len(x) for x in xs]} rows")
+        outputs = self.predict(tuple(xs))
+        if single and len(self._one_row) < _MAX_SHAPES:
+            self._one_row[shapes] = self._function(DataSpec.of(tuple(xs)))
+        return Values.of(single, outputs)
+
+    def _is_single(self, shapes: "Shapes") -> bool:
+        """Tell whether columns of these shapes are one row; refuse those that are not many rows either."""
         if len(shapes) != len(self._input_shapes):
             raise invalid_input(
                 f"the model has {len(self._input_shapes)} input(s). Received: {len(shapes)}",
                 hint="Give a model with several inputs an array of their bytes:"
                 " ARRAY[madlib_mop.array_bytes(x1), madlib_mop.array_bytes(x2)].",
             )
-        single = all(map(shapes_fit, self._input_shapes, shapes))
-        if not single and not all(s and shapes_fit(w, s[1:]) for w, s in zip(self._input_shapes, shapes, strict=True)):
+        if all(map(shapes_fit, self._input_shapes, shapes)):
+            return True
+        if not all(s and shapes_fit(w, s[1:]) for w, s in zip(self._input_shapes, shapes, strict=True)):
             wanted = [["any" if size is None else size for size in shape] for shape in self._input_shapes]
             raise invalid_input(
                 f"x has the shape {_text(shapes)}, but the model takes {_text(wanted)}",
                 hint="Give the data as they were for training; one more dimension in front makes it many rows.",
             )
-        xs = [self._normalized(column[np.newaxis] if single else column) for column in columns]
-        if len({len(x) for x in xs}) != 1:
-            raise invalid_input(f"the inputs have {[len(x) for x in xs]} rows")
-        outputs = [output.reshape(len(output), -1) for output in self.predict(tuple(xs))]
-        return single, outputs[0] if len(outputs) == 1 else np.concatenate(outputs, axis=1)
+        return False
 
     def _normalized(self, column: np.ndarray) -> np.ndarray:
         """Give a column as the preprocessor would have packed it: float32, divided by the constant."""
@@ -115,6 +135,31 @@ class Predictor:
                 hint="Replace it, or leave the row out.",
             )
         return x
+
+
+class Values(NamedTuple):
+    """Predictions from plain arrays.
+
+    Attributes
+    ----------
+    single : bool
+        Whether they are of a single row.
+    values : numpy.ndarray
+        float32 ``(n_rows, n_values)``: the outputs side by side.
+    widths : list of int
+        How many of the values each output has.
+    """
+
+    single: bool
+    values: np.ndarray
+    widths: list[int]
+
+    @classmethod
+    def of(cls, single: bool, outputs: list[np.ndarray]) -> "Values":
+        """Put the outputs side by side."""
+        flat = [output.reshape(len(output), -1) for output in outputs]
+        values = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
+        return cls(single, values, [output.shape[1] for output in flat])
 
 
 class Predictors:

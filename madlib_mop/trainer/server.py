@@ -301,15 +301,16 @@ class Session:
         return averaging.describe(blobs), []
 
     def predict_values(self, header: Request, blobs: list) -> tuple[dict, list]:
-        """Predict one row or many from plain arrays; answers whether it was one, and a float32 blob (rows, values)."""
+        """Predict one row or many from plain arrays; answers whether it was one, widths of the outputs, and a float32
+        blob (rows, values)."""
         from numpy import frombuffer
 
         dtypes, shapes = header["dtypes"], header["shapes"]
         if not (len(shapes) == len(dtypes) == len(blobs)) or not set(dtypes) <= _NUMBERS:
             raise malformed(f"{len(blobs)} columns of the types {dtypes} and the shapes {shapes}")
         columns = [frombuffer(b, d).reshape(s) for b, d, s in zip(blobs, dtypes, shapes, strict=True)]
-        single, values = self._visitor.predict_values(columns, key_of(header))
-        return {"single": single, "shape": list(values.shape)}, [values]
+        single, values, widths = self._visitor.predict_values(columns, key_of(header))
+        return {"single": single, "shape": values.shape, "widths": widths}, [values]
 
     def drop_shard(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Let go of a shard."""

@@ -18,7 +18,7 @@ from madlib_mop.trainer.features import BatchSizes, FeatureCache
 from madlib_mop.trainer.loop import DataSpec
 from madlib_mop.trainer.metric_sums import MetricSums
 from madlib_mop.trainer.parts import GROUPS, StateError
-from madlib_mop.trainer.predict import Predictor, Predictors, batch_rows
+from madlib_mop.trainer.predict import Predictor, Predictors, Values, batch_rows
 from madlib_mop.trainer.recipe import Recipe
 from madlib_mop.trainer.shards import Shard
 from madlib_mop.trainer.state import (
@@ -181,7 +181,7 @@ class Visitor:
         with blaming(MODEL):
             return predictor.predict(tuple(xs))
 
-    def predict_values(self, columns: Sequence[np.ndarray], key: str) -> tuple[bool, np.ndarray]:
+    def predict_values(self, columns: Sequence[np.ndarray], key: str) -> Values:
         """Predict one row or many; see ``Predictor.values``. Raises Failure."""
         predictor = self.predictors.get(key)
         with blaming(MODEL):

@@ -15,6 +15,13 @@ _PREFIX = struct.Struct(">II")
 _MAX_HEADER_BYTES = 1 << 28
 _MAX_BLOBS = 1 << 20
 _CHUNK_BYTES = 1 << 20
+#: Frames up to this size are written at once, so that the other side wakes up for the whole of them.
+_SMALL_BYTES = 1 << 15
+
+
+def encoded(header):
+    """Give a header as bytes, for whoever sends the same one many times."""
+    return json.dumps(header).encode()
 
 
 class PeerGone(Exception):
@@ -46,10 +53,16 @@ class Channel:
             os.set_blocking(write_fd, False)
 
     def send(self, header, blobs=()):
-        """Write one frame; ``blobs`` are bytes-like. Raises PeerGone when nobody reads any more."""
+        """Write one frame; ``blobs`` are bytes-like, ``header`` a dict, or such a one as `encoded`.
+
+        Raises PeerGone when nobody reads any more.
+        """
         views = [memoryview(blob).cast("B") for blob in blobs]
-        head = json.dumps(header).encode()
+        head = header if isinstance(header, bytes) else encoded(header)
         prefix = _PREFIX.pack(len(head), len(views)) + struct.pack(f">{len(views)}Q", *map(len, views))
+        if sum(map(len, views)) <= _SMALL_BYTES:
+            self._write(memoryview(b"".join((prefix, head, *views))))
+            return
         self._write(memoryview(prefix + head))
         for view in views:
             self._write(view)
@@ -59,7 +72,7 @@ class Channel:
         n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
         if n_head > _MAX_HEADER_BYTES or n_blobs > _MAX_BLOBS:
             raise PeerGone("the other process sent something that is not a frame")
-        lengths = struct.unpack(f">{n_blobs}Q", self._read(8 * n_blobs))
+        lengths = struct.unpack(f">{n_blobs}Q", self._read(8 * n_blobs)) if n_blobs else ()
         header = json.loads(bytes(self._read(n_head)))
         return header, [self._read(length) for length in lengths]
 

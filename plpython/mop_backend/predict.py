@@ -1,27 +1,26 @@
-"""The scalar function madlib_mop.predict: one trainer a session, started at the first call, that keeps loaded models.
+"""The scalar function madlib_mop.predict and its kin: one trainer a session, started at the first call, that keeps
+loaded models.
 
 A call asks the model's table, in the caller's own session and with the caller's rights, which version of the model
 there is, and hands the numbers to the trainer. Only for a model that was not used before, or was changed, a driver is
 started once, to find and check it. Nothing is written anywhere, so all this works on a standby. The trainer ends with
 the session, after an idle time, and when a call is cancelled.
+
+A view calls this once a row, so what a call does is counted: two small queries, one frame each way.
 """
 
 import collections
-import struct
 
 import plpy
 
-from mop_backend import call
+from mop_backend import call, classes
+from mop_backend.arrays import Array
+from mop_backend.frames import encoded
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied, start_trainer
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
-#: Types of an array's elements, by oid, as NumPy names them.
-_TYPES = {21: "i2", 23: "i4", 20: "i8", 700: "f4", 701: "f8"}
-_SIZES = {"i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
-_HEADER = struct.Struct("=iII")
-_VARLENA_BYTES = 4  # of an array's memory, but not of a bytea
 # The pinned search_path is put back before anything else is looked up; arguments are evaluated from left to right.
 _LOOK_UP = (
     "select case when pg_catalog.set_config('search_path', $1, true) is not null then pg_catalog.concat("
@@ -33,7 +32,7 @@ _session = None
 _last_error = None
 
 
-def predict(model_table, mst_key, inputs, caller_path, version):
+def predict(model_table, mst_key, inputs, allow_null, caller_path, version):
     """Predict one row, or many.
 
     Parameters
@@ -42,6 +41,8 @@ def predict(model_table, mst_key, inputs, caller_path, version):
     mst_key : int or None
     inputs : list of bytes
         The memory of one array for each input of the model (``madlib_mop.array_bytes``).
+    allow_null : bool or None
+        Whether a row with a NULL element has no outputs; else that is an error.
     caller_path : str
         The caller's search_path.
     version : str
@@ -50,24 +51,86 @@ def predict(model_table, mst_key, inputs, caller_path, version):
     Returns
     -------
     list or None
-        The outputs, side by side, of one row, or such a list for each of many; None after an error, which
-        `last_error` gives: raised here, it would show a traceback.
+        The outputs, side by side, of one row, or such a list for each of many, with None for each output of a row that
+        has none. None for a single row that has none, and after an error, which `last_error` gives: raised here, it
+        would show a traceback.
     """
-    global _session, _last_error
-    _last_error = None
+    answer = _answer(model_table, mst_key, inputs, allow_null, caller_path, version)
+    if answer is None:
+        return None
+    if answer.single:
+        return answer.floats if not answer.empty else None
+    nothing = [None] * answer.width
+    return [nothing if i in answer.empty else answer.row(i) for i in range(answer.n_rows)]
+
+
+def predict_texts(form, many, model_table, mst_key, inputs, allow_null, caller_path, version):
+    """Predict as `predict` does; give one text for each row: its class, or JSON of all classes with their values.
+
+    Parameters
+    ----------
+    form : str
+        ``class`` or ``named``.
+    many : bool
+        Whether there may be many rows.
+
+    Returns
+    -------
+    list of (str or None), or None
+        None after an error.
+    """
+    global _last_error
+    answer = _answer(model_table, mst_key, inputs, allow_null, caller_path, version)
+    if answer is None:
+        return None
     try:
-        if _session is None:
-            call.check_version(version)
-            _session = _Session()
-        return _session.predict((model_table, mst_key, caller_path), [_array(value) for value in inputs])
+        if not (many or answer.single):
+            message = f"{_FUNCTION}_{form}: x has {answer.n_rows} rows, but this function takes one"
+            raise call.CallError(message, "22023", hint=f"madlib_mop.{_FUNCTION}_{form}_rows takes many.")
+        text_of = classes.FORMS[form](answer.model.found["outputs"], answer.widths)
+        return [None if i in answer.empty else text_of(answer.row(i)) for i in range(answer.n_rows)]
     except Exception as error:
         _last_error = call.error_fields(_FUNCTION, error)
         return None
 
 
 def last_error():
-    """Give the fields of the error of the last call."""
+    """Give the fields of the error of the last call; None where there was none."""
     return _last_error
+
+
+def _answer(model_table, mst_key, inputs, allow_null, caller_path, version):
+    global _session, _last_error
+    _last_error = None
+    try:
+        if _session is None:
+            call.check_version(version)
+            _session = _Session()
+        arrays = [Array.read(value, _FUNCTION, allow_null) for value in inputs]
+        return _session.predict((model_table, mst_key, caller_path), arrays)
+    except Exception as error:
+        _last_error = call.error_fields(_FUNCTION, error)
+        return None
+
+
+class _Answer:
+    """What the trainer has computed: rows of floats, and which of them are to have none since an element was NULL."""
+
+    __slots__ = ("empty", "floats", "model", "n_rows", "single", "width", "widths")
+
+    def __init__(self, model, header, values, arrays):
+        self.model = model
+        self.single = header["single"]
+        self.n_rows, self.width = header["shape"]
+        self.widths = header["widths"]
+        self.floats = memoryview(values).cast("f").tolist()
+        self.empty = set()
+        for array in arrays:
+            if array.nulls:
+                self.empty |= array.rows_with_nulls(self.n_rows)
+
+    def row(self, i):
+        return self.floats[i * self.width : (i + 1) * self.width]
 
 
 class _Model:
@@ -101,6 +164,7 @@ class _Session:
         self._child = None
         self._loaded = ()
         self._busy = False
+        self._last_header = (None, b"")
 
     def predict(self, name, arrays):
         if self._busy:
@@ -121,28 +185,26 @@ class _Session:
 
     def _predict(self, name, arrays):
         model = self._model(name)
-        header = {
-            "op": "predict_values",
-            "key": model.version,
-            "dtypes": [array.dtype for array in arrays],
-            "shapes": [array.shape for array in arrays],
-        }
+        header = self._header(model.version, [array.dtype for array in arrays], [array.shape for array in arrays])
         blobs = [array.data for array in arrays]
         for is_last in (False, True):
             try:
                 if self._child is None or model.version not in self._loaded:
                     self._load(model)
                 answer, (values,) = self._ask(header, blobs)
-                break
+                return _Answer(model, answer, values, arrays)
             except ChildDied as death:
                 if death.returncode != 0 or is_last:
                     raise
                 self._forget_trainer()  # it had been idle for too long
-        floats = memoryview(values).cast("f").tolist()
-        if answer["single"]:
-            return floats
-        n_rows, width = answer["shape"]
-        return [floats[i * width : (i + 1) * width] for i in range(n_rows)]
+
+    def _header(self, version, dtypes, shapes):
+        """Give the header of a request as bytes; it is the same for row after row."""
+        what = (version, dtypes, shapes)
+        if self._last_header[0] != what:
+            header = {"op": "predict_values", "key": version, "dtypes": dtypes, "shapes": shapes}
+            self._last_header = (what, encoded(header))
+        return self._last_header[1]
 
     def _model(self, name):
         """Give the model of a name in its present version, found anew by a driver where it must be."""
@@ -211,45 +273,3 @@ class _Session:
 
 
 _GONE = ("42P01", "42703", "3F000")  # undefined table, column, schema
-
-
-class _Array:
-    """The numbers of one SQL array: shape, type and bytes."""
-
-    __slots__ = ("data", "dtype", "shape")
-
-    def __init__(self, shape, dtype, data):
-        self.shape = shape
-        self.dtype = dtype
-        self.data = data
-
-
-def _array(value):
-    """Read the memory of one array (see madlib_mop/packing/arrays.py for its layout)."""
-    if value is None:
-        raise _refused("an input is NULL", "Leave such rows out.")
-    n_bytes = len(value)
-    n_dims, bitmap_end, element_type = _HEADER.unpack_from(value) if n_bytes >= _HEADER.size else (-1, 0, 0)
-    start = _HEADER.size + 8 * n_dims
-    dtype = _TYPES.get(element_type)
-    if not 0 <= n_dims <= 6 or start > n_bytes or dtype is None:
-        raise _refused("an input is no array of numbers", "Make it with madlib_mop.array_bytes(<array>::real[]).")
-    shape = struct.unpack_from(f"={n_dims}i", value, _HEADER.size)
-    n_elements = 1
-    for size in shape:
-        n_elements *= size
-    if not n_dims:
-        raise _refused("x is an empty array", "Leave such rows out.")
-    if bitmap_end:
-        bits = int.from_bytes(value[start : start + (n_elements + 7) // 8], "little")
-        if bits & ((1 << n_elements) - 1) != (1 << n_elements) - 1:
-            raise _refused("x holds a NULL element", "Replace it, or leave the row out.")
-        start = bitmap_end - _VARLENA_BYTES
-    data = memoryview(value)[start:]
-    if n_elements < 0 or len(data) != n_elements * _SIZES[dtype]:
-        raise _refused("an input is no array of numbers", "Make it with madlib_mop.array_bytes(<array>::real[]).")
-    return _Array(shape, dtype, data)
-
-
-def _refused(message, hint):
-    return call.CallError(f"{_FUNCTION}: {message}", "22023", hint=hint)

@@ -4,9 +4,10 @@ from madlib_mop.catalog.names import Relation, quote, split_name, statement
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.engine import engine_of_table
-from madlib_mop.driver.inference.model import TrainedModel, read_model
+from madlib_mop.driver.inference.model import Output, TrainedModel, read_model
 from madlib_mop.driver.inference.trainer import FixedSettings
 from madlib_mop.driver.settings import read_settings
+from madlib_mop.errors import MopError
 
 
 def predict(call: Call) -> dict:
@@ -19,7 +20,8 @@ def predict(call: Call) -> dict:
         the model does; no row when it is gone. ``weights_query``, whose column ``weights`` has the weights. ``params``
         and ``types`` for both. ``oid`` of the table, and ``name``, quoted, where it is to be looked up again because it
         was given without a schema; else None. ``model`` and ``normalizing_const``: for the trainer's request
-        predict_load. ``start``: for its request start.
+        predict_load. ``start``: for its request start. ``outputs``: what each is called, and its classes
+        (mop_backend/classes.py).
     """
     session, name = call.session, call.arguments.get("model_table")
     model = read_model(session, name, call.arguments.get("mst_key"))
@@ -35,8 +37,25 @@ def predict(call: Call) -> dict:
         "name": None if schema else quote(base),
         "model": model.request(compiled=False),
         "normalizing_const": model.normalizing_const,
+        "outputs": _outputs(model),
         "start": read_settings(FixedSettings(session), session, 1, use_caching=False).session_trainer_start(),
     }
+
+
+def _outputs(model: TrainedModel) -> list[dict]:
+    units = [*model.shape.output_units, *[None] * len(model.outputs)]
+    return [_output(output, n_units) for output, n_units in zip(model.outputs, units, strict=False)]
+
+
+def _output(output: Output, n_units: int | None) -> dict:
+    labels, problem = None, None
+    if n_units is None:
+        n_units = len(output.values or "1")
+    try:
+        labels = None if output.is_number(n_units) else output.labels(n_units)
+    except MopError as error:
+        problem = error.message
+    return {"name": output.name, "labels": labels, "problem": problem}
 
 
 def _version_query(session: CallerSession, model: TrainedModel, summary: Relation) -> str:

@@ -1,0 +1,112 @@
+"""SQL arrays of numbers as predict.py takes them: an array's memory in, shape, type, bytes and NULLs out."""
+
+import struct
+
+from mop_backend.call import CallError
+
+#: Types of an array's elements, by oid, as NumPy names them.
+_TYPES = {21: "i2", 23: "i4", 20: "i8", 700: "f4", 701: "f8"}
+_SIZES = {"i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
+_HEADER = struct.Struct("=iII")
+_SHAPES = [struct.Struct(f"={n_dims}i") for n_dims in range(7)]
+_VARLENA_BYTES = 4  # of an array's memory, but not of a bytea
+_MAKE = "Make it with madlib_mop.array_bytes(<array>::real[])."
+
+
+class Array:
+    """The numbers of one SQL array.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : str
+        As NumPy names it.
+    data : bytes-like
+        The elements; 0 where one is NULL.
+    nulls : list of int
+        Which elements are NULL.
+    """
+
+    __slots__ = ("data", "dtype", "nulls", "shape")
+
+    def __init__(self, shape, dtype, data, nulls=()):
+        self.shape = shape
+        self.dtype = dtype
+        self.data = data
+        self.nulls = nulls
+
+    @classmethod
+    def read(cls, value, function, allow_null):
+        """Read the memory of one array (see madlib_mop/packing/arrays.py for its layout).
+
+        Parameters
+        ----------
+        value : bytes or None
+        function : str
+            For messages.
+        allow_null : bool
+            Whether elements may be NULL.
+
+        Raises
+        ------
+        CallError
+            If it is no array of numbers, is empty, or has a NULL element where none may be.
+        """
+        if value is None:
+            raise _refused(function, "an input is NULL", "Leave such rows out.")
+        n_bytes = len(value)
+        n_dims, bitmap_end, element_type = _HEADER.unpack_from(value) if n_bytes >= _HEADER.size else (-1, 0, 0)
+        start = _HEADER.size + 8 * n_dims
+        dtype = _TYPES.get(element_type)
+        if not 0 <= n_dims <= 6 or start > n_bytes or dtype is None:
+            raise _refused(function, "an input is no array of numbers", _MAKE)
+        shape = _SHAPES[n_dims].unpack_from(value, _HEADER.size)
+        if not n_dims:
+            raise _refused(function, "x is an empty array", "Leave such rows out.")
+        n_elements = 1
+        for size in shape:
+            n_elements *= size
+        size = _SIZES[dtype]
+        if min(shape) < 1 or n_elements > 8 * n_bytes:
+            raise _refused(function, "an input is no array of numbers", _MAKE)
+        nulls = ()
+        if bitmap_end:
+            nulls = _nulls(value[start : start + (n_elements + 7) // 8], n_elements)
+            start = bitmap_end - _VARLENA_BYTES
+        if nulls and not allow_null:
+            raise _refused(
+                function,
+                "x holds a NULL element",
+                "Replace it, leave the row out, or have NULL for it: allow_null => true.",
+            )
+        data = memoryview(value)[start:]
+        if len(data) != (n_elements - len(nulls)) * size:
+            raise _refused(function, "an input is no array of numbers", _MAKE)
+        return cls(shape, dtype, _filled(data, nulls, n_elements, size) if nulls else data, nulls)
+
+    def rows_with_nulls(self, n_rows):
+        """Give the numbers of the rows that have a NULL element, where the array is that many rows."""
+        n_elements = 1
+        for size in self.shape:
+            n_elements *= size
+        return {i * n_rows // n_elements for i in self.nulls}
+
+
+def _nulls(bitmap, n_elements):
+    """Give the elements whose bit is not set."""
+    bits, every = int.from_bytes(bitmap, "little"), (1 << n_elements) - 1
+    return () if bits & every == every else [i for i in range(n_elements) if not bits >> i & 1]
+
+
+def _filled(data, nulls, n_elements, size):
+    """Put zeros where elements are NULL: the memory of an array leaves them out."""
+    whole, start, before = bytearray(n_elements * size), 0, 0
+    for i in [*nulls, n_elements]:
+        n_bytes = (i - before) * size
+        whole[before * size : i * size] = data[start : start + n_bytes]
+        start, before = start + n_bytes, i + 1
+    return whole
+
+
+def _refused(function, message, hint):
+    return CallError(f"{function}: {message}", "22023", hint=hint)

@@ -1,0 +1,111 @@
+"""What the outputs of a model say of classes: the best one, or each with its value; called by predict.py for a row.
+
+Outputs are told by the driver (driver/commands/scoring.py), one dict each: ``name``; ``labels``, the class of each
+value, None where the output is a number; ``problem``, why there are no labels where there should be.
+"""
+
+import json
+import math
+
+from mop_backend.call import CallError
+
+_NULL_CLASS = "NULL"
+
+
+def best_class(outputs, widths):
+    """Give a function from a row's values to its class as text: the one with the highest value, of equals the first.
+
+    Parameters
+    ----------
+    outputs : list of dict
+    widths : list of int
+        How many values each output has.
+
+    Raises
+    ------
+    CallError
+        If the model has several outputs, or predicts a number.
+    """
+    if len(outputs) != 1 or len(widths) != 1:
+        raise _refused(
+            f"predict_class: the model has {len(widths)} outputs",
+            "madlib_mop.predict_named gives the classes of each.",
+        )
+    labels = _labels("predict_class", outputs[0], widths[0])
+    if labels is None:
+        raise _refused(
+            f"predict_class: the model predicts a number, {outputs[0]['name']!r}, and no class",
+            "madlib_mop.predict gives the number.",
+        )
+
+    def text_of(values):
+        best, best_value = 0, -math.inf
+        for i, value in enumerate(values):
+            if value > best_value:
+                best, best_value = i, value
+        return labels[best]
+
+    return text_of
+
+
+def named(outputs, widths):
+    """Give a function from a row's values to a JSON object of them by class, of several outputs one in another.
+
+    A number that is predicted has the name of its column. See `best_class`.
+    """
+    if len(outputs) != len(widths):
+        raise _refused(f"predict_named: the model has {len(widths)} outputs, its summary tells of {len(outputs)}", None)
+    parts, start = [], 0
+    for output, width in zip(outputs, widths, strict=True):
+        labels = _labels("predict_named", output, width)
+        parts.append((output["name"], labels and _keys(labels), start, start + width))
+        start += width
+
+    def text_of(values):
+        found = {}
+        for name, keys, begin, end in parts:
+            numbers = [_number(value) for value in values[begin:end]]
+            if keys is not None:
+                of_class = {key: number for key, number in zip(keys, numbers, strict=True) if key is not None}
+                if len(parts) == 1:
+                    return json.dumps(of_class)
+                found[name] = of_class
+            else:
+                found[name] = numbers[0] if len(numbers) == 1 else numbers
+        return json.dumps(found)
+
+    return text_of
+
+
+FORMS = {"class": best_class, "named": named}
+
+
+def _labels(function, output, width):
+    if output["problem"] is not None:
+        raise _refused(f"{function}: {output['problem']}", None)
+    if output["labels"] is not None and len(output["labels"]) != width:
+        raise _refused(
+            f"{function}: the model gives {width} values a row for {output['name']!r}, which has"
+            f" {len(output['labels'])} classes",
+            "madlib_mop.predict gives the values.",
+        )
+    return output["labels"]
+
+
+def _keys(labels):
+    """Give the key of each value: NULL as a class is the first; further ones are values beyond the classes."""
+    if _NULL_CLASS in labels and labels[0] is None:
+        raise _refused(
+            f"predict_named: there are a class {_NULL_CLASS!r} and one that is NULL, which has that key",
+            "madlib_mop.predict gives the values in the order of the classes.",
+        )
+    return [_NULL_CLASS if label is None and i == 0 else label for i, label in enumerate(labels)]
+
+
+def _number(value):
+    """Give a float32 with as many digits as it has; JSON has no NaN."""
+    return float(f"{value:.9g}") if math.isfinite(value) else None
+
+
+def _refused(message, hint):
+    return CallError(message, "22023", hint=hint)
