@@ -1,5 +1,5 @@
--- The record: one row a run, segment, model, part of a state, visit and metric. Written by the driver and, through the
--- functions of 24-worker.sql, by the workers; read by everybody who may see the run.
+-- The record: one row a run, segment, model, part of a state, visit and metric. Written by the driver
+-- and, through the functions of 24-writer.sql, by the writer sessions; read by everybody who may see the run.
 
 CREATE TABLE madlib_mop.setting (
     name        text PRIMARY KEY,
@@ -44,7 +44,6 @@ CREATE TABLE madlib_mop.run (
     driver_pid                 integer,
     caller_pid                 integer,
     login_role                 name,
-    token_digests              bytea[] NOT NULL DEFAULT '{}',
     cancelled_by               name
 )
 -- if greenplum
@@ -54,7 +53,6 @@ DISTRIBUTED BY (run_id)
 COMMENT ON TABLE madlib_mop.run IS 'One call of a fit function: its arguments, owner, seed, versions and state';
 COMMENT ON COLUMN madlib_mop.run.state IS 'running -> trained -> finished; interrupted, cancelled and failed runs go on with madlib_mop.resume()';
 COMMENT ON COLUMN madlib_mop.run.parent_run_id IS 'The run that a warm start goes on with, or that a replay repeats';
-COMMENT ON COLUMN madlib_mop.run.token_digests IS 'SHA-256 of the process number and the token of each worker session, while a driver works on the run';
 COMMENT ON COLUMN madlib_mop.run.makespan_s IS 'Seconds from the first visit or evaluation started to the last ended, interruptions left out';
 COMMENT ON COLUMN madlib_mop.run.lower_bound_s IS 'The greater of the busiest segment''s work and the longest model''s work, in seconds';
 

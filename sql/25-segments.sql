@@ -1,8 +1,8 @@
--- Segments at other hosts: by worker_host a worker session here learns how to get there, and by segment_open, _put, _send
+-- Segments at other hosts: by host_access a writer session here learns how to get there, and by segment_open, _put, _send
 -- and _get its relay (madlib_mop/engines/relay.py) has the work done there, by the trainer of the session it opened.
 
-CREATE FUNCTION madlib_mop.worker_host(run_id bigint, token text, server text) RETURNS json
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+CREATE FUNCTION madlib_mop_internal.host_access(run_id bigint, server text) RETURNS json
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     -- of what postgres_fdw takes, that which says where and how to connect
     connecting constant text[] := '{host,hostaddr,port,dbname,user,password,sslmode,sslrootcert,sslcert,sslkey,sslpassword,sslcrl,sslcrldir,'
@@ -11,15 +11,14 @@ DECLARE
     entry record;
     mapping record;
 BEGIN
-    PERFORM madlib_mop.worker_check(run_id, token);
     SELECT r.owner INTO owner FROM madlib_mop.run r
-        WHERE r.run_id = worker_host.run_id AND EXISTS (
-            SELECT FROM jsonb_path_query(r.plan, '$.*.segments[*].place.server') AS place WHERE place #>> '{}' = worker_host.server);
+        WHERE r.run_id = host_access.run_id AND EXISTS (
+            SELECT FROM jsonb_path_query(r.plan, '$.*.segments[*].place.server') AS place WHERE place #>> '{}' = host_access.server);
     IF owner IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('run %s has no segments at host %s', run_id, server);
     END IF;
     SELECT h.coordinator, h.key, s.oid, s.srvoptions INTO entry
-        FROM madlib_mop.host h JOIN pg_foreign_server s ON s.srvname = h.server WHERE h.server = worker_host.server;
+        FROM madlib_mop.host h JOIN pg_foreign_server s ON s.srvname = h.server WHERE h.server = host_access.server;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('server %s is no host that carries segments any more', server),
             HINT = 'A superuser adds it by madlib_mop.add_host.';
@@ -44,7 +43,7 @@ BEGIN
                     WHERE option_name = ANY (connecting)));
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.worker_host(bigint, text, text) IS 'How a worker gets to the host of one of its run''s segments, as the run''s owner';
+COMMENT ON FUNCTION madlib_mop_internal.host_access(bigint, text) IS 'How a writer session gets to the host of one of its run''s segments, as the run''s owner';
 
 CREATE FUNCTION madlib_mop.segment_open(coordinator text)
 RETURNS text LANGUAGE plpython3u VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
@@ -52,7 +51,7 @@ RETURNS text LANGUAGE plpython3u VOLATILE SECURITY DEFINER SET search_path = pg_
 from mop_backend import segment
 return segment.open_session(coordinator)
 $body$;
-COMMENT ON FUNCTION madlib_mop.segment_open(text) IS 'Makes this session work for a coordinator, which is given the nonce that its seals must contain (called by its relay only)';
+COMMENT ON FUNCTION madlib_mop.segment_open(text) IS 'Makes this session work for a coordinator, whose relay is given the nonce of the session''s key (called by that relay only)';
 
 CREATE FUNCTION madlib_mop.segment_put(part bytea)
 RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -62,13 +61,13 @@ segment.put(part)
 $body$;
 COMMENT ON FUNCTION madlib_mop.segment_put(bytea) IS 'One blob of the next message to this session''s trainer (called by a coordinator''s relay only)';
 
-CREATE FUNCTION madlib_mop.segment_send(header text, seal text, wait boolean)
+CREATE FUNCTION madlib_mop.segment_send(header text, signature text, wait boolean)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import segment
-return segment.send(header, seal, wait)
+return segment.send(header, signature, wait)
 $body$;
-COMMENT ON FUNCTION madlib_mop.segment_send(text, text, boolean) IS 'One message to this session''s trainer, and its answer (called by a coordinator''s relay only, which seals it)';
+COMMENT ON FUNCTION madlib_mop.segment_send(text, text, boolean) IS 'One message to this session''s trainer, and its answer (called by a coordinator''s relay only, which signs it)';
 
 CREATE FUNCTION madlib_mop.segment_get(number integer)
 RETURNS bytea LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

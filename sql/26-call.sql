@@ -1,4 +1,4 @@
--- How every user-facing function reaches the driver, and how a worker session reaches its trainer.
+-- How every user-facing function reaches the driver, and what the drivers writer and reader sessions of a segment do.
 
 CREATE FUNCTION madlib_mop._call(function text, arguments text, caller_path text, payload_name text, payload bytea)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -60,21 +60,30 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop.call(text, json, text, text, bytea) IS 'Runs one of the driver''s commands with the caller''s rights and raises its error';
 
-CREATE FUNCTION madlib_mop.worker_open(run_id bigint, token text, segment_id integer)
+CREATE FUNCTION madlib_mop_internal.writer_open(run_id bigint, segment_id integer)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
-from mop_backend import worker
-return worker.open_worker(run_id, token, segment_id)
+from mop_backend import writer
+return writer.open_writer(run_id, segment_id)
 $body$;
-COMMENT ON FUNCTION madlib_mop.worker_open(bigint, text, integer) IS 'A worker session''s first statement: starts its trainer (called by the driver only)';
+COMMENT ON FUNCTION madlib_mop_internal.writer_open(bigint, integer) IS 'A writer session''s first statement: starts the trainer of its segment';
 
-CREATE FUNCTION madlib_mop.worker_do(task text, seal text)
+CREATE FUNCTION madlib_mop_internal.writer_do(task text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
-from mop_backend import worker
-return worker.do(task, seal)
+from mop_backend import writer
+return writer.do(task)
 $body$;
-COMMENT ON FUNCTION madlib_mop.worker_do(text, text) IS 'One visit or evaluation at this worker''s segment (called by the driver only, which seals it with the worker''s token)';
+COMMENT ON FUNCTION madlib_mop_internal.writer_do(text) IS 'One visit, evaluation or load of a shard at this writer''s segment';
+
+CREATE FUNCTION madlib_mop.reader_send(address text, query text, key integer, n_columns integer, at integer)
+RETURNS bigint LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import shards
+return shards.send_shard(address, query, key, n_columns, at)
+$body$;
+COMMENT ON FUNCTION madlib_mop.reader_send(text, text, integer, integer, integer)
+IS 'Reads a shard with the caller''s rights for the writer session that expects its rows there (called by the driver, in a reader session)';
 
 CREATE FUNCTION madlib_mop.end_session(pid integer, wait_ms bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

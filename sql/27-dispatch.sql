@@ -1,4 +1,4 @@
--- Greenplum: how a worker's session, a backend of the coordinator, reaches the trainer of its segment. Each function is
+-- Greenplum: how a writer's session, a backend of the coordinator, reaches the trainer of its segment. Each function is
 -- run for one row of segment_key, so in the one process that the session has at that row's segment (direct dispatch).
 -- Other servers have none of this.
 -- if greenplum
@@ -17,57 +17,89 @@ RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_c
 $body$;
 COMMENT ON FUNCTION madlib_mop.cluster_segments() IS 'The cluster''s primary segments: their dbid, and their number';
 
-CREATE FUNCTION madlib_mop.dispatch_open(key bytea)
+CREATE FUNCTION madlib_mop_internal.dispatch_open()
 RETURNS integer LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
-return dispatched.open_segment(key)
+return dispatched.open_segment()
 $body$;
-COMMENT ON FUNCTION madlib_mop.dispatch_open(bytea) IS 'Makes this process the segment of the session that knows the key; ends the trainer that it had (called by workers only)';
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_open() IS 'Makes this process the segment of a writer session; ends the trainer that it had';
 
-CREATE FUNCTION madlib_mop.dispatch_put(number bigint, seal text, part bytea)
+CREATE FUNCTION madlib_mop_internal.dispatch_put(part bytea)
 RETURNS integer LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
-return dispatched.put(number, seal, part)
+return dispatched.put(part)
 $body$;
-COMMENT ON FUNCTION madlib_mop.dispatch_put(bigint, text, bytea) IS 'Takes a blob of the next message to the trainer (called by workers only)';
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_put(bytea) IS 'Takes a blob of the next message to the trainer';
 
-CREATE FUNCTION madlib_mop.dispatch_send(number bigint, seal text, header text)
+CREATE FUNCTION madlib_mop_internal.dispatch_send(header text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
-return dispatched.send(number, seal, header)
+return dispatched.send(header)
 $body$;
-COMMENT ON FUNCTION madlib_mop.dispatch_send(bigint, text, text) IS 'Sends the trainer a message, and starts it if the message says so (called by workers only)';
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_send(text) IS 'Sends the trainer a message, and starts it if the message says so';
 
-CREATE FUNCTION madlib_mop.dispatch_receive(number bigint, seal text, wait_s double precision)
+CREATE FUNCTION madlib_mop_internal.dispatch_receive(wait_s double precision)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
-return dispatched.receive(number, seal, wait_s)
+return dispatched.receive(wait_s)
 $body$;
-COMMENT ON FUNCTION madlib_mop.dispatch_receive(bigint, text, double precision) IS 'The trainer''s answer, or NULL while there is none (called by workers only)';
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_receive(double precision) IS 'The trainer''s answer, or NULL while there is none';
 
-CREATE FUNCTION madlib_mop.dispatch_get(number bigint, seal text, index integer)
+CREATE FUNCTION madlib_mop_internal.dispatch_get(index integer)
 RETURNS bytea LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
-return dispatched.get(number, seal, index)
+return dispatched.get(index)
 $body$;
-COMMENT ON FUNCTION madlib_mop.dispatch_get(bigint, text, integer) IS 'A blob of the answer (called by workers only)';
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_get(integer) IS 'A blob of the answer';
 
-CREATE FUNCTION madlib_mop._dispatch_row(n_rows bigint, ticket text, shapes json, tensors bytea[])
+CREATE FUNCTION madlib_mop_internal.dispatch_listen()
+RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import dispatched
+return dispatched.listen()
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_listen() IS 'The address at which this process expects the rows of a shard';
+
+CREATE FUNCTION madlib_mop_internal.dispatch_forward()
+RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import dispatched
+return dispatched.forward()
+$body$;
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_forward() IS 'Hands the trainer the rows that come to that address';
+
+CREATE FUNCTION madlib_mop.reader_connect(address text)
+RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import dispatched
+return dispatched.connect(address)
+$body$;
+COMMENT ON FUNCTION madlib_mop.reader_connect(text) IS 'Connects this process of a reader session to the one that expects a shard''s rows (called by reader_send)';
+
+CREATE FUNCTION madlib_mop.reader_end(address text)
 RETURNS bigint LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
-return dispatched.take_row(n_rows, ticket, shapes, tensors)
+return dispatched.end(address)
+$body$;
+COMMENT ON FUNCTION madlib_mop.reader_end(text) IS 'Says that all rows of the shard were sent (called by reader_send)';
+
+CREATE FUNCTION madlib_mop._dispatch_row(n_rows bigint, address text, shapes json, tensors bytea[])
+RETURNS bigint LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+@PRELUDE@
+from mop_backend import dispatched
+return dispatched.send_row(n_rows, address, shapes, tensors)
 $body$;
 COMMENT ON FUNCTION madlib_mop._dispatch_row(bigint, text, json, bytea[]) IS 'Transition of dispatch_rows';
 
-CREATE AGGREGATE madlib_mop.dispatch_rows(ticket text, shapes json, tensors bytea[]) (
+CREATE AGGREGATE madlib_mop.dispatch_rows(address text, shapes json, tensors bytea[]) (
     SFUNC = madlib_mop._dispatch_row, STYPE = bigint, INITCOND = '0');
 COMMENT ON AGGREGATE madlib_mop.dispatch_rows(text, json, bytea[])
-IS 'Hands packed rows to the trainer of the segment that they lie at, in the order of ORDER BY; gives their number (called by workers only)';
+IS 'Sends packed rows to the trainer of the segment that they lie at, in the order of ORDER BY; returns their number (called by reader_send)';
 
 -- end

@@ -1,4 +1,4 @@
--- Model averaging: the aggregate that averages training states by rows, and the narrow functions for what it works on.
+-- Model averaging: the aggregate that averages training states by rows, and what a writer session keeps of it.
 
 CREATE FUNCTION madlib_mop._average_step(step text, a bytea, b bytea, n_rows bigint)
 RETURNS bytea LANGUAGE plpython3u IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
@@ -74,27 +74,15 @@ CREATE AGGREGATE madlib_mop.average_state(part bytea, n_rows bigint) (
 COMMENT ON AGGREGATE madlib_mop.average_state(bytea, bigint)
 IS 'Average by rows of one part of several training states of a model; ORDER BY makes its bits independent of the rows'' order';
 
-CREATE FUNCTION madlib_mop.worker_put_staged_part(run_id bigint, token text, mst_key integer, slot bigint, version bigint, segment_id integer, part integer, data bytea)
-RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    PERFORM madlib_mop.worker_check(run_id, token);
-    INSERT INTO madlib_mop.model_state (slot, run_id, mst_key, version, part, data, segment_id)
-        VALUES (slot, run_id, mst_key, version, part, data, segment_id);
-END
-$body$;
-COMMENT ON FUNCTION madlib_mop.worker_put_staged_part(bigint, text, integer, bigint, bigint, integer, integer, bytea)
-IS 'Writes one part of what a segment has trained, to be averaged with the others'' into a version of the state';
-
-CREATE FUNCTION madlib_mop.worker_keep_staged(run_id bigint, token text, mst_key integer, visit json) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+CREATE FUNCTION madlib_mop_internal.keep_staged(run_id bigint, mst_key integer, visit json) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 DECLARE
     old record;
     n_segments integer;
     new_visit_id bigint;
 BEGIN
-    PERFORM madlib_mop.worker_check(run_id, token);
     SELECT m.digest, m.state_version, m.epoch, m.position INTO STRICT old FROM madlib_mop.model m
-        WHERE m.run_id = worker_keep_staged.run_id AND m.mst_key = worker_keep_staged.mst_key FOR UPDATE;
+        WHERE m.run_id = keep_staged.run_id AND m.mst_key = keep_staged.mst_key FOR UPDATE;
     IF old.state_version <> (visit ->> 'old_version')::bigint OR old.digest <> (visit ->> 'digest_in') THEN
         RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another average was kept meanwhile', run_id, mst_key);
     END IF;
@@ -105,46 +93,44 @@ BEGIN
             (visit ->> 'started_at')::timestamptz, clock_timestamp(), (visit ->> 'n_rows')::bigint, (visit ->> 'state_bytes')::bigint,
             visit ->> 'digest_in', visit ->> 'digest_out', (visit ->> 'attempt')::integer, (visit ->> 'loss')::double precision,
             coalesce((visit -> 'timing')::jsonb, '{}'));
-    -- an iteration is complete when it is averaged: the last position is for worker_keep_average to give
-    SELECT r.n_segments INTO STRICT n_segments FROM madlib_mop.run r WHERE r.run_id = worker_keep_staged.run_id;
+    -- an iteration is complete when it is averaged: the last position is for keep_average to give
+    SELECT r.n_segments INTO STRICT n_segments FROM madlib_mop.run r WHERE r.run_id = keep_staged.run_id;
     UPDATE madlib_mop.model m SET
         state = 'training', epoch = (visit ->> 'epoch')::integer, model_bytes = (visit ->> 'model_bytes')::bigint,
         position = least(CASE WHEN old.epoch = (visit ->> 'epoch')::integer THEN old.position + 1 ELSE 1 END, n_segments - 1)
-    WHERE m.run_id = worker_keep_staged.run_id AND m.mst_key = worker_keep_staged.mst_key;
+    WHERE m.run_id = keep_staged.run_id AND m.mst_key = keep_staged.mst_key;
     RETURN new_visit_id;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.worker_keep_staged(bigint, text, integer, json)
+COMMENT ON FUNCTION madlib_mop_internal.keep_staged(bigint, integer, json)
 IS 'Keeps a visit of model averaging: its row and its staged result, in one transaction; the model''s state stays as it is';
 
-CREATE FUNCTION madlib_mop.worker_staged_parts(run_id bigint, token text, mst_key integer, epoch integer, version bigint, slots bigint[], part integer)
+CREATE FUNCTION madlib_mop_internal.staged_parts(run_id bigint, mst_key integer, epoch integer, version bigint, slots bigint[], part integer)
 RETURNS TABLE (segment_id integer, n_rows bigint, data bytea)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 #variable_conflict use_column
 BEGIN
-    PERFORM madlib_mop.worker_check(worker_staged_parts.run_id, token);
     RETURN QUERY
         SELECT s.segment_id, v.n_rows, s.data FROM madlib_mop.model_state s JOIN madlib_mop.visit v
-            ON v.run_id = s.run_id AND v.mst_key = s.mst_key AND v.segment_id = s.segment_id AND v.epoch = worker_staged_parts.epoch
-        WHERE s.slot = ANY (slots) AND s.run_id = worker_staged_parts.run_id AND s.mst_key = worker_staged_parts.mst_key
-              AND s.version = worker_staged_parts.version AND s.part = worker_staged_parts.part;
+            ON v.run_id = s.run_id AND v.mst_key = s.mst_key AND v.segment_id = s.segment_id AND v.epoch = staged_parts.epoch
+        WHERE s.slot = ANY (slots) AND s.run_id = staged_parts.run_id AND s.mst_key = staged_parts.mst_key
+              AND s.version = staged_parts.version AND s.part = staged_parts.part;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.worker_staged_parts(bigint, text, integer, integer, bigint, bigint[], integer)
+COMMENT ON FUNCTION madlib_mop_internal.staged_parts(bigint, integer, integer, bigint, bigint[], integer)
 IS 'One part of what each segment has trained in an iteration, and the rows it was trained on';
 
-CREATE FUNCTION madlib_mop.worker_keep_average(run_id bigint, token text, mst_key integer, average json) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
+CREATE FUNCTION madlib_mop_internal.keep_average(run_id bigint, mst_key integer, average json) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $body$
 DECLARE
     old record;
     n_visits bigint;
     slots bigint[] := ARRAY(SELECT value::bigint FROM json_array_elements_text(average -> 'slots'));
 BEGIN
-    PERFORM madlib_mop.worker_check(run_id, token);
     SELECT m.state_slot, m.state_version INTO STRICT old FROM madlib_mop.model m
-        WHERE m.run_id = worker_keep_average.run_id AND m.mst_key = worker_keep_average.mst_key FOR UPDATE;
+        WHERE m.run_id = keep_average.run_id AND m.mst_key = keep_average.mst_key FOR UPDATE;
     SELECT count(*) INTO n_visits FROM madlib_mop.visit v
-        WHERE v.run_id = worker_keep_average.run_id AND v.mst_key = worker_keep_average.mst_key
+        WHERE v.run_id = keep_average.run_id AND v.mst_key = keep_average.mst_key
               AND v.epoch = (average ->> 'epoch')::integer;
     IF old.state_version <> (average ->> 'version')::bigint - 1 OR n_visits <> (average ->> 'n_visits')::bigint THEN
         RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another average was kept meanwhile', run_id, mst_key);
@@ -156,16 +142,16 @@ BEGIN
         forward_parts = (average ->> 'forward_parts')::integer,
         digest = average ->> 'digest', weights_digest = average ->> 'weights_digest'
     FROM madlib_mop.run r
-    WHERE m.run_id = worker_keep_average.run_id AND m.mst_key = worker_keep_average.mst_key AND r.run_id = m.run_id;
+    WHERE m.run_id = keep_average.run_id AND m.mst_key = keep_average.mst_key AND r.run_id = m.run_id;
     -- if postgres
     DELETE FROM madlib_mop.model_state s
-        WHERE s.slot = old.state_slot AND s.run_id = worker_keep_average.run_id AND s.mst_key = worker_keep_average.mst_key
+        WHERE s.slot = old.state_slot AND s.run_id = keep_average.run_id AND s.mst_key = keep_average.mst_key
               AND s.version = old.state_version AND s.segment_id IS NULL;
     DELETE FROM madlib_mop.model_state s
-        WHERE s.slot = ANY (slots) AND s.run_id = worker_keep_average.run_id AND s.mst_key = worker_keep_average.mst_key
+        WHERE s.slot = ANY (slots) AND s.run_id = keep_average.run_id AND s.mst_key = keep_average.mst_key
               AND s.segment_id IS NOT NULL;
     -- end
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.worker_keep_average(bigint, text, integer, json)
+COMMENT ON FUNCTION madlib_mop_internal.keep_average(bigint, integer, json)
 IS 'Keeps the average of an iteration as the model''s newest state; the old one and what was averaged end in the same transaction';

@@ -1,8 +1,8 @@
 -- Who may do what: nobody anything, until a superuser grants a role the use of the extension.
 
-REVOKE ALL ON SCHEMA madlib, madlib_mop FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop FROM PUBLIC;
-REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop FROM PUBLIC;
+REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
 
 CREATE FUNCTION madlib_mop.grant_use(role_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

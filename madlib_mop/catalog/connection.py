@@ -30,15 +30,19 @@ def connect_catalog(sockets: str, port: str, database: str) -> tuple[Engine, con
     NotReady
         If the server does not let its own owner in by peer authentication.
     """
-    directory = sockets.split(",")[0].strip()
     try:
-        return _session(host=directory, port=port, dbname=database)
+        return _session(**local_keywords(sockets, port, database))
     except psycopg2.OperationalError as error:
         raise NotReady(
             "the driver cannot open its catalog session as the server's own operating system user",
             detail=str(error).strip(),
             hint="pg_hba.conf needs a line `local all all peer` that lets that user in; `madlib-mop doctor` checks it.",
         ) from None
+
+
+def local_keywords(sockets: str, port: str, database: str) -> dict[str, str]:
+    """Return psycopg2's keywords of a login by peer authentication as the server's own operating system user."""
+    return {"host": sockets.split(",")[0].strip(), "port": port, "dbname": database}
 
 
 def connect_by_dsn(dsn: str) -> tuple[Engine, connection]:

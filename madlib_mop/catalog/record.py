@@ -162,15 +162,10 @@ class Record:
                 ended_at=func.clock_timestamp(),
                 training_s=t.run.c.training_s + training_s,
                 login_role=None,
-                token_digests=[],
                 driver_pid=None,
                 caller_pid=None,
             )
         )
-
-    def admit_worker(self, run_id: int, digest: bytes) -> None:
-        """Let the worker session whose token has this digest read and write what a worker may."""
-        self.set_run(run_id, token_digests=func.array_append(t.run.c.token_digests, digest))
 
     def delete_run(self, run_id: int) -> None:
         """Delete a run and all that belongs to it; its states' partitions must have been dropped.

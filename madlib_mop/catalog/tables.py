@@ -41,7 +41,6 @@ run = Table(
     Column("driver_pid", Integer),
     Column("caller_pid", Integer),
     Column("login_role", Text),
-    Column("token_digests", ARRAY(LargeBinary)),
     Column("cancelled_by", Text),
 )
 

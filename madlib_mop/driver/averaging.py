@@ -92,14 +92,12 @@ class Averaging(RunLoop):
         # segments work side by side, so each is a chain of its own: no lower bound goes beyond the busiest of them
         self.account.add(Span(task.segment, task.segment, epoch, flight.started, ended))
         if is_evaluation:
-            self._sameness.check_shard(task.payload.data_set, task.payload.segment_id, fields.get("shard"))
             self._plan.finished(task, seconds)
             complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
             if complete:
                 self._progress.metrics_known(MST_KEY, epoch, complete[MST_KEY])
                 self._epoch_over(epoch)
         elif isinstance(task, Visit):
-            self._sameness.check_shard("training", task.segment, fields.get("shard"))
             self._visit_kept(flight, fields["state_bytes"], seconds)
         else:
             self._average_kept(flight, fields["state_bytes"], seconds)

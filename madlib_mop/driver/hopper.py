@@ -103,8 +103,6 @@ class Hopper(RunLoop):
     def _done(self, flight: InFlight, fields: dict, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
         is_visit = isinstance(task, Visit)
-        place = ("training", task.segment) if is_visit else (task.payload.data_set, task.payload.segment_id)
-        self._sameness.check_shard(*place, fields.get("shard"))
         epoch = task.epoch if is_visit else task.payload.epoch
         self.account.add(Span(task.model, task.segment, epoch, flight.started, ended, not is_visit))
         if is_visit:

@@ -17,7 +17,8 @@ from madlib_mop.driver.sameness import Sameness
 from madlib_mop.driver.state_slots import StateSlots
 from madlib_mop.driver.watch import Watch
 from madlib_mop.driver.workers import Workers
-from madlib_mop.engines.session import Answer, Failure
+from madlib_mop.engines.session import Failure, Session
+from madlib_mop.engines.worker import Answer
 from madlib_mop.schedule import BulkSynchronous, Scheduler
 from madlib_mop.schedule.bounds import Account
 
@@ -59,6 +60,7 @@ class RunLoop:
         self._progress = progress
         self._watch = Watch(record, workers, self._run_id, stdin_fd)
         self._sameness = Sameness(record, run, progress)
+        workers.check_shards_by(self._sameness.check_shard)
         self._attempts = Attempts()
         self._in_flight: dict[int, InFlight] = {}
         self.account = Account()
@@ -80,8 +82,8 @@ class RunLoop:
         while not self._plan.done:
             self._start_tasks()
             self._slots.empty_dead()
-            for segment in self._watch.wait():
-                self._advance(segment)
+            for segment, session in self._watch.wait():
+                self._advance(segment, session)
             self._watch.look_for_cancel()
             self._workers.reopen_lost()
             self._tick()
@@ -119,8 +121,8 @@ class RunLoop:
         """Go on after a task that left nothing behind."""
         raise NotImplementedError
 
-    def _advance(self, segment: int) -> None:
-        event = self._workers.advance(segment)
+    def _advance(self, segment: int, session: Session) -> None:
+        event = self._workers.advance(segment, session)
         if event is None:
             return
         flight = self._in_flight.pop(segment, None)

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.gpus import require_gpus
 from madlib_mop.driver.packed import PackedTable, gpus_of_run, read_packed_table
 from madlib_mop.driver.settings import Settings
+from madlib_mop.engines.login import check_limit
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
 
 # read from the catalogs only: a function such as pg_partition_tree would wait for the very lock that is looked for
@@ -25,13 +27,31 @@ WHERE l.pid = %s AND l.mode = 'AccessExclusiveLock' AND l.granted
 """
 
 
+# settings of PostgreSQL's own have no dot; those of the caller's role the run's role has too (engines/login.py)
+_POLICY_SETTINGS = """
+SELECT DISTINCT m[1] AS name FROM pg_catalog.pg_policy p CROSS JOIN LATERAL
+    pg_catalog.regexp_matches(pg_catalog.pg_get_expr(p.polqual, p.polrelid), $re$current_setting\\('([^']+[.][^']+)'$re$, 'g') m
+WHERE p.polrelid = $1::pg_catalog.oid
+"""  # noqa: E501
+
+
 @dataclass(frozen=True)
 class Data:
-    """The packed tables of a run, and the GPU of each segment's trainer, where it is to have one."""
+    """The packed tables of a run.
+
+    Attributes
+    ----------
+    source, validation : PackedTable
+    gpus : mapping of int to int
+        The GPU of each segment's trainer, where it is to have one.
+    settings : mapping of str to str
+        The caller's values of the settings that row policies of these tables read.
+    """
 
     source: PackedTable
     validation: PackedTable | None
     gpus: Mapping[int, int]
+    settings: Mapping[str, str]
 
     def segments(self) -> list[dict]:
         """Give rows of `madlib_mop.segment`."""
@@ -60,6 +80,7 @@ class Data:
             "shares": {server: settings.share_at_host(n) for server, n in self.source.n_at_hosts.items()},
             "gpus": self.gpus,
             "worker_host": settings.worker_host,
+            "settings": self.settings,
             "host_wait_s": settings.host_wait_s,
             "output": place_of(output),
         }
@@ -97,12 +118,26 @@ def read_data(call: Call, record: Record) -> Data:
     for what, packed in (("source_table", source), ("validation_table", validation)):
         if packed is not None:
             _check_seen_by_workers(record, packed, what, call.info.pid)
-    return Data(source, validation, gpus_of_run(a.get("use_gpus"), source))
+    settings: dict[str, str] = {}
+    for packed in (source, validation):
+        if packed is not None and packed.row_security:
+            settings |= _policy_settings(session, packed.relation)
+    return Data(source, validation, gpus_of_run(a.get("use_gpus"), source), settings)
 
 
 def place_of(table: Relation) -> dict:
     """Give an output table as a run's plan has it."""
     return {"schema": table.schema, "name": table.name, "is_temp": table.is_temp}
+
+
+def _policy_settings(session: CallerSession, relation: Relation) -> dict[str, str]:
+    """Return the caller's values of the settings that a table's row policies read, so that readers have them too."""
+    values = {}
+    for row in session.execute(_POLICY_SETTINGS, [relation.oid], ["pg_catalog.int8"]):
+        value = session.caller_setting(row["name"])
+        if value is not None:
+            values[row["name"]] = value
+    return values
 
 
 def _check_same_data(source: PackedTable, validation: PackedTable) -> None:
@@ -155,14 +190,15 @@ def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, calle
         )
 
 
-def check_connections(record: Record, n_segments: int) -> None:
-    """Refuse a run for whose workers there are too few connections. Raises OutOfResources."""
+def check_connections(record: Record, n_segments: int, role: str) -> None:
+    """Refuse a run for whose workers, of two sessions each, there are too few connections. Raises OutOfResources."""
     ((free,),) = record.execute(
         "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
         " - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')"
     )
-    if free < n_segments:
+    if free < 2 * n_segments:
         raise OutOfResources(
-            f"a run on {n_segments} segments needs {n_segments} connections, but only {max(0, free)} are free",
+            f"a run on {n_segments} segments needs {2 * n_segments} connections, but only {max(0, free)} are free",
             hint="Raise max_connections, close idle sessions, or pack the data into fewer segments.",
         )
+    check_limit(record.raw, role, n_segments)

@@ -3,7 +3,7 @@
 import os
 import time
 
-from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog
+from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog, local_keywords
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.averaging import AVERAGING, Averaging
 from madlib_mop.driver.call import Call
@@ -13,9 +13,9 @@ from madlib_mop.driver.hopper import Hopper
 from madlib_mop.driver.progress import Progress
 from madlib_mop.driver.steering import Steering
 from madlib_mop.driver.stopping import undisturbed
-from madlib_mop.driver.workers import Workers
-from madlib_mop.engines.login import create_login, drop_login, sweep_logins
-from madlib_mop.engines.session import Address
+from madlib_mop.driver.workers import Workers, end_old_writers
+from madlib_mop.engines.access import Access
+from madlib_mop.engines.login import RunLogin, create_login, drop_login, sweep_logins
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady
 from madlib_mop.models.custom import CustomFunctions
 from madlib_mop.schedule import Visit
@@ -69,6 +69,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
     _take(record, run_id)
     sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
+    end_old_writers(record, run_id)
     run = record.run(run_id)
     begun = time.monotonic()
     state, detail = "interrupted", "the driver was stopped"
@@ -82,16 +83,14 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             state_detail=None,
             ended_at=None,
             cancelled_by=None,
-            login_role=login.role,
-            token_digests=[],
+            login_role=login.role if login is not None else None,
             driver_pid=os.getpid(),
             caller_pid=call.info.pid,
         )
         call.session.run_started(run_id)
         progress, steering = _attend(call, record, run)
         progress.started()
-        address = Address(run["plan"]["worker_host"], call.info.port, call.info.database, record.server)
-        workers = Workers(record, address, login, run["owner"], run_id, run["plan"], progress.tell)
+        workers = Workers(record, _access(call.info, record, run, login), run["plan"], progress.tell)
         if run["schedule"] == AVERAGING:
             hopper = Averaging(record, workers, run, progress, call.session.stop_fd)
         else:
@@ -107,14 +106,24 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         raise
     finally:
         with undisturbed():
-            if login is not None:
-                drop_login(record.raw, login.role)
             if workers is not None:
                 workers.close_all()
+            if login is not None:
+                drop_login(record.raw, login.role)
             record.end_run(run_id, state, detail, time.monotonic() - begun)
             if hopper is not None:
                 _write_times(record, run, hopper.account.efficiency(run["n_segments"]))
             record.give_up(run_id)
+
+
+def _access(info: SessionInfo, record: Record, run: dict, login: RunLogin | None) -> Access:
+    """Return how the sessions of a run's segments log in."""
+    catalog = {"dsn": info.catalog_dsn}
+    if info.catalog_dsn is None:
+        catalog = local_keywords(info.sockets, info.port, info.database)
+    plan = run["plan"]
+    where = plan["worker_host"], info.port, info.database
+    return Access(run["run_id"], catalog, *where, record.server, login, run["owner"], plan.get("settings", {}))
 
 
 def _attend(call: Call, record: Record, run: dict) -> tuple[Progress, Steering]:

@@ -29,22 +29,23 @@ class Sameness:
         self._progress = progress
         self._fingerprints = {(s["data_set"], s["segment_id"]): s["fingerprint"] for s in record.segments(self._run_id)}
 
-    def check_shard(self, data_set: str, segment_id: int, shard: dict | None) -> None:
-        """Hold what a worker has read against what the caller saw, and against what earlier visits were trained on.
+    def check_shard(self, data_set: str, segment_id: int, shard: dict) -> None:
+        """Check what a trainer was given against what the caller saw, and what earlier visits were trained on.
+
+        Called before anything is trained or evaluated on it.
 
         Raises
         ------
         NotReady, InvalidParameter
         """
-        if shard is None:
-            return
         key = (data_set, segment_id)
         table = self._run["plan"][data_set]["table"]
         planned = {s["segment_id"]: s["n_rows"] for s in self._run["plan"][data_set]["segments"]}[segment_id]
         if shard["n_rows"] != planned:
             raise NotReady(
                 f"{table}: the worker of segment {segment_id} sees {shard['n_rows']} rows, the caller saw {planned}",
-                hint="Commit the transaction that packed the table, and let nobody change it while a run uses it.",
+                hint="Commit the transaction that packed the table, and let nobody change it while a run uses it. Where a"
+                " row policy reads a setting by a function, set it by ALTER ROLE: other sessions do not have yours.",
             )
         known = self._fingerprints.get(key)
         if known is None:

@@ -8,6 +8,7 @@ import select
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.stopping import ignore_from_now_on
 from madlib_mop.driver.workers import Workers
+from madlib_mop.engines.session import Session
 from madlib_mop.errors import Cancelled
 
 _TICK_S = 1.0
@@ -31,8 +32,8 @@ class Watch:
         self._run_id = run_id
         self._stdin_fd = stdin_fd
 
-    def wait(self) -> list[int]:
-        """Wait for at most a second; give the segments whose sessions something has come from.
+    def wait(self) -> list[tuple[int, Session]]:
+        """Wait for at most a second; return the sessions that something has come from, with their segments.
 
         Raises
         ------
@@ -43,7 +44,7 @@ class Watch:
         by_fd = {}
         for segment, session in self._workers.sessions():
             poller.register(session.fileno(), session.events)
-            by_fd[session.fileno()] = segment
+            by_fd[session.fileno()] = (segment, session)
         poller.register(self._record.raw.fileno(), select.POLLIN)
         if self._stdin_fd is not None:
             poller.register(self._stdin_fd, select.POLLIN)

@@ -1,4 +1,4 @@
-"""The worker sessions of a run, one a segment: opened, lost and opened again. Called by the hopper.
+"""The workers of a run, one a segment: opened, lost and opened again. Called by the hopper.
 
 A segment may be at another host. When that is lost, its session here stays; it is asked again and again whether it can
 have its trainer ready there, until it can, or the host has been waited for long enough.
@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.engines.login import RunLogin, Token, renew_login
-from madlib_mop.engines.session import Address, Answer, Failure, Opened, SessionState, WorkerSession
+from madlib_mop.engines.access import Access, reader_name, writer_name
+from madlib_mop.engines.login import renew_login
+from madlib_mop.engines.session import Failure, Opened, Session, SessionState
+from madlib_mop.engines.worker import Answer, Worker
 from madlib_mop.errors import NotReady, OutOfResources, from_dict
 
 _FIRST_PAUSE_S = 0.1
@@ -33,63 +35,56 @@ class _LostHost:
 
 
 class Workers:
-    """Sessions by segment.
+    """Workers by segment.
 
     Parameters
     ----------
     record : Record
-    address : Address
-    login : RunLogin
-    caller : str
-        The role that the sessions take on.
-    run_id : int
+    access : Access
+        How their sessions log in.
     plan : dict
         The run's.
     tell : callable
         Given a sentence when a host is lost, and when it is back.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        address: Address,
-        login: RunLogin,
-        caller: str,
-        run_id: int,
-        plan: dict,
-        tell: Callable[[str], None],
-    ):
+    def __init__(self, record: Record, access: Access, plan: dict, tell: Callable[[str], None]):
         segments = [s["segment_id"] for s in plan["training"]["segments"]]
         self._record = record
-        self._address = address
-        self._login = login
-        self._caller = caller
-        self._run_id = run_id
-        self._sessions: dict[int, WorkerSession | None] = dict.fromkeys(segments)
+        self._access = access
+        self._run_id = access.run_id
+        self._elsewhere = {s["segment_id"] for s in plan["training"]["segments"] if (s.get("place") or {}).get("server")}
+        self._workers: dict[int, Worker | None] = dict.fromkeys(segments)
         self._failed_openings = dict.fromkeys(segments, 0)
         self._lost_at_work = dict.fromkeys(segments, 0)
         self._reopen_at: dict[int, float] = {}
         self._lost_hosts: dict[int, _LostHost] = {}
         self._host_wait_s = plan.get("host_wait_s", _HOST_WAIT_S)
         self._tell = tell
+        self._on_shard: Callable[[str, int, dict], None] = _accept
+
+    def check_shards_by(self, check: Callable[[str, int, dict], None]) -> None:
+        """Have every shard that a trainer was given checked before it is used; see `Worker`."""
+        self._on_shard = check
 
     def open_all(self) -> None:
-        """Begin to open every session."""
-        for segment in self._sessions:
+        """Begin to open every worker."""
+        for segment in self._workers:
             self._open(segment)
 
-    def sessions(self) -> list[tuple[int, WorkerSession]]:
-        """Give the sessions that something may come from."""
-        quiet = (SessionState.BROKEN,)
-        return [(segment, s) for segment, s in self._sessions.items() if s is not None and s.state not in quiet]
+    def sessions(self) -> list[tuple[int, Session]]:
+        """Return the sessions that something may come from, with their segments."""
+        return [(segment, s) for segment, worker in self._workers.items() if worker is not None for s in worker.sessions]
 
     def begin(self, segment: int, order: dict) -> None:
-        """Give a segment's session a task."""
-        self._sessions[segment].begin(order)
+        """Give a segment's worker a task."""
+        self._workers[segment].begin(order)
 
-    def advance(self, segment: int):
-        """Move a session on; see `WorkerSession.advance`. A host that is back counts as a session that was opened."""
-        event = self._sessions[segment].advance()
+    def advance(self, segment: int, session: Session):
+        """Move a session on; see `Worker.advance`. A host that is back counts as a worker that was opened."""
+        if session.state is SessionState.BROKEN:  # closed since it was looked at
+            return None
+        event = self._workers[segment].advance(session)
         if isinstance(event, Answer) and segment in self._lost_hosts:
             return self._host_answered(segment, event.fields)
         if isinstance(event, Failure) and segment in self._lost_hosts and not event.lost:
@@ -143,21 +138,18 @@ class Workers:
         if self._failed_openings[segment] > _MAX_FAILED_OPENINGS and any(words in failure.message for words in _FULL):
             raise OutOfResources(
                 f"the worker session of segment {segment} found no free connection"
-                f" at {self._address.host}:{self._address.port}",
+                f" at {self._access.host}:{self._access.port}",
                 detail=failure.message,
                 hint="Close idle sessions, or raise max_connections or the database's CONNECTION LIMIT.",
             )
         if refused or self._failed_openings[segment] > _MAX_FAILED_OPENINGS:
             raise NotReady(
                 f"the worker session of segment {segment} cannot be opened"
-                f" at {self._address.host}:{self._address.port}",
+                f" at {self._access.host}:{self._access.port}",
                 detail=failure.message,
                 hint="pg_hba.conf needs `host all all 127.0.0.1/32 scram-sha-256`; `madlib-mop doctor` checks it.",
             )
-        self._record.execute(
-            "SELECT madlib_mop.end_session(pid, 5000) FROM pg_catalog.pg_stat_activity WHERE pid = %s AND usename = %s",
-            [self._sessions[segment].pid, self._login.role],
-        )
+        self._end(self._workers[segment].pids, 5000)
         pause = min(_FIRST_PAUSE_S * 2 ** (self._failed_openings[segment] - 1), _LONGEST_PAUSE_S)
         self._reopen_at[segment] = time.monotonic() + pause
 
@@ -171,7 +163,8 @@ class Workers:
         now = time.monotonic()
         for segment in [segment for segment, at in self._reopen_at.items() if at <= now]:
             del self._reopen_at[segment]
-            renew_login(self._record.raw, self._login.role)
+            if self._access.login is not None:
+                renew_login(self._record.raw, self._access.login.role)
             self._open(segment)
         for segment, host in self._lost_hosts.items():
             if host.ask_at is not None and host.ask_at <= now and self._is_idle(segment):
@@ -179,18 +172,28 @@ class Workers:
                 self.begin(segment, {"do": "start"})
 
     def close_all(self) -> None:
-        """Close every session."""
-        for session in self._sessions.values():
-            if session is not None:
-                session.close()
+        """End every session, and what it works on."""
+        pids = [pid for worker in self._workers.values() if worker is not None for pid in worker.pids]
+        for worker in self._workers.values():
+            if worker is not None:
+                worker.close()
+        self._end(pids, 2000)
 
     def _open(self, segment: int) -> None:
-        whose = self._address, self._login, self._caller, self._run_id
-        self._sessions[segment] = WorkerSession(*whose, segment, self._admit)
+        targets = self._access.writer(segment), self._access.reader()
+        self._workers[segment] = Worker(*targets, segment not in self._elsewhere, self._on_shard)
+
+    def _end(self, pids: list[int], wait_ms: int) -> None:
+        """End sessions of this run, if they are still there, and wait for them."""
+        self._record.execute(
+            "SELECT madlib_mop.end_session(pid, %s) FROM pg_catalog.pg_stat_activity"
+            " WHERE pid = ANY (%s) AND application_name IN (%s, %s)",
+            [wait_ms, pids, writer_name(self._run_id), reader_name(self._run_id)],
+        )
 
     def _is_idle(self, segment: int) -> bool:
-        session = self._sessions[segment]
-        return session is not None and session.state is SessionState.IDLE
+        worker = self._workers[segment]
+        return worker is not None and worker.is_idle
 
     def _host_answered(self, segment: int, fields: dict) -> Opened | None:
         """Take what a worker says of its lost host; raises what keeps it from coming back."""
@@ -219,7 +222,27 @@ class Workers:
         host.ask_at = time.monotonic() + min(_FIRST_PAUSE_S * 2**host.n_tries, _LONGEST_PAUSE_S)
         host.n_tries += 1
 
-    def _admit(self, pid: int) -> str:
-        token = Token.draw(pid)
-        self._record.admit_worker(self._run_id, token.digest)
-        return token.text
+
+def end_old_writers(record: Record, run_id: int) -> None:
+    """End the writers that an earlier driver of a run, which is gone, has left at work.
+
+    Raises
+    ------
+    NotReady
+        If one does not end: the run's next driver would not know what it commits.
+    """
+    ended = record.execute(
+        "SELECT pid, madlib_mop.end_session(pid, 10000) FROM pg_catalog.pg_stat_activity"
+        " WHERE application_name = %s AND usename = session_user AND datname = pg_catalog.current_database()",
+        [writer_name(run_id)],
+    )
+    left = [pid for pid, has_ended in ended if not has_ended]
+    if left and record.execute("SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s)", [left]):
+        raise NotReady(
+            f"session {left[0]} of an earlier driver still works on run {run_id}",
+            hint="Try again when it has ended.",
+        )
+
+
+def _accept(data_set: str, segment_id: int, shard: dict) -> None:
+    """Take every shard: for whoever checks none."""

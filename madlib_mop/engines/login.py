@@ -1,21 +1,42 @@
-"""The login role of a run: a member of the caller's role and nothing else, whose password never leaves memory.
+"""The login role of a run, as whose the run's reader sessions log in; its password never leaves memory.
+
+It is a member of the caller's role and nothing else, and has that role's settings and connection limit. A run of a
+superuser's has none: whoever may grant roles could join such a role and so become a superuser.
 
 Roles belong to the whole server, runs to one database: a role's name tells both, and each database's drivers sweep
 their own dead runs' roles, and those of databases that are no more.
 """
 
 import contextlib
-import hashlib
 import secrets
+import time
 from dataclasses import dataclass, field
 
 from psycopg2 import errors, sql
 from psycopg2.extensions import connection, encrypt_password
 
+from madlib_mop.errors import OutOfResources
+
 PREFIX = "madlib_mop_run_"
-_VALID_MINUTES = 10
+_VALID_S = 60
 _LOCK_TIMEOUT_MS = 2000
 _HINDRANCES = (errors.UndefinedObject, errors.LockNotAvailable, errors.DependentObjectsStillExist)
+_TRIES = 50
+_PAUSE_S = 0.05
+_LIMIT = """
+SELECT r.rolconnlimit, (
+    SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity a
+    WHERE a.usesysid = r.oid OR a.usesysid IN (
+        SELECT m.member FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles p ON p.oid = m.member
+        WHERE m.roleid = r.oid AND pg_catalog.starts_with(p.rolname::text, %s)))
+FROM pg_catalog.pg_roles r WHERE r.rolname = %s AND r.rolconnlimit >= 0 AND NOT r.rolsuper
+"""
+_SETTINGS = """
+SELECT s.setdatabase <> 0, pg_catalog.split_part(c.setting, '=', 1), pg_catalog.substr(c.setting, pg_catalog.strpos(c.setting, '=') + 1)
+FROM pg_catalog.pg_db_role_setting s CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
+WHERE s.setrole = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = %s)
+      AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -26,22 +47,16 @@ class RunLogin:
     password: str = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Token:
-    """The secret by which one worker session may write the record; it is of no use in another process of the server."""
-
-    text: str = field(repr=False)
-    digest: bytes
-
-    @classmethod
-    def draw(cls, pid: int) -> "Token":
-        """Draw the token of the session with this process number; ``digest`` is what the record keeps of it."""
-        text = secrets.token_urlsafe(32)
-        return cls(text, hashlib.sha256(f"{pid}:{text}".encode()).digest())
+def is_superuser(catalog: connection, role: str) -> bool:
+    """Tell whether a role is a superuser."""
+    with catalog.cursor() as cursor:
+        cursor.execute("SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = %s", [role])
+        found = cursor.fetchone()
+        return found is not None and found[0]
 
 
-def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin:
-    """Make the login role of a run, a member of the caller's role.
+def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | None:
+    """Make the login role of a run, a member of the caller's role, with its settings and limits.
 
     The server is given a SCRAM verifier, not the password, so that no log of statements holds it.
 
@@ -52,39 +67,68 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin:
     run_id : int
     caller : str
         The role whose rights the run has.
+
+    Returns
+    -------
+    RunLogin or None
+        None for a superuser: there the readers log in as the catalog session does.
     """
+    if is_superuser(catalog, caller):
+        return None
     role = f"{PREFIX}{_database_oid(catalog)}_{run_id}_{secrets.token_hex(4)}"
     login = RunLogin(role, secrets.token_urlsafe(32))
     verifier = encrypt_password(login.password, login.role, scope=catalog, algorithm="scram-sha-256")
     with catalog.cursor() as cursor:
-        cursor.execute(
-            sql.SQL("CREATE ROLE {} LOGIN INHERIT NOCREATEDB NOCREATEROLE NOSUPERUSER PASSWORD {} IN ROLE {}").format(
-                sql.Identifier(login.role), sql.Literal(verifier), sql.Identifier(caller)
-            )
+        free = free_connections(catalog, caller)
+        create = sql.SQL(
+            "CREATE ROLE {} LOGIN INHERIT NOCREATEDB NOCREATEROLE NOSUPERUSER CONNECTION LIMIT {} PASSWORD {} IN ROLE {}"
+        ).format(
+            sql.Identifier(role), sql.Literal(-1 if free is None else free), sql.Literal(verifier), sql.Identifier(caller)
         )
-    renew_login(catalog, login.role)
+        _patiently(cursor, create)
+        _copy_settings(cursor, caller, role)
+        # what its sessions execute is nobody's business: other sessions of the role would see it
+        cursor.execute(sql.SQL("ALTER ROLE {} SET track_activities = off").format(sql.Identifier(role)))
+    renew_login(catalog, role)
     return login
 
 
 def renew_login(catalog: connection, role: str) -> None:
-    """Let the role log in for some minutes more; its open sessions do not end then."""
+    """Let the role log in for a minute more; its open sessions do not end then."""
     with catalog.cursor() as cursor:
-        cursor.execute("SELECT (now() + %s * interval '1 minute')::text", [_VALID_MINUTES])
+        cursor.execute("SELECT (now() + %s * interval '1 second')::text", [_VALID_S])
         until = cursor.fetchone()[0]
         cursor.execute(sql.SQL("ALTER ROLE {} VALID UNTIL {}").format(sql.Identifier(role), sql.Literal(until)))
+
+
+def free_connections(catalog: connection, role: str) -> int | None:
+    """Return how many sessions more a role's CONNECTION LIMIT allows, those of its runs counted; None without one."""
+    with catalog.cursor() as cursor:
+        cursor.execute(_LIMIT, [PREFIX, role])
+        found = cursor.fetchone()
+    return None if found is None else max(0, found[0] - found[1])
+
+
+def check_limit(catalog: connection, role: str, n_readers: int) -> None:
+    """Refuse a run whose reader sessions would go beyond the caller's CONNECTION LIMIT. Raises OutOfResources."""
+    free = free_connections(catalog, role)
+    if free is not None and free < n_readers:
+        raise OutOfResources(
+            f"the run reads its rows by {n_readers} sessions, but the CONNECTION LIMIT of role {role} leaves {free}",
+            hint="Close other sessions of the role, raise its limit, or pack the data into fewer segments.",
+        )
 
 
 def drop_login(catalog: connection, role: str) -> None:
     """Take a role's rights, end its sessions and drop it; nothing happens if it is not there.
 
-    User code in a worker session may have made objects as this role, in open transactions too. What cannot be done at
+    User code in a reader session may have made objects as this role, in open transactions too. What cannot be done at
     once, because of these, the next sweep tries again: a role without rights and login is all that stays till then.
     Nothing waits for the disk: what a crash brings back, the sweep drops.
     """
     name = sql.Identifier(role)
     with catalog.cursor() as cursor:
-        steps = [sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(g), name) for g in _memberships(cursor, role)]
-        steps += [
+        steps = [
             sql.SQL("ALTER ROLE {} NOLOGIN").format(name),
             sql.SQL("SELECT madlib_mop.end_session(pid, 2000) FROM pg_stat_activity WHERE usename = {}").format(
                 sql.Literal(role)
@@ -96,7 +140,9 @@ def drop_login(catalog: connection, role: str) -> None:
         try:
             for step in steps:
                 with contextlib.suppress(*_HINDRANCES):
-                    cursor.execute(step)
+                    _patiently(cursor, step)
+            for granted in _memberships(cursor, role):  # it could not be dropped
+                _patiently(cursor, sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(granted), name))
         finally:
             cursor.execute("RESET lock_timeout; RESET synchronous_commit")
 
@@ -123,6 +169,45 @@ def sweep_logins(catalog: connection, is_live) -> None:
         database, run_id = map(int, numbers[:2])
         if database not in databases or (database == own and not is_live(run_id)):
             drop_login(catalog, role)
+
+
+def _patiently(cursor, step: sql.Composable) -> None:
+    """Execute a statement about roles, again where another one has just changed the same row of the catalog.
+
+    PostgreSQL does not wait for such a change; it fails with "tuple concurrently updated" (XX000).
+    """
+    for attempt in range(_TRIES):
+        try:
+            cursor.execute(step)
+            return
+        except errors.InternalError_ as error:
+            if "concurrently" not in str(error) or attempt == _TRIES - 1:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def _copy_settings(cursor, caller: str, role: str) -> None:
+    """Give the run's role what ALTER ROLE ... SET says of the caller's, in this database or in all.
+
+    FROM CURRENT, in a transaction that sets each for itself alone, copies lists as they are; the few that cannot be set
+    in a session are written as they stand.
+    """
+    cursor.execute(_SETTINGS, [caller])
+    for in_database, name, value in cursor.fetchall():
+        where = sql.SQL("")
+        if in_database:
+            cursor.execute("SELECT pg_catalog.current_database()::text")
+            where = sql.SQL("IN DATABASE {}").format(sql.Identifier(cursor.fetchone()[0]))
+        parameter = sql.SQL(".").join(map(sql.Identifier, name.split(".")))
+        alter = sql.SQL("ALTER ROLE {} {} SET {}").format(sql.Identifier(role), where, parameter)
+        cursor.execute("BEGIN")
+        try:
+            cursor.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
+            cursor.execute(sql.SQL("{} FROM CURRENT").format(alter))
+            cursor.execute("COMMIT")
+        except errors.DatabaseError:
+            cursor.execute("ROLLBACK")
+            cursor.execute(sql.SQL("{} TO {}").format(alter, sql.Literal(value)))
 
 
 def _database_oid(catalog: connection) -> int:

@@ -1,4 +1,4 @@
-"""The relay: a process beside a worker session, by which the segment's work is done at another host.
+"""The relay: a process beside a writer session, by which the segment's work is done at another host.
 
 It speaks a trainer's frames on its pipes, and forwards each to a session at the host (functions ``segment_*`` of
 sql/25-segments.sql), whose backend runs the trainer. Started by `mop_backend.channels.Remote`; ends with it.
@@ -8,6 +8,7 @@ host is not reached or lost, ``{"host_refused": {"sqlstate", "message", "hint"}}
 a statement, ``{"died": {"status", "stderr"}}`` when its trainer ended. None of them tells a password or a key.
 """
 
+import hashlib
 import hmac
 import json
 import re
@@ -67,7 +68,7 @@ class Relay:
         Parameters
         ----------
         header : dict
-            First "connect", the answer of ``worker_host`` with ``server`` and ``run_id``; then a trainer's requests,
+            First "connect", the answer of ``host_access`` with ``server`` and ``run_id``; then a trainer's requests,
             and "shard_load" (`mop_backend.channels.Remote`).
         blobs : list of bytes-like
         """
@@ -109,7 +110,6 @@ class Host:
     """
 
     def __init__(self, access: dict):
-        self._key = bytes.fromhex(access["key"])
         self._n_messages = 0
         self._connection = log_in(
             {
@@ -130,16 +130,18 @@ class Host:
                 "Its pg_hba.conf must ask the mapping's user for a password (scram-sha-256).",
             )
         self._cursor = self._connection.cursor(binary=True)
-        self._nonce = self._value("SELECT madlib_mop.segment_open(%s)", access["coordinator"])
+        nonce = self._value("SELECT madlib_mop.segment_open(%s)", access["coordinator"])
+        self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")  # mop_backend.segment.session_key
 
     def ask(self, header: dict, blobs: list, wait: bool) -> tuple[dict, list]:
         """Hand a message to the trainer there; give its answer, {} if there is none to wait for."""
         for blob in blobs:
             self._value("SELECT madlib_mop.segment_put(%b)", blob)
         self._n_messages += 1
-        text = json.dumps({**header, "number": self._n_messages, "n_blobs": len(blobs)})
-        seal = hmac.new(self._key, (self._nonce + text).encode(), "sha256").hexdigest()
-        answer = self._value("SELECT madlib_mop.segment_send(%s, %s, %s)", text, seal, wait)
+        digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
+        text = json.dumps({**header, "number": self._n_messages, "blobs": digests})
+        signature = hmac.new(self._key, text.encode(), "sha256").hexdigest()
+        answer = self._value("SELECT madlib_mop.segment_send(%s, %s, %s)", text, signature, wait)
         if answer is None:
             return {}, []
         fields = json.loads(answer)

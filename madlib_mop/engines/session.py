@@ -1,17 +1,14 @@
-"""A worker session: one asynchronous connection whose work runs at one segment; the driver waits on its socket."""
+"""One asynchronous connection whose statements the driver waits for on its socket; `worker.py` has two a segment."""
 
-import hmac
-import json
 import select
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import psycopg2
 from psycopg2 import extensions
 
-from madlib_mop.engines.login import RunLogin
-from madlib_mop.engines.options import GREENPLUM_OPTIONS, SESSION_OPTIONS
 from madlib_mop.engines.reasons import without_prefix
 
 # Greenplum's error where a session has lost its process at a segment. It jumps over PL/Python's frames, and the next
@@ -20,35 +17,41 @@ _LOST_SEGMENT = "58M01"
 
 
 class SessionState(Enum):
-    """Where a worker session is."""
+    """Where a session is."""
 
     CONNECTING = "connecting"  # the login is under way
-    OPENING = "opening"  # taking the caller's role and starting the trainer
-    IDLE = "idle"  # waits for a task
-    BUSY = "busy"  # a task is under way
-    BROKEN = "broken"  # the connection is lost; open another
+    OPENING = "opening"  # its first statements are under way
+    IDLE = "idle"  # waits for a statement
+    BUSY = "busy"  # a statement is under way
+    BROKEN = "broken"  # the connection is closed; open another
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where a worker session logs in; ``server`` is "postgres" or "greenplum"."""
+class Target:
+    """How to log in, and what to do first.
 
-    host: str
-    port: str
-    database: str
-    server: str = "postgres"
+    Attributes
+    ----------
+    keywords : mapping
+        Of ``psycopg2.connect``.
+    steps : sequence of (str, list)
+        Statements with their parameters, one transaction each.
+    """
+
+    keywords: Mapping[str, Any] = field(repr=False)
+    steps: Sequence[tuple[str, list]] = ()
 
 
 @dataclass(frozen=True)
 class Opened:
-    """The session is ready for its first task."""
+    """The session is ready for its first statement."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A task has ended; ``fields`` is what the worker said of it."""
+class Returned:
+    """A statement has ended; ``value`` is the first column of its first row."""
 
-    fields: dict
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -73,69 +76,34 @@ class Failure:
         return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint}
 
 
-class WorkerSession:
-    """One worker session, moved on by `advance` whenever its socket is ready.
+class Session:
+    """One connection, moved on by `advance` whenever its socket is ready.
 
     Parameters
     ----------
-    address : Address
-    login : RunLogin
-        Who logs in.
-    caller : str
-        The role that the session takes on.
-    run_id : int
-    segment : int
-    admit : callable
-        Makes the session with a process number a worker of the run, in the record, and gives its token (str).
+    target : Target
     """
 
-    def __init__(
-        self,
-        address: Address,
-        login: RunLogin,
-        caller: str,
-        run_id: int,
-        segment: int,
-        admit: Callable[[int], str],
-    ):
+    def __init__(self, target: Target):
         self.state = SessionState.CONNECTING
         self.events = select.POLLOUT
-        self._caller = caller
-        self._run_id = run_id
-        self._segment = segment
-        self._admit = admit
-        self._token = ""
-        self._n_tasks = 0
-        self._steps: list[tuple[str, list]] = []
-        self._cursor = None
-        self._connection = psycopg2.connect(
-            host=address.host,
-            port=address.port,
-            dbname=address.database,
-            user=login.role,
-            password=login.password,
-            application_name=f"madlib_mop worker of run {run_id}",
-            connect_timeout=10,
-            options=GREENPLUM_OPTIONS if address.server == "greenplum" else SESSION_OPTIONS,
-            async_=1,
-        )
         self.pid: int | None = None
+        self._steps = list(target.steps)
+        self._cursor = None
+        self._connection = psycopg2.connect(**target.keywords, async_=1)
 
     def fileno(self) -> int:
-        """The socket's descriptor, for ``select.poll``."""
+        """Return the socket's descriptor, for ``select.poll``."""
         return self._connection.fileno()
 
-    def begin(self, task: dict) -> None:
-        """Start a task; the session must be idle."""
+    def begin(self, statement: str, params: Sequence) -> None:
+        """Start a statement; the session must be idle."""
         if self.state is not SessionState.IDLE:
-            raise RuntimeError(f"a task was given to a session that is {self.state.value}")
+            raise RuntimeError(f"a statement was given to a session that is {self.state.value}")
         self.state = SessionState.BUSY
-        self._n_tasks += 1
-        text = json.dumps({**task, "number": self._n_tasks})
-        seal = hmac.new(self._token.encode(), text.encode(), "sha256").hexdigest()
-        self._execute("SELECT madlib_mop.worker_do(%s, %s)", [text, seal])
+        self._execute(statement, params)
 
-    def advance(self) -> Opened | Answer | Failure | None:
+    def advance(self) -> Opened | Returned | Failure | None:
         """Take what the socket brought; None while there is more to wait for."""
         try:
             status = self._connection.poll()
@@ -147,28 +115,29 @@ class WorkerSession:
         if status == extensions.POLL_WRITE:
             self.events = select.POLLOUT
             return None
+        if self.state is SessionState.IDLE:  # something that belongs to no statement
+            return None
         if self.state is SessionState.BUSY:
-            answer = json.loads(self._cursor.fetchone()[0])
-            self.state = SessionState.IDLE
-            return Answer(answer)
+            value = self._cursor.fetchone()[0]
+            self._rest()
+            return Returned(value)
         if self.state is SessionState.CONNECTING:
             self.state = SessionState.OPENING
             self.pid = self._connection.info.backend_pid
-            self._token = self._admit(self.pid)
-            self._steps = [
-                ("SELECT pg_catalog.set_config('role', %s, false)", [self._caller]),
-                ("SELECT madlib_mop.worker_open(%s, %s, %s)", [self._run_id, self._token, self._segment]),
-            ]
         if self._steps:
             self._execute(*self._steps.pop(0))
             return None
-        self.state = SessionState.IDLE
+        self._rest()
         return Opened()
 
     def close(self) -> None:
         """Close the connection; a backend that still works notices within its connection check's interval."""
         self._connection.close()
         self.state = SessionState.BROKEN
+
+    def _rest(self):
+        self.state = SessionState.IDLE
+        self.events = select.POLLIN
 
     def _execute(self, query, params):
         self._cursor = self._connection.cursor()
@@ -183,5 +152,5 @@ class WorkerSession:
         if lost:
             self.close()
         else:
-            self.state = SessionState.IDLE
+            self._rest()
         return Failure(sqlstate, message, lost, error.diag.message_hint if error.diag else None)

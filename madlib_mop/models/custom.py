@@ -65,7 +65,7 @@ class CustomFunctions:
 
     @classmethod
     def from_request(cls, custom: dict | None) -> "CustomFunctions":
-        """Read what `as_request` gave; the SQL function worker_custom_functions writes the same."""
+        """Read what `as_request` gave; the SQL function custom_functions_of writes the same."""
         if custom is None:
             return cls()
         decoded = {name: base64.b64decode(text) for name, text in custom["functions"].items()}

@@ -1,13 +1,14 @@
-"""Channels: how a worker session reaches the trainer of its segment, which is here or at another host.
+"""Channels: how a writer session reaches the trainer of its segment, which is here or at another host.
 
-A channel is a `Child` that takes a trainer's requests and gives its answers, with two things more: ``load_shard``, and
-``averages``, which tells whether states of this server are averaged by that trainer. Called by `worker` only, which
-does not know what is behind one.
+A channel is a `Child` that takes a trainer's requests and gives its answers, with three things more: `reader_of` and
+`load_shard`, by which a shard's rows get to it, and ``averages``, which says whether states of this server are averaged
+by that trainer. Called by `writer` only, which does not know what is behind one.
 """
 
 from mop_backend.forkserver import of_this_server
 from mop_backend.process import LIBRARY, TRAINER, Child, ChildDied
-from mop_backend.shards import shard_form, stream_shard
+from mop_backend.rows import Listener
+from mop_backend.shards import shard_form
 
 
 class HostLost(Exception):
@@ -22,7 +23,67 @@ class HostRefused(Exception):
         self.error = error
 
 
-class Local(Child):
+class FedByReader(Child):
+    """A channel into which a reader session's rows are forwarded; parameters are those of `Child`."""
+
+    def __init__(self, module, check, **options):
+        super().__init__(module, check, **options)
+        self._check = check
+        self._listener = None
+
+    def reader_of(self, source, segment_id):
+        """Begin to listen for a shard's rows; return what the reader must be told, or None if it needs none.
+
+        Parameters
+        ----------
+        source : dict
+            The plan's ``training`` or ``validation``.
+        segment_id : int
+
+        Returns
+        -------
+        dict or None
+            Arguments of `mop_backend.shards.send_shard`.
+        """
+        self._listen_no_more()
+        self._listener = Listener()
+        return reading(self._listener.address, source["query"], key_of(source, segment_id), source)
+
+    def load_shard(self, shard, source, segment_id, reader_pid):
+        """Hand the trainer a shard's rows as the reader sends them; return its answer to the last of them.
+
+        Parameters
+        ----------
+        shard : str
+            The name by which the trainer will know it.
+        source, segment_id
+            As `reader_of`'s, which was called before.
+        reader_pid : int
+            The reader's process: nobody else is heard.
+
+        Raises
+        ------
+        RowsLost, ChildDied
+        """
+        self.send({"op": "shard_begin", "shard": shard, **shard_form(source)})
+        self._listener.forward(self._send_buffer, self._check, reader_pid)
+        return self.ask({"op": "shard_end", "shard": shard})
+
+    def stop(self, grace_s=0.0):
+        """As `Child.stop`."""
+        self._listen_no_more()
+        super().stop(grace_s)
+
+    def _send_buffer(self, shapes, blobs):
+        self.send({"op": "shard_rows", "shapes": shapes}, blobs)
+
+    def _listen_no_more(self):
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+
+class Local(FedByReader):
     """The trainer is beside this backend.
 
     Parameters
@@ -39,20 +100,8 @@ class Local(Child):
         # CUDA must be told of its GPUs before TensorFlow is loaded, so where there are some nothing is forked.
         super().__init__(TRAINER, check, forkserver=None if gpus else of_this_server(LIBRARY))
 
-    def load_shard(self, shard, source, segment_id):
-        """Send the trainer a shard's rows; give its answer to the last of them.
 
-        Parameters
-        ----------
-        shard : str
-        source : dict
-            The plan's ``training`` or ``validation``.
-        segment_id : int
-        """
-        return stream_shard(self, shard, source["query"], key_of(source, segment_id), source)
-
-
-class Remote(Child):
+class Remote(FedByReader):
     """The trainer is at a segment's host; a relay beside this backend has a session there.
 
     Parameters
@@ -62,23 +111,26 @@ class Remote(Child):
     server : str
         Name of the foreign server.
     access : dict
-        Answer of ``worker_host``: how to get there.
+        Answer of ``host_access``: how to get there.
     run_id : int
     """
 
     averages = False  # the states that are averaged are here
 
     def __init__(self, check, server, access, run_id):
-        super().__init__("madlib_mop.engines.relay", check=check)
+        super().__init__("madlib_mop.engines.relay", check)
         self._server = server
         self.send({"op": "connect", "server": server, "run_id": run_id, **access})
 
-    def load_shard(self, shard, source, segment_id):
-        """As `Local.load_shard`; where the rows are at the trainer's own host, they are read there."""
-        place, key = place_of(source, segment_id), key_of(source, segment_id)
-        if place is None or place["server"] != self._server:
-            return stream_shard(self, shard, source["query"], key, source)
-        there = {"query": place["query"], "key": key}
+    def reader_of(self, source, segment_id):
+        """As `FedByReader.reader_of`; rows at the trainer's own host are read there, by the session that has it."""
+        return None if self._has(source, segment_id) else super().reader_of(source, segment_id)
+
+    def load_shard(self, shard, source, segment_id, reader_pid):
+        """As `FedByReader.load_shard`. Raises HostLost and HostRefused too."""
+        if not self._has(source, segment_id):
+            return super().load_shard(shard, source, segment_id, reader_pid)
+        there = {"query": place_of(source, segment_id)["query"], "key": key_of(source, segment_id)}
         return self.ask({"op": "shard_load", "shard": shard, **there, **shard_form(source)})
 
     def send(self, header, blobs=()):
@@ -102,17 +154,26 @@ class Remote(Child):
             raise HostRefused(header["host_refused"])
         return header, blobs
 
+    def _has(self, source, segment_id):
+        place = place_of(source, segment_id)
+        return place is not None and place["server"] == self._server
+
     def _relay_ended(self, death):
         return HostLost(f"the relay to it ended with status {death.returncode}: {death.last_words or 'no last words'}")
 
 
+def reading(address, query, key, source, at=None):
+    """Return the arguments of `mop_backend.shards.send_shard` by name."""
+    return {"address": address, "query": query, "key": key, "n_columns": source["n_x"] + source["n_y"], "at": at}
+
+
 def place_of(source, segment_id):
-    """Give the place of a shard: None where it is in this server, else ``server`` and the ``query`` to use there."""
+    """Return the place of a shard: None where it is in this server, else ``server`` and the ``query`` to use there."""
     places = (s.get("place") for s in source["segments"] if s["segment_id"] == segment_id)
     return next(places, None)
 
 
 def key_of(source, segment_id):
-    """Give the ``__dist_key__`` of a shard: the number of its segment, where the plan does not tell another."""
+    """Return the ``__dist_key__`` of a shard: its segment's number, where the plan does not name another."""
     keys = (s["key"] for s in source["segments"] if s["segment_id"] == segment_id and "key" in s)
     return next(keys, segment_id)

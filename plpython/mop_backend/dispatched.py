@@ -1,96 +1,92 @@
-"""At a Greenplum segment: the process that a worker's session has there, and the trainer beside it.
+"""At a Greenplum segment: the processes that a writer's and a reader's session have there, and the trainer.
 
-The functions of sql/27-dispatch.sql are one each here; `mop_backend.dispatch` at the coordinator calls them. They may
-not touch tables: what they need comes with the call. Whoever opens the segment of a process first gives it a key, and
-that is the worker, before any user code has run there. Every later call must bear a seal made with that key: user code
-that runs here too, in the policies and index expressions of a packed table, never sees it.
+The functions of sql/27-dispatch.sql are one each here. They may not touch tables: what they need comes with the call.
+In a writer's process (`mop_backend.dispatch` at the coordinator calls) there is the trainer; only superusers may
+execute its functions, and no code of users runs there. In a reader's process (`mop_backend.shards`) there is, while a
+shard is read, the connection to the writer's.
 """
 
-import hmac
 import json
 
 import plpy
 
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied, start_trainer
+from mop_backend.rows import Listener, RowsLost, Sender
 
 _segment = None
+_sender = None
 
 
-def open_segment(key):
-    """Let the session that knows the key use this process; end the trainer that it may have. Give the segment's number.
-
-    Raises
-    ------
-    plpy.Error
-        42501, if another key was given before.
-    """
+def open_segment():
+    """Make this process the writer's at its segment; end the trainer that it may have. Return the segment's number."""
     global _segment
     if _segment is None:
-        _segment = _Segment(key)
-    elif not hmac.compare_digest(_segment.key, key):
-        plpy.error("this segment's process has its worker already; workers alone use this function", sqlstate="42501")
+        _segment = _Segment()
     _segment.close()
     return int(plpy.execute("select pg_catalog.current_setting('gp_contentid') as id")[0]["id"])
 
 
-def put(number, seal, part):
-    """Take a blob of the next message; give how many there are."""
-    blobs = _opened(number, seal, "put").outgoing
+def put(part):
+    """Take a blob of the next message; return how many there are."""
+    blobs = _opened().outgoing
     blobs.append(part)
     return len(blobs)
 
 
-def send(number, seal, header):
-    """Send the trainer a message: ``header``, as JSON, and the blobs put so far. Give None, or how it has died."""
-    segment = _opened(number, seal, header)
-    return segment.send(json.loads(header))
+def send(header):
+    """Send the trainer a message: ``header``, as JSON, and the blobs put so far. Return None, or how it has died."""
+    return _opened().send(json.loads(header))
 
 
-def receive(number, seal, wait_s):
-    """Give the trainer's answer as JSON, ``{"header", "n_blobs"}`` or ``{"died"}``; None if none came in time."""
-    return _opened(number, seal, "receive").receive(wait_s)
+def receive(wait_s):
+    """Return the trainer's answer as JSON, ``{"header", "n_blobs"}`` or ``{"died"}``; None if none came in time."""
+    return _opened().receive(wait_s)
 
 
-def get(number, seal, index):
-    """Give a blob of the answer."""
-    return bytes(_opened(number, seal, f"get {index}").incoming[index])
+def get(index):
+    """Return a blob of the answer."""
+    return bytes(_opened().incoming[index])
 
 
-def take_row(n_rows, ticket, shapes, tensors):
-    """Send the trainer one packed row of the shard that a message has begun; give the rows sent so far."""
-    if _segment is None:
-        _refuse()
-    _segment.take_row(ticket or "", json.loads(shapes), tensors)
+def listen():
+    """Begin to listen for the rows of a shard; return the address."""
+    return _opened().listen()
+
+
+def forward():
+    """Hand the trainer the rows that come to the address; return JSON: None, or what was lost."""
+    return json.dumps(_opened().forward())
+
+
+def connect(address):
+    """Connect a reader's process to the writer's, before it reads."""
+    global _sender
+    if _sender is not None:
+        _sender.close()
+    _sender = None
+    _sender = _sent(lambda: Sender(address, Interrupts()))
+
+
+def send_row(n_rows, address, shapes, tensors):
+    """Send one buffer of the shard; return the buffers sent so far."""
+    _sent(lambda: _sender_to(address).send(json.loads(shapes), tensors))
     return n_rows + 1
 
 
+def end(address):
+    """Say that all buffers of the shard were sent; return how many."""
+    global _sender
+    sender, _sender = _sender_to(address), None
+    return _sent(sender.end)
+
+
 class _Segment:
-    def __init__(self, key):
-        self.key = key
+    def __init__(self):
         self.outgoing = []
         self.incoming = []
         self._child = None
-        self._number = 0
-        self._ticket = None
-
-    def admit(self, number, seal, what):
-        """Refuse a call that does not bear the worker's seal, or bears one that was used before."""
-        ours = hmac.new(self.key, f"{number} {what}".encode(), "sha256").hexdigest()
-        if number <= self._number or not hmac.compare_digest(ours.encode(), seal.encode()):
-            _refuse()
-        self._number, self._ticket = number, None
-
-    def take_row(self, ticket, shapes, tensors):
-        if ticket != self._ticket:
-            number, _, seal = ticket.partition(" ")
-            self.admit(int(number) if number.isdecimal() else 0, seal, "rows")
-            self._ticket = ticket
-        if self._child is not None:
-            try:
-                self._child.send({"op": "shard_rows", "shapes": shapes}, tensors)
-            except ChildDied:
-                pass  # the worker learns of it when it asks for the answer
+        self._listener = None
 
     def send(self, header):
         blobs, self.outgoing = self.outgoing, []
@@ -114,24 +110,55 @@ class _Segment:
             return self._died(death)
         return json.dumps({"header": header, "n_blobs": len(self.incoming)})
 
+    def listen(self):
+        self._listen_no_more()
+        self._listener = Listener()
+        return self._listener.address
+
+    def forward(self):
+        try:
+            self._listener.forward(self._send_buffer, Interrupts())
+        except RowsLost as loss:
+            return str(loss)
+        except ChildDied:
+            pass  # the writer learns of it when it asks for the answer
+        return None
+
     def close(self):
         """End the trainer."""
+        self._listen_no_more()
         self.outgoing, self.incoming = [], []
         if self._child is not None:
             self._child.stop()
             self._child = None
+
+    def _send_buffer(self, shapes, blobs):
+        self._child.send({"op": "shard_rows", "shapes": shapes}, blobs)
+
+    def _listen_no_more(self):
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     def _died(self, death):
         self.close()
         return json.dumps({"died": {"status": death.returncode, "stderr": death.stderr}})
 
 
-def _opened(number, seal, what):
+def _opened():
     if _segment is None:
-        _refuse()
-    _segment.admit(number, seal or "", what)
+        plpy.error("this process is no writer's; the driver alone uses this function", sqlstate="42501")
     return _segment
 
 
-def _refuse():
-    plpy.error("this is for the worker of this segment alone; user code may not call it", sqlstate="42501")
+def _sender_to(address):
+    if _sender is None or _sender.address != address:
+        plpy.error("no reader has opened this; the driver alone uses this function", sqlstate="42501")
+    return _sender
+
+
+def _sent(work):
+    try:
+        return work()
+    except RowsLost as loss:
+        plpy.error(str(loss), sqlstate="55000")

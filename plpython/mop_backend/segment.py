@@ -1,11 +1,15 @@
 """A session at a segment's host: has this host's trainer do what a coordinator's relay asks for, and nothing else.
 
 Called by the functions of sql/25-segments.sql, which every user of the extension may call, as user code may that a
-query runs here. So each message bears a seal: HMAC-SHA-256, under the key that the two servers share, of this session's
-nonce and the message. The key is read with the extension owner's rights and stays in this module, which no SQL reaches.
+query runs here. So each message bears a signature: HMAC-SHA-256 of its header, which has the SHA-256 of each of its
+blobs, under a key that is this session's alone, made of a nonce and of the key that the two servers share. The shared
+key is read with the extension owner's rights and forgotten; no SQL reaches the session's. What code may run here, and
+whether in a sandbox, this server's own settings decide, whatever a coordinator says.
 """
 
+import base64
 import contextlib
+import hashlib
 import hmac
 import json
 import secrets
@@ -18,20 +22,30 @@ from mop_backend.process import ChildDied, start_trainer
 from mop_backend.shards import stream_shard
 
 _KEY = "select key from madlib_mop.coordinator where coordinator = $1"
+_SETTINGS = "select name, value from madlib_mop.setting where name = any ($1)"
+_SANDBOX, _ACCEPTED, _PICKLES = "sandbox", "accepted_functions", "pickled_functions"
 
 _session = None
 
 
 def open_session(coordinator):
-    """Make this session a coordinator's; give the nonce that its seals must contain. Once a session."""
+    """Make this session a coordinator's; return the nonce of its key. Once a session."""
     global _session
     if _session is not None:
         _refuse("this session works for a coordinator already")
     rows = plpy.execute(plpy.prepare(_KEY, ["text"]), [coordinator])
     if not rows.nrows():
         _refuse("this server does no work for that coordinator", "SELECT madlib_mop.add_host(...); there lets it in.")
-    _session = _Session(bytes(rows[0]["key"]))
-    return _session.nonce
+    nonce = secrets.token_hex(32)
+    settings = plpy.execute(plpy.prepare(_SETTINGS, ["text[]"]), [[_SANDBOX, _ACCEPTED, _PICKLES]])
+    own = {row["name"]: row["value"] for row in settings}
+    _session = _Session(session_key(bytes(rows[0]["key"]), nonce), own)
+    return nonce
+
+
+def session_key(key, nonce):
+    """Return the key of one session, made of the key that the two servers share; both are bytes."""
+    return hmac.digest(key, nonce.encode(), "sha256")
 
 
 def put(part):
@@ -39,9 +53,9 @@ def put(part):
     _opened().put(part)
 
 
-def send(header, seal, wait):
+def send(header, signature, wait):
     """Hand a message to the trainer; see `_Session.send`."""
-    return _opened().send(header or "", seal or "", bool(wait))
+    return _opened().send(header or "", signature or "", bool(wait))
 
 
 def get(number):
@@ -50,9 +64,9 @@ def get(number):
 
 
 class _Session:
-    def __init__(self, key):
-        self.nonce = secrets.token_hex(32)
+    def __init__(self, key, settings):
         self._key = key
+        self._settings = settings
         self._n_messages = 0
         self._parts = []
         self._answer_parts = {}
@@ -69,16 +83,16 @@ class _Session:
             _refuse(f"the last answer has no blob {number}")
         return self._answer_parts.pop(number)
 
-    def send(self, header, seal, wait):
+    def send(self, header, signature, wait):
         """Check a message and do it.
 
         Parameters
         ----------
         header : str
             JSON object: a trainer's request, or "shard_load" (see channels.py); with ``number``, which counts this
-            session's messages from 1, and ``n_blobs``.
-        seal : str
-            HMAC-SHA-256 of nonce and header, in hexadecimal.
+            session's messages from 1, and ``blobs``, the SHA-256 of each, in hexadecimal.
+        signature : str
+            HMAC-SHA-256 of the header under the session's key, in hexadecimal.
         wait : bool
             Whether the trainer answers such a request.
 
@@ -88,7 +102,7 @@ class _Session:
             JSON: the answer with its ``n_blobs``, or ``{"died": {"status", "stderr"}}`` when there is no trainer more.
         """
         self._not_busy()
-        message, parts = self._unsealed(header, seal)
+        message, parts = self._verified(header, signature)
         self._answer_parts = {}
         self._busy = True
         try:
@@ -112,19 +126,40 @@ class _Session:
         if op == "start":
             self._end_trainer()
             self._child = start_trainer(Interrupts())
-            message = start_here(message)
+            message = start_here({**message, "sandbox": self._settings.get(_SANDBOX) != "off"})
         elif self._child is None:
             raise ChildDied(0, "")
         if op == "shard_load":
             return stream_shard(self._child, message["shard"], message["query"], message["key"], message)
+        refusal = self._refusal(message)
+        if refusal is not None:
+            return refusal, []
         self._child.send(message, parts)
         return self._child.receive() if wait else None
 
-    def _unsealed(self, header, seal):
+    def _refusal(self, message):
+        """Return the answer to a request with custom functions that this server does not accept, or None.
+
+        Superusers here accept one by its SHA-256, or all by the word ``any``; pickles by a setting of their own.
+        """
+        accepted = {word.strip() for word in self._settings.get(_ACCEPTED, "").split(",")}
+        for asked in (message, *(member or {} for member in message.get("members") or ())):
+            custom = (asked.get("model") or {}).get("custom")
+            if not custom:
+                continue
+            custom["pickles"] = bool(custom.get("pickles")) and self._settings.get(_PICKLES) == "on"
+            for name, source in custom["functions"].items():
+                digest = hashlib.sha256(base64.b64decode(source)).hexdigest()
+                if not accepted & {"any", digest}:
+                    return _not_accepted(name, digest)
+        return None
+
+    def _verified(self, header, signature):
         parts, self._parts = self._parts, []
-        ours = hmac.new(self._key, (self.nonce + header).encode(), "sha256").hexdigest()
-        message = json.loads(header) if hmac.compare_digest(ours.encode(), seal.encode()) else {}
-        if message.pop("number", None) != self._n_messages + 1 or message.pop("n_blobs", None) != len(parts):
+        ours = hmac.new(self._key, header.encode(), "sha256").hexdigest()
+        message = json.loads(header) if hmac.compare_digest(ours.encode(), signature.encode()) else {}
+        digests = [hashlib.sha256(part).hexdigest() for part in parts]
+        if message.pop("number", None) != self._n_messages + 1 or message.pop("blobs", None) != digests:
             _refuse("this message is not the coordinator's; users may not give a segment work")
         self._n_messages += 1
         return message, parts
@@ -138,6 +173,18 @@ class _Session:
             with contextlib.suppress(OSError):
                 self._child.stop()
             self._child = None
+
+
+def _not_accepted(name, digest):
+    return {
+        "error": {
+            "sqlstate": "42501",
+            "message": f"the host of this segment does not accept custom function {name!r}",
+            "hint": "A superuser there, having read it: INSERT INTO madlib_mop.setting (name, value)"
+            f" VALUES ('{_ACCEPTED}', '{digest}'); several are separated by commas.",
+        },
+        "kind": "input",
+    }
 
 
 def _opened():

@@ -12,7 +12,7 @@ import psycopg2
 from workbench import MIXED, digests, fit, load_architectures, load_digits, pack, select_configurations
 
 WORKERS = (
-    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop worker%' AND datname = current_database()"
+    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop writer%' AND datname = current_database()"
 )
 
 

@@ -8,24 +8,8 @@ import pytest
 from tests.security.kit import hold, refusal
 
 NOTHING, USAGE, GRANTED = "role_without", "role_with_usage", "role_granted"
-# they run with the extension owner's rights, and obey a worker session of the run alone, or who knows a host's key
-DEFINERS = {
-    "segment_open(text)",
-    "worker_check(bigint,text)",
-    "worker_custom_functions(bigint,text)",
-    "worker_fail_member(bigint,text,integer,bigint,text)",
-    "worker_host(bigint,text,text)",
-    "worker_keep_average(bigint,text,integer,json)",
-    "worker_keep_staged(bigint,text,integer,json)",
-    "worker_keep_visit(bigint,text,integer,json)",
-    "worker_model(bigint,text,integer)",
-    "worker_plan(bigint,text)",
-    "worker_put_staged_part(bigint,text,integer,bigint,bigint,integer,integer,bytea)",
-    "worker_put_state_part(bigint,text,integer,bigint,bigint,integer,bytea)",
-    "worker_staged_parts(bigint,text,integer,integer,bigint,bigint[],integer)",
-    "worker_start_weights(bigint,text,integer)",
-    "worker_state_part(bigint,text,integer,bigint,bigint,integer)",
-}
+# they run with the extension owner's rights, and obey who knows a host's key
+DEFINERS = {"segment_open(text)"}
 # they hold what opens a host, and are closed to everybody; the view of hosts leaves that out, with its owner's rights
 CLOSED = {"madlib_mop.coordinator", "madlib_mop.host", "madlib_mop.host_shard"}
 OPENING_VIEWS = {"madlib_mop.hosts"}
@@ -33,31 +17,31 @@ FUNCTIONS = """
 SELECT p.oid::regprocedure::text AS name, p.prosecdef AS definer, p.proconfig AS settings, l.lanname AS language,
        obj_description(p.oid, 'pg_proc') AS comment, p.proargtypes::regtype[]::text[] AS types
 FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-WHERE p.pronamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace) ORDER BY 1
+WHERE p.pronamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace, 'madlib_mop_internal'::regnamespace) ORDER BY 1
 """
 RELATIONS = """
 SELECT c.oid::regclass::text AS name, c.relkind::text AS kind, obj_description(c.oid, 'pg_class') AS comment,
        c.relrowsecurity AS guarded, c.reloptions AS options
-FROM pg_class c WHERE c.relnamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace)
+FROM pg_class c WHERE c.relnamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace, 'madlib_mop_internal'::regnamespace)
       AND c.relkind IN ('r', 'p', 'v', 'm', 'S') ORDER BY 1
 """
 # one row an object: what it is, its name, and the rights of one role
 RIGHTS = """
 SELECT 'schema', n.nspname::text,
        ARRAY(SELECT lower(r) FROM unnest('{USAGE,CREATE}'::text[]) r WHERE has_schema_privilege(%(role)s, n.oid, r))
-FROM pg_namespace n WHERE n.nspname IN ('madlib', 'madlib_mop')
+FROM pg_namespace n WHERE n.nspname IN ('madlib', 'madlib_mop', 'madlib_mop_internal')
 UNION ALL
 SELECT CASE c.relkind WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE 'table' END, c.oid::regclass::text,
        ARRAY(SELECT lower(r) FROM unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) r
              WHERE c.relkind <> 'S' AND has_table_privilege(%(role)s, c.oid, r)
        UNION ALL SELECT lower(r) FROM unnest('{SELECT,USAGE,UPDATE}'::text[]) r
              WHERE CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(%(role)s, c.oid, r) END)
-FROM pg_class c WHERE c.relnamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace)
+FROM pg_class c WHERE c.relnamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace, 'madlib_mop_internal'::regnamespace)
       AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
 UNION ALL
 SELECT 'function', p.oid::regprocedure::text,
        CASE WHEN has_function_privilege(%(role)s, p.oid, 'EXECUTE') THEN '{execute}'::text[] ELSE '{}' END
-FROM pg_proc p WHERE p.pronamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace)
+FROM pg_proc p WHERE p.pronamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace, 'madlib_mop_internal'::regnamespace)
 ORDER BY 1, 2
 """
 MEMBERS = """
@@ -120,7 +104,9 @@ def test_no_granted_role_can_write_the_record_or_change_settings(roles):
     held = rights(roles, GRANTED)
     relations = {words for name, words in held.items() if name.split()[0] in ("table", "view", "sequence")}
     assert relations == {"select", "-"}
-    assert {words for name, words in held.items() if name.startswith("schema")} == {"usage"}
+    schemas = {name: words for name, words in held.items() if name.startswith("schema")}
+    assert schemas == {"schema madlib": "usage", "schema madlib_mop": "usage", "schema madlib_mop_internal": "-"}
+    assert {words for name, words in held.items() if "madlib_mop_internal." in name} == {"-"}
 
 
 @pytest.mark.parametrize("role, reason", [(NOTHING, "schema"), (USAGE, "function")])
@@ -134,8 +120,10 @@ def test_every_function_is_refused_to_who_was_not_granted_it(roles, role, reason
         types = [type_.replace("anyarray", "integer[]") for type_ in function["types"]]
         values = ", ".join(f"NULL::{type_} AS a{n}" for n, type_ in enumerate(types))
         # OFFSET keeps the values from the planner, which makes NULL of a strict function without calling it
-        error = refusal(connection, f"SELECT {name}({arguments}) FROM (SELECT {values} OFFSET 0) AS call")
-        kind = "aggregate" if reason == "function" and name.endswith("average_state") else reason
+        rows = f"FROM (SELECT {values} OFFSET 0) AS call" if types else ""
+        error = refusal(connection, f"SELECT {name}({arguments}) {rows}")
+        reason_here = "schema" if name.startswith("madlib_mop_internal.") else reason
+        kind = "aggregate" if reason_here == "function" and name.endswith("average_state") else reason_here
         assert error.sqlstate == "42501" and error.message.startswith(f"permission denied for {kind}"), error
     connection.close()
 

@@ -28,22 +28,23 @@ INSERT INTO mallory.step (name, statement) VALUES
     ('change runs', 'UPDATE madlib_mop.run SET seed = 0'),
     ('change states', 'DELETE FROM madlib_mop.model_state'),
     ('stop carol', 'SELECT madlib_mop.drop_run({carols_run})'),
-    ('read as a worker', 'SELECT madlib_mop.worker_state_part({carols_run}, ''x'', 1, {carols_run}000, 0, 0)'),
-    ('write as a worker', 'SELECT madlib_mop.worker_put_state_part({carols_run}, ''x'', 1, {carols_run}000, 0, 1, ''forged'')');
+    ('read as a writer', 'SELECT madlib_mop_internal.state_part_of({carols_run}, 1, {carols_run}000, 0, 0)'),
+    ('write as a writer', $$SELECT madlib_mop_internal.fail_member({carols_run}, 1, 0, 'forged')$$);
 INSERT INTO mallory.step (name, statement, workers_only) VALUES
-    ('forge a visit', $$SELECT madlib_mop.worker_keep_visit((SELECT max(run_id) FROM madlib_mop.run), 'x', 1, '{}')$$, true),
-    ('forge a failure', $$SELECT madlib_mop.worker_fail_member((SELECT max(run_id) FROM madlib_mop.run), 'x', 1, 0, 'forged')$$, true),
-    ('steal a token', $$DO $do$
-        DECLARE token text[];
+    ('forge a visit', $$SELECT madlib_mop_internal.keep_visit((SELECT max(run_id) FROM madlib_mop.run), 1, '{}')$$, true),
+    ('forge a failure', $$SELECT madlib_mop_internal.fail_member((SELECT max(run_id) FROM madlib_mop.run), 1, 0, 'forged')$$, true),
+    ('see what readers and writers are told', $$SELECT 1 / count(*) FROM pg_catalog.pg_stat_activity
+        WHERE query ~ '(writer_open|writer_do|reader_send)' AND pid <> pg_catalog.pg_backend_pid()$$, true),
+    ('have activities tracked', 'SET track_activities = on', true),
+    ('give a task', $$SELECT madlib_mop_internal.writer_do('{"do": "train", "data_set": "training", "segment_id": 0, "mst_key": 1,
+        "epoch": 7, "position": 1, "attempt": 1, "slot": 0, "version": 99}')$$, true),
+    ('open a writer', $$SELECT madlib_mop_internal.writer_open((SELECT max(run_id) FROM madlib_mop.run), 0)$$, true),
+    ('learn the way to a host', $$SELECT madlib_mop_internal.host_access((SELECT max(run_id) FROM madlib_mop.run), 'alpha')$$, true),
+    ('send rows of its own', $$DO $do$
+        DECLARE told text[] := pg_catalog.regexp_match(pg_catalog.current_query(), 'reader_send\(''([^'']+)''');
         BEGIN
-            FOR token IN SELECT regexp_match(query, 'worker_open\((\d+), ''([^'']+)''') FROM pg_catalog.pg_stat_activity LOOP
-                PERFORM madlib_mop.worker_check(token[1]::bigint, token[2]);
-            END LOOP;
+            PERFORM madlib_mop.reader_send(told[1], 'SELECT ''forged''::pg_catalog.bytea AS b0, ''{1}''::int[] AS s0', 0, 1, NULL);
         END $do$ $$, true),
-    ('give a task', $$SELECT madlib_mop.worker_do('{"do": "train", "data_set": "training", "segment_id": 0, "mst_key": 1,
-        "epoch": 7, "position": 1, "attempt": 1, "slot": 0, "version": 99, "number": 999}', '')$$, true),
-    ('give the last task again', $$DO $do$ BEGIN EXECUTE current_query(); END $do$ $$, true),
-    ('open a worker', $$SELECT madlib_mop.worker_open((SELECT max(run_id) FROM madlib_mop.run), 'x', 0)$$, true),
     ('leave a table', $$DO $do$ BEGIN EXECUTE format('CREATE TABLE mallory.%I (a int)', 'left_' || pg_backend_pid()); END $do$ $$, true),
     ('choose the password', $$ALTER ROLE SESSION_USER PASSWORD 'chosen by mallory'$$, true),
     ('stay a member', $$DO $do$ BEGIN EXECUTE format('GRANT %I TO mallory', session_user); END $do$ $$, true);

@@ -20,7 +20,7 @@ FROM pg_catalog.gp_segment_configuration GROUP BY 1 ORDER BY pg_catalog.min(cont
 """
 _HERE = "SELECT hostname::pg_catalog.text FROM pg_catalog.gp_segment_configuration WHERE content = -1 AND role = 'p'"
 _PATHS = "SELECT name, setting FROM pg_catalog.pg_config WHERE name IN ('BINDIR', 'PKGLIBDIR', 'SHAREDIR')"
-_WORKERS = "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE application_name LIKE 'madlib_mop worker%'"
+_WORKERS = "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE application_name LIKE 'madlib_mop writer%'"
 _LOCK = "SELECT pg_catalog.pg_try_advisory_lock(pg_catalog.hashtext('madlib-mop install --greenplum'))"
 _HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")  # none that the remote shell would take for an option
 

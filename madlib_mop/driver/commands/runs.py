@@ -10,6 +10,7 @@ from madlib_mop.driver.plan import add_run
 from madlib_mop.driver.replays import plan_replay
 from madlib_mop.driver.runs import drive, find_run, open_record
 from madlib_mop.driver.state_slots import drop_slot, existing_slots, sweep_slots
+from madlib_mop.driver.workers import end_old_writers
 from madlib_mop.engines.login import sweep_logins
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 from madlib_mop.schedule import Visit
@@ -80,6 +81,7 @@ def drop_run(call: Call) -> None:
     run_id = run["run_id"]
     if not record.take(run_id):
         raise NotReady(f"run {run_id} is going on", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
+    end_old_writers(record, run_id)
     for slot in existing_slots(record, run_id):
         drop_slot(record, slot)
     record.delete_run(run_id)

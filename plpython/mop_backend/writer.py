@@ -1,15 +1,11 @@
-"""A worker session: hands its segment's rows and a model's state to its trainer, and keeps what comes back.
+"""A writer session: moves a model's state to its segment's trainer, and keeps what comes back.
 
-The driver calls `open_worker` once and then `do` for every visit. The trainer is behind a channel (channels.py): a
-child of this backend, or at the host where the segment is. The session is logged in as the run's own role and has done
-SET ROLE to the caller, so the rows are read with the caller's rights; the record is read and written through the narrow
-functions of sql/24-worker.sql, which ask for this worker's token.
-
-User code runs in this session too: in views and policies that are read, and in deferred triggers that fire when all is
-done here. It can call these functions, so each task must bear a seal made with the token, which user code never sees.
+The driver calls `open_writer` once and then `do` for every visit. The trainer is behind a channel (channels.py): a
+child of this backend, or at the host where the segment is. The session is logged in as the server's own user, as the
+driver's catalog session is, and touches no relation of users: their rows are read by a reader session (shards.py) and
+come through a socket (rows.py). So no code of users runs here.
 """
 
-import hmac
 import json
 import time
 
@@ -19,59 +15,58 @@ from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
 from mop_backend.interrupts import Interrupts
-from mop_backend.narrow import Narrow
 from mop_backend.process import ChildDied
+from mop_backend.record import RunRecord
+from mop_backend.rows import RowsLost
 
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
+_MIGHTY = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
-_worker = None
+_writer = None
 
 
-def open_worker(run_id, token, segment_id):
-    """Make this session the worker of a run's segment and start its trainer, without waiting for TensorFlow.
+def open_writer(run_id, segment_id):
+    """Make this session the writer of a run's segment and start its trainer, without waiting for TensorFlow.
 
     Raises
     ------
-    plpy.SPIError
-        42501, if this session is not logged in as the run's role, or the token is not this session's.
+    plpy.Error
+        42501, if this session is no superuser's, or a writer already.
     """
-    global _worker
-    if _worker is not None:
-        plpy.error("this session is a worker already; the driver alone uses this function", sqlstate="42501")
-    _worker = _Worker(run_id, token, segment_id)
+    global _writer
+    if not plpy.execute(_MIGHTY)[0]["rolsuper"]:
+        plpy.error("this session may not write the record; the driver alone uses this function", sqlstate="42501")
+    if _writer is not None:
+        plpy.error("this session is a writer already; the driver alone uses this function", sqlstate="42501")
+    _writer = Writer(run_id, segment_id)
     return "open"
 
 
-def do(task, seal):
-    """Do one visit, evaluation or shard load; see `_Worker.do`.
+def do(task):
+    """Do one visit, evaluation or shard load; see `Writer.do`. ``task`` is a JSON object."""
+    if _writer is None:
+        plpy.error("this session is no writer; the driver alone uses this function", sqlstate="42501")
+    return json.dumps(_writer.do(json.loads(task)))
+
+
+class Writer:
+    """The session of one segment.
 
     Parameters
     ----------
-    task : str
-        JSON object.
-    seal : str
-        HMAC-SHA-256 of ``task`` under the worker's token, in hexadecimal.
+    run_id, segment_id : int
     """
-    if _worker is None:
-        plpy.error("this session is no worker; the driver alone uses this function", sqlstate="42501")
-    return json.dumps(_worker.do(_worker.unseal(task or "", seal or "")))
 
-
-class _Worker:
-    def __init__(self, run_id, token, segment_id):
+    def __init__(self, run_id, segment_id):
         self._run_id = run_id
-        self._token = token
         self._segment_id = segment_id
-        self._narrow = Narrow(run_id, token)
-        self._busy = False
-        self._n_tasks = 0
+        self._record = RunRecord(run_id)
         self._child = None
         self._shards = set()
-        answer = json.loads(self._narrow("plan"))
+        answer = self._record.plan()
         self._plan = answer["plan"]
         self._seed = answer["seed"]
-        custom = self._narrow("custom_functions")
-        self._custom = json.loads(custom) if custom else None
+        self._custom = self._record.custom_functions()
         self._place = place_of(self._plan["training"], segment_id)
         if self._place is None or "key" in self._place:  # a host is called by the first task, which tells its troubles
             self._start()
@@ -82,15 +77,6 @@ class _Worker:
             self._child.stop()
             self._child = None
 
-    def unseal(self, task, seal):
-        """Give the driver's task; refuse one that somebody else has made, or one that was there before."""
-        ours = hmac.new(self._token.encode(), task.encode(), "sha256").hexdigest()
-        values = json.loads(task) if hmac.compare_digest(ours.encode(), seal.encode()) else {}
-        if values.get("number", 0) <= self._n_tasks:
-            plpy.error("this task is not the driver's; user code may not give a worker tasks", sqlstate="42501")
-        self._n_tasks = values["number"]
-        return values
-
     def do(self, task):
         """Do one task of the driver's.
 
@@ -98,22 +84,21 @@ class _Worker:
         ----------
         task : dict
             ``do``: "start" (have the trainer ready), "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for
+            "load" also ``reader_pid``, the process of the reader that was told what the answer "load" says; for
             a model its ``mst_key``; for training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
             the state to write, and ``staged`` where that state is to be averaged with other segments'. A group that is
             trained together has ``members`` in place of these, and ``place``; see `_train_stack`. One that is evaluated
             together has ``members``; see `_evaluate`. Or "average"; see `_average`.
-            ``number`` counts the session's tasks from 1.
 
         Returns
         -------
         dict
-            ``outcome``: "done" with the figures, "failed" with the trainer's ``error``, "died" with the trainer's exit
+            ``outcome``: "done" with the figures, "load" where the trainer lacks the shard's rows (``reader``: what a
+            reader must be told, None where none is needed; the task is to be given again after that), "unread" where
+            the reader did not hand them over, "failed" with the trainer's ``error``, "died" with the trainer's exit
             status, "host" where the segment's host is lost, or "sql" where it refused a statement, both with the
             ``error``. Whatever is not "done" left nothing behind in the tables.
         """
-        if self._busy:
-            plpy.error("this worker is busy; user code may not call it", sqlstate="42501")
-        self._busy = True
         try:
             return self._attempt(task)
         except ChildDied as death:
@@ -125,13 +110,14 @@ class _Worker:
         except HostRefused as refusal:
             self._forget_trainer()
             return {"outcome": "sql", "error": refusal.error}
+        except RowsLost as loss:
+            self._forget_trainer()
+            return {"outcome": "unread", "error": {"sqlstate": "08006", "message": str(loss)}}
         except _Refused as refusal:
             return {"outcome": "failed", "error": refusal.error, "kind": refusal.kind}
         except BaseException:
             self._forget_trainer()
             raise
-        finally:
-            self._busy = False
 
     def _attempt(self, task):
         if self._child is None or not self._child.alive:
@@ -148,19 +134,20 @@ class _Worker:
             return {"outcome": "done", "versions": self._versions}
         if task["do"] == "average":
             return {"outcome": "done", "versions": self._versions, **self._average(task)}
-        shard = self._load_shard(task["data_set"], task["segment_id"])
+        source, shard = self._plan[task["data_set"]], _shard_key(task["data_set"], task["segment_id"])
         if task["do"] == "load":
-            return {"outcome": "done", "versions": self._versions, "shard": shard}
+            return {"outcome": "done", "versions": self._versions, "shard": self._load(task, source, shard)}
+        if shard not in self._shards:
+            return {"outcome": "load", "reader": self._child.reader_of(source, task["segment_id"])}
         if task["do"] == "evaluate":
-            return {"outcome": "done", "shard": shard, "versions": self._versions, **self._evaluate(task)}
+            return {"outcome": "done", "versions": self._versions, **self._evaluate(task)}
         started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
         if "members" in task:
-            answer = self._train_stack(task, started_at)
-            return {"outcome": "done", "shard": shard, "versions": self._versions, **answer}
-        model = json.loads(self._narrow("model", task["mst_key"]))
+            return {"outcome": "done", "versions": self._versions, **self._train_stack(task, started_at)}
+        model = self._record.model(task["mst_key"])
         answer, parts = self._train(task, model)
-        self._keep(task, model, answer, parts, started_at)
-        return {"outcome": "done", "shard": shard, "versions": self._versions, **answer}
+        self._record.keep(task, model, answer, parts, started_at)
+        return {"outcome": "done", "versions": self._versions, **answer}
 
     def _train(self, task, model):
         start, parts = self._start_of(model)
@@ -181,7 +168,7 @@ class _Worker:
             _, members, blobs = self._members(task["members"], is_forward=True)
             request |= {"op": "evaluate_stack", "members": members}
         else:
-            model = json.loads(self._narrow("model", task["mst_key"]))
+            model = self._record.model(task["mst_key"])
             if "sums" in task:
                 return self._metric_results(request, model, task["sums"])
             start, blobs = self._start_of(model, model["forward_parts"])
@@ -202,7 +189,7 @@ class _Worker:
         """Give, for each place of a group, the model's row and what a request says of it, or None; and all blobs."""
         models, members, blobs = [], [], []
         for mst_key in mst_keys:
-            model = json.loads(self._narrow("model", mst_key)) if mst_key is not None else None
+            model = self._record.model(mst_key) if mst_key is not None else None
             models.append(model)
             if model is None:
                 members.append(None)
@@ -214,8 +201,8 @@ class _Worker:
 
     def _start_of(self, model, n_parts=None):
         """Give what a request says of a model and its start, and the blobs that go with it."""
-        parts = self._state(model, n_parts)
-        weights = [] if parts or not model["has_weights"] else [self._narrow("start_weights", model["mst_key"])]
+        parts = self._record.state(model, n_parts)
+        weights = [] if parts or not model["has_weights"] else [self._record.start_weights(model["mst_key"])]
         start = {
             "model": self._asked(model),
             "has_state": bool(parts),
@@ -258,42 +245,15 @@ class _Worker:
             outcomes.append(outcome)
             if "error" in trained:
                 outcome["failed"] = _reason(trained["error"], task["place"])
-                self._narrow("fail_member", model["mst_key"], model["state_version"], outcome["failed"])
+                self._record.fail_member(model, outcome["failed"])
                 continue
             _check_digest(model, trained)
             own, parts = parts[: trained["n_blobs"]], parts[trained["n_blobs"] :]
-            self._keep({**task, **member}, model, trained, own, started_at)
+            self._record.keep({**task, **member}, model, trained, own, started_at)
             outcome.update({name: trained[name] for name in ("digest_out", "state_bytes")})
             for lap in _STEADY_LAPS:
                 timing[lap] = timing.get(lap, 0.0) + trained["timing"][lap]
         return {"members": outcomes, "timing": timing}
-
-    def _keep(self, task, model, answer, parts, started_at):
-        staged = task.get("staged", False)
-        place = [task["mst_key"], task["slot"], task["version"], *([task["segment_id"]] if staged else [])]
-        for number, part in enumerate(parts):
-            self._narrow("put_staged_part" if staged else "put_state_part", *place, number, bytes(part))
-        visit = {
-            "epoch": task["epoch"],
-            "position": task["position"],
-            "segment_id": task["segment_id"],
-            "attempt": task["attempt"],
-            "slot": task["slot"],
-            "version": task["version"],
-            "old_version": model["state_version"],
-            "started_at": started_at,
-            "n_rows": answer["n_rows"],
-            "state_bytes": sum(map(len, parts)),
-            "model_bytes": answer["model_bytes"],
-            "forward_parts": answer["forward_parts"],
-            "digest_in": answer["digest_in"],
-            "digest_out": answer["digest_out"],
-            "weights_digest": answer["weights_digest"],
-            "loss": answer["loss"],
-            "timing": answer.get("timing", {}),
-        }
-        answer["visit_id"] = self._narrow("keep_staged" if staged else "keep_visit", task["mst_key"], json.dumps(visit))
-        answer["state_bytes"] = visit["state_bytes"]
 
     def _average(self, task):
         """Average what the segments have trained in an iteration, part by part, and keep it as the newest state.
@@ -304,12 +264,11 @@ class _Worker:
             ``mst_key``, ``epoch``; ``slot`` and ``version`` of the state to write; ``slots`` that hold what is
             averaged; ``n_visits``, how many that must be.
         """
-        key, parts = task["mst_key"], []
+        parts = []
         try:
             with averaging.lending(self._child if self._child.averages else None) as trainer:
                 while True:
-                    place = key, task["epoch"], task["version"], task["slots"], len(parts)
-                    part = self._narrow("average_part", *place)
+                    part = self._record.average_part(task, len(parts))
                     if part is None:
                         break
                     parts.append(part)
@@ -319,32 +278,16 @@ class _Worker:
                 raise
             raise self._child.death() from None
         for number, part in enumerate(parts):
-            self._narrow("put_state_part", key, task["slot"], task["version"], number, part)
+            self._record.put_part(task, number, part)
         kept = {name: task[name] for name in ("epoch", "slot", "version", "slots", "n_visits")}
         figures = {name: answer[name] for name in ("digest", "weights_digest", "model_bytes", "forward_parts")}
         average = {**kept, **figures, "state_bytes": sum(map(len, parts))}
-        self._narrow("keep_average", key, json.dumps(average))
+        self._record.keep_average(task["mst_key"], average)
         return {"digest": answer["digest"], "state_bytes": average["state_bytes"]}
 
-    def _state(self, model, n_parts=None):
-        """Read the parts of a model's state; the first ``n_parts`` of them, where that is known to be enough."""
-        parts = []
-        if model["digest"] is None:
-            return parts
-        while n_parts is None or len(parts) < n_parts:
-            place = model["state_slot"], model["state_version"], len(parts)
-            part = self._narrow("state_part", model["mst_key"], *place)
-            if part is None:
-                return parts
-            parts.append(part)
-        return parts
-
-    def _load_shard(self, data_set, segment_id):
-        """Send the segment's rows to the trainer unless it has them; give what it said of them."""
-        shard = _shard_key(data_set, segment_id)
-        if shard in self._shards:
-            return None
-        answer, _ = _checked(self._child.load_shard(shard, self._plan[data_set], segment_id))
+    def _load(self, task, source, shard):
+        """Have the trainer given a shard's rows; return what it said of them: rows, bytes and fingerprint."""
+        answer, _ = _checked(self._child.load_shard(shard, source, task["segment_id"], task["reader_pid"]))
         self._shards = set(answer.pop("cached_shards"))
         return answer
 
@@ -357,7 +300,7 @@ class _Worker:
         elif "key" in self._place:
             self._child = Dispatch(self._segment_id, self._place["key"], Interrupts())
         else:
-            access = json.loads(self._narrow("host", self._place["server"]))
+            access = self._record.host_access(self._place["server"])
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
         self._ready = False
         self._shards = set()

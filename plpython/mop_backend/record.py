@@ -1,0 +1,148 @@
+"""What a writer session reads and writes of a run's record; static SQL, with the rights of the server's own user.
+
+Called by `mop_backend.writer`. What is kept of a visit is kept by functions of sql/24-writer.sql and 28-averaging.sql.
+"""
+
+import json
+
+import plpy
+
+_STATEMENTS = {
+    "plan": (
+        "select pg_catalog.json_build_object('plan', plan, 'seed', seed)::text as value"
+        " from madlib_mop.run where run_id = $1",
+        [],
+    ),
+    "custom_functions": ("select madlib_mop_internal.custom_functions_of($1)::text as value", []),
+    "host_access": ("select madlib_mop_internal.host_access($1, $2)::text as value", ["text"]),
+    "model": ("select madlib_mop_internal.model_of($1, $2)::text as value", ["int4"]),
+    "start_weights": ("select madlib_mop_internal.start_weights_of($1, $2) as value", ["int4"]),
+    "state_part": (
+        "select madlib_mop_internal.state_part_of($1, $2, $3, $4, $5) as value",
+        ["int4", "int8", "int8", "int4"],
+    ),
+    "put_part": (
+        "insert into madlib_mop.model_state (run_id, mst_key, slot, version, part, data, segment_id)"
+        " values ($1, $2, $3, $4, $5, $6, $7)",
+        ["int4", "int8", "int8", "int4", "bytea", "int4"],
+    ),
+    "keep_visit": ("select madlib_mop_internal.keep_visit($1, $2, $3) as value", ["int4", "json"]),
+    "fail_member": ("select madlib_mop_internal.fail_member($1, $2, $3, $4)", ["int4", "int8", "text"]),
+    "keep_staged": ("select madlib_mop_internal.keep_staged($1, $2, $3) as value", ["int4", "json"]),
+    "average_part": (
+        "select madlib_mop.average_state(p.data, p.n_rows order by p.segment_id) as value"
+        " from madlib_mop_internal.staged_parts($1, $2, $3, $4, $5, $6) p",
+        ["int4", "int4", "int8", "int8[]", "int4"],
+    ),
+    "keep_average": ("select madlib_mop_internal.keep_average($1, $2, $3)", ["int4", "json"]),
+}
+_VISIT_FROM_TASK = ("epoch", "position", "segment_id", "attempt", "slot", "version")
+_VISIT_FROM_ANSWER = (
+    "n_rows", "model_bytes", "forward_parts", "digest_in", "digest_out", "weights_digest", "loss",
+)  # fmt: skip
+
+
+class RunRecord:
+    """One run's rows; a statement is prepared when it is first used.
+
+    Parameters
+    ----------
+    run_id : int
+    """
+
+    def __init__(self, run_id):
+        self._run_id = run_id
+        self._plans = {}
+
+    def plan(self):
+        """Return ``plan`` and ``seed`` of the run."""
+        return json.loads(self._value("plan"))
+
+    def custom_functions(self):
+        """Return the custom functions that the run uses, as a trainer takes them, or None."""
+        found = self._value("custom_functions")
+        return json.loads(found) if found else None
+
+    def host_access(self, server):
+        """Return how to get to the host of one of the run's segments. Raises plpy.SPIError where its owner may not."""
+        return json.loads(self._value("host_access", server))
+
+    def model(self, mst_key):
+        """Return one configuration, and where its newest state is."""
+        return json.loads(self._value("model", mst_key))
+
+    def start_weights(self, mst_key):
+        """Return the weights that a model starts from."""
+        return self._value("start_weights", mst_key)
+
+    def state(self, model, n_parts=None):
+        """Return the parts of a model's newest state; the first ``n_parts``, where those are known to be enough."""
+        parts = []
+        if model["digest"] is None:
+            return parts
+        while n_parts is None or len(parts) < n_parts:
+            place = model["state_slot"], model["state_version"], len(parts)
+            part = self._value("state_part", model["mst_key"], *place)
+            if part is None:
+                return parts
+            parts.append(part)
+        return parts
+
+    def keep(self, task, model, answer, parts, started_at):
+        """Write a visit with the state that it has made; add ``visit_id`` and ``state_bytes`` to the answer.
+
+        Parameters
+        ----------
+        task : dict
+            The driver's order; see `mop_backend.writer.Writer.do`.
+        model : dict
+            As `model` returned it before the visit.
+        answer : dict
+            The trainer's.
+        parts : list of bytes-like
+            The new state.
+        started_at : str
+            When the visit began.
+        """
+        staged = task.get("staged", False)
+        for number, part in enumerate(parts):
+            self.put_part(task, number, part, task["segment_id"] if staged else None)
+        visit = {
+            **{name: task[name] for name in _VISIT_FROM_TASK},
+            **{name: answer[name] for name in _VISIT_FROM_ANSWER},
+            "old_version": model["state_version"],
+            "started_at": started_at,
+            "state_bytes": sum(map(len, parts)),
+            "timing": answer.get("timing", {}),
+        }
+        answer["visit_id"] = self._value("keep_staged" if staged else "keep_visit", task["mst_key"], json.dumps(visit))
+        answer["state_bytes"] = visit["state_bytes"]
+
+    def put_part(self, task, number, part, segment_id=None):
+        """Write one part of a new state; with ``segment_id``, of one that is to be averaged with other segments'."""
+        place = task["mst_key"], task["slot"], task["version"], number, bytes(part), segment_id
+        self._run("put_part", *place)
+
+    def fail_member(self, model, reason):
+        """Give up one model of a group that is trained together."""
+        self._run("fail_member", model["mst_key"], model["state_version"], reason)
+
+    def average_part(self, task, number):
+        """Return the average of one part of what the segments have trained, or None after the last."""
+        return self._value(
+            "average_part", task["mst_key"], task["epoch"], task["version"], task["slots"], number
+        )
+
+    def keep_average(self, mst_key, average):
+        """Make an average the model's newest state."""
+        self._run("keep_average", mst_key, json.dumps(average))
+
+    def _value(self, name, *values):
+        rows = self._run(name, *values)
+        return rows[0]["value"] if rows.nrows() else None
+
+    def _run(self, name, *values):
+        query, types = _STATEMENTS[name]
+        if name not in self._plans:
+            self._plans[name] = plpy.prepare(query, ["int8", *types])
+        return plpy.execute(self._plans[name], [self._run_id, *values])

@@ -1,0 +1,163 @@
+"""Rows on their way from a reader session to a trainer: a Unix socket between two processes of one server.
+
+The process that has the trainer listens (`Listener`: a writer session, or its process at a Greenplum segment); the one
+whose session reads the rows connects (`Sender`). Users' code can run in a reader session, so neither end relies on a
+secret: each checks which operating system user, and where it is known which process, is at the other end, and nothing
+but the rows of one shard goes through.
+"""
+
+import os
+import secrets
+import socket
+import time
+
+from mop_backend.frames import Channel, PeerGone
+from mop_backend.sockets import owner_of
+
+_PREFIX = "madlib_mop.rows."
+_CONNECT_WITHIN_S = 60
+_LOOK_EVERY_S = 0.1
+
+
+class RowsLost(Exception):
+    """The reader ended, or did not come, before it had handed over all rows of the shard."""
+
+
+class Listener:
+    """Where the rows of one shard are expected.
+
+    Attributes
+    ----------
+    address : str
+        Name of the abstract socket, to be given to the reader.
+    """
+
+    def __init__(self):
+        self.address = _PREFIX + secrets.token_hex(16)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind("\0" + self.address)
+            self._socket.listen(1)
+            self._socket.settimeout(_LOOK_EVERY_S)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def forward(self, send, check, pid=None):
+        """Hand every buffer of the shard on, until the reader says that there are no more; listen no longer then.
+
+        Parameters
+        ----------
+        send : callable
+            Takes a list of shapes and a list of bytes-like, one each a column.
+        check : callable
+            The interrupt check.
+        pid : int or None
+            The reader's process; None where it is not known.
+
+        Returns
+        -------
+        int
+            How many buffers there were.
+
+        Raises
+        ------
+        RowsLost
+        """
+        with self._accept(check, pid) as connection:
+            channel = Channel(connection.fileno(), connection.fileno(), check)
+            n_buffers = 0
+            try:
+                while True:
+                    header, blobs = channel.receive()
+                    if "n_buffers" in header:
+                        break
+                    send(header["shapes"], blobs)
+                    n_buffers += 1
+            except (PeerGone, ConnectionError, ValueError, KeyError):
+                raise RowsLost(f"the reader session ended after {n_buffers} buffers") from None
+            if header["n_buffers"] != n_buffers:
+                raise RowsLost(f"{n_buffers} of {header['n_buffers']} buffers came")
+            return n_buffers
+
+    def close(self):
+        """Listen no longer."""
+        self._socket.close()
+
+    def _accept(self, check, pid):
+        """Wait for the reader's connection; whoever else connects is not heard. Raises RowsLost."""
+        deadline = time.monotonic() + _CONNECT_WITHIN_S
+        try:
+            while time.monotonic() < deadline:
+                check()
+                try:
+                    connection, _ = self._socket.accept()
+                except TimeoutError:
+                    continue
+                peer_pid, peer_user = owner_of(connection)
+                if peer_user == os.geteuid() and pid in (None, peer_pid):
+                    return connection
+                connection.close()
+        finally:
+            self.close()
+        raise RowsLost(f"no reader session connected within {_CONNECT_WITHIN_S} s")
+
+
+class Sender:
+    """The reader's end.
+
+    Parameters
+    ----------
+    address : str
+        The listener's.
+    check : callable
+        The interrupt check.
+
+    Raises
+    ------
+    RowsLost
+        If nobody of this server listens there.
+    """
+
+    def __init__(self, address, check):
+        self.address = address
+        self._n_buffers = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._connect(address)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._channel = Channel(self._socket.fileno(), self._socket.fileno(), check)
+
+    def send(self, shapes, blobs):
+        """Send one buffer. Raises RowsLost when nobody takes it any more."""
+        self._write({"shapes": shapes}, blobs)
+        self._n_buffers += 1
+
+    def end(self):
+        """Say that these were all; return how many."""
+        self._write({"n_buffers": self._n_buffers}, ())
+        self.close()
+        return self._n_buffers
+
+    def close(self):
+        """Close the connection; the listener takes the rows for lost unless `end` came before."""
+        self._socket.close()
+
+    def _connect(self, address):
+        if not address.startswith(_PREFIX):
+            raise RowsLost("this is not an address at which rows are expected")
+        self._socket.setblocking(False)
+        try:
+            self._socket.connect("\0" + address)
+        except OSError:
+            raise RowsLost("nobody expects rows there") from None
+        if owner_of(self._socket)[1] != os.geteuid():
+            raise RowsLost("the socket is another operating system user's")
+
+    def _write(self, header, blobs):
+        try:
+            self._channel.send(header, blobs)
+        except (PeerGone, ConnectionError):
+            raise RowsLost("the session that has the trainer takes no more rows") from None
