@@ -12,7 +12,7 @@ CREATE TABLE madlib_mop.host (
 );
 COMMENT ON TABLE madlib_mop.host IS 'One foreign server whose host carries segments; add_host and remove_host write it';
 COMMENT ON COLUMN madlib_mop.host.coordinator IS 'The random name by which that host knows this server';
-COMMENT ON COLUMN madlib_mop.host.key IS 'The secret that this server''s work for that host is sealed with';
+COMMENT ON COLUMN madlib_mop.host.key IS 'The secret from which the keys are made that sign this server''s work for that host';
 
 CREATE VIEW madlib_mop.hosts AS
 SELECT h.server,
@@ -28,7 +28,7 @@ CREATE TABLE madlib_mop.coordinator (
     key          bytea NOT NULL CHECK (pg_catalog.octet_length(key) = 32),
     added_at     timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
-COMMENT ON TABLE madlib_mop.coordinator IS 'One server that may have its segments'' work done here, and the secret that seals it';
+COMMENT ON TABLE madlib_mop.coordinator IS 'One server that may have its segments'' work done here, and the secret from which its signatures'' keys are made';
 
 CREATE TABLE madlib_mop.host_shard (
     server        name NOT NULL,

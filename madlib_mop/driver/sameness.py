@@ -44,8 +44,8 @@ class Sameness:
         if shard["n_rows"] != planned:
             raise NotReady(
                 f"{table}: the worker of segment {segment_id} sees {shard['n_rows']} rows, the caller saw {planned}",
-                hint="Commit the transaction that packed the table, and let nobody change it while a run uses it. Where a"
-                " row policy reads a setting by a function, set it by ALTER ROLE: other sessions do not have yours.",
+                hint="Commit the transaction that packed the table, and let nobody change it while a run uses it."
+                " Where a row policy reads a setting by a function, set that by ALTER ROLE, for other sessions too.",
             )
         known = self._fingerprints.get(key)
         if known is None:

@@ -53,7 +53,8 @@ class Workers:
         self._record = record
         self._access = access
         self._run_id = access.run_id
-        self._elsewhere = {s["segment_id"] for s in plan["training"]["segments"] if (s.get("place") or {}).get("server")}
+        places = {s["segment_id"]: s.get("place") or {} for s in plan["training"]["segments"]}
+        self._elsewhere = {segment for segment, place in places.items() if place.get("server")}
         self._workers: dict[int, Worker | None] = dict.fromkeys(segments)
         self._failed_openings = dict.fromkeys(segments, 0)
         self._lost_at_work = dict.fromkeys(segments, 0)
@@ -74,7 +75,8 @@ class Workers:
 
     def sessions(self) -> list[tuple[int, Session]]:
         """Return the sessions that something may come from, with their segments."""
-        return [(segment, s) for segment, worker in self._workers.items() if worker is not None for s in worker.sessions]
+        opened = [(segment, worker) for segment, worker in self._workers.items() if worker is not None]
+        return [(segment, session) for segment, worker in opened for session in worker.sessions]
 
     def begin(self, segment: int, order: dict) -> None:
         """Give a segment's worker a task."""
@@ -131,20 +133,20 @@ class Workers:
         refused = (failure.sqlstate or "")[:2] in _REFUSED_STATES or "no pg_hba.conf entry" in failure.message
         if self._lost_at_work[segment] > _MAX_LOST_AT_WORK:
             raise NotReady(
-                f"the worker session of segment {segment} was lost {_MAX_LOST_AT_WORK} times in a row at its work",
+                f"the sessions of segment {segment} were lost {_MAX_LOST_AT_WORK} times in a row at its work",
                 detail=failure.message,
                 hint=f"The server's log says why; SELECT madlib_mop.resume({self._run_id}); goes on with the run.",
             )
         if self._failed_openings[segment] > _MAX_FAILED_OPENINGS and any(words in failure.message for words in _FULL):
             raise OutOfResources(
-                f"the worker session of segment {segment} found no free connection"
+                f"the sessions of segment {segment} found no free connection"
                 f" at {self._access.host}:{self._access.port}",
                 detail=failure.message,
                 hint="Close idle sessions, or raise max_connections or the database's CONNECTION LIMIT.",
             )
         if refused or self._failed_openings[segment] > _MAX_FAILED_OPENINGS:
             raise NotReady(
-                f"the worker session of segment {segment} cannot be opened"
+                f"the sessions of segment {segment} cannot be opened"
                 f" at {self._access.host}:{self._access.port}",
                 detail=failure.message,
                 hint="pg_hba.conf needs `host all all 127.0.0.1/32 scram-sha-256`; `madlib-mop doctor` checks it.",

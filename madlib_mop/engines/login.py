@@ -81,11 +81,13 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
     with catalog.cursor() as cursor:
         free = free_connections(catalog, caller)
         create = sql.SQL(
-            "CREATE ROLE {} LOGIN INHERIT NOCREATEDB NOCREATEROLE NOSUPERUSER CONNECTION LIMIT {} PASSWORD {} IN ROLE {}"
-        ).format(
-            sql.Identifier(role), sql.Literal(-1 if free is None else free), sql.Literal(verifier), sql.Identifier(caller)
+            "CREATE ROLE {} LOGIN INHERIT NOCREATEDB NOCREATEROLE NOSUPERUSER CONNECTION LIMIT {} PASSWORD {}"
+            " IN ROLE {}"
         )
-        _patiently(cursor, create)
+        limit = sql.Literal(-1 if free is None else free)
+        _patiently(
+            cursor, create.format(sql.Identifier(role), limit, sql.Literal(verifier), sql.Identifier(caller))
+        )
         _copy_settings(cursor, caller, role)
         # what its sessions execute is nobody's business: other sessions of the role would see it
         cursor.execute(sql.SQL("ALTER ROLE {} SET track_activities = off").format(sql.Identifier(role)))

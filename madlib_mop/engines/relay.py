@@ -131,7 +131,8 @@ class Host:
             )
         self._cursor = self._connection.cursor(binary=True)
         nonce = self._value("SELECT madlib_mop.segment_open(%s)", access["coordinator"])
-        self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")  # mop_backend.segment.session_key
+        # as mop_backend.segment.session_key, which only a backend can import
+        self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")
 
     def ask(self, header: dict, blobs: list, wait: bool) -> tuple[dict, list]:
         """Hand a message to the trainer there; give its answer, {} if there is none to wait for."""

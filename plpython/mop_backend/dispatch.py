@@ -127,7 +127,8 @@ class Dispatch:
     def _ask(self, name, *arguments):
         if name not in _plans:
             query, types = _QUERIES[name]
-            _plans[name] = plpy.prepare(f"{query} from madlib_mop.segment_key where __dist_key__ = $1", ["int4", *types])
+            at = "from madlib_mop.segment_key where __dist_key__ = $1"
+            _plans[name] = plpy.prepare(f"{query} {at}", ["int4", *types])
         rows = plpy.execute(_plans[name], [self._key, *arguments])
         if rows.nrows() != 1:
             plpy.error(f"__dist_key__ {self._key} is not in madlib_mop.segment_key", sqlstate="XX000")

@@ -63,6 +63,7 @@ class Writer:
         self._record = RunRecord(run_id)
         self._child = None
         self._shards = set()
+        self._fresh = None  # the shard that was just loaded: there for one task, even where it is too large to be kept
         answer = self._record.plan()
         self._plan = answer["plan"]
         self._seed = answer["seed"]
@@ -137,7 +138,8 @@ class Writer:
         source, shard = self._plan[task["data_set"]], _shard_key(task["data_set"], task["segment_id"])
         if task["do"] == "load":
             return {"outcome": "done", "versions": self._versions, "shard": self._load(task, source, shard)}
-        if shard not in self._shards:
+        fresh, self._fresh = self._fresh, None
+        if shard not in self._shards and shard != fresh:
             return {"outcome": "load", "reader": self._child.reader_of(source, task["segment_id"])}
         if task["do"] == "evaluate":
             return {"outcome": "done", "versions": self._versions, **self._evaluate(task)}
@@ -288,7 +290,7 @@ class Writer:
     def _load(self, task, source, shard):
         """Have the trainer given a shard's rows; return what it said of them: rows, bytes and fingerprint."""
         answer, _ = _checked(self._child.load_shard(shard, source, task["segment_id"], task["reader_pid"]))
-        self._shards = set(answer.pop("cached_shards"))
+        self._shards, self._fresh = set(answer.pop("cached_shards")), shard
         return answer
 
     def _start(self):
@@ -303,7 +305,7 @@ class Writer:
             access = self._record.host_access(self._place["server"])
             self._child = Remote(Interrupts(), self._place["server"], access, self._run_id)
         self._ready = False
-        self._shards = set()
+        self._shards, self._fresh = set(), None
         start = {"op": "start", **self._plan["trainer"], "gpus": own}
         if isinstance(self._child, Remote):
             start["share"] = self._plan.get("shares", {}).get(self._place["server"])
@@ -311,7 +313,7 @@ class Writer:
 
     def _forget_trainer(self):
         self.close()
-        self._shards = set()
+        self._shards, self._fresh = set(), None
 
 
 class _Refused(Exception):

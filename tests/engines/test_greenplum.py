@@ -101,9 +101,10 @@ def test_ordinary_roles(bench):
     for view in ("madlib_mop.progress", "madlib_mop.leaderboard", "madlib_mop.timeline"):
         assert db.rows(f"SELECT DISTINCT run_id FROM {view}", role="mop_anna") == [(run_id,)], view
         assert db.rows(f"SELECT run_id FROM {view}", role="mop_berta") == [], view
-    for call in ("dispatch_send(1, 'seal', '{}')", "dispatch_receive(1, 'seal', 0)", "dispatch_put(1, 'seal', '')"):
+    for call in ("open()", "send('{}')", "receive(0)", "put('')", "get(0)", "listen()", "forward()"):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-            db.rows(f"SELECT madlib_mop.{call} FROM madlib_mop.segment_key WHERE __dist_key__ = 1", role="mop_anna")
+            at = "FROM madlib_mop.segment_key WHERE __dist_key__ = 1"
+            db.rows(f"SELECT madlib_mop_internal.dispatch_{call} {at}", role="mop_anna")
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         db.rows("INSERT INTO madlib_mop.segment_key VALUES (1)", role="mop_anna")
     db.rows("SELECT madlib_mop.drop_run(%s)", [run_id], role="mop_anna")

@@ -3,6 +3,7 @@
 What a run at hosts keeps of the promises is in tests/engines/test_hosts.py.
 """
 
+import base64
 import hashlib
 import hmac
 import json
@@ -44,33 +45,80 @@ def test_users_at_the_host_can_do_nothing_by_hand(hosts):
     with connection, connection.cursor() as cursor:
         cursor.execute("SELECT madlib_mop.segment_open(%s)", [coordinator])
         nonce = cursor.fetchone()[0]
-    header = json.dumps({"op": "start", "threads": 1, "shard_cache_bytes": 1 << 20, "number": 1, "n_blobs": 0})
-    for seal in ("", "0" * 64, hmac.new(nonce.encode(), header.encode(), "sha256").hexdigest(), None, "é"):
-        error = refused(connection, "SELECT madlib_mop.segment_send(%s, %s, true)", header, seal)
+    header = json.dumps({"op": "start", "threads": 1, "shard_cache_bytes": 1 << 20, "number": 1, "blobs": []})
+    for signature in ("", "0" * 64, hmac.new(nonce.encode(), header.encode(), "sha256").hexdigest(), None, "é"):
+        error = refused(connection, "SELECT madlib_mop.segment_send(%s, %s, true)", header, signature)
         assert (error.pgcode, "not the coordinator's" in error.diag.message_primary) == ("42501", True)
     assert refused(connection, "SELECT madlib_mop.segment_open(%s)", coordinator).pgcode == "42501"
     connection.close()
 
 
+def opened(hosts, name: str = "alpha"):
+    """Open a session at a host as the coordinator does; give it, and a function that signs a header for it."""
+    coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = %s", [name])[0]
+    connection = hosts.at[name].connect(ANALYST)
+    with connection, connection.cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.segment_open(%s)", [coordinator])
+        nonce = cursor.fetchone()[0]
+    own_key = hmac.digest(bytes(key), nonce.encode(), "sha256")
+    return connection, lambda header: hmac.new(own_key, header.encode(), hashlib.sha256).hexdigest()
+
+
+SEND = "SELECT madlib_mop.segment_send(%s, %s, true)"
+
+
 def test_a_message_is_done_once_and_in_its_own_session(hosts):
-    """A sealed message that somebody has seen is of no use: not twice, and not to another session."""
-    at = hosts.at["alpha"]
-    coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = 'alpha'")[0]
-    header = json.dumps({"op": "stats", "number": 1, "n_blobs": 0})
-    ours, other = at.connect(ANALYST), at.connect(ANALYST)
-    nonces = []
-    for connection in (ours, other):
-        with connection, connection.cursor() as cursor:
-            cursor.execute("SELECT madlib_mop.segment_open(%s)", [coordinator])
-            nonces.append(cursor.fetchone()[0])
-    seal = hmac.new(bytes(key), (nonces[0] + header).encode(), hashlib.sha256).hexdigest()
-    assert refused(other, "SELECT madlib_mop.segment_send(%s, %s, true)", header, seal).pgcode == "42501"
+    """A signed message that somebody has seen is of no use: not twice, and not to another session."""
+    header = json.dumps({"op": "stats", "number": 1, "blobs": []})
+    (ours, sign), (other, _) = opened(hosts), opened(hosts)
+    signature = sign(header)
+    assert refused(other, SEND, header, signature).pgcode == "42501"
     with ours, ours.cursor() as cursor:
-        cursor.execute("SELECT madlib_mop.segment_send(%s, %s, true)", [header, seal])
+        cursor.execute(SEND, [header, signature])
         assert "died" in json.loads(cursor.fetchone()[0])  # taken, but there is no trainer yet
-    assert refused(ours, "SELECT madlib_mop.segment_send(%s, %s, true)", header, seal).pgcode == "42501"
+    assert refused(ours, SEND, header, signature).pgcode == "42501"
     for connection in (ours, other):
         connection.close()
+
+
+def test_blobs_are_those_that_the_message_names(hosts):
+    """Users' code in the session could put another state in the place of the coordinator's."""
+    connection, sign = opened(hosts)
+    header = json.dumps({"op": "stats", "number": 1, "blobs": [hashlib.sha256(b"ours").hexdigest()]})
+    for blobs in ([b"forged"], [], [b"ours", b"ours"]):
+        for blob in blobs:
+            with connection, connection.cursor() as cursor:
+                cursor.execute("SELECT madlib_mop.segment_put(%s)", [blob])
+        assert refused(connection, SEND, header, sign(header)).pgcode == "42501"
+    with connection, connection.cursor() as cursor:
+        cursor.execute("SELECT madlib_mop.segment_put(%s)", [b"ours"])
+        cursor.execute(SEND, [header, sign(header)])
+        assert "died" in json.loads(cursor.fetchone()[0])
+    connection.close()
+
+
+def test_a_host_decides_what_code_runs_there(hosts):
+    """Whatever a coordinator says: a sandbox unless the host's superusers want none, and functions that they accept."""
+    connection, sign = opened(hosts)
+    n_sent = 0
+
+    def send(message: dict) -> dict:
+        nonlocal n_sent
+        n_sent += 1
+        header = json.dumps({**message, "number": n_sent, "blobs": []})
+        with connection, connection.cursor() as cursor:
+            cursor.execute(SEND, [header, sign(header)])
+            return json.loads(cursor.fetchone()[0])
+
+    started = send({"op": "start", "threads": 1, "shard_cache_bytes": 1 << 20, "sandbox": False})
+    assert started["seccomp"] is True
+    source = base64.b64encode(b"def f(a, b): return a").decode()
+    custom = {"functions": {"f": source}, "pickles": True}
+    for message in ({"model": {"custom": custom}}, {"members": [None, {"model": {"custom": custom}}]}):
+        error = send({"op": "train", **message})["error"]
+        assert error["sqlstate"] == "42501" and "does not accept custom function 'f'" in error["message"]
+        assert hashlib.sha256(b"def f(a, b): return a").hexdigest() in error["hint"]
+    connection.close()
 
 
 def memory_limit(pid: int) -> int | None:

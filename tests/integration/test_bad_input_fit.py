@@ -29,6 +29,14 @@ def bench(db):
     return db
 
 
+@pytest.fixture(scope="module")
+def pupil(bench):
+    """A role that is no superuser, and may train on the tables here."""
+    role = user(bench, "pupil")
+    bench.rows(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+    return role
+
+
 @pytest.fixture
 def session(bench):
     connection = bench.connect(autocommit=False)
@@ -176,31 +184,45 @@ def test_too_few_connections_are_told_with_their_numbers(bench):
         " generate_series(1, 120) k WHERE buffer_id = 0; CREATE TABLE many_summary AS TABLE train_summary"
     )
     error = refusal_of(bench, *call(source_table="many"))
-    assert_refused(error, "53000", "a run on 120 segments needs 120 connections, but only ", "max_connections")
+    assert_refused(error, "53000", "a run on 120 segments needs 240 connections, but only ", "max_connections")
 
 
-def test_workers_that_are_not_let_in_are_told_what_pg_hba_lacks(bench):
+def test_readers_that_are_not_let_in_are_told_what_pg_hba_lacks(bench, pupil):
     hba = bench.cluster.datadir / "pg_hba.conf"
     text = hba.read_text()
     hba.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("host")))
     try:
         bench.rows("SELECT pg_reload_conf()")
-        error = refusal_of(bench, *call())
+        error = refusal_of(bench, *call(model_output_table=f"{pupil}.never"), role=pupil)
     finally:
         hba.write_text(text)
         bench.rows("SELECT pg_reload_conf()")
-    assert_refused(error, "55000", "the worker session of segment 0 cannot be opened at 127.0.0.1:", "scram-sha-256")
+    assert_refused(error, "55000", "the sessions of segment 0 cannot be opened at 127.0.0.1:", "scram-sha-256")
+    assert_nothing_left(bench)
+
+
+def test_a_role_whose_connection_limit_the_readers_would_pass_is_told_so(bench, pupil):
+    bench.rows(f"ALTER ROLE {pupil} CONNECTION LIMIT 1")
+    try:
+        error = refusal_of(bench, *call(model_output_table=f"{pupil}.never"), role=pupil)
+    finally:
+        bench.rows(f"ALTER ROLE {pupil} CONNECTION LIMIT -1")
+    message = f"the run reads its rows by 1 sessions, but the CONNECTION LIMIT of role {pupil} leaves 0"
+    assert_refused(error, "53000", message, "raise its limit")
     assert_nothing_left(bench)
 
 
 @pytest.mark.slow
-def test_a_database_that_is_full_is_told_so(bench):
+def test_a_database_that_is_full_is_told_so(bench, pupil):
+    connection = bench.connect(pupil)
     bench.rows(f'ALTER DATABASE "{bench.name}" CONNECTION LIMIT 0')
     try:
-        error = refusal_of(bench, *call())
+        connection.autocommit = True
+        error = refusal(connection, *call(model_output_table=f"{pupil}.never"))
     finally:
+        connection.close()
         bench.rows(f'ALTER DATABASE "{bench.name}" CONNECTION LIMIT -1')
-    message = "the worker session of segment 0 found no free connection at 127.0.0.1:"
+    message = "the sessions of segment 0 found no free connection at 127.0.0.1:"
     assert_refused(error, "53000", message, "CONNECTION LIMIT")
     assert_nothing_left(bench)
 

@@ -5,7 +5,7 @@ import time
 from workbench import ADAM, fit, load_architectures, load_digits, pack
 from workbench import select_configurations as select
 
-N_READS = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'worker_state_part'"
+N_READS = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'state_part_of'"
 
 
 def test_an_evaluation_leaves_the_optimizers_parts_alone(db):

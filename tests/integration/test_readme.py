@@ -88,7 +88,8 @@ def test_every_function_and_its_arguments_are_in_the_reference(db):
     functions = db.rows(
         "SELECT n.nspname || '.' || proname, proargnames[1:pronargs] FROM pg_proc p"
         " JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname IN ('madlib', 'madlib_mop')"
-        " AND left(proname, 1) <> '_' AND proname !~ '^(worker_|segment_|call$|may_see$|count_cores$|end_session$)'"
+        " AND left(proname, 1) <> '_'"
+        " AND proname !~ '^(reader_|segment_|dispatch_|call$|may_see$|count_cores$|end_session$)'"
         " AND NOT coalesce(proargnames <@ ARRAY['message', 'usage'], true)"
     )
     assert len(functions) > 10
@@ -129,7 +130,7 @@ def test_every_setting_is_listed():
     from madlib_mop.driver import settings
 
     listed = re.findall(r"^\| `(\w+)`", section("Settings"), re.MULTILINE)
-    superusers = {"worker_host", "sandbox", "pickled_functions"}
+    superusers = {"worker_host", "accepted_functions", "sandbox", "pickled_functions"}
     assert set(listed) == {"segments", "hosts", *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
 
 

@@ -17,12 +17,12 @@ FUNCTIONS = """
 SELECT p.oid::regprocedure::text AS name, p.prosecdef AS definer, p.proconfig AS settings, l.lanname AS language,
        obj_description(p.oid, 'pg_proc') AS comment, p.proargtypes::regtype[]::text[] AS types
 FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-WHERE p.pronamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace, 'madlib_mop_internal'::regnamespace) ORDER BY 1
+WHERE p.pronamespace IN (SELECT oid FROM pg_namespace WHERE nspname ~ '^madlib') ORDER BY 1
 """
 RELATIONS = """
 SELECT c.oid::regclass::text AS name, c.relkind::text AS kind, obj_description(c.oid, 'pg_class') AS comment,
        c.relrowsecurity AS guarded, c.reloptions AS options
-FROM pg_class c WHERE c.relnamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace, 'madlib_mop_internal'::regnamespace)
+FROM pg_class c WHERE c.relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname ~ '^madlib')
       AND c.relkind IN ('r', 'p', 'v', 'm', 'S') ORDER BY 1
 """
 # one row an object: what it is, its name, and the rights of one role
@@ -36,12 +36,12 @@ SELECT CASE c.relkind WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE 'table'
              WHERE c.relkind <> 'S' AND has_table_privilege(%(role)s, c.oid, r)
        UNION ALL SELECT lower(r) FROM unnest('{SELECT,USAGE,UPDATE}'::text[]) r
              WHERE CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(%(role)s, c.oid, r) END)
-FROM pg_class c WHERE c.relnamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace, 'madlib_mop_internal'::regnamespace)
+FROM pg_class c WHERE c.relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname ~ '^madlib')
       AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
 UNION ALL
 SELECT 'function', p.oid::regprocedure::text,
        CASE WHEN has_function_privilege(%(role)s, p.oid, 'EXECUTE') THEN '{execute}'::text[] ELSE '{}' END
-FROM pg_proc p WHERE p.pronamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace, 'madlib_mop_internal'::regnamespace)
+FROM pg_proc p WHERE p.pronamespace IN (SELECT oid FROM pg_namespace WHERE nspname ~ '^madlib')
 ORDER BY 1, 2
 """
 MEMBERS = """

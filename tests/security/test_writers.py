@@ -139,14 +139,16 @@ def test_another_process_is_not_heard_even_one_of_the_servers_user():
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another operating system user")
 def test_another_operating_system_user_neither_sends_nor_takes_rows():
     def as_nobody(code: str) -> str:
-        head = f"import sys, os, socket; sys.path.insert(0, {BACKEND!r})\nfrom mop_backend.rows import *\nos.setuid(65534)\n"
+        head = f"import sys, os, socket; sys.path.insert(0, {BACKEND!r})\nfrom mop_backend.rows import *\n"
+        head += "os.setuid(65534)\n"
         done = subprocess.run([sys.executable, "-c", head + code], timeout=30, capture_output=True, text=True)
         return (done.stdout + done.stderr).strip().splitlines()[-1]
 
     listener, taken = Listener(), []
     thread = take(listener, None, taken)
     assert "RowsLost" in as_nobody(f"Sender({listener.address!r}, lambda: None)")  # the listener is not his
-    connect = f"s = socket.socket(socket.AF_UNIX); s.connect('\\0' + {listener.address!r}); s.send(b'x' * 100); print(s.recv(1))"
+    connect = f"s = socket.socket(socket.AF_UNIX); s.connect('\\0' + {listener.address!r})\n"
+    connect += "s.send(b'x' * 100); print(s.recv(1))"
     assert as_nobody(connect).partition(":")[0] in ("b''", "ConnectionResetError", "BrokenPipeError")
     sender = Sender(listener.address, lambda: None)
     sender.end()
@@ -184,7 +186,8 @@ def test_settings_and_limits_of_the_caller_hold_for_a_runs_role(runs):
     from madlib_mop.engines.login import create_login, drop_login
 
     runs.rows("ALTER ROLE alice CONNECTION LIMIT 3")
-    for setting in ("temp_file_limit = '100MB'", "log_statement = 'all'", "search_path = 'a b', c", "app.tenant = 'x, y'"):
+    settings = ("temp_file_limit = '100MB'", "log_statement = 'all'", "search_path = 'a b', c", "app.tenant = 'x, y'")
+    for setting in settings:
         runs.rows(f"ALTER ROLE alice SET {setting}")
     runs.rows(f'ALTER ROLE alice IN DATABASE "{runs.name}" SET work_mem = \'5MB\'')
     session = runs.connect()

@@ -1,0 +1,33 @@
+"""Promise 3: nothing is trained on rows that are not the run's; what is found wrong is found before the visit."""
+
+import pytest
+from lab import BackgroundFit, assert_nothing_left, fit_statement, newest_run, undisturbed, visits, wait_for
+
+from tests.security.kit import refusal_of
+
+N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 2, 2, 40, 3
+
+
+@pytest.fixture(scope="module")
+def bench(db):
+    return undisturbed(db, N_MODELS, N_SEGMENTS, 1, SEED)
+
+
+def test_a_run_whose_rows_were_changed_after_its_first_visit_makes_no_other(bench):
+    """The run is stopped in the middle, one bit of one row is changed, and the next visit is refused, not kept."""
+    call = BackgroundFit(bench, fit_statement("changed", "mst", N_EPOCHS, "train_2", SEED))
+    run_id = wait_for(lambda: newest_run(bench), what="the run")
+    wait_for(lambda: visits(bench, run_id) > 1, what="its first visits")
+    bench.rows("SELECT pg_terminate_backend(%s)", [call.pid])
+    call.join()
+    assert_nothing_left(bench)
+    states = "SELECT mst_key, state_version, digest FROM madlib_mop.model WHERE run_id = %s ORDER BY 1"
+    before = visits(bench, run_id), bench.rows(states, [run_id])
+    bench.rows("UPDATE train_2 SET x = set_bit(x, 8, 1 - get_bit(x, 8)) WHERE buffer_id = 0")
+    error = refusal_of(bench, "SELECT madlib_mop.resume(%s)", [run_id])
+    assert error.sqlstate == "22023" and "are no longer those that the run was trained on" in error.message
+    assert (visits(bench, run_id), bench.rows(states, [run_id])) == before
+    bench.rows("UPDATE train_2 SET x = set_bit(x, 8, 1 - get_bit(x, 8)) WHERE buffer_id = 0")
+    bench.rows("UPDATE madlib_mop.model SET last_epoch = epoch + 1 WHERE run_id = %s", [run_id])
+    bench.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert visits(bench, run_id) > before[0]
