@@ -1,7 +1,7 @@
 """Promise 3: nothing is trained on rows that are not the run's; what is found wrong is found before the visit."""
 
 import pytest
-from lab import BackgroundFit, assert_nothing_left, fit_statement, newest_run, undisturbed, visits, wait_for
+from lab import BackgroundFit, assert_nothing_left, fit_statement, undisturbed, visits, wait_for
 
 from tests.security.kit import refusal_of
 
@@ -16,7 +16,8 @@ def bench(db):
 def test_a_run_whose_rows_were_changed_after_its_first_visit_makes_no_other(bench):
     """The run is stopped in the middle, one bit of one row is changed, and the next visit is refused, not kept."""
     call = BackgroundFit(bench, fit_statement("changed", "mst", N_EPOCHS, "train_2", SEED))
-    run_id = wait_for(lambda: newest_run(bench), what="the run")
+    running = "SELECT run_id FROM madlib_mop.run WHERE state = 'running'"
+    run_id = wait_for(lambda: bench.value(running) if bench.rows(running) else None, what="the run")
     wait_for(lambda: visits(bench, run_id) > 1, what="its first visits")
     bench.rows("SELECT pg_terminate_backend(%s)", [call.pid])
     call.join()
