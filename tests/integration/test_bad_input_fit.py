@@ -188,13 +188,16 @@ def test_too_few_connections_are_told_with_their_numbers(bench):
 
 
 def test_readers_that_are_not_let_in_are_told_what_pg_hba_lacks(bench, pupil):
+    connection = bench.connect(pupil)
+    connection.autocommit = True
     hba = bench.cluster.datadir / "pg_hba.conf"
     text = hba.read_text()
     hba.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("host")))
     try:
         bench.rows("SELECT pg_reload_conf()")
-        error = refusal_of(bench, *call(model_output_table=f"{pupil}.never"), role=pupil)
+        error = refusal(connection, *call(model_output_table=f"{pupil}.never"))
     finally:
+        connection.close()
         hba.write_text(text)
         bench.rows("SELECT pg_reload_conf()")
     assert_refused(error, "55000", "the sessions of segment 0 cannot be opened at 127.0.0.1:", "scram-sha-256")

@@ -40,6 +40,9 @@ _SANDBOX = "tests/unit/trainer/test_sandbox.py::"
 _SOCKETS = "tests/unit/trainer/test_sockets.py::"
 _WHAT_RUNS = "tests/security/test_what_runs.py::"
 _CUSTOM = "tests/security/test_custom_functions.py::"
+_WRITERS = "tests/security/test_writers.py::"
+_USERS_RUNS = "tests/security/test_users_runs.py::"
+_SEGMENTS = "tests/hosts/test_segments.py::"
 _SYSCALLS = "madlib_mop/trainer/syscalls.py"
 
 DEFENCES = (
@@ -192,7 +195,7 @@ DEFENCES = (
     Defence(
         "nobody may call a function who was not granted it",
         "sql/90-grants.sql",
-        "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop FROM PUBLIC;\n",
+        "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;\n",
         "",
         ("tests/security/test_privileges.py::test_every_function_is_refused_to_who_was_not_granted_it",),
     ),
@@ -209,5 +212,98 @@ DEFENCES = (
         "ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;\n",
         "",
         ("tests/security/test_own_runs.py::test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
+    ),
+    Defence(
+        "only a superuser's session is a writer",
+        "plpython/mop_backend/writer.py",
+        """if not plpy.execute(_MIGHTY)[0]["rolsuper"]:""",
+        "if False:",
+        (_WRITERS + "test_even_who_may_execute_it_opens_no_writer_without_being_a_superuser",),
+    ),
+    Defence(
+        "a reader acts as the caller",
+        "madlib_mop/engines/access.py",
+        """ + [(_SET, ["role", self.caller])]""",
+        "",
+        (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
+    ),
+    Defence(
+        "a superuser's run has no role that others could join",
+        "madlib_mop/engines/login.py",
+        "if is_superuser(catalog, caller):",
+        "if False:",
+        (_WRITERS + "test_a_superusers_run_makes_no_role_that_another_could_join",),
+    ),
+    Defence(
+        "a run's role has the settings of the caller's",
+        "madlib_mop/engines/login.py",
+        "        _copy_settings(cursor, caller, role)\n",
+        "",
+        (_WRITERS + "test_settings_and_limits_of_the_caller_hold_for_a_runs_role",),
+    ),
+    Defence(
+        "what a reader is told is not to be seen by other sessions of its role",
+        "madlib_mop/engines/login.py",
+        "SET track_activities = off",
+        "SET track_activities = on",
+        (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
+    ),
+    Defence(
+        "rows are taken from the reader's process alone",
+        "plpython/mop_backend/rows.py",
+        "if peer_user == os.geteuid() and pid in (None, peer_pid):",
+        "if peer_user == os.geteuid():",
+        (_WRITERS + "test_another_process_is_not_heard_even_one_of_the_servers_user",),
+    ),
+    Defence(
+        "rows are taken from the server's operating system user alone",
+        "plpython/mop_backend/rows.py",
+        "if peer_user == os.geteuid() and pid in (None, peer_pid):",
+        "if pid in (None, peer_pid):",
+        (_WRITERS + "test_another_operating_system_user_neither_sends_nor_takes_rows",),
+        as_root=True,
+    ),
+    Defence(
+        "rows are given to the server's operating system user alone",
+        "plpython/mop_backend/rows.py",
+        "if owner_of(self._socket)[1] != os.geteuid():",
+        "if False:",
+        (_WRITERS + "test_another_operating_system_user_neither_sends_nor_takes_rows",),
+        as_root=True,
+    ),
+    Defence(
+        "nothing is trained on rows that are not the run's",
+        "madlib_mop/engines/worker.py",
+        """            self._on_shard(load.data_set, load.segment_id, load.answer["shard"])\n""",
+        "",
+        ("tests/faults/test_changed_rows.py",),
+    ),
+    Defence(
+        "a host does work that is signed with its key alone",
+        "plpython/mop_backend/segment.py",
+        "if hmac.compare_digest(ours.encode(), signature.encode()) else {}",
+        "",
+        (_SEGMENTS + "test_users_at_the_host_can_do_nothing_by_hand",),
+    ),
+    Defence(
+        "a host takes the blobs that a message names and no others",
+        "plpython/mop_backend/segment.py",
+        """ or message.pop("blobs", None) != digests:""",
+        """ or message.pop("blobs", None) is None:""",
+        (_SEGMENTS + "test_blobs_are_those_that_the_message_names",),
+    ),
+    Defence(
+        "a host's trainer is in a sandbox unless the host's superusers want none",
+        "plpython/mop_backend/segment.py",
+        """{**message, "sandbox": self._settings.get(_SANDBOX) != "off"}""",
+        "message",
+        (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
+    ),
+    Defence(
+        "a host runs the custom functions that its superusers accept",
+        "plpython/mop_backend/segment.py",
+        """if not accepted & {"any", digest}:""",
+        "if False:",
+        (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
     ),
 )

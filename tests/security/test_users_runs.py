@@ -135,7 +135,7 @@ def test_no_setting_chooses_what_is_run_or_where(bench, seen):
         assert module == "driver" or int(command[5]) == bench.cluster.server_pid
         environment = dict(item.split("=", 1) for item in seen.environments[pid].rstrip("\0").split("\0"))
         if module == "driver":  # it is told whose trainers are its server's
-            assert re.fullmatch(r"madlib_mop\.(\d+)\.[0-9a-f]{32} \1", environment.pop("MADLIB_MOP_FORKSERVER"))
+            assert re.fullmatch(r"(?:/.*/)?madlib_mop\.(\d+)\.[0-9a-f]{32} \1", environment.pop("MADLIB_MOP_FORKSERVER"))
         assert environment == {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
         assert not alive(pid)
 
@@ -178,6 +178,7 @@ def test_the_traps_were_sprung_in_the_readers(bench, trapped):
 def test_no_trap_got_more_rights_than_the_caller_has(bench, trapped):
     rows = bench.rows(f"SELECT DISTINCT is_superuser, {WORKER}, role, login FROM mallory.log")
     assert {is_superuser for is_superuser, *_ in rows} == {"off"}
+    assert {ALICE} < {role for _, in_worker, role, _ in rows if in_worker}  # until a trap has reset the role
     for _, in_worker, role, login in rows:
         assert role in ((ALICE, login) if in_worker else (login,))
     done = bench.rows("SELECT DISTINCT step FROM mallory.log WHERE outcome = 'done'")
