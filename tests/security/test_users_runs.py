@@ -135,7 +135,8 @@ def test_no_setting_chooses_what_is_run_or_where(bench, seen):
         assert module == "driver" or int(command[5]) == bench.cluster.server_pid
         environment = dict(item.split("=", 1) for item in seen.environments[pid].rstrip("\0").split("\0"))
         if module == "driver":  # it is told whose trainers are its server's
-            assert re.fullmatch(r"(?:/.*/)?madlib_mop\.(\d+)\.[0-9a-f]{32} \1", environment.pop("MADLIB_MOP_FORKSERVER"))
+            words = environment.pop("MADLIB_MOP_FORKSERVER")
+            assert re.fullmatch(r"(?:/.*/)?madlib_mop\.(\d+)\.[0-9a-f]{32} \1", words)
         assert environment == {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
         assert not alive(pid)
 
