@@ -17,7 +17,6 @@ import subprocess
 import time
 
 from mop_backend import sockets
-from mop_backend.sockets import owner_of  # noqa: F401, for those that have it from here
 
 _MODULE = "madlib_mop.trainer.forkserver"
 _TRIES = 50
