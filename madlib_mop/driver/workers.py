@@ -186,12 +186,11 @@ class Workers:
         self._workers[segment] = Worker(*targets, segment not in self._elsewhere, self._on_shard)
 
     def _end(self, pids: list[int], wait_ms: int) -> None:
-        """End sessions of this run, if they are still there, and wait for them."""
-        self._record.execute(
-            "SELECT madlib_mop.end_session(pid, %s) FROM pg_catalog.pg_stat_activity"
-            " WHERE pid = ANY (%s) AND application_name IN (%s, %s)",
-            [wait_ms, pids, writer_name(self._run_id), reader_name(self._run_id)],
-        )
+        """End sessions of this run, if they are still there: all are told to end before any is waited for."""
+        names = [writer_name(self._run_id), reader_name(self._run_id)]
+        ours = "FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s) AND application_name = ANY (%s)"
+        self._record.execute(f"SELECT pg_catalog.pg_terminate_backend(pid) {ours}", [pids, names])
+        self._record.execute(f"SELECT madlib_mop.end_session(pid, %s) {ours}", [wait_ms, pids, names])
 
     def _is_idle(self, segment: int) -> bool:
         worker = self._workers[segment]

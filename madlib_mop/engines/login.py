@@ -132,6 +132,9 @@ def drop_login(catalog: connection, role: str) -> None:
     with catalog.cursor() as cursor:
         steps = [
             sql.SQL("ALTER ROLE {} NOLOGIN").format(name),
+            sql.SQL("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = {}").format(
+                sql.Literal(role)
+            ),
             sql.SQL("SELECT madlib_mop.end_session(pid, 2000) FROM pg_stat_activity WHERE usename = {}").format(
                 sql.Literal(role)
             ),

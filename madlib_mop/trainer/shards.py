@@ -95,7 +95,11 @@ class ShardBuilder:
     def finish(self) -> Shard:
         """Give the shard. Raises Failure (input) for one without rows."""
         if self.n_rows == 0:
-            raise invalid_input("the shard has no rows", hint="Leave segments without rows out of the run.")
+            raise invalid_input(
+                "the shard has no rows",
+                hint="Leave segments without rows out of the run. Where a row policy reads a setting by a function, set"
+                " that by ALTER ROLE: the run's sessions are others than yours.",
+            )
         if self._expected_rows not in (None, self.n_rows):
             raise invalid_input(f"the shard has {self.n_rows} rows, {self._expected_rows} were announced")
         digest = hashlib.sha256(f"{self.n_rows} {float(self._normalizing_const)!r}".encode())
