@@ -6,15 +6,17 @@ CREATE FUNCTION madlib.load_keras_model(
     model_weights bytea DEFAULT NULL,
     name text DEFAULT NULL,
     description text DEFAULT NULL,
+    weights text DEFAULT NULL,
+    weights_key integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     PERFORM madlib_mop.call('load_keras_model', json_build_object(
         'keras_model_arch_table', keras_model_arch_table, 'model_arch', model_arch::text, 'name', name,
-        'description', description), caller_path, payload_name => 'model_weights', payload => model_weights);
+        'description', description, 'weights', weights, 'weights_key', weights_key), caller_path, payload_name => 'model_weights', payload => model_weights);
 END
 $body$;
-COMMENT ON FUNCTION madlib.load_keras_model(varchar, json, bytea, text, text, text) IS
+COMMENT ON FUNCTION madlib.load_keras_model(varchar, json, bytea, text, text, text, integer, text) IS
     'Adds an architecture, with or without start weights, to a table of architectures';
 
 CREATE FUNCTION madlib.delete_keras_model(

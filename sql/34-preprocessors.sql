@@ -17,6 +17,7 @@ CREATE FUNCTION madlib.training_preprocessor_dl(
     distribution_rules text DEFAULT NULL,
     seed integer DEFAULT NULL,
     image_shape integer[] DEFAULT NULL,
+    labels text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
@@ -25,11 +26,12 @@ BEGIN
         'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
         'independent_varname', independent_varname, 'buffer_size', buffer_size,
         'normalizing_const', normalizing_const, 'num_classes', num_classes,
-        'distribution_rules', distribution_rules, 'seed', seed, 'image_shape', image_shape), caller_path);
+        'distribution_rules', distribution_rules, 'seed', seed, 'image_shape', image_shape,
+        'labels', labels), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.training_preprocessor_dl(
-    varchar, varchar, varchar, varchar, integer, real, integer[], text, integer, integer[], text) IS
+    varchar, varchar, varchar, varchar, integer, real, integer[], text, integer, integer[], text, text) IS
     'Packs a table for training: shuffled by a seed, labels one-hot, one partition a segment';
 
 CREATE FUNCTION madlib.validation_preprocessor_dl(

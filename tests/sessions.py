@@ -14,6 +14,7 @@ class Refusal:
     sqlstate: str | None
     message: str
     hint: str | None
+    detail: str | None = None
 
 
 class Session:
@@ -52,7 +53,8 @@ class Session:
             if in_transaction:
                 self.rows("ROLLBACK TO before")
             assert "Traceback" not in str(error)
-            return Refusal(error.pgcode, error.diag.message_primary, error.diag.message_hint)
+            diag = error.diag
+            return Refusal(error.pgcode, diag.message_primary, diag.message_hint, diag.message_detail)
         raise AssertionError("the call was not refused")
 
     def notices(self) -> str:

@@ -103,6 +103,11 @@ def load_architectures(db, table: str = "arch", role: str | None = None) -> None
         db.rows("SELECT madlib.load_keras_model(%s, %s::json)", [table, arch], role=role)
 
 
+def store_unchecked(db, arch: str, table: str = "arch") -> None:
+    """Write an architecture that load_keras_model would refuse into a table of architectures."""
+    db.rows(f"INSERT INTO {table} (model_id, model_arch) SELECT max(model_id) + 1, %s::json FROM {table}", [arch])
+
+
 def select_configurations(db, table: str, configurations: list[tuple[int, str, str]], arch_table: str = "arch") -> None:
     """Write a model selection table with exactly these (model_id, compile_params, fit_params), keys 1, 2, ..."""
     db.rows(f"CREATE TABLE {table} (mst_key serial, model_id integer, compile_params varchar, fit_params varchar)")

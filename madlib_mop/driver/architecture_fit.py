@@ -61,14 +61,24 @@ def _check_one(arch: object, packed: PackedTable) -> None:
             )
     outputs = zip(shape.output_units, packed.dependent, packed.shapes[n_inputs:], strict=True)
     for number, (units, column, row) in enumerate(outputs):
-        if units is not None and units not in _units_that_fit(row):
-            classes = packed.num_classes[number] if number < len(packed.num_classes) else None
+        classes = packed.num_classes[number] if number < len(packed.num_classes) else None
+        fitting = _units_that_fit(row) | ({classes} if classes and row == [1] else set())
+        if units is not None and units not in fitting:
             what = "classes" if classes else "values a row"
+            n_values = classes or (row[-1] if row else 1)
             raise InvalidParameter(
                 f"the architecture's output has {units} units, but column {column!r} of {packed.relation} has"
-                f" {row[-1] if row else 1} {what}",
-                hint="The last layer needs as many units; num_classes of training_preprocessor_dl adds classes.",
+                f" {n_values} {what}",
+                hint=_hint(units, classes, row),
             )
+
+
+def _hint(units: int, classes: int | None, row: list[int]) -> str:
+    if units == 1 and classes == 2 and row == [2]:
+        return "Pack it with labels => 'index', which makes two classes 0 and 1; or give the last layer 2 units."
+    if not classes and row == [1]:
+        return "A sparse loss needs classes: pack it with labels => 'index', without num_classes => '{}'."
+    return "The last layer needs as many units; num_classes of training_preprocessor_dl adds classes."
 
 
 def _units_that_fit(row: list[int]) -> set[int]:

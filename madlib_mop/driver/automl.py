@@ -16,6 +16,7 @@ from madlib_mop.driver.search_models import SearchModels
 from madlib_mop.driver.search_progress import SearchProgress
 from madlib_mop.driver.steering import Steering
 from madlib_mop.errors import MopError, NotReady
+from madlib_mop.models.class_weights import weights_in
 from madlib_mop.search import SearchSpace, make_search, parse_params
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Search, Stop
 
@@ -61,7 +62,7 @@ class Searcher(Steering):
         self._record = record
         self._run_id = run["run_id"]
         self._n_slots = run["n_segments"]
-        self._rows = SearchModels(run["plan"]["search"])
+        self._rows = SearchModels(run["plan"]["search"], weights_in(run["plan"]))
         self._search = search
         self._progress = progress
         self._budget_s = budget_s

@@ -7,6 +7,7 @@ from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.selection_tables import create_selection, create_selection_summary
+from madlib_mop.models.class_weights import as_given, weights_in
 
 SELECTION_SUFFIXES = ("", "_summary")
 
@@ -57,12 +58,14 @@ def write_selection(session: CallerSession, run: dict, models: list[dict], losse
         return
     best = min(finite, key=lambda key: (finite[key], key))
     (model,) = (m for m in models if m["mst_key"] == best)
+    class_weight = weights_in(run["plan"])
+    fit_params = as_given(model["fit_params"], class_weight) if class_weight else model["fit_params"]
     session.execute(
         statement(
             "INSERT INTO {t} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)",
             t=target,
         ),
-        [best, model["model_id"], model["compile_params"], model["fit_params"]],
+        [best, model["model_id"], model["compile_params"], fit_params],
         ["integer", "integer"],
     )
     session.execute(  # apart from the other: Greenplum runs that one at a segment, where no sequence can be set

@@ -10,6 +10,7 @@ from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import read_custom_functions
+from madlib_mop.driver.label_fit import check_compile_params, weights_of_classes
 from madlib_mop.driver.outputs import SUFFIXES
 from madlib_mop.driver.plan import MAX_SEED, RunPlan, read_schedule, read_seed
 from madlib_mop.driver.plan_data import check_connections, place_of, read_data
@@ -17,6 +18,7 @@ from madlib_mop.driver.selection import read_architecture
 from madlib_mop.driver.selection_tables import stored_name
 from madlib_mop.driver.settings import read_settings
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.class_weights import plan_of_weights
 from madlib_mop.models.params import CompileParams, FitParams
 from madlib_mop.models.search_grid import check_random_state
 from madlib_mop.search import SearchParams, SearchSpace, hyperband_rounds, make_search, method_name, parse_params
@@ -78,6 +80,11 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
             origins[model_id] = f"model_id {model_id}"
             weights[origins[model_id]] = blob
     check_fit([(model_id, json.loads(arch)) for model_id, arch in archs.items()], data.source)
+    for compile_text in {compile_text for compile_text, _ in space.examples()}:
+        where = f"compile_params_grid gives {compile_text}"
+        for arch in archs.values():
+            check_compile_params(parser.compile_params(compile_text, where), json.loads(arch), data.source)
+    class_weight = weights_of_classes([fit_text or "" for _, fit_text in space.examples()], data.source)
     output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
     selection = session.output(a.get("model_selection_table"), SELECTION_SUFFIXES, "model_selection_table")
     _apart(output, selection, a)
@@ -118,6 +125,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         "n_threads": settings.trainer_threads,
         "plan": {
             **data.plan(settings, output),
+            **plan_of_weights(class_weight),
             "summary": summary,
             "search": {
                 "method": method,

@@ -7,6 +7,7 @@ from madlib_mop.driver.averaging import AVERAGING, MST_KEY
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import custom_names, read_custom_functions
+from madlib_mop.driver.label_fit import check_compile_params, with_class_weights
 from madlib_mop.driver.model_outputs import SUFFIXES, check_replaceable
 from madlib_mop.driver.plan import RunPlan, model_rows, read_frequency, read_positive, read_seed
 from madlib_mop.driver.plan_data import check_connections, read_data
@@ -14,6 +15,8 @@ from madlib_mop.driver.selection import Configuration, read_architecture_table, 
 from madlib_mop.driver.settings import read_settings
 from madlib_mop.driver.warm_start import WarmModel, WarmStart, is_state_of, no_weights, recorded_functions
 from madlib_mop.errors import InvalidParameter, UndefinedTable
+from madlib_mop.models.params import parse_compile_params
+from madlib_mop.models.stored import same_architecture
 
 
 def plan_model(call: Call, record: Record) -> RunPlan:
@@ -43,6 +46,8 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         session, arch_table, MST_KEY, a["model_id"], a.get("compile_params"), a.get("fit_params"), known
     )
     check_fit([(configuration.model_id, configuration.arch)], data.source)
+    check_compile_params(parse_compile_params(configuration.compile_params, known), configuration.arch, data.source)
+    (configuration,), class_weight = with_class_weights([configuration], data.source)
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
     if warm_start:
         warm = _find_warm_start(session, record, output, call.info.role, configuration)
@@ -85,6 +90,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         "parent_run_id": warm.run_id if warm else None,
         "plan": {
             **data.plan(settings, output),
+            **class_weight,
             "summary": summary,
         },
     }
@@ -118,7 +124,7 @@ def _find_warm_start(
     run_id = parent["run_id"] if parent else None
     next_epoch = old["epoch"] + 1 if same_weights else 1
     c = configuration
-    if same_weights and old["compile_params"] == c.compile_params and old["model_arch"] == c.arch:
+    if same_weights and old["compile_params"] == c.compile_params and same_architecture(old["model_arch"], c.arch):
         return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, state=old)})
     if digest is None:
         raise no_weights(f"model: {output}", same_weights)

@@ -18,6 +18,7 @@ from madlib_mop.driver.automl_outputs import (
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.engine import table_form
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ModelFailed
+from madlib_mop.models.class_weights import as_given, weights_in
 
 SUFFIXES = ("", "_info", "_summary")
 _INFO = (
@@ -314,9 +315,11 @@ def _write_info(session, record: Record, output: Relation, run: dict, models: li
     slots = ", ".join(f"${n}" for n in range(1, len(columns) + 1))
     insert = statement(f"INSERT INTO {{t}} VALUES ({slots})", t=output.with_suffix("_info"))
     extra = info_values(record, run) if "search" in run["plan"] else {}
+    class_weight = weights_in(run["plan"])
     for model in models:
         values = {
             **model,
+            "fit_params": as_given(model["fit_params"], class_weight) if class_weight else model["fit_params"],
             "model_type": "madlib_keras",
             "model_size": model["model_bytes"] / 1024.0 if model["model_bytes"] else None,
             **figures[model["mst_key"]],

@@ -73,6 +73,8 @@ class PackedTable:
         What cannot be done with it.
     row_security : bool
         Whether policies may hide rows from the caller.
+    class_counts : tuple of (tuple of int, or None)
+        For each output the rows of each class; None where its summary does not tell.
     """
 
     relation: Relation
@@ -113,6 +115,7 @@ class PackedTable:
         """How many shards lie at each other server that has some."""
         return dict(Counter(shard.place.server for shard in self.shards if shard.place.server is not None))
 
+    class_counts: tuple[tuple[int, ...] | None, ...] = ()
     _has_key: bool = True
     _feed_query: str | None = None
 
@@ -211,6 +214,7 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
         engine.name,
         engine.limits([shard.place for shard in shards]),
         _has_row_security(session, relation),
+        tuple(_class_counts(session, relation, column) for column in dependent),
         has_key,
         engine.feed_query(relation, columns),
     )
@@ -302,6 +306,16 @@ def _class_values(session, relation, column) -> tuple[str, str | None]:
         return "text[]", None
     (row,) = session.execute(statement("SELECT {c}::text AS value FROM {s}", c=Identifier(name), s=summary))
     return types[name], row["value"]
+
+
+def _class_counts(session, relation, column) -> tuple[int, ...] | None:
+    summary = session.relation(relation.with_suffix("_summary").sql)
+    name = f"{column}_class_counts"
+    if {c.name: c.type_sql for c in session.columns(summary)}.get(name) != "bigint[]":
+        return None
+    (row,) = session.execute(statement("SELECT {c} AS counts FROM {s}", c=Identifier(name), s=summary))
+    counts = row["counts"]
+    return tuple(counts) if counts and all(count is not None and count >= 0 for count in counts) else None
 
 
 def _read_shards(session, reader, relation, columns, has_key, what) -> list[Shard]:

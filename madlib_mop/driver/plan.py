@@ -8,6 +8,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import tell_changed
+from madlib_mop.driver.label_fit import check_labels, with_class_weights
 from madlib_mop.driver.outputs import SUFFIXES, check_replaceable
 from madlib_mop.driver.plan_data import check_connections, read_data
 from madlib_mop.driver.selection import Configuration, read_selection
@@ -68,9 +69,11 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         recorded = recorded_functions(record, output, call.info.role)
     selection = read_selection(session, a.get("model_selection_table"), recorded)
     check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source)
+    check_labels(selection.configurations, data.source)
+    configurations, class_weight = with_class_weights(selection.configurations, data.source)
     if warm_start:
         tell_changed(session, selection.object_table, selection.functions)
-        warm = find_warm_start(session, record, output, call.info.role, selection.configurations)
+        warm = find_warm_start(session, record, output, call.info.role, configurations)
     else:
         output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
     seed = read_seed(a, warm)
@@ -90,7 +93,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         check_replaceable(session, output, summary)
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     check_connections(record, len(data.source.shards), call.info.role)
-    models, weights = model_rows(selection.configurations, selection.weights, num_iterations, warm)
+    models, weights = model_rows(configurations, selection.weights, num_iterations, warm)
     starts = [(row["first_epoch"], _goes_on(row["mst_key"], warm)) for row in models]
     run = {
         "kind": "fit_multiple_model",
@@ -111,7 +114,8 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         "parent_run_id": warm.run_id if warm else None,
         "plan": {
             **data.plan(settings, output),
-            **plan_stacks(session, settings.stacking, selection.configurations, starts, data),
+            **plan_stacks(session, settings.stacking, configurations, starts, data),
+            **class_weight,
             "summary": summary,
         },
     }

@@ -2,6 +2,7 @@
 
 import json
 
+from madlib_mop.models.class_weights import written_out
 from madlib_mop.models.functions import flat_names
 from madlib_mop.models.params import CompileParams, parse_compile_params
 from madlib_mop.search.base import Proposal
@@ -14,9 +15,12 @@ class SearchModels:
     ----------
     plan : dict
         ``plan.search`` of the run: ``archs`` and ``start_weights`` by model_id, ``custom_names``.
+    class_weight : dict of int to float, or None
+        What ``class_weight='balanced'`` stands for.
     """
 
-    def __init__(self, plan: dict):
+    def __init__(self, plan: dict, class_weight: dict[int, float] | None = None):
+        self._class_weight = class_weight
         self._archs = plan["archs"]
         self._start_weights = plan["start_weights"]
         self._custom_names = frozenset(plan["custom_names"])
@@ -39,7 +43,7 @@ class SearchModels:
         return {
             "model_id": model_id,
             "compile_params": compile_params,
-            "fit_params": fit_params,
+            "fit_params": written_out(fit_params, self._class_weight) if self._class_weight else fit_params,
             "model_arch": json.loads(self._archs[str(model_id)]),
             "loss_type": ", ".join(flat_names(parsed.loss)),
             "metrics_type": list(parsed.metric_names) or None,

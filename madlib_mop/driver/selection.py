@@ -10,7 +10,8 @@ from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, Undef
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.custom import CustomFunctions
 from madlib_mop.models.functions import flat_names
-from madlib_mop.models.params import parse_compile_params, parse_fit_params
+from madlib_mop.models.params import parse_compile_params, parse_fit_params, told_of_recorded
+from madlib_mop.models.stored import check_statistics, readable_by_keras
 
 _MAKE_AGAIN = "Make it with load_model_selection_table or generate_model_configs."
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
@@ -27,7 +28,7 @@ class Configuration:
     compile_params, fit_params : str
         As given.
     arch : object
-        The architecture's JSON, as the user stored it.
+        The architecture's JSON, checked, in a form that Keras reads.
     loss_type : str
     metrics_type : list of str or None
     custom_names : tuple of str
@@ -106,6 +107,7 @@ def read_selection(session: CallerSession, name: str, recorded: CustomFunctions 
     object_table = rows[0]["object_table"]
     known = custom_names(session, object_table, True, recorded)
     configurations = [_configuration(row, archs, known) for row in msts]
+    _tell_recorded(session, configurations)
     used = {used for c in configurations for used in c.custom_names}
     functions = read_custom_functions(session, object_table, used, True, recorded)
     return Selection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
@@ -150,7 +152,15 @@ def read_configuration(
     """
     arch, weights = read_architecture(session, arch_table, model_id)
     row = {"mst_key": mst_key, "model_id": model_id, "compile_params": compile_params, "fit_params": fit_params}
-    return _checked(row, arch, known), weights
+    configuration = _checked(row, arch, known)
+    _tell_recorded(session, [configuration])
+    return configuration, weights
+
+
+def _tell_recorded(session: CallerSession, configurations: list[Configuration]) -> None:
+    texts = {configuration.fit_params for configuration in configurations}
+    if told := told_of_recorded(map(parse_fit_params, texts)):
+        session.notice(told)
 
 
 def _check_keys(rows: list[dict], relation: Relation, name: str) -> None:
@@ -194,7 +204,7 @@ def _checked(row: dict, arch: object, known: frozenset[str]) -> Configuration:
 
 
 def read_architecture(session: CallerSession, table: Relation, model_id: int) -> tuple[object, bytes | None]:
-    """Give the JSON of an architecture, checked, and its start weights.
+    """Return the JSON of an architecture, checked, and its start weights.
 
     Raises
     ------
@@ -213,11 +223,12 @@ def read_architecture(session: CallerSession, table: Relation, model_id: int) ->
             hint="Load the architecture with load_keras_model, or take its configurations out.",
         )
     try:
-        check_architecture(rows[0]["arch"])
+        arch = check_architecture(rows[0]["arch"])
+        check_statistics(arch)
     except MopError as error:
         error.message = f"model_arch_table: model_id {model_id}: {error.message}"
         raise
-    return json.loads(rows[0]["arch"]), rows[0]["weights"]
+    return readable_by_keras(json.loads(rows[0]["arch"]), arch), rows[0]["weights"]
 
 
 def _need_columns(session, relation, columns, what, name) -> set[str]:

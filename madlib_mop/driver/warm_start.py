@@ -8,6 +8,7 @@ from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.outputs import passes_field
 from madlib_mop.errors import InvalidParameter, NotReady, UndefinedTable
 from madlib_mop.models.custom import CustomFunctions
+from madlib_mop.models.stored import same_architecture
 
 _COLUMNS = {"mst_key", "model_weights", "model_arch"}
 
@@ -79,7 +80,7 @@ def find_warm_start(
             continue
         m = old.get(c.mst_key)
         same_weights = is_state_of(m, digests[c.mst_key])
-        if same_weights and m["compile_params"] == c.compile_params and m["model_arch"] == c.arch:
+        if same_weights and m["compile_params"] == c.compile_params and same_architecture(m["model_arch"], c.arch):
             models[c.mst_key] = WarmModel(m["epoch"] + 1, state=m)
         elif digests[c.mst_key] is None:
             raise no_weights(f"model_output_table: mst_key {c.mst_key} of {output}", same_weights)

@@ -30,7 +30,7 @@ MAX_JSON_LENGTH = 64_000_000
 MAX_DEPTH = 100
 MAX_LAYERS = 20_000
 _HINT = "Load what Keras' model.to_json() gives for a Sequential or functional model of Keras' own layers."
-_NODE_FORMS = ("__keras_tensor__", "__slice__", "__ellipsis__")
+NODE_FORMS = ("__keras_tensor__", "__slice__", "__ellipsis__")
 
 
 def check_architecture(arch: str | dict) -> dict:
@@ -233,8 +233,8 @@ class _Checker:
             return {key: self._nodes(element, where, depth + 1) for key, element in item.items()}
         if name == "__numpy__":
             return self._numpy(item, where)
-        if name not in _NODE_FORMS:
-            raise self._unknown(name, f"{where}: inbound_nodes", _NODE_FORMS)
+        if name not in NODE_FORMS:
+            raise self._unknown(name, f"{where}: inbound_nodes", NODE_FORMS)
         config = item.get("config") or {}
         if name == "__ellipsis__":
             return {"class_name": name, "config": {}}

@@ -18,7 +18,6 @@ from madlib_mop.models.keras_names import (
 )
 from madlib_mop.models.literals import CallSpec, shorten
 
-_ONE_HOT = "sparse losses and metrics take class indices, but labels are packed one-hot"
 _NEEDED = {name.lower(): needed for name, needed in REQUIRED.items() if name in METRICS}
 
 
@@ -65,11 +64,6 @@ class FunctionReader:
                 f"{what} must be a name or a call of one of Keras' classes. Received: {shorten(value)}"
             )
         name = spec if isinstance(spec, str) else spec.name
-        if "sparse" in name.lower():
-            raise InvalidParameter(
-                f"{what}: {_ONE_HOT}. Received: {name!r}",
-                hint="Use the categorical one, e.g. 'categorical_crossentropy'.",
-            )
         if isinstance(spec, str):
             name = old.get(name, name)
             if needed := _NEEDED.get(name.replace("_", "").lower()):
@@ -81,15 +75,12 @@ class FunctionReader:
             spec = CallSpec(name, (), {"name": name} if classes is METRICS else {})
         if spec.name not in classes:
             registered = ", ".join(sorted(self.custom_names)) or "none"
-            allowed = suggestion(name, {*classes, *strings, *self.custom_names} - _sparse(classes, strings))
+            allowed = suggestion(name, {*classes, *strings, *self.custom_names})
             raise InvalidParameter(
                 f"{what}: there is no function of that name in Keras or among the custom functions. Received: {name!r}",
                 hint=f"Custom functions of the object table: {registered}. {allowed}",
             )
-        call = check_call(spec, classes, what)
-        if name in ("IoU", "MeanIoU") and call.kwargs.get("sparse_y_true", True):
-            raise InvalidParameter(f"{what}: {_ONE_HOT}. Received: {name!r}", hint=f"Use OneHot{name}(...).")
-        return call
+        return check_call(spec, classes, what)
 
 
 def flat_names(metrics: Any) -> tuple[str, ...]:
@@ -114,7 +105,3 @@ def _named(metric: str | CallSpec | None, taken: set[str]) -> str | CallSpec | N
         name = f"{own}_{n}"
     taken.add(name)
     return replace(metric, kwargs={**metric.kwargs, "name": name})
-
-
-def _sparse(classes, strings) -> set[str]:
-    return {name for name in (*classes, *strings) if "sparse" in name.lower()}

@@ -167,6 +167,12 @@ CALLBACKS = _table(
     TerminateOnNaN="raise_error",
 )
 
+# Callbacks that write files for a person to look at: trainers write none; the record keeps what they would log.
+RECORDED_CALLBACKS = _table(
+    TensorBoard="log_dir histogram_freq write_graph write_images write_steps_per_second update_freq profile_batch"
+    " embeddings_freq embeddings_metadata",
+)
+
 # Arguments without a default.
 REQUIRED = {
     "CosineDecay": ("initial_learning_rate", "decay_steps"),

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from madlib_mop.errors import InvalidParameter, Unsupported
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.calls import as_spec, check_call, check_kind, is_int, is_number, suggestion
+from madlib_mop.models.class_weights import BALANCED
 from madlib_mop.models.functions import FunctionReader, flat_names
-from madlib_mop.models.keras_names import CALLBACKS
-from madlib_mop.models.literals import CallSpec, canonical, read_keywords, read_value, shorten, write_value
+from madlib_mop.models.keras_names import CALLBACKS, RECORDED_CALLBACKS
+from madlib_mop.models.literals import CallSpec, canonical, read_keywords, read_value, shorten
 from madlib_mop.models.optimizers import check_optimizer, check_rate
 
 COMPILE_KEYS = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
@@ -23,7 +24,7 @@ FIT_KEYS = (
     "callbacks",
 )
 _COMPILE_HINT = "Write e.g. loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']."
-_WRITER = "TensorBoard"
+_KERAS_2_WRITER = ("batch_size", "write_grads", "embeddings_layer_names", "embeddings_data")
 _FIT_HINT = "Write e.g. batch_size=32, epochs=1."
 
 
@@ -80,13 +81,16 @@ class FitParams:
     ----------
     batch_size, epochs, initial_epoch : int
     shuffle : bool
-    class_weight : dict of int to float, or None
+    class_weight : dict of int to float, 'balanced', or None
+        ``'balanced'`` is written out when a run is planned (`class_weights`).
     verbose : int
         Kept for the record only.
     steps_per_epoch : int or None
         At most so many mini-batches a pass.
     callbacks : tuple of CallSpec
         Classes of `keras_names.CALLBACKS`.
+    recorded : tuple of str
+        Names of the callbacks that only write what the record of runs keeps anyway, so that none is made of them.
     text : str
         The parameters as they were given.
     """
@@ -95,16 +99,17 @@ class FitParams:
     epochs: int = 1
     initial_epoch: int = 0
     shuffle: bool = True
-    class_weight: dict[int, float] | None = None
+    class_weight: dict[int, float] | str | None = None
     verbose: int = 0
     steps_per_epoch: int | None = None
     callbacks: tuple[CallSpec, ...] = ()
+    recorded: tuple[str, ...] = ()
     text: str = field(default="", compare=False)
 
     @property
     def key(self) -> str:
         """The same for parameters that mean the same."""
-        values = {name: value for name, value in vars(self).items() if name not in ("text", "verbose")}
+        values = {name: value for name, value in vars(self).items() if name not in ("text", "verbose", "recorded")}
         return canonical(values)
 
 
@@ -165,14 +170,31 @@ def parse_fit_params(text: str | None) -> FitParams:
         raise InvalidParameter(f"fit_params: verbose must be 0, 1, 2 or 'auto'. Received: {shorten(verbose)}")
     if "class_weight" in given:
         given["class_weight"] = _class_weight(given["class_weight"])
-    callbacks = tuple(_callbacks(given.pop("callbacks", [])))
-    params = FitParams(**given, verbose=0 if verbose == "auto" else int(verbose), callbacks=callbacks, text=text)
+    callbacks = list(_callbacks(given.pop("callbacks", [])))
+    params = FitParams(
+        **given,
+        verbose=0 if verbose == "auto" else int(verbose),
+        callbacks=tuple(spec for spec in callbacks if spec.name in CALLBACKS),
+        recorded=tuple(dict.fromkeys(spec.name for spec in callbacks if spec.name in RECORDED_CALLBACKS)),
+        text=text,
+    )
     if params.initial_epoch >= params.epochs:
         raise InvalidParameter(
             f"fit_params: initial_epoch must be below epochs, or nothing is trained. "
             f"Received: initial_epoch={params.initial_epoch}, epochs={params.epochs}"
         )
     return params
+
+
+def told_of_recorded(params: Iterable[FitParams]) -> str | None:
+    """Return the notice about callbacks of which nothing is made, or None if there are none."""
+    names = sorted({name for one in params for name in one.recorded})
+    if not names:
+        return None
+    return (
+        f"fit_params: callbacks: {', '.join(names)} writes nothing, because trainers write no files;"
+        " the record keeps what it would log: see madlib_mop.metric and madlib_mop.timeline"
+    )
 
 
 def _read(text, what, keys, hint):
@@ -206,11 +228,14 @@ def _weight(value, what) -> float:
     return float(value)
 
 
-def _class_weight(value) -> dict[int, float]:
+def _class_weight(value) -> dict[int, float] | str:
     what = "fit_params: class_weight"
+    if value == BALANCED:
+        return BALANCED
     if not isinstance(value, dict) or not value:
         raise InvalidParameter(
-            f"{what} must be a dict of class index to weight, e.g. {{0: 1.0, 1: 3.0}}. Received: {shorten(value)}"
+            f"{what} must be 'balanced' or a dict of class index to weight, e.g. {{0: 1.0, 1: 3.0}}."
+            f" Received: {shorten(value)}"
         )
     weights = {}
     for key, weight in value.items():
@@ -229,18 +254,15 @@ def _callbacks(value):
     for item in value if isinstance(value, list) else [value]:
         spec = as_spec(item, what)
         spec = CallSpec(spec) if isinstance(spec, str) else spec
-        if isinstance(spec, CallSpec) and spec.name == _WRITER:
-            raise Unsupported(
-                f"{what}: {_WRITER} writes files, and a trainer may write none, whoever asks for it. "
-                f"Received: {shorten(write_value(spec))}",
-                hint="Leave it out: madlib_mop.progress, madlib_mop.timeline and madlib_mop.metric hold what was"
-                " measured.",
-            )
+        if isinstance(spec, CallSpec) and spec.name in RECORDED_CALLBACKS:
+            kwargs = {name: value for name, value in spec.kwargs.items() if name not in _KERAS_2_WRITER}
+            yield check_call(CallSpec(spec.name, spec.args, kwargs), RECORDED_CALLBACKS, what)
+            continue
         if not isinstance(spec, CallSpec) or spec.name not in CALLBACKS:
             name = spec.name if isinstance(spec, CallSpec) else spec
             raise InvalidParameter(
                 f"{what}: only some of Keras' callbacks can be used. Received: {shorten(name)}",
-                hint=suggestion(name, CALLBACKS),
+                hint=suggestion(name, {*CALLBACKS, *RECORDED_CALLBACKS}),
             )
         yield _callback(spec, what)
 

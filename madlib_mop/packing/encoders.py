@@ -114,13 +114,30 @@ class ClassEncoder:
 
     def encode(self, data, lengths: np.ndarray) -> np.ndarray:
         """Give the one-hot rows of a batch of 1-based positions, as ``int4send`` writes them."""
-        missing = lengths < 0
-        if missing.any():
-            raise BadRow(int(np.argmax(missing)), "has a value that is not among the class values")
-        positions = np.frombuffer(data, ">i4", len(lengths))
+        positions = _positions(data, lengths)
         tensor = np.zeros((len(lengths), *self.shape), np.int16)
         tensor[np.arange(len(lengths)), positions - 1] = 1
         return tensor
+
+
+@dataclass(frozen=True)
+class IndexEncoder:
+    """Positions among the class values, from 0, as int16 rows of one number."""
+
+    name: str
+    shape: tuple[int, ...] = (1,)
+    dtype: np.dtype = np.dtype(np.int16)
+
+    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+        """Give the indices (n_rows, 1) of a batch of 1-based positions, as ``int4send`` writes them."""
+        return (_positions(data, lengths) - 1).astype(np.int16)[:, np.newaxis]
+
+
+def _positions(data, lengths: np.ndarray) -> np.ndarray:
+    missing = lengths < 0
+    if missing.any():
+        raise BadRow(int(np.argmax(missing)), "has a value that is not among the class values")
+    return np.frombuffer(data, ">i4", len(lengths))
 
 
 def _first_row(bad):

@@ -178,6 +178,7 @@ class CompiledCache:
 def check_columns(model: keras.Model, spec: DataSpec) -> None:
     """Compare the packed columns with the model's inputs and outputs, which Keras does late or, broadcasting, never."""
     sides = (("input", "x", model.inputs, spec.xs), ("output", "y", model.outputs, spec.ys))
+    takes_indices = _takes_indices(model) if spec.ys else []
     for side, letter, tensors, columns in sides[: 2 if spec.ys else 1]:
         if len(tensors) != len(columns):
             raise model_failed(
@@ -186,6 +187,8 @@ def check_columns(model: keras.Model, spec: DataSpec) -> None:
             )
         for number, (tensor, (_, row)) in enumerate(zip(tensors, columns, strict=True), 1):
             wanted = tuple(tensor.shape[1:])
+            if side == "output" and takes_indices[number - 1]:
+                wanted = (*wanted[:-1], 1)
             if not shapes_fit(wanted, row):
                 raise model_failed(
                     f"{side} {number} of the model has shape {_text(wanted)} a row, "
@@ -194,6 +197,16 @@ def check_columns(model: keras.Model, spec: DataSpec) -> None:
                     if side == "input"
                     else "The last layer must have as many units as the packed y has values (num_classes).",
                 )
+
+
+def _takes_indices(model: keras.Model) -> list[bool]:
+    """Tell of each output whether its loss takes class indices instead of a value a class."""
+    losses = getattr(model, "loss", None)
+    if isinstance(losses, dict):
+        losses = [losses.get(name) for name in model.output_names]
+    if not isinstance(losses, list | tuple):
+        losses = [losses] * len(model.outputs)
+    return ["sparse" in (loss if isinstance(loss, str) else type(loss).__name__).lower() for loss in losses]
 
 
 def _text(shape: tuple) -> str:

@@ -15,7 +15,7 @@ from mop_backend.peer import end_with_peer
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.trainer import lifetime, loading
-from madlib_mop.trainer.failures import MEMORY, Failure, failure_of, invalid_input
+from madlib_mop.trainer.failures import INPUT, MEMORY, Failure, blaming, failure_of, invalid_input
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
 
 #: What TensorFlow needs to do anything at all beyond what it has taken when it is loaded.
@@ -70,7 +70,7 @@ class Session:
 
     OPS = frozenset(
         "start confine shard_begin shard_rows shard_end train train_stack evaluate evaluate_stack metric_results"
-        " predict_load predict predict_values average_add average_end describe_state drop_shard stats stop".split()
+        " predict_load predict predict_values average_add average_end describe_state describe_model drop_shard stats stop".split()
     )
     #: These need no TensorFlow.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -311,6 +311,15 @@ class Session:
         columns = [frombuffer(b, d).reshape(s) for b, d, s in zip(blobs, dtypes, shapes, strict=True)]
         single, values, widths = self._visitor.predict_values(columns, key_of(header))
         return {"single": single, "shape": values.shape, "widths": widths}, [values]
+
+    def describe_model(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Say what Keras makes of an architecture; with ``seed``, the answer's blob are the weights drawn with it."""
+        from madlib_mop.models import described
+
+        with blaming(INPUT):
+            answer = described.as_answer(described.describe_architecture(header["arch"]))
+            seed = header.get("seed")
+            return answer, [] if seed is None else [described.draw_weights(header["arch"], seed)]
 
     def drop_shard(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Let go of a shard."""

@@ -270,6 +270,11 @@ def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
             f"fit_params has epochs={fit.epochs} and initial_epoch={fit.initial_epoch}, so nothing would be trained",
             hint="epochs must be larger than initial_epoch.",
         )
+    if isinstance(fit.class_weight, str):
+        raise model_failed(
+            f"class_weight={fit.class_weight!r} stands for weights that the run does not tell",
+            hint="Write them out: class_weight={0: 1.0, 1: 3.0}.",
+        )
     if fit.class_weight is not None and len(shard.ys) > 1:
         raise model_failed(
             f"class_weight is given for a model with {len(shard.ys)} outputs",

@@ -23,6 +23,7 @@ _MAX_RESTARTS = 50
 _CANCEL_STATES = ("57014", "57P01", "57P02", "57P03")
 #: Their trainers are wanted soon: when the driver knows what for, or the rows are packed, TensorFlow is half loaded.
 _BEFORE_TRAINERS = {
+    "load_keras_model",
     "training_preprocessor_dl",
     "madlib_keras_fit",
     "madlib_keras_fit_multiple_model",

@@ -17,6 +17,7 @@ from tests.workbench import (
     pack,
     quiet_keras,
     select_configurations,
+    store_unchecked,
     weights,
 )
 
@@ -120,7 +121,7 @@ def prepare(bench: Bench) -> None:
 def prepared(bench: Bench) -> Bench:
     """Give a bench all that the class needs: tables, an architecture that cannot be built, and the undisturbed run."""
     prepare(bench)
-    bench.db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [_unbuildable()])
+    store_unchecked(bench.db, _unbuildable())
     call, bench.run_id = bench.begin("undisturbed")
     bench.observe()
     call.succeed()

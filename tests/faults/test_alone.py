@@ -8,7 +8,18 @@ import json
 import psycopg2
 import pytest
 from lab import assert_nothing_left, newest_run
-from workbench import ADAM, MIXED, digests, fit, load_architectures, load_digits, one_thread, pack, quiet_keras
+from workbench import (
+    ADAM,
+    MIXED,
+    digests,
+    fit,
+    load_architectures,
+    load_digits,
+    one_thread,
+    pack,
+    quiet_keras,
+    store_unchecked,
+)
 from workbench import select_configurations as select
 
 GOOD = [MIXED[0], MIXED[1]]
@@ -30,8 +41,8 @@ def bench(db):
     for _ in range(3):
         huge.add(keras.layers.Dense(10_000))
     huge.add(keras.layers.Dense(10, activation="softmax"))
-    for arch in (json.dumps(wrong), huge.to_json()):
-        db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [arch])
+    store_unchecked(db, json.dumps(wrong))
+    db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [huge.to_json()])
     select(db, "mst_good", GOOD)
     run = fit(db, "good", "mst_good", 2, seed=4, schedule="rotation")
     db.expected = digests(db, run.run_id)

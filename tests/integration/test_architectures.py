@@ -7,7 +7,9 @@ import psycopg2
 import pytest
 from sessions import Session, undone
 
-from tests.unit.models.documents import dense, keras_3
+from madlib_mop.models.build import build_architecture
+from tests.unit.models.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer
+from tests.unit.models.plain import data_for, functional, nested, perceptron, recurrent
 
 ARCH = json.dumps(keras_3(dense()))
 LOAD = "SELECT madlib.load_keras_model({})"
@@ -57,10 +59,91 @@ def test_ids_are_given_one_after_the_other(session):
     assert session.value("SELECT count(DISTINCT __internal_madlib_id__) FROM lib") == 3
 
 
-@pytest.mark.parametrize("text", ['{"a" : 1, "b" : [2,  3] }', "null", "[]", '"x"', '{"a": 1, "a": 2}', ARCH])
-def test_any_json_is_stored_as_it_was_given(session, text):
+SHORT = """{"class_name": "Sequential", "config": {"layers": [
+    {"class_name": "InputLayer", "config": {"batch_shape": [null, 8, 8, 1]}},
+    {"class_name": "Conv2D", "config": {"filters": 2, "kernel_size": [3, 3], "activation": "relu"}},
+    {"class_name": "BatchNormalization", "config": {}},
+    {"class_name": "Flatten", "config": {}},
+    {"class_name": "Dense", "config": {"units": 10, "activation": "softmax"}}]}}"""
+GIVEN = {
+    "short": SHORT,
+    "keras 3": ARCH,
+    **{f"keras {one['keras_version']}": json.dumps(one) for one in (KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10)},
+    "perceptron": lambda: perceptron().to_json(),
+    "functional": lambda: functional().to_json(),
+    "nested": lambda: nested().to_json(),
+    "recurrent": lambda: recurrent().to_json(),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_what_is_stored_is_what_keras_writes_of_the_model(session, keras, given):
+    text = GIVEN[given]() if callable(GIVEN[given]) else GIVEN[given]
     session.load(arch=text)
-    assert session.value("SELECT model_arch::text FROM lib") == text
+    stored = session.value("SELECT model_arch::text FROM lib")
+    plain, ours = keras.models.model_from_json(stored), build_architecture(text)
+    assert json.loads(plain.to_json()) == json.loads(stored)
+    assert [weight.shape for weight in plain.get_weights()] == [weight.shape for weight in ours.get_weights()]
+    plain.set_weights(ours.get_weights())
+    x, _ = data_for(ours)
+    for one, other in zip(listed(plain.predict(x, verbose=0)), listed(ours.predict(x, verbose=0)), strict=True):
+        assert one.tobytes() == other.tobytes()
+    session.load(arch=stored)
+    assert session.value("SELECT model_arch::text FROM lib WHERE model_id = 2") == stored
+
+
+def listed(outputs):
+    return outputs if isinstance(outputs, list) else [outputs]
+
+
+def test_a_stored_architecture_draws_the_weights_that_the_given_one_draws(session, keras):
+    session.load(arch=SHORT)
+    stored = session.value("SELECT model_arch::text FROM lib")
+    keras.utils.set_random_seed(3)
+    plain = keras.models.model_from_json(stored).get_weights()
+    ours = build_architecture(SHORT, 3).get_weights()
+    assert [weight.tobytes() for weight in plain] == [weight.tobytes() for weight in ours]
+
+
+REFUSED = {
+    "an object": ('{"a": 1}', "22P02", "is not a Keras model", "model.to_json()"),
+    "null": ("null", "22P02", "is not a Keras model", None),
+    "a layer": (json.dumps(dense()), "22P02", "is a single layer", None),
+    "a class": (json.dumps(keras_3(layer("Dens", units=3))), "0A000", "Received: 'Dens'", "Did you mean Dense?"),
+    "an argument": (
+        json.dumps(keras_3(layer("Dense", unit=3, name="head"))), "22023",
+        "layer 2 (head): Dense has no argument of that name. Received: 'unit'", "Did you mean units?",
+    ),
+    "an inner argument": (
+        json.dumps(keras_3(dense(kernel_initializer={"class_name": "HeNormal", "config": {"sead": 1}}))), "22023",
+        "kernel_initializer: HeNormal has no argument of that name. Received: 'sead'", "Did you mean seed?",
+    ),
+    "a value": (json.dumps(keras_3(dense(0))), "38000", "units", None),
+    "no statistics": (
+        json.dumps(keras_3(layer("Normalization", axis=-1, name="scaled"), dense())), "22023",
+        "layer 2 (scaled) has no statistics, so it would normalize nothing", "mean=layer.mean",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_train_is_refused_when_it_is_loaded(session, case):
+    arch, sqlstate, message, hint = REFUSED[case]
+    error = session.refused(session.load, arch=arch)
+    assert error.sqlstate == sqlstate and message in error.message and (hint or "") in (error.hint or "")
+    assert session.value("SELECT to_regclass('lib')") is None
+
+
+def test_a_normalization_with_statistics_is_taken(session):
+    session.load(arch=json.dumps(keras_3(layer("Normalization", mean=[1, 2, 3, 4], variance=[1, 1, 2, 2]), dense())))
+    assert session.value("SELECT count(*) FROM lib") == 1
+
+
+@pytest.mark.parametrize("weights", [b"dummy weights", b"", bytes(56), bytes(64)])
+def test_weights_of_another_length_are_refused(session, weights):
+    error = session.refused(session.load, model_weights=weights)
+    assert error.sqlstate == "22023" and f"Received: {len(weights)} bytes" in error.message
+    assert "15 weights of 4 bytes" in error.message and "4x3 + 3" in error.detail
 
 
 def test_weights_name_and_description_are_stored(session):
@@ -73,14 +156,13 @@ def test_weights_name_and_description_are_stored(session):
 
 def test_megabytes_of_weights_arrive_whole(session):
     weights = np.random.default_rng(1).random(3_000_000, np.float32).tobytes()
-    session.load(model_weights=weights)
+    session.load(arch=json.dumps(keras_3(dense(1000, use_bias=False), input_shape=(3000,))), model_weights=weights)
     assert bytes(session.value("SELECT model_weights FROM lib")) == weights
 
 
-def test_weights_that_are_not_float32_are_stored_with_a_warning(session):
-    session.load(model_weights=b"dummy weights")
-    assert any("13 bytes" in notice and notice.startswith("WARNING") for notice in session.connection.notices)
-    assert bytes(session.value("SELECT model_weights FROM lib")) == b"dummy weights"
+def test_a_network_that_no_memory_could_hold_is_loaded_at_once(session):
+    session.load(arch=json.dumps(keras_3(dense(1_000_000), dense(1_000_000), input_shape=(1_000_000,))))
+    assert session.value("SELECT count(*) FROM lib") == 1
 
 
 def test_names_with_schemas_and_quotes(session):
@@ -165,10 +247,10 @@ def test_two_sessions_never_give_the_same_id(db):
     with other.cursor() as cursor:
         cursor.execute("SET lock_timeout = '300ms'")
         with pytest.raises(psycopg2.Error) as caught:
-            cursor.execute("SELECT madlib.load_keras_model('shared', '{}')")
+            cursor.execute("SELECT madlib.load_keras_model('shared', %s)", [ARCH])
         assert caught.value.pgcode == "55P03"
         one.commit()
-        cursor.execute("SELECT madlib.load_keras_model('shared', '{}')")
+        cursor.execute("SELECT madlib.load_keras_model('shared', %s)", [ARCH])
         cursor.execute("SELECT array_agg(model_id ORDER BY model_id) FROM shared")
         assert cursor.fetchone()[0] == [1, 2, 3]
     for connection in (one, other):

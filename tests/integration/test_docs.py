@@ -3,11 +3,13 @@
 import re
 import subprocess
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.integration.test_readme import ELSEWHERE, FENCE
+from tests.plain_keras import assert_keras_reads_them
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a busy machine
@@ -26,6 +28,8 @@ def run_page(cluster, page: str) -> str:
             done = subprocess.run(
                 psql, input=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )  # fmt: skip
+            with closing(cluster.connect(name)) as of_page:
+                assert_keras_reads_them(of_page)
         finally:
             cursor.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     connection.close()
@@ -62,6 +66,8 @@ PAGES = {
         "       1 | t                | f\n       2 | t                | f\n",
         "     12 |            12\n",
         "      2 |         2\n",
+        "weights taken from public.first_model (mst_key 1): hidden, more; drawn anew: wide_head, kind",
+        " t               |  2444\n",
     ),
 }
 

@@ -36,7 +36,8 @@ def user(db, nets, x):
     for net in nets.values():
         user.rows("SELECT madlib.load_keras_model('archs', %s, %s)", net.to_json(), weights_of(net))
     user.rows("SELECT madlib.load_keras_model('archs', %s)", nets[1].to_json())  # 5: no weights
-    user.rows("SELECT madlib.load_keras_model('archs', %s, %s)", nets[1].to_json(), weights_of(nets[3]))  # 6: others'
+    user.rows("SELECT madlib.load_keras_model('archs', %s)", nets[1].to_json())  # 6: others', which loading refuses
+    user.rows("UPDATE archs SET model_weights = %s WHERE model_id = 6", weights_of(nets[3]))
     user.table("points", "id integer, x real[], w real", [(i, row.tolist(), i / 10) for i, row in enumerate(x)])
     yield user
     user.connection.close()

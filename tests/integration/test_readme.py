@@ -3,10 +3,13 @@
 import re
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.plain_keras import assert_keras_reads_them
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -74,6 +77,24 @@ def test_the_examples_run_and_their_models_are_usable(tour, db):
 def test_the_script_of_plain_keras_and_the_replay_give_the_same_bits(tour):
     assert re.search("^same bits$", tour, re.MULTILINE), tour[-3000:]
     assert re.search(r"models \| same_bits \n-+\+-+\n +2 \| +2\n", tour)
+
+
+def test_plain_keras_reads_every_architecture_as_it_is(tour, db):
+    with closing(db.connect()) as connection:
+        assert assert_keras_reads_them(connection) >= 7
+
+
+def test_plain_keras_predicts_what_the_page_predicts(tour, db):
+    import keras
+    import numpy as np
+
+    arch, weights = db.rows("SELECT model_arch::text, model_weights FROM tour.models WHERE mst_key = 1")[0]
+    plain, values = keras.models.model_from_json(arch), np.frombuffer(bytes(weights), np.float32)
+    ends = np.cumsum([weight.size for weight in plain.get_weights()])[:-1]
+    plain.set_weights([v.reshape(w.shape) for v, w in zip(np.split(values, ends), plain.get_weights(), strict=True)])
+    rows = db.rows("SELECT pixels, madlib_mop.predict('tour.models', 1, pixels) FROM tour.new_rows")
+    x = np.array([pixels for pixels, _ in rows], np.float32).reshape(-1, 8, 8, 1) / np.float32(16)
+    assert np.allclose(plain.predict(x, verbose=0), [scores for _, scores in rows], atol=1e-6)
 
 
 def test_the_frozen_layer_kept_its_weights(tour, db):

@@ -7,11 +7,15 @@ from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.emptied import drop_if_empty
 from madlib_mop.driver.engine import table_form
+from madlib_mop.driver.inference.described import DescribedModel, describe_model
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.start_weights import weights_by_layer
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.stored import check_statistics
 
 COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
 _WHAT = "keras_model_arch_table"
-_FLOAT32_BYTES = 4
 _LOCK_SPACE = 0x6D6F70 << 32
 
 _CREATE = """
@@ -29,12 +33,14 @@ CREATE TABLE {table} (
 def load_keras_model(call: Call) -> None:
     """Add an architecture to a table, which is made if it is not there; its ``model_id`` is the highest so far plus 1.
 
-    Any JSON may be loaded: it is checked when it is used.
+    What is stored is what Keras itself writes of the model, ``model.to_json()``, whatever form was given.
 
     Raises
     ------
     InvalidParameter
-        If the table's name or the JSON is missing.
+        If the table's name or the JSON is missing, the weights do not fit, or Keras has no such argument.
+    UnreadableText, Unsupported, ModelFailed
+        If the JSON is not that of a model that can be trained.
     UndefinedColumn
         If the table is there and is not one of architectures.
     """
@@ -45,15 +51,11 @@ def load_keras_model(call: Call) -> None:
         )
     table = session.existing(given[_WHAT], _WHAT)
     if table is None:
-        table = _create(session, given[_WHAT])
+        session.output(given[_WHAT], suffixes=("",), what=_WHAT)
     else:
         _check_columns(session, table, given[_WHAT])
-    weights = given.get("model_weights")
-    if weights is not None and len(weights) % _FLOAT32_BYTES:
-        session.warning(
-            f"{call.function}: model_weights are not float32 numbers: their {len(weights)} bytes are no multiple of"
-            f" {_FLOAT32_BYTES}; training with them will fail"
-        )
+    model, weights = _model(call)
+    table = table or _create(session, given[_WHAT])
     # ids are taken one at a time, until the transaction that took the last one ends
     session.execute("SELECT pg_catalog.pg_advisory_xact_lock($1)", [_LOCK_SPACE | table.oid], ["bigint"])
     (row,) = session.execute(
@@ -62,10 +64,35 @@ def load_keras_model(call: Call) -> None:
             " SELECT coalesce(pg_catalog.max(model_id), 0) + 1, $1, $2, $3, $4, $5 FROM {table} RETURNING model_id",
             table=table,
         ),
-        [given["model_arch"], weights, given.get("name"), given.get("description"), uuid.uuid4().hex],
+        [model.text, weights, given.get("name"), given.get("description"), uuid.uuid4().hex],
         ["json", "bytea", "text", "text", "text"],
     )
     session.notice(f"{call.function}: model_id {row['model_id']} is in {table}")
+
+
+def _model(call: Call) -> tuple[DescribedModel, bytes | None]:
+    """Return what Keras makes of the architecture, and its start weights."""
+    session, given = call.session, call.arguments
+    arch = check_architecture(given["model_arch"])
+    check_statistics(arch)
+    weights, source = given.get("model_weights"), (given.get("weights") or "").strip()
+    if source and weights is not None:
+        raise InvalidParameter(
+            f"model_weights and weights exclude each other. Received: {len(weights)} bytes, and weights {source!r}",
+            hint="model_weights are those of all layers; weights names a table to take them from by layer.",
+        )
+    if not source and given.get("weights_key") is not None:
+        raise InvalidParameter(f"weights_key is a row of the table weights. Received: {given['weights_key']}, no table")
+    with LocalTrainer(session) as trainer:
+        if source:
+            model, start = weights_by_layer(session, trainer, arch, source, given.get("weights_key"))
+            anew = f"; drawn anew: {', '.join(start.drawn)}" if start.drawn else ""
+            session.notice(f"{call.function}: weights taken from {start.label}: {', '.join(start.taken)}{anew}")
+            return model, start.weights
+        model = describe_model(trainer, arch)
+    if weights is not None:
+        model.check_weights(len(weights), "model_weights")
+    return model, weights
 
 
 def delete_keras_model(call: Call) -> None:

@@ -15,7 +15,7 @@ from madlib_mop.driver.custom_functions import custom_names
 from madlib_mop.driver.selection_tables import create_selection, create_selection_summary, stored_name
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn
 from madlib_mop.models.calls import is_int
-from madlib_mop.models.params import CompileParams, FitParams, parse_compile_params, parse_fit_params
+from madlib_mop.models.params import CompileParams, FitParams, parse_compile_params, parse_fit_params, told_of_recorded
 from madlib_mop.models.search_grid import check_random_state, expand_grid, iterate_random, search_type, stream
 
 _ARCH = "model_arch_table"
@@ -57,8 +57,10 @@ class Parser:
 
     def __init__(self, session: CallerSession, object_table: str | None):
         self.custom_names = custom_names(session, object_table)
+        self._session = session
         self._compile: dict[str | None, CompileParams] = {}
         self._fit: dict[str | None, FitParams] = {}
+        self._told: set[str] = set()
 
     def compile_params(self, text: str | None, where: str) -> CompileParams:
         """Parse compile parameters; an error says ``where`` they stand."""
@@ -70,6 +72,9 @@ class Parser:
         """Parse fit parameters; an error says ``where`` they stand."""
         if text not in self._fit:
             self._fit[text] = _placed(parse_fit_params, where, text)
+            if (told := told_of_recorded([self._fit[text]])) and told not in self._told:
+                self._told.add(told)
+                self._session.notice(told)
         return self._fit[text]
 
     def row(self, model_id: int, compile_text: str, fit_text: str | None, where: str = "") -> Row:

@@ -6,7 +6,7 @@ an error leaves neither.
 
 import math
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import BytesColumn
 from madlib_mop.driver.commands.preprocess_columns import Kind, Source, read_source, split_columns
+from madlib_mop.driver.commands.preprocess_labels import in_form, not_classes, read_labels, told_of_classes
 from madlib_mop.driver.commands.preprocess_segments import Distribution, choose_segments
 from madlib_mop.driver.commands.preprocess_tables import (
     Classes,
+    DistinctValues,
     SourceQueries,
     Summary,
     comment_on,
@@ -32,7 +34,7 @@ from madlib_mop.engines.postgres_store import partition_suffix
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buffer_size, plan_buffers
-from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, Encoder, row_bytes, value_bytes
+from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, Encoder, IndexEncoder, row_bytes, value_bytes
 from madlib_mop.packing.images import DecoderPool, ImageEncoder
 from madlib_mop.packing.packer import Packer, RawColumn
 
@@ -80,13 +82,19 @@ def training_preprocessor_dl(call: Call) -> None:
     seed = _read_seed(arguments.get("seed"))
     y_names = split_columns(arguments["dependent_varname"], "dependent_varname")
     widths = _read_num_classes(arguments.get("num_classes"), y_names)
+    as_index = read_labels(arguments.get("labels"), y_names)
     packing = _prepare(call, y_names, constant, [widths == []] * len(y_names))
     queries = SourceQueries(call.session, packing.source)
     classes = {}
     for i, column in enumerate(packing.source.columns):
         if column.kind is Kind.CLASS:
-            wanted = widths[i - len(packing.source.independent)] if widths else None
-            classes[i] = _find_classes(queries, i, wanted, packing.output)
+            number = i - len(packing.source.independent)
+            found = queries.distinct_values(i)
+            classes[i] = _classes(queries, i, found, widths[number] if widths else None, packing.output)
+            classes[i] = in_form(classes[i], as_index[number], column)
+            call.session.notice(f"{call.function}: {told_of_classes(column, found)}")
+        elif i >= len(packing.source.independent) and as_index[i - len(packing.source.independent)]:
+            raise not_classes(column)
     with image_decoders() as pool:
         encoders = _encoders(packing, queries, classes, pool)
         for encoder, width in zip(encoders[len(packing.source.independent) :], widths or [], strict=False):
@@ -111,6 +119,7 @@ def validation_preprocessor_dl(call: Call) -> None:
     classes = {first_y + k: known for k, known in enumerate(training.classes) if known is not None}
     for i, known in classes.items():
         _refuse_unseen(queries, i, known, training)
+        classes[i] = replace(known, counts=queries.class_counts(i, known))
     with image_decoders() as pool:
         encoders = _encoders(packing, queries, classes, pool)
         training.check_shapes(encoders)
@@ -192,14 +201,14 @@ def _read_image_shape(shape: list | None, source: Source) -> tuple[int, ...] | N
     return tuple(shape)
 
 
-def _find_classes(queries: SourceQueries, i: int, wanted: int | None, output: Relation) -> Classes:
-    """Find the distinct values of a dependent column."""
+def _classes(queries: SourceQueries, i: int, found: DistinctValues, wanted: int | None, output: Relation) -> Classes:
+    """Return the classes that the distinct values of a dependent column are."""
     column = queries.source.columns[i]
     if column.column.type_name in ("float4", "float8", "numeric") and (number := queries.special_number(i)):
         raise InvalidParameter(
             f"column {column.name!r} holds {number}, which is no class", hint="Replace it, or leave the row out."
         )
-    values, n_values, has_null = queries.distinct_values(i)
+    n_values = len(found.texts)
     if wanted is not None and wanted < n_values:
         raise InvalidParameter(
             f"num_classes has {wanted} for column {column.name!r}, which has {n_values} distinct values",
@@ -211,7 +220,8 @@ def _find_classes(queries: SourceQueries, i: int, wanted: int | None, output: Re
             hint="For regression on a number give num_classes => '{}'.",
         )
     holder, name = output.with_suffix("_summary"), f"{column.name}_class_values"
-    return Classes(values, n_values, wanted or n_values, has_null, column.column.type_sql, holder, name)
+    type_sql, has_null, counts = column.column.type_sql, found.texts[0] is None, tuple(found.counts)
+    return Classes(found.literal, n_values, wanted or n_values, has_null, type_sql, holder, name, counts=counts)
 
 
 def _refuse_unseen(queries: SourceQueries, i: int, known: Classes, training: TrainingTable) -> None:
@@ -233,7 +243,9 @@ def _encoders(
     first_row = queries.first_row()
     for i, column in enumerate(packing.source.columns):
         if column.kind is Kind.CLASS:
-            encoders.append(ClassEncoder(column.name, (classes[i].width,)))
+            known = classes[i]
+            encoder = IndexEncoder(column.name) if known.as_index else ClassEncoder(column.name, (known.width,))
+            encoders.append(encoder)
         elif column.kind is Kind.IMAGE:
             try:
                 shape = pool.decode([first_row[i]], packing.image_shape).shape[1:]

@@ -46,6 +46,10 @@ class Classes:
         The values' type.
     holder, column : Relation, str
         The summary table that has the values (padded by NULLs), and its column.
+    as_index : bool
+        Whether rows have the number of their class, from 0, instead of being one-hot.
+    counts : tuple of int
+        Rows of each class in the source table, in the order of the values.
     """
 
     values: str
@@ -55,6 +59,13 @@ class Classes:
     type_sql: str
     holder: Relation
     column: str
+    as_index: bool = False
+    counts: tuple[int, ...] = ()
+
+    @property
+    def padded_counts(self) -> list[int]:
+        """Rows of each class, 0 for the padding."""
+        return [*self.counts, *[0] * (self.width - len(self.counts))]
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,15 @@ class Summary:
     num_classes: list[int | None]
     distribution_rules: str
     gpu_config: str
+
+
+@dataclass(frozen=True)
+class DistinctValues:
+    """What a column holds: the values as an array literal and as texts, and how many rows have each."""
+
+    literal: str
+    texts: list[str | None]
+    counts: list[int]
 
 
 class SourceQueries:
@@ -94,15 +114,28 @@ class SourceQueries:
         (row,) = self._ask(f"SELECT pg_catalog.count(*) AS n_rows, {counts} FROM {{source}} s")
         return row["n_rows"], [row[f"n{i}"] for i in range(len(self.source.columns))]
 
-    def distinct_values(self, i: int) -> tuple[str, int, bool]:
-        """Give column i's distinct values as an array literal, their number, and whether NULL is the first."""
+    def distinct_values(self, i: int) -> "DistinctValues":
+        """Return column i's distinct values with the rows of each, NULL first."""
         order = f"v{self._collation(i)} NULLS FIRST"
         (row,) = self._ask(
-            "SELECT a::pg_catalog.text AS values, pg_catalog.cardinality(a) AS n_values, a[1] IS NULL AS has_null"
-            f" FROM (SELECT pg_catalog.array_agg(v ORDER BY {order}) AS a"
-            f" FROM (SELECT DISTINCT s.{{c{i}}}{self._collation(i)} AS v FROM {{source}} s) d) e"
+            "SELECT a::pg_catalog.text AS literal, a::pg_catalog.text[] AS texts, n AS counts"
+            f" FROM (SELECT pg_catalog.array_agg(v ORDER BY {order}) AS a,"
+            f" pg_catalog.array_agg(n ORDER BY {order}) AS n"
+            f" FROM (SELECT s.{{c{i}}}{self._collation(i)} AS v, pg_catalog.count(*) AS n FROM {{source}} s"
+            " GROUP BY 1) d) e"
         )
-        return row["values"], row["n_values"], row["has_null"]
+        return DistinctValues(row["literal"], row["texts"], row["counts"])
+
+    def class_counts(self, i: int, classes: Classes) -> tuple[int, ...]:
+        """Return how many rows have each of the class values in column i."""
+        rows = self._ask(
+            "SELECT p.position, pg_catalog.count(*) AS n FROM"
+            f" (SELECT {self._position(i, f's.{{c{i}}}', classes)} AS position FROM {{source}} s) p"
+            " WHERE p.position IS NOT NULL GROUP BY 1",
+            **self._class_slots({i: classes}),
+        )
+        found = {row["position"]: row["n"] for row in rows}
+        return tuple(found.get(position, 0) for position in range(1, classes.width + 1))
 
     def special_number(self, i: int) -> str | None:
         """Give NaN or an infinity if scalar column i of a floating type has one."""
@@ -242,7 +275,9 @@ def create_summary(
     names = {f"v{i}": Identifier(f"{name}_class_values") for i, (name, _, _) in enumerate(classes)}
     types = {f"t{i}": SqlType(type_sql) for i, (_, type_sql, _) in enumerate(classes)}
     columns = "".join(f" {{v{i}}} {{t{i}}}[]," for i in range(len(classes)))
-    template = "CREATE TABLE {table} (" + _SUMMARY_COLUMNS.replace("{class_columns}", columns) + ")"
+    counts = "".join(f", {{n{i}}} pg_catalog.int8[]" for i in range(len(classes)))
+    names |= {f"n{i}": Identifier(f"{name}_class_counts") for i, (name, _, _) in enumerate(classes)}
+    template = "CREATE TABLE {table} (" + _SUMMARY_COLUMNS.replace("{class_columns}", columns) + counts + ")"
     session.execute(statement(template, table=table, **names, **types) + table_form(session))
     params = [
         summary.source_table,
@@ -266,7 +301,12 @@ def create_summary(
         param_types += ["text", "integer"]
         literal = f"${len(params) - 1}::{{t{i}}}[]"
         values += f" pg_catalog.array_cat({literal}, pg_catalog.array_fill(NULL::{{t{i}}}, ARRAY[${len(params)}])),"
-    template = "INSERT INTO {table} VALUES ($1, $2, $3, $4, $5," + values + " $6, $7, $8, $9, $10)"
+    counted = ""
+    for _, _, known in classes:
+        params.append(None if known is None else known.padded_counts)
+        param_types.append("bigint[]")
+        counted += f", ${len(params)}"
+    template = "INSERT INTO {table} VALUES ($1, $2, $3, $4, $5," + values + f" $6, $7, $8, $9, $10{counted})"
     session.execute(statement(template, table=table, **types), params, param_types)
 
 

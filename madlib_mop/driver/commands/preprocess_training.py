@@ -1,6 +1,6 @@
 """A packed training table as validation_preprocessor_dl sees it: its constant, classes and shapes, and what fits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.caller import CallerSession
@@ -127,6 +127,10 @@ def read_training_table(session: CallerSession, text: str) -> TrainingTable:
     independent = tuple(_packed_column(session, table, name) for name in summary["independent_varname"])
     dependent = tuple(_packed_column(session, table, name) for name in summary["dependent_varname"])
     classes = tuple(_classes(session, holder, known, column) for column in dependent)
+    classes = tuple(
+        replace(known, as_index=True) if known and known.width > 1 and column.shape == (1,) else known
+        for known, column in zip(classes, dependent, strict=True)
+    )
     vartypes = tuple(summary["dependent_vartype"])
     return TrainingTable(table, float(summary["normalizing_const"]), independent, dependent, vartypes, classes)
 

@@ -88,7 +88,8 @@ def _outputs(shape: ModelShape, label: str, arguments: dict) -> tuple[Output, ..
     outputs = []
     described = zip(names, listed, shape.output_units, shape.output_activations, strict=True)
     for name, values, n_units, activation in described:
-        if None not in (values, n_units) and len(values) != n_units:
+        of_two = n_units == 1 and activation in _SCORES and values is not None and len(values) == 2
+        if None not in (values, n_units) and len(values) != n_units and not of_two:
             raise InvalidParameter(
                 f"class_values has {len(values)} values for {name}, of which {label} gives {n_units}."
                 f" Received: {list(values)}",

@@ -55,7 +55,8 @@ def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
     columns = zip(model.outputs, units, packed.dependent, packed.shapes[n_inputs:], packed.class_values, strict=False)
     for output, n_units, column, shape, (_, classes) in columns:
         n_values = shape[-1] if shape else 1
-        if n_units is not None and n_values != n_units:
+        by_index = shape == [1] and classes is not None
+        if n_units is not None and n_values != n_units and not by_index:
             raise _unlike(packed, f"its column {column!r} has {n_values} values a row, {model.label} gives {n_units}")
         if None not in (classes, output.values_text) and classes != output.values_text:
             theirs = f"{model.label} has {output.values_text}"

@@ -58,7 +58,7 @@ class Output:
     def is_number(self, n_units: int) -> bool:
         """Tell whether the output is the prediction itself, rather than a score for each class."""
         if self.values is not None:
-            return False
+            return n_units == 1 and len(self.values) > 2
         if not self.vartype.endswith("[]"):
             return n_units == 1
         loss = (self.loss or "").replace("_", "").lower()

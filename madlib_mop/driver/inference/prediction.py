@@ -11,7 +11,7 @@ from madlib_mop.driver.inference.model import Output, TrainedModel, read_weights
 from madlib_mop.driver.inference.results import ResultTable, quoted
 from madlib_mop.driver.inference.rows import RowReader, Rows, TestTable
 from madlib_mop.driver.inference.trainer import LocalTrainer
-from madlib_mop.driver.inference.wanted import PredType, all_of, choose
+from madlib_mop.driver.inference.wanted import PredType, all_of, by_class, choose
 from madlib_mop.errors import InvalidParameter, Unsupported
 
 _AHEAD_BYTES = 64 << 20
@@ -45,7 +45,11 @@ def predict_table(
 
 
 def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarray, wanted: PredType) -> None:
-    choice = all_of(values) if output.is_number(values.shape[1]) else choose(values, wanted)
+    if output.is_number(values.shape[1]):
+        choice = all_of(values)
+    else:
+        values = by_class(values, len(output.values or ()))
+        choice = choose(values, wanted)
     results.add(output.name, ids, quoted(output.labels(values.shape[1])), choice)
 
 

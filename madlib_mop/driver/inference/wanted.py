@@ -124,6 +124,13 @@ def choose(scores: np.ndarray, wanted: PredType) -> Choice:
     return Choice(rows, units, exact[rows, units], ranks[rows, units])
 
 
+def by_class(values: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return a score a class, float32 (n_rows, n_classes): one unit for two classes has that of the second."""
+    if values.shape[1] == 1 and n_classes == 2:
+        return np.concatenate([1 - values, values], axis=1)
+    return values
+
+
 def all_of(values: np.ndarray) -> Choice:
     """Give all values of an output that is the prediction itself: (n_rows, n_units), each of rank 1."""
     n_rows, n_units = values.shape

@@ -66,17 +66,16 @@ def test_null_is_a_class_and_also_fills_up_the_list(caller, labels, n_classes, c
 
 
 def test_a_table_of_architectures_that_was_emptied_is_used_again(caller):
-    caller.rows("SELECT madlib.load_keras_model('emptied', '{\"widths\": [7, 9]}')")
+    caller.rows("SELECT madlib.load_keras_model('emptied', %s)", perceptron(7))
     caller.rows("DELETE FROM emptied")
     refusal = caller.refused(caller.rows, "SELECT madlib.delete_keras_model('emptied', 1)")
     assert (refusal.sqlstate, refusal.message) == (
         "22023",
         "delete_keras_model: public.emptied has no such model_id. Received: 1",
     )
-    caller.rows("SELECT madlib.load_keras_model('emptied', '{\"widths\": [4]}')")
-    assert caller.rows("SELECT model_id, model_arch -> 'widths' ->> 0, model_weights, name FROM emptied") == [
-        (1, "4", None, None)
-    ]
+    caller.rows("SELECT madlib.load_keras_model('emptied', %s)", perceptron(4))
+    units = "model_arch #>> '{config,layers,1,config,units}'"
+    assert caller.rows(f"SELECT model_id, {units}, model_weights, name FROM emptied") == [(1, "4", None, None)]
 
 
 def test_a_function_in_python_loads_weights_by_a_prepared_statement(caller):

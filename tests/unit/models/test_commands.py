@@ -1,16 +1,23 @@
 """The commands of architectures and configurations change nothing before every argument has been checked."""
 
+import contextlib
+import json
 import re
 
 import pytest
 
 from madlib_mop.catalog.names import Relation, split_name
 from madlib_mop.driver.call import Call
+from madlib_mop.driver.commands import architectures
 from madlib_mop.driver.commands.architectures import COLUMNS, delete_keras_model, load_keras_model
 from madlib_mop.driver.commands.configurations import generate_model_configs, load_model_selection_table
+from madlib_mop.driver.inference.described import DescribedModel, LayerWeights
 from madlib_mop.driver.relations import Column
 from madlib_mop.errors import DuplicateTable, InvalidParameter, MopError, UndefinedColumn, UndefinedTable
+from tests.unit.models.documents import dense, keras_3, layer
 
+ARCH = json.dumps(keras_3(dense()))
+LAMBDA = json.dumps(keras_3(layer("Lambda", function="x")))
 COMPILE = "loss='mse', optimizer='adam'"
 GRID = "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.1, 0.01]}]}"
 
@@ -120,7 +127,7 @@ def generate(session, **changed):
         {"model_id_list": [3]},
         {"compile_params_list": [COMPILE, "loss='mse'"]},
         {"fit_params_list": ["", "epochs=0"]},
-        {"fit_params_list": ["callbacks=[TensorBoard(log_dir='/tmp')]"]},
+        {"fit_params_list": ["callbacks=[ModelCheckpoint('/tmp')]"]},
         {"object_table": "nothing"},
         {"object_table": "other.table"},
     ],
@@ -203,24 +210,39 @@ def test_a_summary_of_many_rows_is_an_error():
     assert session.changes == []
 
 
-def test_load_keras_model_makes_its_table_once():
+@pytest.fixture
+def no_trainer(monkeypatch):
+    """Describe models without a trainer: any of them has one layer, of 3 weights."""
+
+    class NoTrainer(contextlib.nullcontext):
+        pass
+
+    def describe(trainer, arch, seed=None):
+        return DescribedModel("canonical", (LayerWeights("dense", ((3,),)),))
+
+    monkeypatch.setattr(architectures, "LocalTrainer", NoTrainer)
+    monkeypatch.setattr(architectures, "describe_model", describe)
+
+
+def test_load_keras_model_makes_its_table_once_and_stores_what_keras_writes(no_trainer):
     session = FakeSession({"other": []})
     for _ in range(2):
-        call(load_keras_model, session, keras_model_arch_table="lib", model_arch="{}", model_weights=None)
+        call(load_keras_model, session, keras_model_arch_table="lib", model_arch=ARCH, model_weights=bytes(12))
         session.tables["lib"] = COLUMNS
     assert [text.split(" (")[0] for text in session.changes] == [
         'CREATE TABLE "public"."lib"',
         'INSERT INTO "public"."lib"',
         'INSERT INTO "public"."lib"',
     ]
+    assert session.statements[-1][1][:2] == ["canonical", bytes(12)]
 
 
-def test_keras_models_are_not_looked_at_when_they_are_loaded():
-    session = FakeSession()
-    text = '{"class_name": "Lambda", "config": {}}'
-    call(load_keras_model, session, keras_model_arch_table="arch", model_arch=text, model_weights=b"1234")
-    assert session.statements[-1][1][:2] == [text, b"1234"]
-    assert not any("float32" in message for message in session.messages)
+@pytest.mark.parametrize("bad", [{"model_arch": "{}"}, {"model_arch": LAMBDA}, {"model_weights": b"1234"}], ids=str)
+def test_a_bad_model_changes_nothing(no_trainer, bad):
+    session = FakeSession({"other": []})
+    with pytest.raises(MopError):
+        call(load_keras_model, session, **{"keras_model_arch_table": "lib", "model_arch": ARCH, **bad})
+    assert session.changes == []
 
 
 def test_errors_about_architecture_tables_change_nothing():

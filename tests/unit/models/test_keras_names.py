@@ -20,6 +20,7 @@ TABLES = {
     "losses": (keras_names.LOSSES, keras.losses),
     "metrics": (keras_names.METRICS, keras.metrics),
     "callbacks": (keras_names.CALLBACKS, keras.callbacks),
+    "recorded callbacks": (keras_names.RECORDED_CALLBACKS, keras.callbacks),
 }
 CLASSES = [(kind, name) for kind, (table, _) in TABLES.items() for name in table]
 

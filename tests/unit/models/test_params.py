@@ -1,13 +1,16 @@
 """Compile and fit parameters in every form that users write, and one clear error for each that cannot be used."""
 
+import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from madlib_mop.errors import InvalidParameter, UnreadableText, Unsupported
+from madlib_mop.errors import InvalidParameter, UnreadableText
+from madlib_mop.models.class_weights import as_given, balanced_weights, plan_of_weights, weights_in, written_out
 from madlib_mop.models.literals import CallSpec
-from madlib_mop.models.params import FitParams, parse_compile_params, parse_fit_params
+from madlib_mop.models.params import FitParams, parse_compile_params, parse_fit_params, told_of_recorded
 
 SGD_NESTEROV = CallSpec("SGD", (), {"learning_rate": 0.1, "momentum": 0.9, "nesterov": True})
 
@@ -178,10 +181,6 @@ REFUSED = {
     "loss=Lambda(x), optimizer='adam'": ("'Lambda'", "Allowed: "),
     "loss=Huber(delta='x'), optimizer='adam'": ("delta of Huber must be a number. Received: 'x'", None),
     "loss=5, optimizer='adam'": ("Received: 5", None),
-    "loss='sparse_categorical_crossentropy', optimizer='adam'": ("one-hot", "categorical_crossentropy"),
-    "loss=SparseCategoricalCrossentropy(), optimizer='adam'": ("one-hot", None),
-    "loss='mse', optimizer='adam', metrics=['sparse_top_k_categorical_accuracy']": ("one-hot", None),
-    "loss='mse', optimizer='adam', metrics=[MeanIoU(num_classes=3)]": ("one-hot", "OneHotMeanIoU"),
     "loss='mse', optimizer='adam', metrics=['acuracy']": ("'acuracy'", "Did you mean accuracy?"),
     "loss='mse', optimizer='adam', metrics=['recall_at_precision']": ("needs precision", None),
     "loss='mse', optimizer='adam', metrics=['mean']": ("'mean'", None),
@@ -239,13 +238,39 @@ def test_callbacks_are_calls_by_name():
     [
         "callbacks=[TensorBoard(log_dir='/tmp/logs')]",
         "callbacks='[TensorBoard(log_dir=\"/tmp/logs\", write_grads=True, batch_size=32)]'",
-        "callbacks=TensorBoard('/tmp/logs')",
+        "callbacks=TensorBoard('/tmp/logs', histogram_freq=1)",
     ],
 )
-def test_tensorboard_is_refused_with_the_reason(text):
-    with pytest.raises(Unsupported, match="TensorBoard writes files, and a trainer may write none") as caught:
-        parse_fit_params(text)
-    assert "/tmp/logs" in caught.value.message and "madlib_mop.metric" in caught.value.hint
+def test_tensorboard_is_taken_and_nothing_is_made_of_it(text):
+    params = parse_fit_params(text)
+    assert params.callbacks == () and params.recorded == ("TensorBoard",)
+    assert params.key == parse_fit_params("").key
+    assert "TensorBoard writes nothing" in told_of_recorded([parse_fit_params(""), params])
+
+
+def test_other_callbacks_beside_tensorboard_are_kept():
+    params = parse_fit_params("callbacks=[TensorBoard(log_dir='x'), EarlyStopping(patience=2)]")
+    assert [spec.name for spec in params.callbacks] == ["EarlyStopping"]
+    assert told_of_recorded([parse_fit_params("callbacks=[TerminateOnNaN()]")]) is None
+
+
+@pytest.mark.parametrize("text", ["class_weight='balanced', epochs=2", '{"class_weight": "balanced", "epochs": 2}'])
+def test_balanced_class_weights_are_written_out_and_back(text):
+    weights = balanced_weights([30, 10, 0, 20])
+    assert weights == {0: 60 / (3 * 30), 1: 60 / (3 * 10), 3: 60 / (3 * 20)}
+    assert parse_fit_params(text).class_weight == "balanced"
+    written = written_out(text, weights)
+    assert parse_fit_params(written).class_weight == weights and parse_fit_params(written).epochs == 2
+    assert as_given(written, weights) == text
+    assert weights_in(json.loads(json.dumps(plan_of_weights(weights)))) == weights
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    from sklearn.utils.class_weight import compute_class_weight
+
+    labels = np.repeat([0, 1, 2], [7, 1, 4])
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    assert list(balanced_weights([7, 1, 4]).values()) == expected.tolist()
 
 
 BAD_FIT = {
@@ -261,13 +286,15 @@ BAD_FIT = {
     "shuffle='maybe'": "True or False. Received: 'maybe'",
     "shuffle='batch'": "Received: 'batch'",
     "verbose=7": "Received: 7",
-    "class_weight=[1, 2]": "must be a dict",
+    "class_weight=[1, 2]": "must be 'balanced' or a dict",
+    "class_weight='balance'": "Received: 'balance'",
     "class_weight={'a': 1}": "Received: 'a'",
     "class_weight={0: 'x'}": "Received: 'x'",
     "class_weight={0: -1}": "Received: -1",
     "validation_split=0.1": "'validation_split'",
     "callbacks=[LambdaCallback(print)]": "'LambdaCallback'",
     "callbacks=[ModelCheckpoint('/tmp/x')]": "'ModelCheckpoint'",
+    "callbacks=[TensorBoard(log_dri='/tmp/x')]": "'log_dri'",
     "callbacks=[3]": "Received: 3",
     "callbacks=[LearningRateScheduler(0.1)]": "schedule by name",
     "callbacks=[EarlyStopping(monitor='val_loss')]": "validation data",

@@ -1,0 +1,97 @@
+"""What Keras makes of an architecture, as a trainer tells it: Keras' own JSON, and the weights by layer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import prod
+
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.errors import InvalidParameter
+
+FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The weights of one layer.
+
+    Attributes
+    ----------
+    name : str
+        With the models around it before slashes.
+    shapes : tuple of (tuple of int)
+        In the order of the layer's ``get_weights()``.
+    """
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Their size as float32."""
+        return FLOAT32_BYTES * sum(map(prod, self.shapes))
+
+    def __str__(self) -> str:
+        """Name and shapes, for messages."""
+        return f"{self.name} " + " + ".join("x".join(map(str, shape)) or "1" for shape in self.shapes)
+
+
+@dataclass(frozen=True)
+class DescribedModel:
+    """A model that Keras can make.
+
+    Attributes
+    ----------
+    text : str
+        What ``model.to_json()`` gives.
+    layers : tuple of LayerWeights
+        In the order of ``get_weights()``, those without weights left out.
+    drawn : bytes or None
+        The weights that it starts with, if they were asked for.
+    """
+
+    text: str
+    layers: tuple[LayerWeights, ...]
+    drawn: bytes | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all weights as float32."""
+        return sum(layer.n_bytes for layer in self.layers)
+
+    def check_weights(self, n_bytes: int, what: str) -> None:
+        """Refuse weights of another length. Raises InvalidParameter."""
+        if n_bytes == self.n_bytes:
+            return
+        values = f"{n_bytes // FLOAT32_BYTES} float32 numbers" if n_bytes % FLOAT32_BYTES == 0 else "no float32 numbers"
+        raise InvalidParameter(
+            f"{what} do not fit the architecture, which has {self.n_bytes // FLOAT32_BYTES} weights of 4 bytes."
+            f" Received: {n_bytes} bytes, {values}",
+            hint="Give all arrays of get_weights(), one after the other, as float32.",
+            detail="Weights by layer: " + ", ".join(map(str, self.layers)),
+        )
+
+
+def describe_model(trainer: LocalTrainer, arch: dict, seed: int | None = None) -> DescribedModel:
+    """Return what Keras makes of an architecture.
+
+    Parameters
+    ----------
+    trainer : LocalTrainer
+    arch : dict
+        Checked (`check_architecture`).
+    seed : int or None
+        Draws the weights that the model starts with.
+
+    Raises
+    ------
+    MopError
+        If Keras cannot make it; the message says why.
+    """
+    answer, blobs = trainer.ask({"op": "describe_model", "arch": arch, "seed": seed})
+    return DescribedModel(answer["arch"], tuple(_by_layer(answer["weights"])), bytes(blobs[0]) if blobs else None)
+
+
+def _by_layer(weights: Sequence[tuple[str, list[int]]]):
+    for name, group in groupby(weights, key=lambda weight: weight[0]):
+        yield LayerWeights(name, tuple(tuple(shape) for _, shape in group))

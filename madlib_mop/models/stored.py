@@ -1,0 +1,71 @@
+"""Architectures as tables keep them: in a form that Keras reads, compared, and with the statistics that they need."""
+
+from typing import Any
+
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.architecture import NODE_FORMS, check_architecture
+from madlib_mop.models.keras_layers import MODELS
+
+
+def readable_by_keras(document: dict, checked: dict) -> dict:
+    """Return an architecture as ``keras.models.model_from_json`` reads it.
+
+    Parameters
+    ----------
+    document : dict
+        As it is stored: what Keras wrote, or a shorter form by hand, or one of Keras 2.
+    checked : dict
+        What `check_architecture` made of it.
+
+    Returns
+    -------
+    dict
+        The document where each of its objects names its module, as in what Keras 3 writes; else the checked copy.
+    """
+    return document if _names_modules(document) else checked
+
+
+def _names_modules(node: Any) -> bool:
+    if isinstance(node, list):
+        return all(map(_names_modules, node))
+    if not isinstance(node, dict):
+        return True
+    is_object = "class_name" in node and node["class_name"] not in ("__numpy__", *NODE_FORMS)
+    return (not is_object or {"module", "registered_name"} <= node.keys()) and all(map(_names_modules, node.values()))
+
+
+def same_architecture(one: dict, other: dict) -> bool:
+    """Tell whether two architectures that pass the check are the same once they are checked."""
+    return one == other or check_architecture(one) == check_architecture(other)
+
+
+def check_statistics(checked: dict) -> None:
+    """Refuse a Normalization layer that has no statistics: its weights would be trained on data as they are.
+
+    What ``adapt()`` finds is not part of a model's JSON, and Keras does not take it from ``set_weights()``.
+
+    Parameters
+    ----------
+    checked : dict
+        What `check_architecture` gave.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    for number, layer in enumerate(checked["config"]["layers"], 1):
+        _check_layer_statistics(layer, f"model_arch: layer {number}")
+
+
+def _check_layer_statistics(layer: dict, where: str) -> None:
+    config = layer["config"]
+    if layer["class_name"] in MODELS:
+        for number, inner in enumerate(config["layers"], 1):
+            _check_layer_statistics(inner, f"{where}: layer {number}")
+    elif layer["class_name"] == "Normalization" and None in (config.get("mean"), config.get("variance")):
+        raise InvalidParameter(
+            f"{where} ({config.get('name', 'Normalization')}) has no statistics, so it would normalize nothing."
+            f" Received: mean {config.get('mean')}, variance {config.get('variance')}",
+            hint="What adapt() found is not in the JSON: write it as"
+            " keras.layers.Normalization(mean=layer.mean.numpy(), variance=layer.variance.numpy()).",
+        )
