@@ -2,7 +2,7 @@
 
 import json
 
-from tests.workbench import quiet_keras
+from tests.workbench import one_thread, quiet_keras
 
 _TABLES = """
 SELECT a.attrelid::regclass::text
@@ -17,6 +17,7 @@ def assert_keras_reads_them(connection) -> int:
 
     Give the number of architectures.
     """
+    one_thread()
     keras = quiet_keras()
     ours = {"keras2_hard_sigmoid": lambda x: keras.ops.clip(0.2 * x + 0.5, 0, 1)}  # as docs/keras2.md says
     n_read = 0

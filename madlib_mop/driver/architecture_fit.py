@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from madlib_mop.driver.inference.fits import shapes_fit
+from madlib_mop.driver.inference.fits import is_split, shapes_fit
 from madlib_mop.driver.packed import PackedTable
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import check_architecture
@@ -40,12 +40,13 @@ def check_fit(architectures: Iterable[tuple[int, object]], packed: PackedTable) 
 
 def _check_one(arch: object, packed: PackedTable) -> None:
     shape = describe(check_architecture(arch))
+    split = is_split(shape, packed)
     sides = (
         ("input", shape.n_inputs, packed.independent, "independent_varname"),
         ("output", shape.n_outputs, packed.dependent, "dependent_varname"),
     )
     for side, n_wanted, columns, argument in sides:
-        if n_wanted != len(columns):
+        if n_wanted != len(columns) and not (split and side == "input"):
             raise InvalidParameter(
                 f"the architecture has {n_wanted} {side}(s), but {packed.relation} has"
                 f" {len(columns)} {side} column(s). Received: {', '.join(columns)}",
@@ -53,7 +54,7 @@ def _check_one(arch: object, packed: PackedTable) -> None:
             )
     n_inputs = len(packed.independent)
     for wanted, column, row in zip(shape.input_shapes, packed.independent, packed.shapes, strict=False):
-        if wanted is not None and not shapes_fit(wanted, tuple(row)):
+        if wanted is not None and not split and not shapes_fit(wanted, tuple(row)):
             raise InvalidParameter(
                 f"the architecture's input takes rows of the shape {_text(wanted)}, but column {column!r} of"
                 f" {packed.relation} has {_text(row)}",

@@ -35,15 +35,18 @@ class BadRow(Exception):
         What to do.
     column : str or None
         Which column; filled in by the packer.
+    element : int or None
+        Which element of the row's array is NULL, 0-based in the order in which they lie.
     """
 
     column: str | None = None
 
-    def __init__(self, row: int, problem: str, hint: str | None = None):
+    def __init__(self, row: int, problem: str, hint: str | None = None, element: int | None = None):
         super().__init__(row, problem)
         self.row = row
         self.problem = problem
         self.hint = hint
+        self.element = element
 
     def __str__(self) -> str:
         """Row and problem, for whoever meets it outside the commands."""
@@ -135,12 +138,14 @@ def _read_one_by_one(data, lengths, shape, dtype):
                 f"has the shape {list(header.shape)}, where {list(shape)} is expected",
                 "All rows of a column must have one shape.",
             )
-        if header.has_bitmap and _has_null(value, header):
-            raise BadRow(row, "holds a NULL element", "Replace it, or leave the row out.")
+        if header.has_bitmap and (element := _first_null(value, header)) is not None:
+            place = "".join(f"[{index + 1}]" for index in np.unravel_index(element, shape))
+            raise BadRow(row, f"holds a NULL element at {place}", "Replace it, or leave the row out.", element)
         arrays[row] = np.frombuffer(value, dtype, header.n_elements, header.data_offset).reshape(shape)
     return arrays
 
 
-def _has_null(value, header):
+def _first_null(value, header) -> int | None:
     bitmap = np.frombuffer(value, np.uint8, -(-header.n_elements // 8), _FIXED_BYTES + 8 * len(header.shape))
-    return not np.unpackbits(bitmap, count=header.n_elements, bitorder="little").all()
+    present = np.unpackbits(bitmap, count=header.n_elements, bitorder="little")
+    return None if present.all() else int(np.argmin(present))

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from madlib_mop.models import architecture, build, params, seeds, sharing
+from madlib_mop.models import architecture, build, params, seeds, shapes, sharing
 from madlib_mop.models.custom import CustomFunctions
 from madlib_mop.trainer import custom
 from madlib_mop.trainer.failures import MODEL, blaming
@@ -44,6 +44,11 @@ class Recipe:
                 int(model.get("mst_key") or 0),
                 functions,
             )
+
+    @property
+    def n_inputs(self) -> int:
+        """How many inputs the model has."""
+        return shapes.describe(self.config).n_inputs
 
     @property
     def signature(self) -> str:

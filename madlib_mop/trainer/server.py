@@ -70,7 +70,8 @@ class Session:
 
     OPS = frozenset(
         "start confine shard_begin shard_rows shard_end train train_stack evaluate evaluate_stack metric_results"
-        " predict_load predict predict_values average_add average_end describe_state describe_model drop_shard stats stop".split()
+        " predict_load predict predict_values average_add average_end describe_state describe_model drop_shard stats"
+        " stop".split()
     )
     #: These need no TensorFlow.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -215,9 +216,9 @@ class Session:
         """Make a training visit."""
         from madlib_mop.trainer.recipe import Recipe
 
-        shard = self._shards.take(str(header["shard"]))
+        recipe = Recipe.read(header["model"])
         epoch, segment_id = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
-        trained = self._visitor.train(Recipe.read(header["model"]), start_of(header, blobs), shard, epoch, segment_id)
+        trained = self._visitor.train(recipe, start_of(header, blobs), self._shard(header, recipe), epoch, segment_id)
         return trained.answer, trained.parts
 
     def train_stack(self, header: Request, blobs: list) -> tuple[dict, list]:
@@ -228,9 +229,9 @@ class Session:
         """
         from madlib_mop.trainer import stack_visits
 
-        shard = self._shards.take(str(header["shard"]))
+        recipes, starts = members_of(header, blobs)
         place = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
-        outcomes = stack_visits.train_stack(self._visitor, *members_of(header, blobs), shard, *place)
+        outcomes = stack_visits.train_stack(self._visitor, recipes, starts, self._shard(header, *recipes), *place)
         parts = [part for outcome in outcomes for part in getattr(outcome, "parts", ())]
         return {"members": [outcome and outcome.as_answer() for outcome in outcomes]}, parts
 
@@ -238,22 +239,23 @@ class Session:
         """Make an evaluation visit."""
         from madlib_mop.trainer.recipe import Recipe
 
-        shard = self._shards.take(str(header["shard"]))
-        return self._visitor.evaluate(Recipe.read(header["model"]), start_of(header, blobs), shard), []
+        recipe = Recipe.read(header["model"])
+        return self._visitor.evaluate(recipe, start_of(header, blobs), self._shard(header, recipe)), []
 
     def evaluate_stack(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Evaluate several configurations of one shape together; ``members`` are as for ``train_stack``, or None."""
         from madlib_mop.trainer import stack_visits
 
-        shard = self._shards.take(str(header["shard"]))
-        return {"members": stack_visits.evaluate_stack(self._visitor, *members_of(header, blobs), shard)}, []
+        recipes, starts = members_of(header, blobs)
+        shard = self._shard(header, *recipes)
+        return {"members": stack_visits.evaluate_stack(self._visitor, recipes, starts, shard)}, []
 
     def metric_results(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Compute loss and metrics from the ``sums`` of evaluations, a list, that are added up over shards."""
         from madlib_mop.trainer.recipe import Recipe
 
-        shard = self._shards.take(str(header["shard"]))
-        return {"results": self._visitor.metric_results(Recipe.read(header["model"]), shard, header["sums"])}, []
+        recipe = Recipe.read(header["model"])
+        return {"results": self._visitor.metric_results(recipe, self._shard(header, recipe), header["sums"])}, []
 
     def predict_load(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Load a model to predict with, under a key where there are to be several."""
@@ -344,6 +346,13 @@ class Session:
         """End the process after this answer."""
         self.stopped = True
         return {}, []
+
+    def _shard(self, header: Request, *recipes):
+        """Return a shard as models of one form take it; None stands for a model that has failed."""
+        from madlib_mop.trainer.shards import dealt_out
+
+        n_inputs = next(recipe.n_inputs for recipe in recipes if recipe is not None)
+        return dealt_out(self._shards.take(str(header["shard"])), n_inputs)
 
     def _limit_memory(self, limit: int | None, taken_bytes: int) -> None:
         if limit is None:

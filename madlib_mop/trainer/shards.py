@@ -41,6 +41,19 @@ class Shard:
     fingerprint: str
 
 
+def dealt_out(shard: Shard, n_inputs: int) -> Shard:
+    """Return a shard with its rows of numbers dealt out to as many inputs, one number each; another as it is."""
+    x = shard.xs[0]
+    if n_inputs < 2 or len(shard.xs) != 1 or x.shape[1:] != (n_inputs,) or x.dtype != np.float32:
+        return shard
+    columns = []
+    for number in range(n_inputs):
+        column = aligned_empty((shard.n_rows, 1), x.dtype)
+        column[:, 0] = x[:, number]
+        columns.append(column)
+    return dataclasses.replace(shard, xs=tuple(columns))
+
+
 class ShardBuilder:
     """Takes the packed buffers of one shard, in order; ``finish`` gives the shard.
 

@@ -124,7 +124,7 @@ def test_columns_of_numbers_side_by_side_are_one_input(user, nets, x):
     assert np.allclose([prob for (prob,) in user.rows("SELECT prob FROM out ORDER BY id")], expected, atol=1e-5)
     user.rows("UPDATE wide SET c = NULL WHERE id = 3")
     call = "SELECT madlib.madlib_keras_predict_byom('archs', 2, 'wide', 'id', 'a, b, c, \"D\"', 'never')"
-    assert "'a, b, c, D' holds a NULL element (row with id = 3)" in user.refused(user.rows, call).message
+    assert "column 'c' is NULL (row with id = 3)" in user.refused(user.rows, call).message
 
 
 REFUSED = [

@@ -108,7 +108,7 @@ def test_refused_before_any_work(user, arguments, sqlstate, message):
         ("few", "x", None, "the model gives 3 values for 'y', which has 4 classes"),
         ("models", "bad", "{NaN,1}", "column 'bad' holds NaN (row with id = 2)"),
         ("models", "bad", None, "column 'bad' is NULL (row with id = 2)"),
-        ("models", "bad", "{NULL,1}", "column 'bad' holds a NULL element (row with id = 2)"),
+        ("models", "bad", "{NULL,1}", "column 'bad' holds a NULL element at [1] (row with id = 2)"),
         ("models", "bad", "{1,2,3}", "column 'bad' has the shape [3], where [2] is expected (row with id = 2)"),
     ],
 )  # fmt: skip

@@ -60,6 +60,8 @@ def test_the_summary_has_the_documented_columns_and_values(caller):
         ("num_classes", [3]),
         ("distribution_rules", "all_segments"),
         ("__internal_gpu_config__", "all_segments"),
+        ("independent_columns", ["x"]),
+        ("y_class_counts", [5, 6, 6]),
     ]
     types = caller.rows(
         "SELECT atttypid::regtype::text FROM pg_attribute WHERE attrelid = 'summed_summary'::regclass AND attnum > 0"
@@ -67,6 +69,7 @@ def test_the_summary_has_the_documented_columns_and_values(caller):
     )
     assert [kind for (kind,) in types] == [
         "text", "text", "text[]", "text[]", "text[]", "integer[]", "integer", "real", "integer[]", "text", "text",
+        "text[]", "bigint[]",
     ]  # fmt: skip
 
 

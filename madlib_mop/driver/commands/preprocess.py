@@ -111,8 +111,10 @@ def validation_preprocessor_dl(call: Call) -> None:
     """Pack a table for validation, like a table that was packed for training: same constant, same classes."""
     training = read_training_table(call.session, call.arguments["training_preprocessor_table"])
     y_names = split_columns(call.arguments["dependent_varname"], "dependent_varname")
-    training.check_counts(split_columns(call.arguments["independent_varname"], "independent_varname"), y_names)
-    packing = _prepare(call, y_names, training.constant, [known is None for known in training.classes])
+    x_names = split_columns(call.arguments["independent_varname"], "independent_varname")
+    training.check_counts(x_names, y_names)
+    as_numbers = [known is None for known in training.classes]
+    packing = _prepare(call, y_names, training.constant, as_numbers, apart=len(x_names) == len(training.independent))
     training.check_columns(packing.source)
     queries = SourceQueries(call.session, packing.source)
     first_y = len(packing.source.independent)
@@ -126,7 +128,7 @@ def validation_preprocessor_dl(call: Call) -> None:
         _pack(call, packing, queries, classes, encoders, None)
 
 
-def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[bool]) -> Packing:
+def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[bool], apart: bool = False) -> Packing:
     """Check the arguments that both commands have, then look at the source table."""
     arguments, session = call.arguments, call.session
     buffer_size = arguments.get("buffer_size")
@@ -135,7 +137,7 @@ def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[b
             f"buffer_size must be at least 1. Received: {buffer_size}", hint="NULL chooses a size by the row's width."
         )
     x_names = split_columns(arguments["independent_varname"], "independent_varname")
-    source = read_source(session, arguments["source_table"], y_names, x_names, as_numbers)
+    source = read_source(session, arguments["source_table"], y_names, x_names, as_numbers, apart)
     image_shape = _read_image_shape(arguments.get("image_shape"), source)
     engine = engine_of(call.session)
     distribution = choose_segments(engine, session, arguments.get("distribution_rules"))
@@ -144,10 +146,10 @@ def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[b
     n_rows, counts = SourceQueries(session, source).count_rows()
     if not n_rows:
         raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
-    for column, n_present in zip(source.columns, counts, strict=True):
-        if n_present < n_rows and column.kind is not Kind.CLASS:
+    for name, has_classes, n_present in counts:
+        if n_present < n_rows and not has_classes:
             raise InvalidParameter(
-                f"column {column.name!r} is NULL in {n_rows - n_present} of {n_rows} rows of {source.text}",
+                f"column {name!r} is NULL in {n_rows - n_present} of {n_rows} rows of {source.text}",
                 hint="Leave such rows out, by a view.",
             )
     text = arguments["output_table"].strip()
@@ -301,6 +303,7 @@ def _pack(
         widths if any(widths) else [],
         packing.distribution.rules,
         packing.distribution.gpu_config,
+        [one.name for column in source.independent for one in column.sources],
     )
     kept = [
         (column.name, classes[i].type_sql if i in classes else column.column.type_sql, classes.get(i))

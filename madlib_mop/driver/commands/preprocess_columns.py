@@ -1,5 +1,6 @@
 """Which columns a preprocessor packs and how: reads the lists of names, tells arrays from labels, refuses the rest."""
 
+import itertools
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +14,9 @@ from madlib_mop.errors import InvalidParameter, UndefinedColumn, UnreadableText
 _ARRAY_ELEMENTS = ("int2", "int4", "int8", "float4", "float8", "numeric")
 _INTEGERS = ("int2", "int4", "int8")
 _STRINGS = ("text", "varchar", "bpchar")
+#: A packed column takes two pointers of 18 bytes, value and shape, and a row must fit into a page of 8 KB.
+MAX_PACKED_COLUMNS = 200
+_JOINED = "inputs"
 _FIXED_COLUMNS = ("__dist_key__", "buffer_id")
 _KINDS = ("r", "p", "m", "v", "f")  # tables, partitioned ones, materialized views, views, foreign tables
 
@@ -35,10 +39,18 @@ class SourceColumn:
     column : Column
         As the catalog has it.
     kind : Kind
+    parts : tuple of Column
+        The columns of numbers that stand side by side in it; empty where it is a column of the source table.
     """
 
     column: Column
     kind: Kind
+    parts: tuple[Column, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Column, ...]:
+        """The columns of the source table that it is made of."""
+        return self.parts or (self.column,)
 
     @property
     def name(self) -> str:
@@ -109,7 +121,12 @@ class Source:
 
 
 def read_source(
-    session: CallerSession, table: str, y_names: list[str], x_names: list[str], as_numbers: list[bool]
+    session: CallerSession,
+    table: str,
+    y_names: list[str],
+    x_names: list[str],
+    as_numbers: list[bool],
+    apart: bool = False,
 ) -> Source:
     """Find the source table and the columns to be packed.
 
@@ -122,6 +139,8 @@ def read_source(
         Dependent and independent columns.
     as_numbers : list of bool
         For each dependent column whether a scalar is packed as it is (regression), instead of as a class.
+    apart : bool
+        Whether independent columns of numbers alone are packed apart, instead of side by side as one input.
 
     Raises
     ------
@@ -131,21 +150,46 @@ def read_source(
     relation = session.relation(table, "source_table")
     if relation.kind not in _KINDS:
         raise InvalidParameter(f"source_table is neither a table nor a view. Received: {table!r}")
-    _check_packed_names(x_names + y_names)
     known = {column.name: column for column in session.columns(relation)}
+    _check_names_once(x_names)
+    inputs = tuple(as_input(find_column(known, name, "independent_varname", relation)) for name in x_names)
+    if not apart:
+        inputs = side_by_side(inputs, y_names)
+    _check_packed_names([one.name for one in inputs] + y_names)
     (may_read,) = session.execute(
         "SELECT pg_catalog.has_table_privilege($1::pg_catalog.oid, 'SELECT') AS all", [relation.oid], ["bigint"]
     )
     return Source(
         table.strip(),
         relation,
-        tuple(as_input(find_column(known, name, "independent_varname", relation)) for name in x_names),
+        inputs,
         tuple(
             _dependent(find_column(known, name, "dependent_varname", relation), as_number)
             for name, as_number in zip(y_names, as_numbers, strict=True)
         ),
         engine_of_table(session, relation).naming_columns(session, relation) if may_read["all"] else (),
     )
+
+
+def side_by_side(inputs: tuple[SourceColumn, ...], y_names: list[str]) -> tuple[SourceColumn, ...]:
+    """Return columns of numbers alone as one input, with a number a column; others as they are.
+
+    The packed column is called ``inputs``, with a number behind it where a dependent column has that name.
+    """
+    if len(inputs) < 2 or any(one.kind is not Kind.NUMBER for one in inputs):
+        return inputs
+    names = (f"{_JOINED}{number or ''}" for number in itertools.count())
+    name = next(name for name in names if name not in y_names and f"{name}_shape" not in y_names)
+    row = Column(name, "real[]", "_float4", True, "A", "float4", "N")
+    return (SourceColumn(row, Kind.ARRAY, tuple(one.column for one in inputs)),)
+
+
+def _check_names_once(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidParameter(
+                f"column {name!r} is named twice in independent_varname", hint="Name each column once."
+            )
 
 
 def split_columns(text: str | None, what: str) -> list[str]:
@@ -177,7 +221,12 @@ def split_columns(text: str | None, what: str) -> list[str]:
 
 
 def _check_packed_names(names: list[str]) -> None:
-    """Refuse names that the packed table or its summary could not have side by side."""
+    """Refuse names that the packed table or its summary could not have side by side, and too many of them."""
+    if len(names) > MAX_PACKED_COLUMNS:
+        raise InvalidParameter(
+            f"{len(names)} columns would be packed apart; a row of a packed table has room for {MAX_PACKED_COLUMNS}",
+            hint="Columns of numbers alone are one input. Put the others into an array, by a view: ARRAY[a, b, c].",
+        )
     made = list(_FIXED_COLUMNS)
     for name in names:
         for candidate in (name, f"{name}_shape"):

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
 from madlib_mop.driver.caller import Batch, BytesColumn, CallerSession
-from madlib_mop.driver.commands.preprocess_columns import Kind, Source
+from madlib_mop.driver.commands.preprocess_columns import Kind, Source, SourceColumn
 from madlib_mop.driver.engine import engine_of_table, table_form
+from madlib_mop.driver.relations import Column
 
 _SUMMARY_COLUMNS = (
     "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
     " independent_varname pg_catalog.text[], dependent_vartype pg_catalog.text[],{class_columns}"
     " buffer_size pg_catalog.int4, normalizing_const pg_catalog.float4, num_classes pg_catalog.int4[],"
-    " distribution_rules pg_catalog.text, __internal_gpu_config__ pg_catalog.text"
+    " distribution_rules pg_catalog.text, __internal_gpu_config__ pg_catalog.text,"
+    " independent_columns pg_catalog.text[]"
 )
 
 #: How the system columns that name a row are sent.
@@ -82,6 +84,7 @@ class Summary:
     num_classes: list[int | None]
     distribution_rules: str
     gpu_config: str
+    independent_columns: list[str]
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,19 @@ class SourceQueries:
         self.session = session
         self.source = source
         self._slots = {"source": source.relation}
-        self._slots.update({f"c{i}": Identifier(column.name) for i, column in enumerate(source.columns)})
+        for i, column in enumerate(source.columns):
+            self._slots.update({slot: Identifier(one.name) for slot, one in _slots_of(i, column).items()})
 
-    def count_rows(self) -> tuple[int, list[int]]:
-        """Give the number of rows, and for each column how many of them have a value."""
-        counts = ", ".join(f"pg_catalog.count(s.{{c{i}}}) AS n{i}" for i in range(len(self.source.columns)))
+    def count_rows(self) -> tuple[int, list[tuple[str, bool, int]]]:
+        """Return the number of rows; for each column its name, whether it has classes, and its rows with a value."""
+        columns = [
+            (slot, one.name, column.kind is Kind.CLASS)
+            for i, column in enumerate(self.source.columns)
+            for slot, one in _slots_of(i, column).items()
+        ]
+        counts = ", ".join(f"pg_catalog.count(s.{{{slot}}}) AS {slot}" for slot, _, _ in columns)
         (row,) = self._ask(f"SELECT pg_catalog.count(*) AS n_rows, {counts} FROM {{source}} s")
-        return row["n_rows"], [row[f"n{i}"] for i in range(len(self.source.columns))]
+        return row["n_rows"], [(name, has_classes, row[slot]) for slot, name, has_classes in columns]
 
     def distinct_values(self, i: int) -> "DistinctValues":
         """Return column i's distinct values with the rows of each, NULL first."""
@@ -165,7 +174,7 @@ class SourceQueries:
     def first_row(self) -> dict[int, bytes]:
         """Give the raw value of each column but the classes', of any one row."""
         wanted = [i for i, column in enumerate(self.source.columns) if column.kind is not Kind.CLASS]
-        values = ", ".join(f"{self._raw(i, f's.{{c{i}}}', None)} AS c{i}" for i in wanted)
+        values = ", ".join(f"{self._raw(i, self._value(i), None)} AS c{i}" for i in wanted)
         (row,) = self._ask(f"SELECT {values} FROM {{source}} s LIMIT 1")
         return {i: row[f"c{i}"] for i in wanted}
 
@@ -181,7 +190,7 @@ class SourceQueries:
         if seed is None and not engine_of_table(self.session, self.source.relation).keeps_order:
             seed = 0
         indices = range(len(self.source.columns))
-        inner = ", ".join(f"s.{{c{i}}}" for i in indices)
+        inner = ", ".join(map(self._value, indices))
         names = ", ".join(f"c{i}" for i in indices)
         outer = ", ".join(f"{self._raw(i, f't.c{i}', classes.get(i))} AS c{i}" for i in indices)
         for column in self.source.naming:
@@ -190,7 +199,7 @@ class SourceQueries:
         order = outer_order = ""
         if seed is not None:
             content = " || ".join(
-                f"coalesce({self._raw(i, f's.{{c{i}}}', classes.get(i))}, ''::pg_catalog.bytea)" for i in indices
+                f"coalesce({self._raw(i, self._value(i), classes.get(i))}, ''::pg_catalog.bytea)" for i in indices
             )
             # in hexadecimal, which is in the order of its bytes: Greenplum 7 sorts bytea from 80 to ff, then 00 to 7f
             digest = f"pg_catalog.sha256(pg_catalog.int8send($1) || {content})"
@@ -204,6 +213,13 @@ class SourceQueries:
 
     def _ask(self, template, params=(), types=(), **slots):
         return self.session.execute(statement(template, **self._slots, **slots), params, types)
+
+    def _value(self, i: int) -> str:
+        """Return the expression of a column's value in the source table ``s``."""
+        column = self.source.columns[i]
+        if not column.parts:
+            return f"s.{{c{i}}}"
+        return f"ARRAY[{', '.join(f's.{{{slot}}}::pg_catalog.float4' for slot in _slots_of(i, column))}]"
 
     def _raw(self, i: int, value: str, classes: Classes | None) -> str:
         """Give the expression that makes bytes of a column's value."""
@@ -258,6 +274,11 @@ def row_name(columns: Mapping[str, BytesColumn | list], row: int, n_before: int)
     return name
 
 
+def _slots_of(i: int, column: SourceColumn) -> dict[str, Column]:
+    """Return the columns of the source table that column i is made of, by their slots in statements."""
+    return {f"c{i}_{k}": part for k, part in enumerate(column.parts)} or {f"c{i}": column.column}
+
+
 def create_summary(
     session: CallerSession, table: Relation, summary: Summary, classes: list[tuple[str, str, Classes | None]]
 ) -> None:
@@ -290,8 +311,10 @@ def create_summary(
         summary.num_classes,
         summary.distribution_rules,
         summary.gpu_config,
+        summary.independent_columns,
     ]
     param_types = ["text", "text", "text[]", "text[]", "text[]", "integer", "real", "integer[]", "text", "text"]
+    param_types.append("text[]")
     values = ""
     for i, (_, _, known) in enumerate(classes):
         if known is None:
@@ -306,7 +329,7 @@ def create_summary(
         params.append(None if known is None else known.padded_counts)
         param_types.append("bigint[]")
         counted += f", ${len(params)}"
-    template = "INSERT INTO {table} VALUES ($1, $2, $3, $4, $5," + values + f" $6, $7, $8, $9, $10{counted})"
+    template = "INSERT INTO {table} VALUES ($1, $2, $3, $4, $5," + values + f" $6, $7, $8, $9, $10, $11{counted})"
     session.execute(statement(template, table=table, **types), params, param_types)
 
 

@@ -55,7 +55,9 @@ class TrainingTable:
     classes: tuple[Classes | None, ...]
 
     def check_counts(self, x_names: list[str], y_names: list[str]) -> None:
-        """Refuse another number of columns."""
+        """Refuse another number of columns; as many columns of numbers as one input is wide may stand for it."""
+        if len(self.independent) == 1 and self.independent[0].shape == (len(x_names),):
+            x_names = [self.independent[0].name]
         for what, names, ours in (
             ("independent_varname", x_names, self.independent),
             ("dependent_varname", y_names, self.dependent),

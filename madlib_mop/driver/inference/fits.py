@@ -5,7 +5,7 @@ import math
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.packed import PackedTable
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.shapes import shapes_fit
+from madlib_mop.models.shapes import ModelShape, shapes_fit
 
 
 def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[int, ...]) -> None:
@@ -35,6 +35,15 @@ def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[
         )
 
 
+def is_split(shape: ModelShape, packed: PackedTable) -> bool:
+    """Tell whether a packed row of numbers is dealt out to as many inputs of a model, one each."""
+    return (
+        shape.n_inputs > 1
+        and packed.shapes[: len(packed.independent)] == [[shape.n_inputs]]
+        and all(wanted in ((), (1,)) for wanted in shape.input_shapes)
+    )
+
+
 def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
     """Refuse a packed test table that was not packed as the model's training data were.
 
@@ -49,7 +58,8 @@ def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
         if ours != theirs:
             raise _unlike(packed, f"it has {theirs} {what}, {model.label} has {ours}")
     n_inputs = len(packed.independent)
-    for number, (column, shape) in enumerate(zip(packed.independent, packed.shapes, strict=False)):
+    inputs = enumerate(zip(packed.independent, packed.shapes, strict=False))
+    for number, (column, shape) in inputs if not is_split(model.shape, packed) else ():
         check_input_shape(model, number, column, tuple(shape))
     units = [*model.shape.output_units, *[None] * len(model.outputs)]
     columns = zip(model.outputs, units, packed.dependent, packed.shapes[n_inputs:], packed.class_values, strict=False)

@@ -20,6 +20,7 @@ from madlib_mop.driver.inference.fits import check_input_shape
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.relations import Column
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.literals import shorten
 from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.encoders import ArrayEncoder, Encoder
 from madlib_mop.packing.images import ImageEncoder
@@ -103,11 +104,12 @@ def read_test_table(
     if len(id_names) != 1:
         raise InvalidParameter(f"id_col must name one column. Received: {id_col!r}")
     x_names = split_columns(independent_varname, "independent_varname")
+    n_inputs = model.shape.n_inputs
     is_one_row = len(x_names) > 1 and model.shape.input_shapes == ((len(x_names),),)
-    if len(x_names) != model.n_inputs and not is_one_row:
+    if len(x_names) != n_inputs and not is_one_row:
         raise InvalidParameter(
-            f"independent_varname has {len(x_names)} columns, but {model.label} has {model.n_inputs} inputs."
-            f" Received: {independent_varname!r}",
+            f"independent_varname has {len(x_names)} columns, but {model.label} has {n_inputs} inputs."
+            f" Received: {shorten(independent_varname)}",
             hint="Give one column an input, in the order of training; or for a single input as many columns of numbers"
             " as it is wide.",
         )
@@ -187,7 +189,10 @@ class RowReader:
                 self._encoders.append(self._make_encoder(number, column))
             return self._encoders[number].encode(column.data, np.asarray(column.lengths, np.int64))
         except BadRow as problem:
-            name, row_id = self._table.inputs[number].name, ids[problem.row]
+            source, row_id = self._table.inputs[number], ids[problem.row]
+            if source.kind is Kind.NUMBER and problem.element is not None:
+                source, problem.problem = Input((source.columns[problem.element],)), "is NULL"
+            name = source.name
             place = f"{self._table.id_column.name} = {'NULL' if row_id is None else row_id}"
             raise InvalidParameter(f"column {name!r} {problem.problem} (row with {place})", hint=problem.hint) from None
 

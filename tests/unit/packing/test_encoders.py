@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from madlib_mop.packing.arrays import BadRow
-from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, row_bytes
+from madlib_mop.packing.encoders import ArrayEncoder, ClassEncoder, IndexEncoder, row_bytes
 
 OID = {"i2": 21, "i4": 23, "i8": 20, "f4": 700, "f8": 701}
 FLOAT32, INT16 = np.dtype(np.float32), np.dtype(np.int16)
@@ -35,6 +35,15 @@ def test_integers_that_fit_stay_integers(array_bytes, batch, tensor, kind):
     packed = encode(encoder, batch([array_bytes(row.astype(kind)) for row in tensor]))
     assert packed.dtype == np.int16
     assert np.array_equal(packed, tensor)
+
+
+def test_indices_are_the_places_of_the_one_hot_rows(batch):
+    column = batch([position.to_bytes(4, "big") for position in (3, 1, 2, 3)])
+    packed = encode(IndexEncoder("y"), column)
+    assert packed.dtype == np.int16 and packed.tolist() == [[2], [0], [1], [2]]
+    assert np.array_equal(packed[:, 0], encode(ClassEncoder("y", (4,)), column).argmax(axis=1))
+    with pytest.raises(BadRow, match="row 1 has a value that is not among the class values"):
+        encode(IndexEncoder("y"), batch([(1).to_bytes(4, "big"), None]))
 
 
 def test_an_integer_that_does_not_fit_is_never_cut(array_bytes, batch):
