@@ -76,7 +76,7 @@ class Array:
         if nulls and not allow_null:
             raise _refused(
                 function,
-                "x holds a NULL element",
+                f"x holds a NULL element at {_place(nulls[0], shape)}",
                 "Replace it, leave the row out, or have NULL for it: allow_null => true.",
             )
         data = memoryview(value)[start:]
@@ -96,6 +96,15 @@ def _nulls(bitmap, n_elements):
     """Give the elements whose bit is not set."""
     bits, every = int.from_bytes(bitmap, "little"), (1 << n_elements) - 1
     return () if bits & every == every else [i for i in range(n_elements) if not bits >> i & 1]
+
+
+def _place(element, shape):
+    """Give the subscripts of an element, from 1, as in ``[2][3]``."""
+    subscripts = []
+    for size in reversed(shape):
+        element, subscript = divmod(element, size)
+        subscripts.append(f"[{subscript + 1}]")
+    return "".join(reversed(subscripts))
 
 
 def _filled(data, nulls, n_elements, size):

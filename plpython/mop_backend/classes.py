@@ -1,7 +1,8 @@
 """What the outputs of a model say of classes: the best one, or each with its value; called by predict.py for a row.
 
 Outputs are told by the driver (driver/commands/scoring.py), one dict each: ``name``; ``labels``, the class of each
-value, None where the output is a number; ``problem``, why there are no labels where there should be.
+value, None where the output is a number; ``problem``, why there are no labels where there should be. One value for two
+classes is that of the second.
 """
 
 import json
@@ -40,7 +41,7 @@ def best_class(outputs, widths):
 
     def text_of(values):
         best, best_value = 0, -math.inf
-        for i, value in enumerate(values):
+        for i, value in enumerate(_by_class(values, labels)):
             if value > best_value:
                 best, best_value = i, value
         return labels[best]
@@ -64,7 +65,7 @@ def named(outputs, widths):
     def text_of(values):
         found = {}
         for name, keys, begin, end in parts:
-            numbers = [_number(value) for value in values[begin:end]]
+            numbers = [_number(value) for value in _by_class(values[begin:end], keys)]
             if keys is not None:
                 of_class = {key: number for key, number in zip(keys, numbers, strict=True) if key is not None}
                 if len(parts) == 1:
@@ -83,13 +84,20 @@ FORMS = {"class": best_class, "named": named}
 def _labels(function, output, width):
     if output["problem"] is not None:
         raise _refused(f"{function}: {output['problem']}", None)
-    if output["labels"] is not None and len(output["labels"]) != width:
+    if output["labels"] is not None and len(output["labels"]) != width and (len(output["labels"]), width) != (2, 1):
         raise _refused(
             f"{function}: the model gives {width} values a row for {output['name']!r}, which has"
             f" {len(output['labels'])} classes",
             "madlib_mop.predict gives the values.",
         )
     return output["labels"]
+
+
+def _by_class(values, labels):
+    """Give a value a class; labels are None for a number."""
+    if labels is not None and len(labels) == 2 and len(values) == 1:
+        return [1 - values[0], values[0]]
+    return values
 
 
 def _keys(labels):

@@ -130,6 +130,11 @@ def test_one_unit_tells_two_classes_apart_with_their_names(caller, db):
     assert all(abs(total - 1) < 1e-6 for _, _, total, *_ in rows)
     scores = dict(db.rows("SELECT id, (madlib_mop.predict('binary', 1, x))[1] FROM valid_rows"))
     assert all(abs(scores[i] - odd) < 1e-6 for i, _, _, odd, _ in rows)
+    forms = "madlib_mop.predict_class('binary', 1, x), madlib_mop.predict_named('binary', 1, x)"
+    named = f"SELECT id, {forms} FROM valid_rows"
+    for i, best, probabilities in db.rows(named):
+        assert best == ("odd" if scores[i] > 0.5 else "even") and probabilities.keys() == {"even", "odd"}
+        assert abs(probabilities["odd"] - scores[i]) < 1e-6 and abs(sum(probabilities.values()) - 1) < 1e-6
     responses = dict(db.rows("SELECT id, class_value FROM responses"))
     assert responses == {i: best for i, *_, best in rows}
     share = db.value("SELECT avg((class_value = even)::int) FROM responses JOIN valid_rows USING (id)")

@@ -193,7 +193,7 @@ REFUSED = [
     ("NULL, 1, ARRAY[1, 2, 3, 4]", "22023", "model_table is missing"),
     ("'models', 1, ARRAY[1, 2, 3]", "22023", "x has the shape [3], but the model takes [4]"),
     ("'models', 1, ARRAY[[[1, 2, 3, 4]]]", "22023", "x has the shape [1, 1, 4], but the model takes [4]"),
-    ("'models', 1, ARRAY[1, 2, 3, NULL]", "22023", "x holds a NULL element"),
+    ("'models', 1, ARRAY[1, 2, 3, NULL]", "22023", "x holds a NULL element at [4]"),
     ("'models', 1, ARRAY[1, 2, 3, 'NaN'::real]", "22023", "x holds NaN"),
     ("'models', 1, '{}'::real[]", "22023", "x is an empty array"),
     ("'models', 1, ARRAY['\\x00'::bytea]", "22023", "an input is no array of numbers"),

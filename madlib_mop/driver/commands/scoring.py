@@ -49,7 +49,7 @@ def _outputs(model: TrainedModel) -> list[dict]:
 
 def _output(output: Output, n_units: int | None) -> dict:
     labels, problem = None, None
-    if n_units is None:
+    if n_units is None or (n_units == 1 and len(output.values or ()) == 2):
         n_units = len(output.values or "1")
     try:
         labels = None if output.is_number(n_units) else output.labels(n_units)
