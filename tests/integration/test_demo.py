@@ -3,9 +3,12 @@
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from tests.plain_keras import assert_keras_reads_them
 
 DEMO = Path(__file__).resolve().parents[2] / "demo"
 pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a busy machine
@@ -61,6 +64,11 @@ def test_predictions_are_those_of_the_best_network(demo, db):
     rows = db.rows("SELECT digit, class_value FROM demo.digits_held_out LEFT JOIN demo.predictions USING (id)")
     assert len(rows) == 199
     assert sum(str(digit) == value for digit, value in rows) > 0.9 * 199
+
+
+def test_plain_keras_reads_every_architecture_as_it_is(demo, db):
+    with closing(db.connect()) as connection:
+        assert assert_keras_reads_them(connection) == 4 + 16
 
 
 @pytest.mark.slow
