@@ -1,10 +1,21 @@
--- Who sees which run: its owner and the roles that are members of the owner; a superuser sees all.
+-- Who sees which run: its owner and the roles that are members of the owner; a superuser sees all. Those whom the owner
+-- lets (grant_read) see it too, but not what it has trained or was trained from.
 
-CREATE FUNCTION madlib_mop.may_see(owner name) RETURNS boolean
+CREATE FUNCTION madlib_mop.may_own(owner name) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
     SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = owner AND pg_catalog.pg_has_role(r.oid, 'MEMBER'))
 $body$;
-COMMENT ON FUNCTION madlib_mop.may_see(name) IS 'Whether the current user is, or is a member of, the role that owns a run';
+COMMENT ON FUNCTION madlib_mop.may_own(name) IS 'Whether the current user is, or is a member of, the role that owns a run';
+
+CREATE FUNCTION madlib_mop.may_see(owner name) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT madlib_mop.may_own(owner)
+    -- if postgres
+        OR EXISTS (SELECT FROM madlib_mop.viewer g JOIN pg_catalog.pg_roles r ON r.oid = g.owner
+                   WHERE r.rolname = may_see.owner AND pg_catalog.pg_has_role(g.viewer::oid, 'MEMBER'))
+    -- end
+$body$;
+COMMENT ON FUNCTION madlib_mop.may_see(name) IS 'Whether the current user owns a run (may_own), or its owner lets him read';
 
 ALTER TABLE madlib_mop.run ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop.may_see(owner));
@@ -13,11 +24,14 @@ CREATE POLICY own_runs ON madlib_mop.segment FOR SELECT USING (run_id IN (SELECT
 ALTER TABLE madlib_mop.model ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.model FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.start_weights ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_runs ON madlib_mop.start_weights FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+CREATE POLICY own_runs ON madlib_mop.start_weights FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_own(r.owner)));
 ALTER TABLE madlib_mop.custom_function ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_runs ON madlib_mop.custom_function FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+CREATE POLICY own_runs ON madlib_mop.custom_function FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_own(r.owner)));
 ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_own(r.owner)));
 ALTER TABLE madlib_mop.visit ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.visit FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.metric ENABLE ROW LEVEL SECURITY;

@@ -1,23 +1,88 @@
--- Who may do what: nobody anything, until a superuser grants a role the use of the extension.
+-- Who may do what: nobody anything, until a superuser grants a role a right. Every function belongs to one class, and a
+-- new one must be put there (tests/security/test_rights.py); those of madlib_mop_internal are the driver's alone.
 
-REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
-REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
+CREATE FUNCTION madlib_mop._classes(OUT class text, OUT rights text[], OUT schema_name text, OUT names text[]) RETURNS SETOF record
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
+VALUES
+    -- what users call to load, pack, train, use and control models
+    ('train', '{train}'::text[], 'madlib', '{convert_array_to_bytea, convert_bytea_to_real_array, convert_bytea_to_smallint_array,
+        delete_custom_function, delete_keras_model, generate_model_configs, gpu_configuration, hyperband_schedule,
+        load_custom_function, load_keras_model, load_model_selection_table, load_top_k_accuracy_function, madlib_keras_automl,
+        madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
+        madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
+    ('train', '{train}', 'madlib_mop', '{average_state, cancel, drop_run, grant_read, replay, resume, revoke_read, version}'),
+    -- what only reads a model, in any query
+    ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_named,
+        predict_named_rows, predict_rows}'),
+    -- what the views of runs call
+    ('read', '{train, read}', 'madlib_mop', '{higher_is_better}'),
+    -- what superusers call
+    ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
+    -- what these, drivers, workers and other servers call, with the caller's rights or a secret of their own
+    ('internal', '{}', 'madlib_mop', '{_classes, _grant, _model_tables, end_session}'),
+    ('internal', '{train, read}', 'madlib_mop', '{may_own, may_see}'),
+    ('internal', '{train, predict}', 'madlib_mop', '{_at_coordinator, _predict, _predict_error, _predict_texts, _raise}'),
+    ('internal', '{train}', 'madlib_mop', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
+        _average_step, _call, _dispatch_row, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
+        reader_connect, reader_end, reader_send, segment_get, segment_open, segment_put, segment_send}')
+$body$;
+COMMENT ON FUNCTION madlib_mop._classes() IS 'Every function''s class, and the rights that give its use: train, predict, read';
+
+CREATE FUNCTION madlib_mop._grant(wanted text[], role_name name) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    function record;
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA madlib_mop TO %I', role_name);
+    FOR function IN
+        SELECT p.oid::regprocedure AS signature
+        FROM madlib_mop._classes() AS c, pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        WHERE c.rights && wanted AND n.nspname = c.schema_name AND p.proname = ANY (c.names)
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', function.signature, role_name);
+    END LOOP;
+    IF wanted && '{train, read}' THEN
+        EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.visit, madlib_mop.metric,'
+            ' madlib_mop.evaluation, madlib_mop.search_event, madlib_mop.search_history, madlib_mop.progress,'
+            ' madlib_mop.leaderboard, madlib_mop.timeline TO %I', role_name);
+        -- if postgres
+        EXECUTE format('GRANT SELECT ON madlib_mop.viewer TO %I', role_name);
+        -- end
+    END IF;
+    IF wanted && '{train, predict}' THEN
+        EXECUTE format('GRANT SELECT ON madlib_mop.setting TO %I', role_name);
+    END IF;
+    IF wanted && '{train}' THEN
+        EXECUTE format('GRANT USAGE ON SCHEMA madlib TO %I', role_name);
+        EXECUTE format('GRANT SELECT ON madlib_mop.start_weights, madlib_mop.custom_function, madlib_mop.model_state, madlib_mop.hosts TO %I', role_name);
+        -- if greenplum
+        EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);
+        -- else
+        EXECUTE format('GRANT INSERT, DELETE ON madlib_mop.viewer TO %I', role_name);
+        -- end
+    END IF;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop._grant(text[], name) IS 'Grants what a right needs: functions, tables, schemas';
+
+CREATE FUNCTION madlib_mop._role(function text, role_name name) RETURNS oid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    found_oid oid := (SELECT oid FROM pg_roles WHERE rolname = role_name);
+BEGIN
+    IF found_oid IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = CASE WHEN role_name IS NULL THEN '22023' ELSE '42704' END,
+            MESSAGE = format('%s: there is no such role. Received: %s', function, coalesce(quote_literal(role_name), 'NULL'));
+    END IF;
+    RETURN found_oid;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop._role(text, name) IS 'The oid of a role; raises where there is none';
 
 CREATE FUNCTION madlib_mop.grant_use(role_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA madlib, madlib_mop TO %I', role_name);
-    EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop TO %I', role_name);
-    EXECUTE format('REVOKE EXECUTE ON FUNCTION madlib_mop.grant_use(name), madlib_mop.revoke_use(name),'
-        ' madlib_mop.add_host(name, integer, text), madlib_mop.remove_host(name, text) FROM %I', role_name);
-    EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.start_weights, madlib_mop.custom_function,'
-        ' madlib_mop.model_state, madlib_mop.visit, madlib_mop.metric, madlib_mop.evaluation, madlib_mop.setting,'
-        ' madlib_mop.search_event, madlib_mop.search_history,'
-        ' madlib_mop.progress, madlib_mop.leaderboard, madlib_mop.timeline, madlib_mop.hosts TO %I', role_name);
-    -- if greenplum
-    EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);
-    -- end
+    PERFORM madlib_mop._grant('{train, predict, read}', role_name);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.grant_use(name) IS 'Lets a role train, predict and see its own runs';
@@ -28,8 +93,101 @@ BEGIN
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop FROM %I', role_name);
     EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop FROM %I', role_name);
     EXECUTE format('REVOKE ALL ON SCHEMA madlib, madlib_mop FROM %I', role_name);
+    -- if postgres
+    DELETE FROM madlib_mop.viewer WHERE viewer = madlib_mop._role('revoke_use', role_name);
+    -- end
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.revoke_use(name) IS 'Undoes grant_use';
+COMMENT ON FUNCTION madlib_mop.revoke_use(name) IS 'Undoes grant_use, grant_predict (but for the models'' tables) and what grant_read gave the role';
 
-REVOKE ALL ON FUNCTION madlib_mop.grant_use(name), madlib_mop.revoke_use(name) FROM PUBLIC;
+CREATE FUNCTION madlib_mop.grant_predict(role_name name, model_table regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    of_model regclass;
+BEGIN
+    PERFORM madlib_mop._grant('{predict}', role_name);
+    FOR of_model IN SELECT * FROM madlib_mop._model_tables('grant_predict', model_table) LOOP
+        EXECUTE format('GRANT SELECT ON %s TO %I', of_model, role_name);
+    END LOOP;
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I',
+        (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = model_table), role_name);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.grant_predict(name, regclass) IS
+    'Lets a role predict by madlib_mop.predict and its kin with the models of one table, and no more';
+
+CREATE FUNCTION madlib_mop.revoke_predict(role_name name, model_table regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    of_model regclass;
+BEGIN
+    FOR of_model IN SELECT * FROM madlib_mop._model_tables('revoke_predict', model_table) LOOP
+        EXECUTE format('REVOKE SELECT ON %s FROM %I', of_model, role_name);
+    END LOOP;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.revoke_predict(name, regclass) IS
+    'Takes the models of one table from a role; revoke_use takes the functions';
+
+CREATE FUNCTION madlib_mop._model_tables(function text, model_table regclass) RETURNS SETOF regclass
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    summary regclass;
+BEGIN
+    IF model_table IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s: model_table is missing. Received: NULL', function);
+    END IF;
+    RETURN NEXT model_table;
+    RETURN QUERY
+        SELECT beside.oid::regclass FROM pg_class c JOIN pg_class beside USING (relnamespace)
+        WHERE c.oid = model_table AND beside.relname IN (c.relname || '_info', c.relname || '_summary');
+    SELECT beside.oid INTO summary FROM pg_class c JOIN pg_class beside USING (relnamespace)
+        WHERE c.oid = model_table AND beside.relname = c.relname || '_summary';
+    IF summary IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('%s: %s has no _summary table beside it', function, model_table),
+            HINT = 'Give the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.';
+    END IF;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop._model_tables(text, regclass) IS 'A table of models, and the two that tell of it';
+
+-- if postgres
+CREATE FUNCTION madlib_mop.grant_read(role_name name, owner name DEFAULT current_user) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    giver oid := madlib_mop._role('grant_read', owner);
+    taker oid := madlib_mop._role('grant_read', role_name);
+BEGIN
+    IF NOT pg_has_role(giver, 'MEMBER') THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: you are no member of role %I, whose runs these are', owner);
+    END IF;
+    IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+        PERFORM madlib_mop._grant('{read}', role_name);
+    ELSIF NOT (has_schema_privilege(taker, 'madlib_mop', 'USAGE') AND has_table_privilege(taker, 'madlib_mop.progress', 'SELECT')) THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: role %I may not use the extension''s views', role_name),
+            HINT = format('A superuser lets it, and gives it your runs at once: SELECT madlib_mop.grant_read(%L, %L);', role_name, owner);
+    END IF;
+    INSERT INTO madlib_mop.viewer (owner, viewer) VALUES (giver::regrole, taker::regrole) ON CONFLICT DO NOTHING;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.grant_read(name, name) IS
+    'Lets a role see the runs of the caller, or of a role that he is a member of: progress, metrics and visits, no states';
+
+CREATE FUNCTION madlib_mop.revoke_read(role_name name, owner name DEFAULT current_user) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    giver oid := madlib_mop._role('revoke_read', owner);
+    taker oid := madlib_mop._role('revoke_read', role_name);
+BEGIN
+    IF NOT pg_has_role(giver, 'MEMBER') THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('revoke_read: you are no member of role %I, whose runs these are', owner);
+    END IF;
+    DELETE FROM madlib_mop.viewer r WHERE r.owner = giver AND (r.viewer = taker OR r.viewer::oid NOT IN (SELECT oid FROM pg_roles));
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.revoke_read(name, name) IS 'Undoes grant_read; revoke_use takes the role''s rights on the views as well';
+-- end
+
+REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;

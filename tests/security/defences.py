@@ -306,4 +306,20 @@ DEFENCES = (
         "if False:",
         (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
     ),
+    Defence(
+        "a user lets others see his own runs only",
+        "sql/21-viewers.sql",
+        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (pg_catalog.pg_has_role(owner::oid, 'MEMBER'));",
+        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (true);",
+        ("tests/security/test_rights.py::test_nobody_gives_away_what_is_anothers",),
+    ),
+    Defence(
+        "who may see a run has no right to its states",
+        "sql/22-visibility.sql",
+        """CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_own(r.owner)));""",
+        """CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));""",
+        ("tests/security/test_rights.py::test_an_owner_lets_another_user_see_but_not_control_his_runs",),
+    ),
 )
