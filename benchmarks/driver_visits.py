@@ -10,7 +10,7 @@ import time
 from types import SimpleNamespace
 
 from madlib_mop.driver.hopper import Hopper
-from madlib_mop.engines.session import Answer
+from madlib_mop.engines.worker import Answer
 
 _VERSIONS = dict.fromkeys(("python", "tensorflow", "keras", "numpy"), "1")
 
@@ -51,7 +51,10 @@ class _Workers:
     def begin(self, segment, order):
         self.orders[segment] = order
 
-    def advance(self, segment):
+    def check_shards_by(self, check):
+        pass
+
+    def advance(self, segment, session):
         if segment not in self.orders:
             return object()  # opened
         del self.orders[segment]
@@ -81,7 +84,7 @@ def measure(n_segments: int, n_models: int, n_visits: int = 20_000) -> tuple[flo
         hopper._start_tasks()
         hopper._slots.empty_dead()
         for segment in _next(workers, n_segments, done):
-            hopper._advance(segment)
+            hopper._advance(segment, None)
         hopper._tick()
     return 1e3 * (time.process_time() - began) / left, (record.n_statements - before) / left
 

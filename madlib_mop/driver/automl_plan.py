@@ -91,7 +91,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     if settings.stacking:
         session.notice("stacking: not used, a search adds and ends models one by one")
-    check_connections(record, len(data.source.shards), call.info.role)
+    check_connections(record, data.source, call.info.role)
     summary = {
         "source_table": a["source_table"],
         "validation_table": a.get("validation_table"),

@@ -70,7 +70,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     if warm_start:
         check_replaceable(session, output, summary)
     settings = read_settings(record, session, data.source.n_here, use_caching=False)
-    check_connections(record, len(data.source.shards), call.info.role)
+    check_connections(record, data.source, call.info.role)
     models, origins = model_rows([configuration], {configuration.model_id: weights}, num_iterations, warm)
     run = {
         "kind": "fit",

@@ -92,7 +92,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     if warm_start:
         check_replaceable(session, output, summary)
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
-    check_connections(record, len(data.source.shards), call.info.role)
+    check_connections(record, data.source, call.info.role)
     models, weights = model_rows(configurations, selection.weights, num_iterations, warm)
     starts = [(row["first_epoch"], _goes_on(row["mst_key"], warm)) for row in models]
     run = {

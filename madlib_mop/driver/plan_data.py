@@ -190,15 +190,21 @@ def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, calle
         )
 
 
-def check_connections(record: Record, n_segments: int, role: str) -> None:
-    """Refuse a run for whose workers, of two sessions each, there are too few connections. Raises OutOfResources."""
+def check_connections(record: Record, source: PackedTable, role: str) -> None:
+    """Refuse a run for whose sessions there are too few connections. Raises OutOfResources.
+
+    A segment has a writer and, unless its rows are read at another host, a reader.
+    """
+    n_segments = len(source.shards)
+    n_readers = n_segments - sum(source.n_at_hosts.values())
+    n_sessions = n_segments + n_readers
     ((free,),) = record.execute(
         "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
         " - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')"
     )
-    if free < 2 * n_segments:
+    if free < n_sessions:
         raise OutOfResources(
-            f"a run on {n_segments} segments needs {2 * n_segments} connections, but only {max(0, free)} are free",
+            f"a run on {n_segments} segments needs {n_sessions} connections, but only {max(0, free)} are free",
             hint="Raise max_connections, close idle sessions, or pack the data into fewer segments.",
         )
-    check_limit(record.raw, role, n_segments)
+    check_limit(record.raw, role, n_readers)
