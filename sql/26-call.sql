@@ -47,15 +47,24 @@ CREATE FUNCTION madlib_mop.call(function text, arguments json, caller_path text,
 RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     answer json;
+    error json;
 BEGIN
     -- if greenplum
     PERFORM madlib_mop._at_coordinator(function);
     -- end
     answer := madlib_mop._call(function, arguments::text, caller_path, payload_name, payload)::json;
-    IF answer -> 'error' IS NOT NULL THEN
-        answer := madlib_mop._raise(answer -> 'error');
+    error := answer -> 'error';
+    IF error IS NULL THEN
+        RETURN answer -> 'result';
+    ELSIF error ->> 'detail' IS NOT NULL AND error ->> 'hint' IS NOT NULL THEN -- see _raise; each function is a line of context
+        RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate',
+            DETAIL = error ->> 'detail', HINT = error ->> 'hint';
+    ELSIF error ->> 'detail' IS NOT NULL THEN
+        RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate', DETAIL = error ->> 'detail';
+    ELSIF error ->> 'hint' IS NOT NULL THEN
+        RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate', HINT = error ->> 'hint';
     END IF;
-    RETURN answer -> 'result';
+    RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate';
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.call(text, json, text, text, bytea) IS 'Runs one of the driver''s commands with the caller''s rights and raises its error';

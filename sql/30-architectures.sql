@@ -10,8 +10,10 @@ CREATE FUNCTION madlib.load_keras_model(
     weights_key integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('load_keras_model', json_build_object(
+    done := madlib_mop.call('load_keras_model', json_build_object(
         'keras_model_arch_table', keras_model_arch_table, 'model_arch', model_arch::text, 'name', name,
         'description', description, 'weights', weights, 'weights_key', weights_key), caller_path, payload_name => 'model_weights', payload => model_weights);
 END
@@ -24,8 +26,10 @@ CREATE FUNCTION madlib.delete_keras_model(
     model_id integer,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('delete_keras_model', json_build_object(
+    done := madlib_mop.call('delete_keras_model', json_build_object(
         'keras_model_arch_table', keras_model_arch_table, 'model_id', model_id), caller_path);
 END
 $body$;

@@ -9,8 +9,10 @@ CREATE FUNCTION madlib.load_model_selection_table(
     object_table varchar DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('load_model_selection_table', json_build_object(
+    done := madlib_mop.call('load_model_selection_table', json_build_object(
         'model_arch_table', model_arch_table, 'model_selection_table', model_selection_table,
         'model_id_list', model_id_list, 'compile_params_list', compile_params_list,
         'fit_params_list', fit_params_list, 'object_table', object_table), caller_path);
@@ -31,8 +33,10 @@ CREATE FUNCTION madlib.generate_model_configs(
     object_table varchar DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('generate_model_configs', json_build_object(
+    done := madlib_mop.call('generate_model_configs', json_build_object(
         'model_arch_table', model_arch_table, 'model_selection_table', model_selection_table,
         'model_id_list', model_id_list, 'compile_params_grid', compile_params_grid,
         'fit_params_grid', fit_params_grid, 'search_type', search_type, 'num_configs', num_configs,

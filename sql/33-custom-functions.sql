@@ -2,8 +2,10 @@
 
 CREATE FUNCTION madlib.load_custom_function(object_table varchar, object bytea, name text, description text DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('load_custom_function', json_build_object(
+    done := madlib_mop.call('load_custom_function', json_build_object(
         'object_table', object_table, 'name', name, 'description', description), NULL,
         payload_name => 'object', payload => object);
 END
@@ -13,8 +15,10 @@ COMMENT ON FUNCTION madlib.load_custom_function(varchar, bytea, text, text) IS
 
 CREATE FUNCTION madlib.delete_custom_function(object_table varchar, id integer)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('delete_custom_function', json_build_object('object_table', object_table, 'id', id), NULL);
+    done := madlib_mop.call('delete_custom_function', json_build_object('object_table', object_table, 'id', id), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib.delete_custom_function(varchar, integer) IS
@@ -22,8 +26,10 @@ COMMENT ON FUNCTION madlib.delete_custom_function(varchar, integer) IS
 
 CREATE FUNCTION madlib.delete_custom_function(object_table varchar, name text)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('delete_custom_function', json_build_object('object_table', object_table, 'name', name), NULL);
+    done := madlib_mop.call('delete_custom_function', json_build_object('object_table', object_table, 'name', name), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib.delete_custom_function(varchar, text) IS
@@ -31,8 +37,10 @@ COMMENT ON FUNCTION madlib.delete_custom_function(varchar, text) IS
 
 CREATE FUNCTION madlib.load_top_k_accuracy_function(object_table varchar, k integer)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('load_top_k_accuracy_function', json_build_object('object_table', object_table, 'k', k), NULL);
+    done := madlib_mop.call('load_top_k_accuracy_function', json_build_object('object_table', object_table, 'k', k), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib.load_top_k_accuracy_function(varchar, integer) IS

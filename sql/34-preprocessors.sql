@@ -21,8 +21,10 @@ CREATE FUNCTION madlib.training_preprocessor_dl(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('training_preprocessor_dl', json_build_object(
+    done := madlib_mop.call('training_preprocessor_dl', json_build_object(
         'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
         'independent_varname', independent_varname, 'buffer_size', buffer_size,
         'normalizing_const', normalizing_const, 'num_classes', num_classes,
@@ -46,8 +48,10 @@ CREATE FUNCTION madlib.validation_preprocessor_dl(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 SET synchronize_seqscans = off AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('validation_preprocessor_dl', json_build_object(
+    done := madlib_mop.call('validation_preprocessor_dl', json_build_object(
         'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
         'independent_varname', independent_varname, 'training_preprocessor_table', training_preprocessor_table,
         'buffer_size', buffer_size, 'distribution_rules', distribution_rules, 'image_shape', image_shape), caller_path);

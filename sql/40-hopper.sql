@@ -7,8 +7,10 @@ CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(
     use_caching boolean DEFAULT false, seed integer DEFAULT NULL, schedule text DEFAULT 'auto',
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_fit_multiple_model', json_build_object(
+    done := madlib_mop.call('madlib_keras_fit_multiple_model', json_build_object(
         'source_table', source_table, 'model_output_table', model_output_table,
         'model_selection_table', model_selection_table, 'num_iterations', num_iterations, 'use_gpus', use_gpus,
         'validation_table', validation_table, 'metrics_compute_frequency', metrics_compute_frequency,
@@ -36,8 +38,10 @@ COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model(text) IS 'Help: SELEC
 
 CREATE FUNCTION madlib_mop.resume(run_id bigint, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('resume', json_build_object('run_id', run_id), caller_path);
+    done := madlib_mop.call('resume', json_build_object('run_id', run_id), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.resume(bigint, text) IS 'Goes on with a run after a fault or a cancel, and writes its output tables';
@@ -52,16 +56,20 @@ COMMENT ON FUNCTION madlib_mop.cancel(bigint) IS 'Stops a run from another sessi
 
 CREATE FUNCTION madlib_mop.replay(run_id bigint, output_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('replay', json_build_object('run_id', run_id, 'output_table', output_table), caller_path);
+    done := madlib_mop.call('replay', json_build_object('run_id', run_id, 'output_table', output_table), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.replay(bigint, text, text) IS 'Makes the visits of a run again, in their order, as a run of its own';
 
 CREATE FUNCTION madlib_mop.drop_run(run_id bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('drop_run', json_build_object('run_id', run_id), NULL);
+    done := madlib_mop.call('drop_run', json_build_object('run_id', run_id), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_run(bigint) IS 'Forgets a run: its record and its states; the output tables stay';

@@ -7,8 +7,10 @@ CREATE FUNCTION madlib.madlib_keras_fit(
     description varchar DEFAULT NULL, object_table varchar DEFAULT NULL, seed integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_fit', json_build_object(
+    done := madlib_mop.call('madlib_keras_fit', json_build_object(
         'source_table', source_table, 'model', model, 'model_arch_table', model_arch_table, 'model_id', model_id,
         'compile_params', compile_params, 'fit_params', fit_params, 'num_iterations', num_iterations, 'use_gpus', use_gpus,
         'validation_table', validation_table, 'metrics_compute_frequency', metrics_compute_frequency,

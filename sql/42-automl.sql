@@ -9,8 +9,10 @@ CREATE FUNCTION madlib.madlib_keras_automl(
     use_caching boolean DEFAULT false, seed integer DEFAULT NULL, schedule text DEFAULT 'rotation',
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_automl', json_build_object(
+    done := madlib_mop.call('madlib_keras_automl', json_build_object(
         'source_table', source_table, 'model_output_table', model_output_table, 'model_arch_table', model_arch_table,
         'model_selection_table', model_selection_table, 'model_id_list', model_id_list,
         'compile_params_grid', compile_params_grid, 'fit_params_grid', fit_params_grid, 'automl_method', automl_method,
@@ -42,8 +44,10 @@ CREATE FUNCTION madlib.hyperband_schedule(
     schedule_table varchar, r integer, eta integer DEFAULT 3, skip_last integer DEFAULT 0,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('hyperband_schedule', json_build_object(
+    done := madlib_mop.call('hyperband_schedule', json_build_object(
         'schedule_table', schedule_table, 'r', r, 'eta', eta, 'skip_last', skip_last), caller_path);
 END
 $body$;

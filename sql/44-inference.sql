@@ -9,8 +9,10 @@ CREATE FUNCTION madlib.madlib_keras_evaluate(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_evaluate', json_build_object(
+    done := madlib_mop.call('madlib_keras_evaluate', json_build_object(
         'model_table', model_table, 'test_table', test_table, 'output_table', output_table, 'use_gpus', use_gpus,
         'mst_key', mst_key), caller_path);
 END
@@ -49,8 +51,10 @@ CREATE FUNCTION madlib.madlib_keras_predict(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_predict', json_build_object(
+    done := madlib_mop.call('madlib_keras_predict', json_build_object(
         'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'text', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
@@ -72,8 +76,10 @@ CREATE FUNCTION madlib.madlib_keras_predict(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_predict', json_build_object(
+    done := madlib_mop.call('madlib_keras_predict', json_build_object(
         'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'integer', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
@@ -95,8 +101,10 @@ CREATE FUNCTION madlib.madlib_keras_predict(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_predict', json_build_object(
+    done := madlib_mop.call('madlib_keras_predict', json_build_object(
         'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'float8', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);

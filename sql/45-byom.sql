@@ -15,8 +15,10 @@ CREATE FUNCTION madlib.madlib_keras_predict_byom(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_predict_byom', json_build_object(
+    done := madlib_mop.call('madlib_keras_predict_byom', json_build_object(
         'model_arch_table', model_arch_table, 'model_id', model_id, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'text', 'use_gpus', use_gpus, 'class_values', class_values,
@@ -42,8 +44,10 @@ CREATE FUNCTION madlib.madlib_keras_predict_byom(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_predict_byom', json_build_object(
+    done := madlib_mop.call('madlib_keras_predict_byom', json_build_object(
         'model_arch_table', model_arch_table, 'model_id', model_id, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'integer', 'use_gpus', use_gpus, 'class_values', class_values,
@@ -69,8 +73,10 @@ CREATE FUNCTION madlib.madlib_keras_predict_byom(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('madlib_keras_predict_byom', json_build_object(
+    done := madlib_mop.call('madlib_keras_predict_byom', json_build_object(
         'model_arch_table', model_arch_table, 'model_id', model_id, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'float8', 'use_gpus', use_gpus, 'class_values', class_values,

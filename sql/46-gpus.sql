@@ -3,8 +3,10 @@
 CREATE FUNCTION madlib.gpu_configuration(output_table text, source text DEFAULT 'tensorflow',
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('gpu_configuration', json_build_object('output_table', output_table, 'source', source), caller_path);
+    done := madlib_mop.call('gpu_configuration', json_build_object('output_table', output_table, 'source', source), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.gpu_configuration(text, text, text) IS 'Writes a table of the GPUs of the server''s host';

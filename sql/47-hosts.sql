@@ -10,8 +10,10 @@ COMMENT ON FUNCTION madlib_mop.count_cores() IS 'How many CPU cores this server'
 CREATE FUNCTION madlib_mop.add_host(server name, n_segments integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('add_host', json_build_object('server', server, 'n_segments', n_segments), caller_path);
+    done := madlib_mop.call('add_host', json_build_object('server', server, 'n_segments', n_segments), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.add_host(name, integer, text) IS 'Lets a foreign server carry segments of packed tables (superusers)';
@@ -26,8 +28,10 @@ COMMENT ON FUNCTION madlib_mop.add_host() IS 'Help';
 
 CREATE FUNCTION madlib_mop.remove_host(server name, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    done json;
 BEGIN
-    PERFORM madlib_mop.call('remove_host', json_build_object('server', server), caller_path);
+    done := madlib_mop.call('remove_host', json_build_object('server', server), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.remove_host(name, text) IS 'Lets a foreign server carry no more segments (superusers)';
