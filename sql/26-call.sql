@@ -1,7 +1,10 @@
 -- How every user-facing function reaches the driver, and what the drivers writer and reader sessions of a segment do.
 
 CREATE FUNCTION madlib_mop._call(function text, arguments text, caller_path text, payload_name text, payload bytea)
-RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
+-- what the driver reads and writes as text must not depend on what is set for the database or the role
+SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals = off SET extra_float_digits = 1
+SET DateStyle = 'ISO' SET IntervalStyle = 'postgres' AS $body$
 @PRELUDE@
 from mop_backend import call
 return call.run(function, arguments, caller_path, payload_name, payload, "@VERSION@")

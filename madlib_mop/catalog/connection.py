@@ -6,6 +6,8 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.pool import StaticPool
 
+from madlib_mop.catalog.login_failures import diagnose
+from madlib_mop.catalog.session_settings import CATALOG_OPTIONS, LIFT_NEW_TIMEOUTS
 from madlib_mop.errors import NotReady
 
 
@@ -36,7 +38,7 @@ def connect_catalog(sockets: str, port: str, database: str) -> tuple[Engine, con
         raise NotReady(
             "the driver cannot open its catalog session as the server's own operating system user",
             detail=str(error).strip(),
-            hint="pg_hba.conf needs a line `local all all peer` that lets that user in; `madlib-mop doctor` checks it.",
+            hint=diagnose(str(error), error.pgcode, "local all all peer").hint,
         ) from None
 
 
@@ -75,11 +77,12 @@ def _session(*dsn: str, **keywords) -> tuple[Engine, connection]:
         **keywords,
         application_name="madlib_mop driver",
         connect_timeout=10,
-        # the last is for Citus, which would make each run's login role at every node
-        options="-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
-        " -c search_path=pg_catalog -c client_min_messages=warning -c citus.enable_ddl_propagation=off",
+        client_encoding="UTF8",
+        options=CATALOG_OPTIONS,
     )
     raw.autocommit = True
+    with raw.cursor() as cursor:
+        cursor.execute(LIFT_NEW_TIMEOUTS)
     engine = create_engine(
         "postgresql+psycopg2://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None
     )

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 
 import psycopg2
 
+from madlib_mop.catalog.session_settings import LIFT_TIMEOUTS
 from madlib_mop.driver.direct import DirectSession
 from madlib_mop.driver.stopping import Stopped, obey_sigint, obey_sigterm
 from madlib_mop.errors import InvalidParameter, MopError, NotReady
-
-_OPTIONS = "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0"
 
 
 def connect(dsn: str):
@@ -35,6 +34,8 @@ def connect(dsn: str):
 def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[DirectSession]:
     """Give the caller's session for one command of the driver; commit at the end, undo what an error leaves.
 
+    It has no timeouts, and its transactions may write, whatever is set for the database or the role.
+
     Parameters
     ----------
     dsn : str
@@ -53,6 +54,9 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
     session = None
     received = []
     try:
+        connection.set_session(isolation_level="READ COMMITTED", readonly=False, deferrable=False)
+        with connection.cursor() as cursor:
+            cursor.execute(LIFT_TIMEOUTS)
         _set(connection, settings)
         (search_path,) = _row(connection, "SELECT current_setting('search_path')")
         session = DirectSession(connection, search_path, _say, dsn if catalog_dsn is None else catalog_dsn)

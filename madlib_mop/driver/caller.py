@@ -122,6 +122,14 @@ class CallerSession(RelationLookup):
         """Tell the backend which run this is, so that it can go on with it if this process is killed."""
         self._channel.send({"do": "run", "run_id": run_id})
 
+    def reserve(self, key: int) -> bool:
+        """Take an advisory lock until the caller's transaction ends; False while another session has it."""
+        (row,) = self.execute("SELECT pg_catalog.pg_try_advisory_xact_lock($1) AS taken", [key], ["bigint"])
+        return row["taken"]
+
+    def let_go(self) -> None:
+        """Do nothing: the caller's statement has its snapshot for as long as it runs, and so for the whole run."""
+
     def _request(self, action, statement, params, types):
         blobs: list = []
         values = [encode_value(value, blobs) for value in params]

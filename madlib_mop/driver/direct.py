@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 import psycopg2
 import psycopg2.extras
 from psycopg2 import sql
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
+from madlib_mop.catalog.session_settings import TEXT_SETTINGS
 from madlib_mop.driver.caller import SessionInfo
 from madlib_mop.driver.relations import RelationLookup
 from madlib_mop.errors import NotReady, from_dict
@@ -21,8 +23,8 @@ class DirectSession(RelationLookup):
     Parameters
     ----------
     connection : psycopg2 connection
-        Not in autocommit: a call runs in one transaction, which its owner commits. The session's own search_path is
-        pinned in it, as our SQL functions do.
+        Not in autocommit: a call plans in one transaction and writes its tables in another, which its owner commits.
+        The session's own search_path is pinned in them, as our SQL functions do.
     search_path : str
         Where names without a schema are looked for.
     say : callable or None
@@ -46,7 +48,7 @@ class DirectSession(RelationLookup):
         self._say = say
         psycopg2.extras.register_default_json(connection, loads=str)
         with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+            self._pin(cursor)
             cursor.execute("SELECT current_user, session_user, current_database(), current_setting('port')")
             role, login, database, port = cursor.fetchone()
         pid = connection.info.backend_pid
@@ -62,6 +64,8 @@ class DirectSession(RelationLookup):
         """
         try:
             with self.connection.cursor() as cursor:
+                if self.connection.info.transaction_status == TRANSACTION_STATUS_IDLE:
+                    self._pin(cursor)
                 cursor.execute("SAVEPOINT statement")
                 try:
                     _run(cursor, statement, params, types)
@@ -89,6 +93,21 @@ class DirectSession(RelationLookup):
     def run_started(self, run_id: int) -> None:
         """Keep in mind which run this is."""
         self.run_id = run_id
+
+    def reserve(self, key: int) -> bool:
+        """Take an advisory lock for as long as the session lives; False while another one has it."""
+        (row,) = self.execute("SELECT pg_catalog.pg_try_advisory_lock($1) AS taken", [key], ["bigint"])
+        return row["taken"]
+
+    def let_go(self) -> None:
+        """End the transaction, which has read only: while a run trains, the caller's session holds no snapshot."""
+        self.connection.commit()
+
+    def _pin(self, cursor) -> None:
+        """Set for the transaction that begins now what our SQL functions set for their calls."""
+        cursor.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+        for name, value in TEXT_SETTINGS.items():
+            cursor.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
 
     def _tell(self, level: str, text: str) -> None:
         self.notices.append(text)

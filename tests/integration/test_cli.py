@@ -9,7 +9,7 @@ import sys
 import pytest
 from iris import ADAM, load_iris, load_perceptrons, pack_iris
 from lab import assert_nothing_left, newest_run, visits, wait_for
-from workbench import digests, fit, weights
+from workbench import digests, fit, script, weights
 
 FIT = ("fit", "iris_train_packed", "by_cli", "mst", "2")
 
@@ -132,3 +132,32 @@ def test_a_server_that_is_not_there_is_one_line(bench):
     done = run(bench, "runs", dsn="host=/nowhere dbname=none")
     assert done.returncode == 1 and done.stderr.startswith("madlib-mop: cannot log in: ")
     assert "Traceback" not in done.stderr
+
+
+HOLDS = "SELECT coalesce(backend_xid, backend_xmin) IS NOT NULL FROM pg_stat_activity WHERE application_name = %s"
+
+
+def test_no_session_of_its_own_holds_a_snapshot_while_it_trains(bench):
+    """A run may take days; VACUUM of other tables, and whatever else waits for old snapshots, goes on meanwhile."""
+    before = newest_run(bench)
+    settings = ("idle_in_transaction_session_timeout = '300ms'", "idle_session_timeout = '300ms'",
+                "statement_timeout = '2s'", "default_transaction_read_only = on")  # fmt: skip
+    script(bench, *[f'ALTER DATABASE "{bench.name}" SET {setting}' for setting in settings])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = ("fit", "iris_train_packed", "unseen", "mst", "30", "--seed", "3")
+    process = subprocess.Popen(
+        command(bench, *words), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env=environment,
+    )  # fmt: skip
+    try:
+        run_id = wait_for(lambda: newest_run(bench) != before and newest_run(bench), what="the run's start")
+        wait_for(lambda: visits(bench, run_id) > 2, what="visits")
+        for name in ("madlib-mop", "madlib_mop driver"):
+            # a snapshot of a moment's statement is gone at once; one that is held stays
+            wait_for(lambda name=name: bench.rows(HOLDS, [name]) == [(False,)], within_s=10, what=f"{name} let go")
+        assert visits(bench, run_id) < 2 * 2 * 30
+    finally:
+        told = process.communicate(timeout=120)[1]
+        script(bench, "SET default_transaction_read_only = off", f'ALTER DATABASE "{bench.name}" RESET ALL')
+    assert process.returncode == 0, told
+    assert bench.value("SELECT count(*) FROM unseen") == 2

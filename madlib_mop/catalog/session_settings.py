@@ -1,0 +1,40 @@
+"""Settings that a session of ours needs, whatever an administrator has set for the database or a role.
+
+Used where the driver, the command line and planning open sessions; workers' are in ``engines/options.py``.
+"""
+
+#: For libpq's ``options``. None of them needs more rights than a login.
+NO_TIMEOUTS = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
+PLAIN_TRANSACTIONS = (
+    "-c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off"
+    " -c default_transaction_deferrable=off"
+)
+PLAIN_TEXT = (
+    "-c standard_conforming_strings=on -c bytea_output=hex -c DateStyle=ISO -c IntervalStyle=postgres"
+    " -c extra_float_digits=1 -c array_nulls=on -c quote_all_identifiers=off -c transform_null_equals=off"
+)
+_OF_SUPERUSERS = "-c session_replication_role=origin -c role=none"
+#: Of the catalog session, a superuser's. The last setting is for Citus, which would make each run's login role at
+#: every node.
+CATALOG_OPTIONS = (
+    f"{NO_TIMEOUTS} {PLAIN_TRANSACTIONS} {PLAIN_TEXT} {_OF_SUPERUSERS} -c row_security=on -c search_path=pg_catalog"
+    " -c default_table_access_method=heap -c jit=off -c plan_cache_mode=auto -c client_min_messages=warning"
+    " -c citus.enable_ddl_propagation=off"
+)
+#: To be run at once in a new session: timeouts that PostgreSQL 14 and 17 have brought, which older servers would not
+#: take as options.
+LIFT_NEW_TIMEOUTS = (
+    "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
+    " WHERE name IN ('idle_session_timeout', 'transaction_timeout') AND setting <> '0'"
+)
+#: The same for a session of which we choose no options, such as that of the command line.
+LIFT_TIMEOUTS = (
+    "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
+    " WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',"
+    " 'idle_session_timeout', 'transaction_timeout') AND setting <> '0'"
+)
+#: For `set_config`, within one transaction: what is read as text in the caller's session, as madlib_mop._call has it.
+TEXT_SETTINGS = {
+    "quote_all_identifiers": "off", "array_nulls": "on", "transform_null_equals": "off", "extra_float_digits": "1",
+    "DateStyle": "ISO", "IntervalStyle": "postgres", "standard_conforming_strings": "on", "bytea_output": "hex",
+}  # fmt: skip
