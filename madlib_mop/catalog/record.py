@@ -8,18 +8,11 @@ from psycopg2.extensions import connection
 from sqlalchemy import Connection, Engine, delete, func, insert, literal, select, text, update
 
 from madlib_mop.catalog import tables as t
+from madlib_mop.catalog.drivers import RunDrivers
 from madlib_mop.catalog.names import Relation, statement
 
-_LOCK_CLASS = 0x6D6F70  # "mop": the first key of the advisory lock that a run's driver holds
-_HOLDERS = """
-FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
-WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::bigint AND l.objid = %s::bigint AND l.granted
-      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
-"""
-CHANNEL = "madlib_mop_cancel"
 
-
-class Record:
+class Record(RunDrivers):
     """The extension's tables, written in autocommit: each method is one transaction.
 
     Parameters
@@ -30,6 +23,7 @@ class Record:
     """
 
     def __init__(self, engine: Engine, raw: connection):
+        super().__init__()
         self._engine = engine
         self.raw = raw
 
@@ -39,29 +33,6 @@ class Record:
         ((found,),) = self.execute("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL")
         return "greenplum" if found else "postgres"
 
-    # whose run
-
-    def take(self, run_id: int) -> bool:
-        """Become the run's driver; False while another process is.
-
-        Advisory locks are open to every role. A session that is no driver and holds this one, which none needs, would
-        keep its owner from the run: it is ended.
-        """
-        self.execute(
-            f"SELECT madlib_mop.end_session(l.pid, 2000) {_HOLDERS} AND a.usename <> current_user",
-            [_LOCK_CLASS, run_id],
-        )
-        return self._scalar(select(func.pg_try_advisory_lock(_LOCK_CLASS, run_id)))
-
-    def give_up(self, run_id: int) -> None:
-        """End being the run's driver."""
-        self._scalar(select(func.pg_advisory_unlock(_LOCK_CLASS, run_id)))
-
-    def is_live(self, run_id: int) -> bool:
-        """Tell whether some process is the run's driver now."""
-        query = f"SELECT 1 {_HOLDERS} AND a.usename = current_user"
-        return bool(self.execute(query, [_LOCK_CLASS, run_id]))
-
     def may_see(self, role: str, owner: str) -> bool:
         """Tell whether a role is, or is a member of, the role that owns a run."""
         query = text(
@@ -70,16 +41,6 @@ class Record:
         )
         with self._engine.connect() as session:
             return session.execute(query, {"role": role, "owner": owner}).scalar_one()
-
-    def listen(self) -> None:
-        """Ask to be told when somebody cancels a run."""
-        with self.raw.cursor() as cursor:
-            cursor.execute(f"LISTEN {CHANNEL}")
-
-    def announce_cancel(self, run_id: int, by: str) -> None:
-        """Ask the run's driver to stop."""
-        self.set_run(run_id, cancelled_by=by)
-        self._scalar(select(func.pg_notify(CHANNEL, str(run_id))))
 
     # settings
 
@@ -99,6 +60,8 @@ class Record:
     ) -> int:
         """Write a new run with its models, segments, start weights and custom functions, in one transaction.
 
+        This process is its driver before anybody sees it.
+
         Returns
         -------
         int
@@ -113,6 +76,7 @@ class Record:
                 session.execute(insert(t.start_weights).values(run_id=run_id, origin=origin, weights=blob))
             for name, value in (functions or {}).items():
                 session.execute(insert(t.custom_function).values(run_id=run_id, name=name, object=value))
+            self.take(run_id)
         return run_id
 
     @contextmanager

@@ -76,6 +76,7 @@ class RunLoop:
             If the run cannot go on; it can be resumed.
         """
         self._record.listen()
+        self._watch.look_for_cancel()
         self._evaluations.add_missing()
         self._workers.open_all()
         self._begun()

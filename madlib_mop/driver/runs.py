@@ -13,6 +13,7 @@ from madlib_mop.driver.hopper import Hopper
 from madlib_mop.driver.progress import Progress
 from madlib_mop.driver.steering import Steering
 from madlib_mop.driver.stopping import undisturbed
+from madlib_mop.driver.watch import was_cancelled
 from madlib_mop.driver.workers import Workers, end_old_writers
 from madlib_mop.engines.access import Access
 from madlib_mop.engines.login import RunLogin, create_login, drop_login, sweep_logins
@@ -66,15 +67,17 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     Cancelled, MopError
         The run is marked as cancelled, interrupted or failed; what was committed is kept.
     """
-    check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
-    _take(record, run_id)
-    sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
-    end_old_writers(record, run_id)
+    take(record, run_id)
+    call.session.run_started(run_id)
+    call.session.let_go()
     run = record.run(run_id)
     begun = time.monotonic()
     state, detail = "interrupted", "the driver was stopped"
     login = workers = hopper = None
     try:
+        check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
+        sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
+        end_old_writers(record, run_id)
         with undisturbed():
             login = create_login(record.raw, run_id, run["owner"])
         record.set_run(
@@ -82,12 +85,10 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             state="running",
             state_detail=None,
             ended_at=None,
-            cancelled_by=None,
             login_role=login.role if login is not None else None,
             driver_pid=os.getpid(),
             caller_pid=call.info.pid,
         )
-        call.session.run_started(run_id)
         progress, steering = _attend(call, record, run)
         progress.started()
         workers = Workers(record, _access(call.info, record, run, login), run["plan"], progress.tell)
@@ -96,9 +97,11 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         else:
             hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, steering)
         hopper.run()
+        if not record.end_training(run_id):
+            raise was_cancelled(run_id, record.cancelled_by(run_id))
         state, detail = "trained", None
     except Cancelled as error:
-        by_caller = record.run(run_id)["cancelled_by"] is None
+        by_caller = record.cancelled_by(run_id) is None
         state, detail = ("interrupted" if by_caller else "cancelled"), error.message
         raise
     except MopError as error:
@@ -110,10 +113,11 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
                 workers.close_all()
             if login is not None:
                 drop_login(record.raw, login.role)
-            record.end_run(run_id, state, detail, time.monotonic() - begun)
             if hopper is not None:
                 _write_times(record, run, hopper.account.efficiency(run["n_segments"]))
-            record.give_up(run_id)
+            with record.transaction():  # nobody finds the run ended and its driver still there
+                record.end_run(run_id, state, detail, time.monotonic() - begun)
+                record.give_up(run_id)
 
 
 def _access(info: SessionInfo, record: Record, run: dict, login: RunLogin | None) -> Access:
@@ -138,10 +142,16 @@ def _attend(call: Call, record: Record, run: dict) -> tuple[Progress, Steering]:
     return progress, make_searcher(record, run, progress)
 
 
-def _take(record: Record, run_id: int) -> None:
-    """Become the run's driver, once a driver that is just ending has gone."""
+def take(record: Record, run_id: int, anew: bool = False) -> None:
+    """Become the run's driver, once a driver that is just ending has gone; ``anew`` forgets an earlier cancel.
+
+    Raises
+    ------
+    NotReady
+        If another driver works on it.
+    """
     deadline = time.monotonic() + _TAKE_WITHIN_S
-    while not record.take(run_id):
+    while not (record.take_anew(run_id) if anew else record.take(run_id)):
         if time.monotonic() > deadline or record.run(run_id)["state"] != "running":
             raise NotReady(
                 f"run {run_id} is being worked on by another session",

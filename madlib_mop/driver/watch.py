@@ -4,6 +4,7 @@ Shared by the hopper and by model averaging.
 """
 
 import select
+import time
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.stopping import ignore_from_now_on
@@ -31,6 +32,7 @@ class Watch:
         self._workers = workers
         self._run_id = run_id
         self._stdin_fd = stdin_fd
+        self._look_at = 0.0
 
     def wait(self) -> list[tuple[int, Session]]:
         """Wait for at most a second; return the sessions that something has come from, with their segments.
@@ -58,14 +60,22 @@ class Watch:
         return ready
 
     def look_for_cancel(self) -> None:
-        """Raise Cancelled if somebody has cancelled the run."""
+        """Raise Cancelled if somebody has cancelled the run: whenever somebody says so, and once a second.
+
+        What was committed before this session began to listen is found at the first call.
+        """
         raw = self._record.raw
         raw.poll()
-        if raw.notifies:
-            raw.notifies.clear()
-            by = self._record.run(self._run_id)["cancelled_by"]
-            if by is not None:
-                raise Cancelled(
-                    f"run {self._run_id} was cancelled by {by}",
-                    hint=f"SELECT madlib_mop.resume({self._run_id}); goes on with it.",
-                )
+        if not raw.notifies and time.monotonic() < self._look_at:
+            return
+        raw.notifies.clear()
+        self._look_at = time.monotonic() + _TICK_S
+        if (by := self._record.cancelled_by(self._run_id)) is not None:
+            raise was_cancelled(self._run_id, by)
+
+
+def was_cancelled(run_id: int, by: str) -> Cancelled:
+    """Return the error of a run that somebody has cancelled."""
+    return Cancelled(
+        f"run {run_id} was cancelled by {by}", hint=f"SELECT madlib_mop.resume({run_id}); goes on with it."
+    )
