@@ -5,7 +5,7 @@ CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(
     use_gpus boolean DEFAULT false, validation_table varchar DEFAULT NULL, metrics_compute_frequency integer DEFAULT NULL,
     warm_start boolean DEFAULT false, name varchar DEFAULT NULL, description varchar DEFAULT NULL,
     use_caching boolean DEFAULT false, seed integer DEFAULT NULL, schedule text DEFAULT 'auto',
-    caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+    replace boolean DEFAULT false, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     done json;
@@ -15,7 +15,7 @@ BEGIN
         'model_selection_table', model_selection_table, 'num_iterations', num_iterations, 'use_gpus', use_gpus,
         'validation_table', validation_table, 'metrics_compute_frequency', metrics_compute_frequency,
         'warm_start', warm_start, 'name', name, 'description', description, 'use_caching', use_caching,
-        'seed', seed, 'schedule', schedule), caller_path);
+        'seed', seed, 'schedule', schedule, 'replace', replace), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model IS 'Trains every configuration of a model selection table by model hopping';
@@ -36,15 +36,16 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model(text) IS 'Help: SELECT madlib.madlib_keras_fit_multiple_model(''usage'')';
 
-CREATE FUNCTION madlib_mop.resume(run_id bigint, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+CREATE FUNCTION madlib_mop.resume(
+    run_id bigint, output_table text DEFAULT NULL, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('resume', json_build_object('run_id', run_id), caller_path);
+    done := madlib_mop.call('resume', json_build_object('run_id', run_id, 'output_table', output_table), caller_path);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.resume(bigint, text) IS 'Goes on with a run after a fault or a cancel, and writes its output tables';
+COMMENT ON FUNCTION madlib_mop.resume(bigint, text, text) IS 'Goes on with a run after a fault or a cancel, and writes its output tables';
 
 CREATE FUNCTION madlib_mop.cancel(run_id bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -73,3 +74,12 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_run(bigint) IS 'Forgets a run: its record and its states; the output tables stay';
+
+CREATE FUNCTION madlib_mop.drop_models(model_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN ARRAY(SELECT json_array_elements_text(
+        madlib_mop.call('drop_models', json_build_object('model_table', model_table), caller_path)));
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.drop_models(text, text) IS 'Drops the output table of a fit function with its _info and _summary, or what is left of them, and tells which; the record stays';

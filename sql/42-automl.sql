@@ -7,7 +7,7 @@ CREATE FUNCTION madlib.madlib_keras_automl(
     object_table varchar DEFAULT NULL, use_gpus boolean DEFAULT false, validation_table varchar DEFAULT NULL,
     metrics_compute_frequency integer DEFAULT NULL, name varchar DEFAULT NULL, description varchar DEFAULT NULL,
     use_caching boolean DEFAULT false, seed integer DEFAULT NULL, schedule text DEFAULT 'rotation',
-    caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+    replace boolean DEFAULT false, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     done json;
@@ -19,7 +19,7 @@ BEGIN
         'automl_params', automl_params, 'random_state', random_state, 'object_table', object_table,
         'use_gpus', use_gpus, 'validation_table', validation_table,
         'metrics_compute_frequency', metrics_compute_frequency, 'name', name, 'description', description,
-        'use_caching', use_caching, 'seed', seed, 'schedule', schedule), caller_path);
+        'use_caching', use_caching, 'seed', seed, 'schedule', schedule, 'replace', replace), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_automl IS 'Searches architectures and parameters for the best model: hyperband, hyperopt, asha, tpe or pbt';

@@ -51,7 +51,8 @@ def write_selection(session: CallerSession, run: dict, models: list[dict], losse
     target = selection_relation(run)
     summary = run["plan"]["summary"]
     create_selection(session, target)
-    create_selection_summary(session, target, summary["model_arch_table"], summary["object_table"])
+    names = summary["model_arch_table"], summary["object_table"]
+    create_selection_summary(session, target, *names, summary["qualified_names"]["model_arch_table"])
     finite = {key: loss for key, loss in losses.items() if loss is not None and math.isfinite(loss)}
     if not finite:
         session.warning(f"run {run['run_id']}: no model was trained to a finite loss, so {target} is empty")

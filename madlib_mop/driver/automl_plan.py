@@ -11,6 +11,7 @@ from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import read_custom_functions
 from madlib_mop.driver.label_fit import check_compile_params, weights_of_classes
+from madlib_mop.driver.output_tables import MODEL_TABLES, SELECTION_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.outputs import SUFFIXES
 from madlib_mop.driver.plan import MAX_SEED, RunPlan, read_schedule, read_seed
 from madlib_mop.driver.plan_data import check_connections, place_of, read_data
@@ -24,6 +25,7 @@ from madlib_mop.models.search_grid import check_random_state
 from madlib_mop.search import SearchParams, SearchSpace, hyperband_rounds, make_search, method_name, parse_params
 
 _ARCH = "model_arch_table"
+_SELECTION = "model_selection_table"
 
 
 class Parser(Protocol):
@@ -85,8 +87,10 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         for arch in archs.values():
             check_compile_params(parser.compile_params(compile_text, where), json.loads(arch), data.source)
     class_weight = weights_of_classes([fit_text or "" for _, fit_text in space.examples()], data.source)
-    output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
-    selection = session.output(a.get("model_selection_table"), SELECTION_SUFFIXES, "model_selection_table")
+    replace, what = read_replace(a), "model_output_table"
+    output = session.output(a.get(what), SUFFIXES, what, if_there(session, replace, MODEL_TABLES, what))
+    there = if_there(session, replace, SELECTION_TABLES, _SELECTION)
+    selection = session.output(a.get(_SELECTION), SELECTION_SUFFIXES, _SELECTION, there)
     _apart(output, selection, a)
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     if settings.stacking:
@@ -107,6 +111,9 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         "name": a.get("name"),
         "description": a.get("description"),
         **data.summary(),
+        "qualified_names": names_of(
+            session, **data.tables, model_selection_table=selection, model_arch_table=arch_table
+        ),
     }
     run = {
         "kind": "automl",
@@ -127,6 +134,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
             **data.plan(settings, output),
             **plan_of_weights(class_weight),
             "summary": summary,
+            "replace": replace,
             "search": {
                 "method": method,
                 "params": params.text,

@@ -12,13 +12,16 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.driver import outputs
 from madlib_mop.driver.averaging import AVERAGING
 from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.outputs import (
+from madlib_mop.driver.output_tables import (
+    QUALIFIED,
     check_columns,
     create_table,
+    drop_replaced,
     insert_row,
     output_relation,
-    weights_to_write,
+    qualified_names,
 )
+from madlib_mop.driver.outputs import weights_to_write
 
 SUFFIXES = ("", "_summary")
 _MODEL = (("model_weights", "bytea"), ("model_arch", "json"))
@@ -68,6 +71,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     run = record.run(run_id)
     (model,) = record.models(run_id)
     output, summary = output_relation(run), run["plan"]["summary"]
+    drop_replaced(session, run, SUFFIXES)
     if not (run["warm_start"] and session.existing(output.sql)):
         create_table(session, output, _MODEL)
         session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
@@ -79,14 +83,14 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     insert_row(
         session, output, _MODEL, {"model_weights": weights, "model_arch": json.dumps(model["model_arch"])}
     )  # fmt: skip
-    values = _summary_values(run, model, record.metrics(run_id))
+    values = _summary_values(run, model, record.metrics(run_id)) | {QUALIFIED[0]: qualified_names(session, run)}
     insert_row(session, output.with_suffix("_summary"), _summary_columns(summary), values)
     record.set_run(run_id, state="finished")
 
 
 def _summary_columns(summary: dict) -> list[tuple[str, str]]:
     named = zip(summary["dependent_varname"], summary["class_values"], strict=True)
-    return [*_SUMMARY, *[(f"{name}_class_values", type_name) for name, (type_name, _) in named]]
+    return [*_SUMMARY, *[(f"{name}_class_values", type_name) for name, (type_name, _) in named], QUALIFIED]
 
 
 def _summary_values(run: dict, model: dict, metrics: list[dict]) -> dict:

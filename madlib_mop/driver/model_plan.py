@@ -9,6 +9,7 @@ from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import custom_names, read_custom_functions
 from madlib_mop.driver.label_fit import check_compile_params, with_class_weights
 from madlib_mop.driver.model_outputs import SUFFIXES, check_replaceable
+from madlib_mop.driver.output_tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.plan import RunPlan, model_rows, read_frequency, read_positive, read_seed
 from madlib_mop.driver.plan_data import check_connections, read_data
 from madlib_mop.driver.selection import Configuration, read_architecture_table, read_configuration
@@ -34,7 +35,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     arch_table = read_architecture_table(session, a.get("model_arch_table"))
     if a.get("model_id") is None:
         raise InvalidParameter("model_id is missing. Received: None", hint=f"SELECT model_id, name FROM {arch_table};")
-    warm_start = bool(a.get("warm_start"))
+    warm_start, replace = bool(a.get("warm_start")), read_replace(a)
     warm, output, recorded = None, None, None
     if warm_start:
         session.check_may_write(a.get("model"), "model")
@@ -52,7 +53,8 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     if warm_start:
         warm = _find_warm_start(session, record, output, call.info.role, configuration)
     else:
-        output = session.output(a.get("model"), SUFFIXES, "model")
+        there = if_there(session, replace, MODEL_TABLES, "model")
+        output = session.output(a.get("model"), SUFFIXES, "model", there)
     seed = read_seed(a, warm)
     summary = {
         "source_table": a["source_table"],
@@ -66,6 +68,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         "name": a.get("name"),
         "description": a.get("description"),
         **data.summary(),
+        "qualified_names": names_of(session, **data.tables, model_arch_table=arch_table),
     }
     if warm_start:
         check_replaceable(session, output, summary)
@@ -92,6 +95,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
             **data.plan(settings, output),
             **class_weight,
             "summary": summary,
+            "replace": replace,
         },
     }
     return RunPlan(run, models, data.segments(), origins, warm, functions.objects)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from madlib_mop import __version__
-from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
+from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.automl_outputs import (
     SELECTION_SUFFIXES,
@@ -17,7 +17,20 @@ from madlib_mop.driver.automl_outputs import (
 )
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.engine import table_form
-from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ModelFailed
+from madlib_mop.driver.output_tables import (
+    MODEL_TABLES,
+    QUALIFIED,
+    SELECTION_TABLES,
+    check_columns,
+    check_droppable,
+    create_table,
+    drop_replaced,
+    insert_row,
+    output_relation,
+    qualified_names,
+)
+from madlib_mop.driver.relations import exist_already
+from madlib_mop.errors import DuplicateTable, ModelFailed
 from madlib_mop.models.class_weights import as_given, weights_in
 
 SUFFIXES = ("", "_info", "_summary")
@@ -40,12 +53,6 @@ _SUMMARY = (
 _SEARCH_SUMMARY = (("automl_method", "text"), ("automl_params", "text"), ("random_state", "text"))
 _SUMMARY_END = (("dependent_vartype", "text[]"), ("normalizing_const", "real"), ("metrics_iters", "integer[]"))
 _MAX_FIELD_BYTES = 1_000_000_000
-
-
-def output_relation(run: dict) -> Relation:
-    """Give the name of a run's output table."""
-    output = run["plan"]["output"]
-    return Relation(output["schema"], output["name"], 0, "r", output["is_temp"])
 
 
 def check_outputs(
@@ -77,16 +84,20 @@ def check_outputs(
         (replaceable or check_replaceable)(session, output, run["plan"]["summary"])
         return
     session.check_may_create(output, str(output), what)
-    tables = [output.with_suffix(suffix) for suffix in suffixes]
+    tables = {output.with_suffix(suffix): MODEL_TABLES[suffix] for suffix in suffixes}
     if (selection := selection_relation(run)) is not None:
         session.check_may_create(selection, str(selection), what)
-        tables += [selection.with_suffix(suffix) for suffix in SELECTION_SUFFIXES]
-    for table in tables:
-        if session.existing(table.sql) is not None:
-            raise DuplicateTable(
-                f"run {run['run_id']} is to write table {table}, which exists already",
-                hint="Rename or drop it, then resume the run.",
-            )
+        tables |= {selection.with_suffix(suffix): SELECTION_TABLES[suffix] for suffix in SELECTION_SUFFIXES}
+    there = [table for table in tables if session.existing(table.sql) is not None]
+    if run["plan"].get("replace"):
+        for table in there:
+            check_droppable(session, session.relation(table.sql), tables[table], f"run {run['run_id']}: replace")
+    elif there:
+        raise DuplicateTable(
+            f"run {run['run_id']} cannot write its tables: {exist_already(there)}",
+            hint="Rename or drop what is there, then resume the run; or give another name:"
+            f" SELECT madlib_mop.resume({run['run_id']}, output_table => '...');",
+        )
 
 
 def has_outputs(session: CallerSession, record: Record, run: dict, suffixes: Sequence[str] = SUFFIXES) -> bool:
@@ -144,44 +155,6 @@ def check_replaceable(session: CallerSession, output: Relation, summary: dict) -
     check_columns(session, output, expected, "model_output_table")
 
 
-def check_columns(session: CallerSession, output: Relation, expected: dict[str, list[str]], argument: str) -> None:
-    """Hold tables whose rows are to be replaced against the columns, by suffix, that will be written.
-
-    Parameters
-    ----------
-    session : CallerSession
-    output : Relation
-    expected : dict of str to list of str
-    argument : str
-        What names the output table, for messages.
-
-    Raises
-    ------
-    UndefinedTable, InvalidParameter, InsufficientPrivilege
-    """
-    for suffix, columns in expected.items():
-        table = session.relation(output.with_suffix(suffix).sql, argument)
-        present = [column.name for column in session.columns(table)]
-        if present != columns:
-            odd = sorted({*present} ^ {*columns}) or present
-            raise InvalidParameter(
-                f"{argument}: a warm start cannot write its results into {table}, which has other columns"
-                f" ({', '.join(odd)}). Received: {output}",
-                hint="Leave warm_start out and give a new name.",
-            )
-        (row,) = session.execute(
-            "SELECT bool_and(pg_catalog.has_table_privilege($1::pg_catalog.oid, p)) AS allowed"
-            " FROM pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'DELETE']) p",
-            [table.oid],
-            ["bigint"],
-        )
-        if not row["allowed"]:
-            raise InsufficientPrivilege(
-                f"{argument}: role {session.info.role} may not replace the rows of {table}. Received: {output}",
-                hint=f"GRANT SELECT, INSERT, DELETE ON {table} TO {session.info.role};",
-            )
-
-
 def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     """Write the models, `_info` and `_summary` of a trained run, and mark it finished.
 
@@ -197,6 +170,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
         record.set_run(run_id, state="failed", state_detail=error.message)
         raise
     output = output_relation(run)
+    drop_replaced(session, run, SUFFIXES)
     if not (run["warm_start"] and session.existing(output.sql)):
         _create(session, output, run)
     else:
@@ -231,21 +205,6 @@ def _create(session: CallerSession, output: Relation, run: dict) -> None:
     session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
     create_table(session, output.with_suffix("_info"), _info_columns(run), "mst_key")
     create_table(session, output.with_suffix("_summary"), _summary_columns(run["plan"]["summary"]))
-
-
-def create_table(
-    session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], key: str | None = None
-) -> None:
-    """Make a table of columns, each a name and an SQL type; ``key`` is the column that is its primary key, if any."""
-    items, slots = [], {}
-    for number, (name, type_name) in enumerate(columns):
-        items.append(f"{{c{number}}} {{t{number}}}")
-        slots |= {f"c{number}": Identifier(name), f"t{number}": SqlType(type_name)}
-    if key is not None:
-        items.append("PRIMARY KEY ({key})")
-        slots["key"] = Identifier(key)
-    made = statement("CREATE TABLE {t} (" + ", ".join(items) + ")", t=table, **slots)
-    session.execute(made + (table_form(session) if key is None else table_form(session, key)))
 
 
 def _write_model(session, record: Record, output: Relation, run_id: int, model: dict, segment: int | None) -> None:
@@ -344,7 +303,7 @@ def _summary_columns(summary: dict) -> list[tuple[str, str]]:
         (f"{name}_class_values", type_name)
         for name, (type_name, _) in zip(summary["dependent_varname"], summary["class_values"], strict=True)
     ]
-    columns = [*_SUMMARY, *classes, *_SUMMARY_END]
+    columns = [*_SUMMARY, *classes, *_SUMMARY_END, QUALIFIED]
     if "automl_method" in summary:
         at = [name for name, _ in columns].index("object_table")
         columns[at : at + 1] = [*_SEARCH_SUMMARY, columns[at], ("use_gpus", "boolean")]
@@ -363,26 +322,8 @@ def _write_summary(session, output: Relation, run: dict, iterations: list[int]) 
         "end_training_time": run["ended_at"].isoformat(),
         "madlib_version": f"madlib_mop {__version__}",
         "metrics_iters": iterations,
+        QUALIFIED[0]: qualified_names(session, run),
     }
     for name, (_, text) in zip(summary["dependent_varname"], summary["class_values"], strict=True):
         values[f"{name}_class_values"] = text
     insert_row(session, output.with_suffix("_summary"), _summary_columns(summary), values)
-
-
-def insert_row(session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], values: dict) -> None:
-    """Write one row: for each column, a name and an SQL type, the value of its name.
-
-    Times are ISO texts with their zone; class values are arrays as PostgreSQL writes them.
-    """
-    casts = ", ".join(
-        f"${n}::text::timestamptz::timestamp" if type_name == "timestamp" else f"${n}::text::{{t{n}}}"
-        if name.endswith("_class_values") else f"${n}"
-        for n, (name, type_name) in enumerate(columns, 1)
-    )  # fmt: skip
-    types = ["text" if t == "timestamp" or name.endswith("_class_values") else t for name, t in columns]
-    slots = {f"t{n}": SqlType(type_name) for n, (_, type_name) in enumerate(columns, 1)}
-    session.execute(
-        statement(f"INSERT INTO {{table}} VALUES ({casts})", table=table, **slots),
-        [values[name] for name, _ in columns],
-        types,
-    )

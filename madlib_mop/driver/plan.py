@@ -9,6 +9,7 @@ from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import tell_changed
 from madlib_mop.driver.label_fit import check_labels, with_class_weights
+from madlib_mop.driver.output_tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.outputs import SUFFIXES, check_replaceable
 from madlib_mop.driver.plan_data import check_connections, read_data
 from madlib_mop.driver.selection import Configuration, read_selection
@@ -61,7 +62,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     frequency = read_frequency(a, num_iterations)
     schedule = read_schedule(a)
     data = read_data(call, record)
-    warm_start = bool(a.get("warm_start"))
+    warm_start, replace = bool(a.get("warm_start")), read_replace(a)
     warm, output, recorded = None, None, None
     if warm_start:
         session.check_may_write(a.get("model_output_table"), "model_output_table")
@@ -75,7 +76,8 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         tell_changed(session, selection.object_table, selection.functions)
         warm = find_warm_start(session, record, output, call.info.role, configurations)
     else:
-        output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table")
+        there = if_there(session, replace, MODEL_TABLES, "model_output_table")
+        output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table", there)
     seed = read_seed(a, warm)
     summary = {
         "source_table": a["source_table"],
@@ -88,6 +90,12 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         "name": a.get("name"),
         "description": a.get("description"),
         **data.summary(),
+        "qualified_names": names_of(
+            session,
+            **data.tables,
+            model_selection_table=selection.relation,
+            model_arch_table=selection.arch_table,
+        ),
     }
     if warm_start:
         check_replaceable(session, output, summary)
@@ -117,6 +125,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             **plan_stacks(session, settings.stacking, configurations, starts, data),
             **class_weight,
             "summary": summary,
+            "replace": replace,
         },
     }
     return RunPlan(run, models, data.segments(), weights, warm, selection.functions.objects)

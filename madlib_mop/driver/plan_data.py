@@ -53,6 +53,12 @@ class Data:
     gpus: Mapping[int, int]
     settings: Mapping[str, str]
 
+    @property
+    def tables(self) -> dict[str, Relation | None]:
+        """The tables by the arguments that named them."""
+        validation = self.validation.relation if self.validation else None
+        return {"source_table": self.source.relation, "validation_table": validation}
+
     def segments(self) -> list[dict]:
         """Give rows of `madlib_mop.segment`."""
         rows = []

@@ -1,5 +1,6 @@
 """Finding the caller's tables and columns by the names that the caller wrote; mixed into every kind of session."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name
@@ -58,6 +59,14 @@ class Column:
         return SqlType(self.type_sql)
 
 
+def exist_already(tables: Sequence[Relation]) -> str:
+    """Return the words for tables that are in the way: table a exists already; tables a, b and c exist already."""
+    names = [str(table) for table in tables]
+    if len(names) == 1:
+        return f"table {names[0]} exists already"
+    return f"tables {', '.join(names[:-1])} and {names[-1]} exist already"
+
+
 class RelationLookup:
     """What every session can tell of tables; needs ``execute`` and ``info.search_path``."""
 
@@ -96,17 +105,64 @@ class RelationLookup:
         rows = self.execute(_RELATION, [row["oid"]], ["bigint"])
         return Relation(**rows[0]) if rows else None
 
-    def output(self, name: str, suffixes: tuple[str, ...] = ("", "_summary"), what: str = "output table") -> Relation:
-        """Check that a table of that name, and of it with each suffix, can be made; give its name.
+    def output(
+        self,
+        name: str,
+        suffixes: Sequence[str] = ("", "_summary"),
+        what: str = "output table",
+        if_there: Callable[[Relation, list[Relation]], str | None] | None = None,
+    ) -> Relation:
+        """Check that a table of that name, and of it with each suffix, can be made; return its name.
+
+        Parameters
+        ----------
+        name : str
+            As the caller wrote it.
+        suffixes : sequence of str
+        what : str
+            The argument's name, for messages.
+        if_there : callable, optional
+            Called with the table's name and those of them all that exist: returns what the error's hint is to say, or
+            None where they are to be replaced.
 
         Raises
         ------
         DuplicateTable
-            If one of them exists.
+            If some of them exist; all of these are named.
         InvalidParameter
             If a name would be longer than 63 bytes, or its schema is not there.
         InsufficientPrivilege, ReadOnly
             If the caller may not make tables there, or not write in this transaction.
+        """
+        target = self.placed(name, what)
+        self.check_may_write(name, what)
+        self.check_may_create(target, name, what)
+        there = []
+        for suffix in suffixes:
+            candidate = target.with_suffix(suffix)
+            if len(candidate.name.encode()) > MAX_NAME_BYTES:
+                raise InvalidParameter(
+                    f"{what}: {candidate.name!r} would be longer than {MAX_NAME_BYTES} bytes. Received: {name!r}",
+                    hint="Choose a shorter name.",
+                )
+            if self.execute("SELECT pg_catalog.to_regclass($1)::text AS found", [candidate.sql])[0]["found"]:
+                there.append(candidate)
+        if not there:
+            return target
+        hint = "Drop them, or choose another name." if len(there) > 1 else "Drop it, or choose another name."
+        if if_there is not None:
+            hint = if_there(target, there)
+        if hint is not None:
+            raise DuplicateTable(f"{what}: {exist_already(there)}. Received: {name!r}", hint=hint)
+        return target
+
+    def placed(self, name: str | None, what: str = "output table") -> Relation:
+        """Return the name of a table that is to be made, with the schema that it will be in.
+
+        Raises
+        ------
+        InvalidParameter
+            If it has no schema that is there.
         """
         if name is None or not name.strip():
             raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give a name for it.")
@@ -126,29 +182,20 @@ class RelationLookup:
                     f"{what}: there is no schema {schema!r}. Received: {name!r}",
                     hint="Make it first, or leave the schema out.",
                 )
-        target = Relation(schema, base, 0, "r", schema == "pg_temp")
-        self.check_may_write(name, what)
-        self.check_may_create(target, name, what)
-        for suffix in suffixes:
-            candidate = target.with_suffix(suffix)
-            if len(candidate.name.encode()) > MAX_NAME_BYTES:
-                raise InvalidParameter(
-                    f"{what}: {candidate.name!r} would be longer than {MAX_NAME_BYTES} bytes. Received: {name!r}",
-                    hint="Choose a shorter name.",
-                )
-            if self.execute("SELECT pg_catalog.to_regclass($1)::text AS found", [candidate.sql])[0]["found"]:
-                raise DuplicateTable(
-                    f"{what}: table {candidate} exists already. Received: {name!r}",
-                    hint="Drop it, or choose another name.",
-                )
-        return target
+        return Relation(schema, base, 0, "r", schema == "pg_temp")
+
+    def qualified(self, relation: Relation) -> str:
+        """Return a table's name with its schema, as any search_path finds it and as a person would type it."""
+        query = "SELECT pg_catalog.format('%I.%I', $1, $2) AS name"
+        (row,) = self.execute(query, [relation.schema, relation.name])
+        return row["name"]
 
     def check_may_write(self, name: str, what: str) -> None:
         """Raise ReadOnly if the caller's transaction may not write."""
         if self.caller_setting("transaction_read_only") == "on":
             raise ReadOnly(
                 f"{what} cannot be written in a read-only transaction. Received: {name!r}",
-                hint="Begin a transaction that may write: SET transaction_read_only = off.",
+                hint="BEGIN READ WRITE begins a transaction that may write; SET default_transaction_read_only = off.",
             )
 
     def check_may_create(self, target: Relation, name: str, what: str) -> None:

@@ -51,7 +51,8 @@ def plan_replay(record: Record, run: dict, output: Relation, owner: str) -> RunP
         )
     is_search = "search" in run["plan"]  # its models are added anew, in the order of the record
     models = [] if is_search else record.models(run["run_id"])
-    plan = {**run["plan"], "output": {"schema": output.schema, "name": output.name, "is_temp": output.is_temp}}
+    place = {"schema": output.schema, "name": output.name, "is_temp": output.is_temp}
+    plan = {**run["plan"], "output": place, "replace": False}
     plan["summary"] = {**plan["summary"], "model": str(output)}
     row = {name: run[name] for name in _COPIED_RUN} | {
         "kind": "replay", "state": "running", "owner": owner, "model_output_table": str(output),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import custom_names, read_custom_functions
+from madlib_mop.driver.selection_tables import read_arch_table_name
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.custom import CustomFunctions
@@ -85,14 +86,14 @@ def read_selection(session: CallerSession, name: str, recorded: CustomFunctions 
     has_objects = "object_table" in _need_columns(session, summary, ("model_arch_table",), what, name)
     object_table = "object_table" if has_objects else "NULL"  # tables written by hand may leave it out
     rows = session.execute(
-        statement(f"SELECT model_arch_table::text, {object_table}::text AS object_table FROM {{s}}", s=summary)
+        statement(f"SELECT {object_table}::text AS object_table FROM {{s}}", s=summary)
     )
     if len(rows) != 1:
         raise InvalidParameter(
             f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_MAKE_AGAIN
         )
-    arch_text = rows[0]["model_arch_table"]
-    arch_table = read_architecture_table(session, arch_text)
+    arch_text, arch_name = read_arch_table_name(session, summary)
+    arch_table = read_architecture_table(session, arch_name)
     msts = session.execute(
         statement(
             "SELECT mst_key::pg_catalog.int4, model_id::pg_catalog.int4, compile_params::pg_catalog.text,"

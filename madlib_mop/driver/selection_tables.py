@@ -1,5 +1,7 @@
 """Makes a user's model selection table and its summary, for those who fill them: configurations and searches."""
 
+import json
+
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.engine import table_form
@@ -13,7 +15,8 @@ CREATE TABLE {table} (
     UNIQUE (model_id, compile_params, fit_params)
 )
 """
-_CREATE_SUMMARY = "CREATE TABLE {table} (model_arch_table varchar, object_table varchar)"
+_CREATE_SUMMARY = "CREATE TABLE {table} (model_arch_table varchar, object_table varchar, qualified_names json)"
+_ARCH = "model_arch_table"
 _CUSTOM_SCHEMA = "madlib"
 
 
@@ -24,16 +27,47 @@ def create_selection(session: CallerSession, target: Relation) -> None:
 
 
 def create_selection_summary(
-    session: CallerSession, target: Relation, arch_table: str, object_table: str | None
+    session: CallerSession, target: Relation, arch_text: str, object_table: str | None, qualified: str
 ) -> None:
-    """Make the summary of a model selection table; the object table is given as `stored_name` writes it."""
+    """Make the summary of a model selection table.
+
+    Parameters
+    ----------
+    session : CallerSession
+    target : Relation
+    arch_text : str
+        The architecture table as the user wrote it.
+    object_table : str or None
+        As `stored_name` writes it.
+    qualified : str
+        The architecture table with its schema.
+    """
     summary = target.with_suffix("_summary")
     session.execute(statement(_CREATE_SUMMARY, table=summary) + table_form(session))
     session.execute(
-        statement("INSERT INTO {table} VALUES ($1, $2)", table=summary),
-        [arch_table, object_table],
-        ["varchar", "varchar"],
+        statement("INSERT INTO {table} VALUES ($1, $2, $3)", table=summary),
+        [arch_text, object_table, json.dumps({_ARCH: qualified})],
+        ["varchar", "varchar", "json"],
     )
+
+
+def read_arch_table_name(session: CallerSession, summary: Relation) -> tuple[str | None, str | None]:
+    """Return the architecture table that a model selection table's summary names, if it has one row.
+
+    Returns
+    -------
+    tuple of (str or None, str or None)
+        As its maker wrote it, and the name by which it is found: the one with its schema, where the summary has it and
+        there still is such a table. In summaries that were written by hand, or by MADlib, the two are the same.
+    """
+    has_qualified = "qualified_names" in {column.name for column in session.columns(summary)}
+    qualified = f"qualified_names ->> '{_ARCH}'" if has_qualified else "NULL::pg_catalog.text"
+    (row,) = session.execute(
+        statement(f"SELECT {_ARCH}::pg_catalog.text AS written, {qualified} AS qualified FROM {{s}}", s=summary)
+    )
+    if row["qualified"] and session.existing(row["qualified"]) is not None:
+        return row["written"], row["qualified"]
+    return row["written"], row["written"]
 
 
 def stored_name(object_table: str | None) -> str | None:

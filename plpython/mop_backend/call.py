@@ -5,6 +5,7 @@ driver does that, and whatever it does to the user's tables is a statement that 
 transaction with its own rights.
 """
 
+import contextlib
 import json
 import signal
 import traceback
@@ -34,6 +35,8 @@ _BEFORE_TRAINERS = {
     "replay",
     "resume",
 }
+#: Their driver is started anew when it is killed.
+_RUNS = {"madlib_keras_fit", "madlib_keras_fit_multiple_model", "madlib_keras_automl", "replay", "resume"}
 #: PostgreSQL's errors as PL/Python raises them: in a statement, and in a message, after which it looks for interrupts.
 _SQL_ERRORS = (plpy.SPIError, plpy.Error)
 
@@ -94,13 +97,17 @@ def error_fields(function, error):
 
 
 def ask_driver(function, values, caller_path):
-    """Start a driver for one command, with its arguments and the caller's search_path; give the command's result."""
+    """Start a driver for one command, with its arguments and the caller's search_path; give the command's result.
+
+    What a driver that was killed has written, such as half of a run's output tables, is undone before another begins.
+    """
     blobs = []
     request = {"function": function, "session": _session(caller_path), "arguments": encode_value(values, blobs)}
     for _ in range(_MAX_RESTARTS):
         conversation = _Conversation(function)
         try:
-            return conversation.hold(request, blobs)
+            with plpy.subtransaction() if function in _RUNS else contextlib.nullcontext():
+                return conversation.hold(request, blobs)
         except _SQL_ERRORS as error:
             if conversation.run_id is None:
                 raise

@@ -60,7 +60,7 @@ def test_the_selection_table_has_the_best_row_alone(iris, found):
         "SELECT mst_key, model_id, compile_params, fit_params FROM hb_info ORDER BY validation_loss_final LIMIT 1"
     )
     assert iris.rows("SELECT * FROM hb_mst") == best
-    assert iris.rows("SELECT * FROM hb_mst_summary") == [("arch", None)]
+    assert iris.rows("SELECT model_arch_table, object_table FROM hb_mst_summary") == [("arch", None)]
     assert f"the best model is mst_key {best[0][0]}" in found.notices
 
 

@@ -66,8 +66,9 @@ def test_tables_have_the_documented_columns(session):
     assert session.columns("mst_summary") == [
         ("model_arch_table", "character varying"),
         ("object_table", "character varying"),
+        ("qualified_names", "json"),
     ]
-    assert session.rows("SELECT * FROM mst_summary") == [("arch", None)]
+    assert session.rows("SELECT model_arch_table, object_table FROM mst_summary") == [("arch", None)]
     definition = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'mst'::regclass"
     assert session.rows(definition) == [("UNIQUE (model_id, compile_params, fit_params)",)]
     assert session.value("SELECT pg_get_serial_sequence('mst', 'mst_key')") == "public.mst_mst_key_seq"
@@ -128,7 +129,7 @@ def test_custom_functions_of_a_superusers_object_table_are_known(session):
     session.rows("INSERT INTO madlib.mine (name) VALUES ('my_loss'), ('Top-3')")
     text = "loss='my_loss', optimizer='adam', metrics=['Top-3']"
     load(session, (1,), (text,), ("",), object_table="mine")
-    assert session.rows("SELECT * FROM mst_summary") == [("arch", "madlib.mine")]
+    assert session.rows("SELECT model_arch_table, object_table FROM mst_summary") == [("arch", "madlib.mine")]
     assert session.rows("SELECT compile_params FROM mst") == [(text,)]
     session.rows("DROP TABLE mst, mst_summary")
     assert "'my_loss'" in refused(session, load, (1,), (text,), ("",))[1]
@@ -147,7 +148,7 @@ def test_tensorboard_is_taken_with_a_notice_that_the_record_keeps_what_it_would_
 def test_grid_search_fills_a_table(session):
     generate(session)
     assert session.value("SELECT count(*) FROM mst") == 24
-    assert session.rows("SELECT * FROM mst_summary") == [("arch", None)]
+    assert session.rows("SELECT model_arch_table, object_table FROM mst_summary") == [("arch", None)]
     assert session.rows("SELECT model_id, compile_params, fit_params FROM mst ORDER BY mst_key LIMIT 1") == [
         (1, "optimizer='Adam(lr=0.0001)',loss='categorical_crossentropy',metrics=['categorical_accuracy']",
          "batch_size=8,epochs=4"),
@@ -160,10 +161,10 @@ def test_random_search_appends_and_restores_a_lost_summary(session):
     generate(session, "random", 8, ids=(1,), compile_grid=RANGES)
     session.rows("DROP TABLE mst_summary")
     generate(session, "rand", 7, 1, ids=(2,), compile_grid=RANGES)
-    assert session.rows("SELECT * FROM mst_summary") == [("arch", None)]
+    assert session.rows("SELECT model_arch_table, object_table FROM mst_summary") == [("arch", None)]
     generate(session, "Random", 12, compile_grid=RANGES, arch="public.arch")
     assert session.value("SELECT count(*) FROM mst") == 27
-    assert session.rows("SELECT * FROM mst_summary") == [("arch", None)]
+    assert session.rows("SELECT model_arch_table, object_table FROM mst_summary") == [("arch", None)]
 
 
 def test_random_search_is_repeatable(session):

@@ -22,7 +22,7 @@ SUMMARY = (
     " num_iterations integer, metrics_compute_frequency integer, warm_start boolean, name text, description text,"
     " start_training_time timestamp without time zone, end_training_time timestamp without time zone,"
     " madlib_version text, num_classes integer[], y_class_values integer[], dependent_vartype text[],"
-    " normalizing_const real, metrics_iters integer[]"
+    " normalizing_const real, metrics_iters integer[], qualified_names json"
 )
 
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "cancel": "runs:cancel",
     "replay": "runs:replay",
     "drop_run": "runs:drop_run",
+    "drop_models": "runs:drop_models",
     "madlib_keras_evaluate": "evaluate:madlib_keras_evaluate",
     "madlib_keras_predict": "predict:madlib_keras_predict",
     "madlib_keras_predict_byom": "predict:madlib_keras_predict_byom",

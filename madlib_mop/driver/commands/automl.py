@@ -5,10 +5,10 @@ from madlib_mop.driver.automl_plan import plan_automl
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.commands.configurations import Parser, check_model_ids
 from madlib_mop.driver.engine import table_form
-from madlib_mop.driver.outputs import write_outputs
-from madlib_mop.driver.plan import add_run
-from madlib_mop.driver.runs import drive, open_record
+from madlib_mop.driver.plan import RunPlan
+from madlib_mop.driver.runs import open_record
 from madlib_mop.driver.selection import read_architecture_table
+from madlib_mop.driver.whole_runs import begin_run, finish_run
 from madlib_mop.search import HyperbandParams, hyperband_rounds
 
 _SCHEDULE = "CREATE TABLE {table} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))"
@@ -24,16 +24,15 @@ def madlib_keras_automl(call: Call) -> None:
     When the driver that began the call was killed, this one goes on with its run.
     """
     record = open_record(call.info)
-    if call.continue_run is None:
+
+    def plan() -> RunPlan:
         a, session = call.arguments, call.session
         arch_table = read_architecture_table(session, a.get("model_arch_table"))
         model_ids = check_model_ids(session, arch_table, a.get("model_id_list"))
         parser = Parser(session, a.get("object_table"))
-        run_id = add_run(record, plan_automl(call, record, parser, arch_table, model_ids))
-    else:
-        run_id = call.continue_run
-    drive(call, record, run_id)
-    write_outputs(call.session, record, run_id)
+        return plan_automl(call, record, parser, arch_table, model_ids)
+
+    finish_run(call, record, begin_run(call, record, plan))
 
 
 def hyperband_schedule(call: Call) -> None:

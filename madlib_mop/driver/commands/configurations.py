@@ -12,7 +12,12 @@ from madlib_mop.catalog.names import Identifier, Relation, quote, split_name, st
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import custom_names
-from madlib_mop.driver.selection_tables import create_selection, create_selection_summary, stored_name
+from madlib_mop.driver.selection_tables import (
+    create_selection,
+    create_selection_summary,
+    read_arch_table_name,
+    stored_name,
+)
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn
 from madlib_mop.models.calls import is_int
 from madlib_mop.models.params import CompileParams, FitParams, parse_compile_params, parse_fit_params, told_of_recorded
@@ -109,7 +114,8 @@ def load_model_selection_table(call: Call) -> None:
     rows = list(_distinct(parser.row(*combination) for combination in combinations))
     create_selection(session, target)
     _append(session, target, rows)
-    create_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")))
+    object_table = stored_name(given.get("object_table"))
+    create_selection_summary(session, target, given[_ARCH], object_table, session.qualified(arch_table))
     call.session.notice(f"{call.function}: {target} has {_count(len(rows))}")
 
 
@@ -140,7 +146,8 @@ def generate_model_configs(call: Call) -> None:
         create_selection(session, target)
     _append(session, target, rows)
     if existing is None or existing.summary is None:
-        create_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")))
+        qualified = session.qualified(arch_table)
+        create_selection_summary(session, target, given[_ARCH], stored_name(given.get("object_table")), qualified)
     elif existing.object_table is None and object_table is not None:
         session.execute(
             statement("UPDATE {table} SET object_table = $1", table=existing.summary), [stored_name(object_table)]
@@ -245,17 +252,16 @@ def _existing(session: CallerSession, given: dict, arch_table: Relation) -> Exis
 def _check_summary(session, summary, arch_table, given) -> str | None:
     name = given[_MST]
     _need(session, summary, ("model_arch_table", "object_table"), _MST, name)
-    rows = session.execute(statement("SELECT model_arch_table, object_table FROM {t}", t=summary))
+    rows = session.execute(statement("SELECT object_table FROM {t}", t=summary))
     if len(rows) != 1:
         raise InvalidParameter(f"{_MST}: {summary} must have one row; it has {len(rows)}. Received: {name!r}")
-    before = rows[0]["model_arch_table"]
-    if before != given[_ARCH]:
-        relation = session.existing(before, _ARCH) if before else None
-        if relation is None or relation.oid != arch_table.oid:
-            raise InvalidParameter(
-                f"{_ARCH}: {name} was made of architecture table {before}. Received: {given[_ARCH]!r}",
-                hint="Append with the same architecture table, or choose another model selection table.",
-            )
+    _, before = read_arch_table_name(session, summary)
+    relation = session.existing(before, _ARCH) if before else None
+    if relation is None or relation.oid != arch_table.oid:
+        raise InvalidParameter(
+            f"{_ARCH}: {name} was made of architecture table {before}. Received: {given[_ARCH]!r}",
+            hint="Append with the same architecture table, or choose another model selection table.",
+        )
     stored, asked = rows[0]["object_table"], given.get("object_table")
     stored = split_name(stored, "object_table")[1] if stored else None
     if stored and asked and split_name(asked, "object_table")[1] != stored:

@@ -1,15 +1,19 @@
 """Control of recorded runs: resume, cancel, replay and drop_run."""
 
-from madlib_mop.catalog.names import quote
+from madlib_mop.catalog.names import quote, statement
+from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.model_outputs import outputs_of
 from madlib_mop.driver.moved_shards import follow_shards
-from madlib_mop.driver.outputs import check_some_trained, output_relation
+from madlib_mop.driver.output_tables import find_models, output_relation, reserve_outputs
+from madlib_mop.driver.outputs import check_some_trained
 from madlib_mop.driver.packed import new_segments
-from madlib_mop.driver.plan import add_run
+from madlib_mop.driver.plan import RunPlan
+from madlib_mop.driver.plan_data import place_of
 from madlib_mop.driver.replays import plan_replay
-from madlib_mop.driver.runs import drive, find_run, open_record
+from madlib_mop.driver.runs import find_run, open_record, take
 from madlib_mop.driver.state_slots import drop_slot, existing_slots, sweep_slots
+from madlib_mop.driver.whole_runs import begin_run, finish_run
 from madlib_mop.driver.workers import end_old_writers
 from madlib_mop.engines.login import sweep_logins
 from madlib_mop.errors import InsufficientPrivilege, NotReady
@@ -36,41 +40,50 @@ def resume(call: Call) -> None:
             f"run {run_id} is finished, and its output table {output_relation(run)} is there: nothing is left to do"
         )
         return
-    check_some_trained(run_id, record.models(run_id))
-    outputs_of(run).check_outputs(call.session, run)
-    if run["state"] not in ("trained", "finished"):
-        recorded = _recorded(record, run)
-        _tell_of_new_segments(call, run)
-        follow_shards(call, record, run)
-        drive(call, record, run_id, recorded)
-    outputs_of(run).write_outputs(call.session, record, run_id)
+    take(record, run_id, anew=call.continue_run is None)
+    try:
+        run = record.run(run_id)
+        check_some_trained(run_id, record.models(run_id))
+        if call.arguments.get("output_table") is not None:
+            run = _rename(call, record, run)
+        reserve_outputs(call.session, record, run, outputs_of(run).SUFFIXES)
+        outputs_of(run).check_outputs(call.session, run)
+        recorded = None
+        if run["state"] not in ("trained", "finished"):
+            recorded = _recorded(record, run)
+            _tell_of_new_segments(call, run)
+            follow_shards(call, record, run)
+        finish_run(call, record, run_id, recorded)
+    finally:
+        record.give_up(run_id)
 
 
 def replay(call: Call) -> None:
     """Make the visits of a run again, in the same order for each model, as a run of its own."""
     record = open_record(call.info)
-    if call.continue_run is None:
+
+    def plan() -> RunPlan:
         run = find_run(record, call)
         suffixes = outputs_of(run).SUFFIXES
         output = call.session.output(call.arguments.get("output_table"), suffixes, "output_table")
-        run_id = add_run(record, plan_replay(record, run, output, call.info.role))
-    else:
-        run_id = call.continue_run
-    run = record.run(run_id)
-    drive(call, record, run_id, _recorded(record, run))
-    outputs_of(run).write_outputs(call.session, record, run_id)
+        return plan_replay(record, run, output, call.info.role)
+
+    run_id = begin_run(call, record, plan)
+    finish_run(call, record, run_id, _recorded(record, record.run(run_id)))
 
 
 def cancel(call: Call) -> bool:
-    """Ask the driver of a run to stop; False if no driver works on it."""
+    """Ask the driver of a run to stop; False, and a NOTICE, if none trains it."""
     record = open_record(call.info)
     run = find_run(record, call)
-    if record.is_live(run["run_id"]):
-        record.announce_cancel(run["run_id"], call.info.role)
+    run_id = run["run_id"]
+    if record.ask_to_cancel(run_id, call.info.role):
         return True
-    if run["state"] == "running":
-        sweep_logins(record.raw, record.is_live)
-        record.end_run(run["run_id"], "interrupted", "its driver had gone", 0.0)
+    if record.run(run_id)["state"] == "running" and record.take(run_id):
+        sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
+        record.end_run(run_id, "interrupted", "its driver had gone", 0.0)
+        record.give_up(run_id)
+    call.session.notice(f"run {run_id} is not training: it is {record.run(run_id)['state']}")
     return False
 
 
@@ -87,6 +100,25 @@ def drop_run(call: Call) -> None:
     record.delete_run(run_id)
     sweep_slots(record)
     record.give_up(run_id)
+
+
+def drop_models(call: Call) -> list[str]:
+    """Drop the output table of a fit function with its companions; return the names of what was there."""
+    call.session.check_may_write(call.arguments.get("model_table"), "model_table")
+    tables = find_models(call.session, call.arguments.get("model_table"))
+    for table in tables:
+        call.session.execute(statement("DROP TABLE {t}", t=table))
+    return [str(table) for table in tables]
+
+
+def _rename(call: Call, record: Record, run: dict) -> dict:
+    """Write into a run's record that its output tables get another name; return its row."""
+    suffixes = outputs_of(run).SUFFIXES
+    output = call.session.output(call.arguments["output_table"], suffixes, "output_table")
+    plan = {**run["plan"], "output": place_of(output)}
+    plan["summary"] = {**plan["summary"], "model": call.arguments["output_table"]}
+    record.set_run(run["run_id"], plan=plan, model_output_table=str(output))
+    return record.run(run["run_id"])
 
 
 def _tell_of_new_segments(call: Call, run: dict) -> None:
