@@ -44,7 +44,8 @@ CREATE TABLE madlib_mop.run (
     driver_pid                 integer,
     caller_pid                 integer,
     login_role                 name,
-    cancelled_by               name
+    cancelled_by               name,
+    faults                     jsonb NOT NULL DEFAULT '{}'
 )
 -- if greenplum
 DISTRIBUTED BY (run_id)
@@ -53,6 +54,7 @@ DISTRIBUTED BY (run_id)
 COMMENT ON TABLE madlib_mop.run IS 'One call of a fit function: its arguments, owner, seed, versions and state';
 COMMENT ON COLUMN madlib_mop.run.state IS 'running -> trained -> finished; interrupted, cancelled and failed runs go on with madlib_mop.resume()';
 COMMENT ON COLUMN madlib_mop.run.parent_run_id IS 'The run that a warm start goes on with, or that a replay repeats';
+COMMENT ON COLUMN madlib_mop.run.faults IS 'Tasks that have failed and are to be tried again, with how often they failed and their trainer was killed';
 COMMENT ON COLUMN madlib_mop.run.makespan_s IS 'Seconds from the first visit or evaluation started to the last ended, interruptions left out';
 COMMENT ON COLUMN madlib_mop.run.lower_bound_s IS 'The greater of the busiest segment''s work and the longest model''s work, in seconds';
 

@@ -42,6 +42,7 @@ run = Table(
     Column("caller_pid", Integer),
     Column("login_role", Text),
     Column("cancelled_by", Text),
+    Column("faults", JSONB),
 )
 
 segment = Table(

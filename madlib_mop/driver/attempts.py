@@ -2,6 +2,7 @@
 
 import signal
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from madlib_mop.driver.deaths import last_words, ran_out_of_memory
@@ -49,20 +50,38 @@ def place_of(task: Task) -> str:
 
 
 class Attempts:
-    """Counts the attempts at each task and the faults among them; a trainer that was killed is no fault of its task."""
+    """Counts the attempts at each task and the faults among them; a trainer that was killed is no fault of its task.
 
-    def __init__(self):
-        self._begun: Counter = Counter()
-        self._faults: Counter = Counter()
-        self._killed: Counter = Counter()
+    Faults of tasks that are to be tried again are recorded, so that a run which is interrupted and resumed goes on with
+    the count. The faults of a task that has ended its model or the run are forgotten: who resumes a failed run has
+    mended what failed.
+
+    Parameters
+    ----------
+    recorded : mapping, optional
+        What an earlier driver has given to ``keep``.
+    keep : callable, optional
+        Records a dict, of JSON types, of the tasks that have failed and will be tried again.
+    """
+
+    def __init__(
+        self,
+        recorded: Mapping[str, Mapping[str, int]] | None = None,
+        keep: Callable[[dict], None] | None = None,
+    ):
+        self._recorded = {task: dict(counts) for task, counts in (recorded or {}).items()}
+        self._keep = keep or (lambda recorded: None)
+        self._faults = Counter({task: counts["faults"] for task, counts in self._recorded.items()})
+        self._killed = Counter({task: counts["killed"] for task, counts in self._recorded.items()})
+        self._begun = self._faults + self._killed
 
     def begin(self, task: Task) -> int:
-        """Count an attempt; give its number, from 1."""
-        self._begun[task] += 1
-        return self._begun[task]
+        """Count an attempt; return its number, from 1."""
+        self._begun[repr(task)] += 1
+        return self._begun[repr(task)]
 
     def judge(self, task: Task, fields: dict) -> Verdict:
-        """Judge a worker's answer other than "done".
+        """Judge a worker's answer other than "done", and record what will be tried again.
 
         Parameters
         ----------
@@ -70,6 +89,17 @@ class Attempts:
         fields : dict
             ``outcome`` "failed" (``error``, ``kind``), "died" (``status``, ``stderr``) or "sql" (``error``).
         """
+        verdict, before = self._judged(task, fields), dict(self._recorded)
+        if verdict.again:
+            counts = {"faults": self._faults[repr(task)], "killed": self._killed[repr(task)]}
+            self._recorded[repr(task)] = counts
+        else:
+            self._recorded.pop(repr(task), None)
+        if self._recorded != before:
+            self._keep(dict(self._recorded))
+        return verdict
+
+    def _judged(self, task: Task, fields: dict) -> Verdict:
         if fields["outcome"] == "died":
             return self._died(task, fields["status"], fields["stderr"])
         error = fields["error"]
@@ -83,9 +113,9 @@ class Attempts:
 
     def _died(self, task, status: int, stderr: str) -> Verdict:
         if status == -signal.SIGKILL:
-            self._killed[task] += 1
-            again = self._killed[task] < MAX_KILLED
-            message = f"its trainer was killed {self._killed[task]} times"
+            self._killed[repr(task)] += 1
+            again = self._killed[repr(task)] < MAX_KILLED
+            message = f"its trainer was killed {self._killed[repr(task)]} times"
             hint = "Something on this host, such as the kernel's out-of-memory killer, kills the trainers."
             return Verdict(again, False, {"sqlstate": "53200", "message": message, "hint": hint})
         memory = ran_out_of_memory(status, stderr)
@@ -109,9 +139,10 @@ class Attempts:
         if sqlstate == "55P03":
             error = {**error, "hint": "Some transaction, perhaps the caller's own, holds a lock on the packed table."}
             return Verdict(False, True, error)
-        self._faults[task] += 1
-        return Verdict(self._faults[task] < MAX_FAULTS, self._faults[task] >= MAX_FAULTS, error)
+        self._faults[repr(task)] += 1
+        n_faults = self._faults[repr(task)]
+        return Verdict(n_faults < MAX_FAULTS, n_faults >= MAX_FAULTS, error)
 
     def _count(self, task, error, limit) -> Verdict:
-        self._faults[task] += 1
-        return Verdict(self._faults[task] < limit, False, error)
+        self._faults[repr(task)] += 1
+        return Verdict(self._faults[repr(task)] < limit, False, error)

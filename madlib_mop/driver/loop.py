@@ -61,7 +61,7 @@ class RunLoop:
         self._watch = Watch(record, workers, self._run_id, stdin_fd)
         self._sameness = Sameness(record, run, progress)
         workers.check_shards_by(self._sameness.check_shard)
-        self._attempts = Attempts()
+        self._attempts = Attempts(run["faults"], lambda faults: record.set_run(self._run_id, faults=faults))
         self._in_flight: dict[int, InFlight] = {}
         self.account = Account()
 

@@ -187,11 +187,14 @@ def if_there(
     """
 
     def answer(output: Relation, there: list[Relation]) -> str | None:
-        if not replace:
-            return _drop_hint(output) if known is MODEL_TABLES else "Give replace => true, or choose another name."
-        for table in there:
-            check_droppable(session, session.relation(table.sql), known[table.name[len(output.name) :]], what)
-        return None
+        found = [(session.relation(t.sql), known[t.name[len(output.name) :]]) for t in there]
+        if replace:
+            for table, columns in found:
+                check_droppable(session, table, columns, what)
+            return None
+        if not all(columns <= {c.name for c in session.columns(table)} for table, columns in found):
+            return ""
+        return _drop_hint(output) if known is MODEL_TABLES else "Give replace => true, or choose another name."
 
     return answer
 

@@ -95,7 +95,7 @@ def check_outputs(
     elif there:
         raise DuplicateTable(
             f"run {run['run_id']} cannot write its tables: {exist_already(there)}",
-            hint="Rename or drop what is there, then resume the run; or give another name:"
+            hint="Rename or drop it, then resume the run; or give another name:"
             f" SELECT madlib_mop.resume({run['run_id']}, output_table => '...');",
         )
 

@@ -122,8 +122,8 @@ class RelationLookup:
         what : str
             The argument's name, for messages.
         if_there : callable, optional
-            Called with the table's name and those of them all that exist: returns what the error's hint is to say, or
-            None where they are to be replaced.
+            Called with the table's name and those of them all that exist: returns what the error's hint is to say,
+            empty for the usual one, or None where they are to be replaced.
 
         Raises
         ------
@@ -151,10 +151,11 @@ class RelationLookup:
             return target
         hint = "Drop them, or choose another name." if len(there) > 1 else "Drop it, or choose another name."
         if if_there is not None:
-            hint = if_there(target, there)
-        if hint is not None:
-            raise DuplicateTable(f"{what}: {exist_already(there)}. Received: {name!r}", hint=hint)
-        return target
+            better = if_there(target, there)
+            if better is None:
+                return target
+            hint = better or hint
+        raise DuplicateTable(f"{what}: {exist_already(there)}. Received: {name!r}", hint=hint)
 
     def placed(self, name: str | None, what: str = "output table") -> Relation:
         """Return the name of a table that is to be made, with the schema that it will be in.

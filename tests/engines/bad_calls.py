@@ -41,7 +41,8 @@ CALLS = (
     _fit("42P01", "source_table does not exist. Received: 'nowhere'", "search_path", source_table="'nowhere'"),
     _fit("42P01", "source_table: table public.train_rows is not packed", "Pack", source_table="'train_rows'"),
     _fit(
-        "42P07", "model_output_table: table public.undisturbed exists already", "Drop it",
+        "42P07", "model_output_table: tables public.undisturbed, public.undisturbed_info and"
+        " public.undisturbed_summary exist already", "drop_models('public.undisturbed')",
         model_output_table="'undisturbed'",
     ),
     _fit("42P01", "model_selection_table does not exist. Received: 'no'", "", model_selection_table="'no'"),

@@ -164,7 +164,7 @@ def test_runs_in_the_wrong_state_are_told_so(bench, session):
         ("replay(53, 'a.b.c')", "22P02", "output_table cannot be read. Received: 'a.b.c'", "schema.name"),
         ("replay(52, 'again')", "55000", "run 52 repeats run 4711, whose record was dropped", "recorded"),
         ("resume(52)", "55000", "run 52 repeats run 4711, whose record was dropped", "drop_run(52)"),
-        ("resume(53)", "42P07", "run 53 is to write table public.out_53_info, which exists already", "drop it"),
+        ("resume(53)", "42P07", "run 53 cannot write its tables: table public.out_53_info exists already", "drop it"),
         ("resume(51)", "55000", "run 51 is being worked on by another session", "madlib_mop.cancel(51)"),
         ("drop_run(51)", "55000", "run 51 is going on", "madlib_mop.cancel(51)"),
     ):

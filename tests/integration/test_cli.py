@@ -99,7 +99,7 @@ def test_cancel_says_whether_there_was_something_to_stop(bench, fitted):
 @pytest.mark.parametrize(
     "words, message, hint",
     [
-        (FIT, "output_table: table public.by_cli exists already", "another name"),
+        (FIT, "tables public.by_cli, public.by_cli_info and public.by_cli_summary exist already", "another name"),
         ((*FIT[:2], "new", "nothing", "2"), "model_selection_table does not exist. Received: 'nothing'", "schema"),
         ((*FIT[:4], "0"), "num_iterations must be at least 1. Received: 0", "whole number"),
         ((*FIT, "--set", "nonsense"), "--set takes name=value. Received: 'nonsense'", "trainer_memory_mb"),

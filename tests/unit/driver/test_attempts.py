@@ -1,5 +1,6 @@
 """Promise 5: which failed attempts are made again, which end their model, and which end the run."""
 
+import json
 import signal
 
 import pytest
@@ -164,3 +165,25 @@ def test_no_traceback_gets_into_a_reason():
     reason = Attempts().judge(VISIT, died(1, stderr)).reason(VISIT)
     assert "Traceback" not in reason and "secret" not in reason and "\n" not in reason
     assert reason.endswith("Its last words: ValueError: what was wrong")
+
+
+def test_an_interrupted_run_goes_on_with_the_count():
+    recorded = {}
+    before = Attempts(None, recorded.update)
+    for _ in range(MAX_FAULTS - 1):
+        before.begin(VISIT)
+        assert before.judge(VISIT, died(-signal.SIGSEGV)).again
+    assert before.judge(Visit(4, 1, 2, 1), died(-signal.SIGKILL)).again
+    resumed = Attempts(json.loads(json.dumps(recorded)))
+    assert resumed.begin(VISIT) == MAX_FAULTS
+    assert not resumed.judge(VISIT, died(-signal.SIGSEGV)).again
+    assert resumed.judge(Visit(4, 1, 2, 1), died(-signal.SIGSEGV)).again
+
+
+@pytest.mark.parametrize("fields", [sql("53100"), died(-signal.SIGABRT)])
+def test_what_has_ended_a_run_or_a_model_is_counted_anew(fields):
+    kept = []
+    attempts = Attempts(None, kept.append)
+    for _ in range(MAX_FAULTS):
+        attempts.judge(VISIT, fields)
+    assert [len(tasks) for tasks in kept] == [1] * (MAX_FAULTS - 1) + [0]
