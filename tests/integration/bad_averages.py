@@ -20,7 +20,7 @@ CASES = [
     case("22023", "validation_table: column 'x' of public.text_x must be of type bytea. Received: text", "Pack",
          validation_table="text_x"),
     case("22023", "model is missing. Received: None", "", model=None),
-    case("42P07", "model: table public.train exists already", "Drop it", model="train"),
+    case("42P07", "model: tables public.train and public.train_summary exist already", "Drop them", model="train"),
     case("22P02", "model cannot be read. Received: 'a.b.c'", "schema.name", model="a.b.c"),
     case("22023", "model_arch_table is missing. Received: None", "", model_arch_table=None),
     case("42703", "model_arch_table: table public.train has no column 'model_id'", "", model_arch_table="train"),

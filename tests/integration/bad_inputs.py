@@ -187,8 +187,8 @@ CASES = [
         "Drop it", model_output_table="taken_s",
     ),
     case(
-        "42P07", "model_output_table: table public.train exists already. Received: 'train'",
-        "Drop it", model_output_table="train",
+        "42P07", "model_output_table: tables public.train and public.train_summary exist already. Received: 'train'",
+        "Drop them", model_output_table="train",
     ),
     case(
         "22023", f"model_output_table: '{O56}_summary' would be longer than 63 bytes",

@@ -255,11 +255,12 @@ def _check_summary(session, summary, arch_table, given) -> str | None:
     rows = session.execute(statement("SELECT object_table FROM {t}", t=summary))
     if len(rows) != 1:
         raise InvalidParameter(f"{_MST}: {summary} must have one row; it has {len(rows)}. Received: {name!r}")
-    _, before = read_arch_table_name(session, summary)
+    written, before = read_arch_table_name(session, summary)
     relation = session.existing(before, _ARCH) if before else None
     if relation is None or relation.oid != arch_table.oid:
         raise InvalidParameter(
-            f"{_ARCH}: {name} was made of architecture table {before}. Received: {given[_ARCH]!r}",
+            f"{_ARCH}: {name} was made of architecture table {before if written == given[_ARCH] else written}."
+            f" Received: {given[_ARCH]!r}",
             hint="Append with the same architecture table, or choose another model selection table.",
         )
     stored, asked = rows[0]["object_table"], given.get("object_table")
