@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from madlib_mop.catalog.login_failures import LoginFailure, diagnose
 from madlib_mop.catalog.record import Record
 from madlib_mop.engines.access import Access, reader_name, writer_name
 from madlib_mop.engines.login import renew_login
@@ -20,7 +21,8 @@ _LONGEST_PAUSE_S = 5.0
 _MAX_FAILED_OPENINGS = 8  # in a row
 _MAX_LOST_AT_WORK = 100  # in a row
 _HOST_WAIT_S = 600  # where a plan does not tell
-_FULL = ("too many connections", "too many clients", "connection slots")
+_FULL = (LoginFailure.ROLE_FULL, LoginFailure.DATABASE_FULL, LoginFailure.SERVER_FULL)
+_LOCAL, _BY_PASSWORD = "local all all peer", "host all all 127.0.0.1/32 scram-sha-256"  # lines of pg_hba.conf
 _REFUSED_STATES = ("28", "3D", "42")  # not let in, no such database, no right
 
 
@@ -130,26 +132,27 @@ class Workers:
         """
         self._failed_openings[segment] += 1
         self._lost_at_work[segment] += 1
-        refused = (failure.sqlstate or "")[:2] in _REFUSED_STATES or "no pg_hba.conf entry" in failure.message
+        found = diagnose(failure.message, failure.sqlstate, _LOCAL if "on socket" in failure.message else _BY_PASSWORD)
+        refused = (failure.sqlstate or "")[:2] in _REFUSED_STATES or not found.may_pass
         if self._lost_at_work[segment] > _MAX_LOST_AT_WORK:
             raise NotReady(
                 f"the sessions of segment {segment} were lost {_MAX_LOST_AT_WORK} times in a row at its work",
                 detail=failure.message,
                 hint=f"The server's log says why; SELECT madlib_mop.resume({self._run_id}); goes on with the run.",
             )
-        if self._failed_openings[segment] > _MAX_FAILED_OPENINGS and any(words in failure.message for words in _FULL):
+        if self._failed_openings[segment] > _MAX_FAILED_OPENINGS and found.failure in _FULL:
             raise OutOfResources(
                 f"the sessions of segment {segment} found no free connection"
                 f" at {self._access.host}:{self._access.port}",
                 detail=failure.message,
-                hint="Close idle sessions, or raise max_connections or the database's CONNECTION LIMIT.",
+                hint=found.hint,
             )
         if refused or self._failed_openings[segment] > _MAX_FAILED_OPENINGS:
             raise NotReady(
                 f"the sessions of segment {segment} cannot be opened"
                 f" at {self._access.host}:{self._access.port}",
                 detail=failure.message,
-                hint="pg_hba.conf needs `host all all 127.0.0.1/32 scram-sha-256`; `madlib-mop doctor` checks it.",
+                hint=found.hint,
             )
         self._end(self._workers[segment].pids, 5000)
         pause = min(_FIRST_PAUSE_S * 2 ** (self._failed_openings[segment] - 1), _LONGEST_PAUSE_S)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.login import RunLogin
-from madlib_mop.engines.options import GREENPLUM_OPTIONS, SESSION_OPTIONS
+from madlib_mop.engines.options import GREENPLUM_OPTIONS, SESSION_OPTIONS, SUPERUSER_OPTIONS
 from madlib_mop.engines.session import Target
 
 _OPEN_WRITER = "SELECT madlib_mop_internal.writer_open(%s, %s)"
@@ -54,8 +55,8 @@ class Access:
 
     def writer(self, segment: int) -> Target:
         """Return how a segment's writer session is opened."""
-        steps = [(_OPEN_WRITER, [self.run_id, segment])]
-        return Target({**self.catalog, **self._session(writer_name(self.run_id))}, steps)
+        steps = [(LIFT_NEW_TIMEOUTS, []), (_OPEN_WRITER, [self.run_id, segment])]
+        return Target({**self.catalog, **self._session(writer_name(self.run_id), SUPERUSER_OPTIONS)}, steps)
 
     def reader(self) -> Target:
         """Return how a reader session is opened: whatever users' code finds in it, it has the caller's rights at most.
@@ -63,12 +64,13 @@ class Access:
         A superuser's reader is no run role's session: it reads what other superusers own alone.
         """
         session = self._session(reader_name(self.run_id))
-        steps = [(_SET, [name, value]) for name, value in self.settings.items()] + [(_SET, ["role", self.caller])]
+        settings = [(_SET, [name, value]) for name, value in self.settings.items()]
+        steps = [(LIFT_NEW_TIMEOUTS, []), *settings, (_SET, ["role", self.caller])]
         if self.login is None:
             return Target({**self.catalog, **session}, steps)
         where = {"host": self.host, "port": self.port, "dbname": self.database}
         return Target({**where, "user": self.login.role, "password": self.login.password, **session}, steps)
 
-    def _session(self, name: str) -> dict:
+    def _session(self, name: str, more: str = "") -> dict:
         options = GREENPLUM_OPTIONS if self.server == "greenplum" else SESSION_OPTIONS
-        return {"application_name": name, "connect_timeout": 10, "options": options}
+        return {"application_name": name, "connect_timeout": 10, "options": options + more}

@@ -5,8 +5,10 @@ OPTIONS_BUT_PATH = (
     "-c statement_timeout=0 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
     " -c client_connection_check_interval=200 -c client_min_messages=error -c jit=off"
     " -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off -c synchronous_commit=on"
-    " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5"
+    " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5 -c role=none"
 )
+#: Of a superuser's sessions: what nobody else may set.
+SUPERUSER_OPTIONS = " -c session_replication_role=origin"
 SESSION_OPTIONS = OPTIONS_BUT_PATH + " -c search_path=pg_catalog"
 #: Greenplum 7 has the settings of PostgreSQL 12, and would end the processes at the segments of a session that idles.
 GREENPLUM_OPTIONS = (

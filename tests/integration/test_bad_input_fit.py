@@ -187,12 +187,21 @@ def test_too_few_connections_are_told_with_their_numbers(bench):
     assert_refused(error, "53000", "a run on 120 segments needs 240 connections, but only ", "max_connections")
 
 
-def test_readers_that_are_not_let_in_are_told_what_pg_hba_lacks(bench, pupil):
+@pytest.mark.parametrize(
+    "rule, hint",
+    [
+        ("", "Add the line `host all all 127.0.0.1/32 scram-sha-256` to pg_hba.conf"),
+        ("host all all 127.0.0.1/32 reject\n", "A line of pg_hba.conf says reject"),
+        ("host all all 127.0.0.1/32 ident\n", "asks for another way to log in"),
+    ],
+    ids=["no line", "reject", "ident"],
+)
+def test_readers_that_are_not_let_in_are_told_why(bench, pupil, rule, hint):
     connection = bench.connect(pupil)
     connection.autocommit = True
     hba = bench.cluster.datadir / "pg_hba.conf"
     text = hba.read_text()
-    hba.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("host")))
+    hba.write_text(rule + "".join(line for line in text.splitlines(keepends=True) if not line.startswith("host")))
     try:
         bench.rows("SELECT pg_reload_conf()")
         error = refusal(connection, *call(model_output_table=f"{pupil}.never"))
@@ -200,7 +209,7 @@ def test_readers_that_are_not_let_in_are_told_what_pg_hba_lacks(bench, pupil):
         connection.close()
         hba.write_text(text)
         bench.rows("SELECT pg_reload_conf()")
-    assert_refused(error, "55000", "the sessions of segment 0 cannot be opened at 127.0.0.1:", "scram-sha-256")
+    assert_refused(error, "55000", "the sessions of segment 0 cannot be opened at 127.0.0.1:", hint)
     assert_nothing_left(bench)
 
 
