@@ -7,7 +7,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.pool import StaticPool
 
 from madlib_mop.catalog.login_failures import diagnose
-from madlib_mop.catalog.session_settings import CATALOG_OPTIONS, LIFT_NEW_TIMEOUTS
+from madlib_mop.catalog.session_settings import CATALOG_OPTIONS, FIRE_TRIGGERS, LIFT_NEW_TIMEOUTS
 from madlib_mop.errors import NotReady
 
 
@@ -83,6 +83,7 @@ def _session(*dsn: str, **keywords) -> tuple[Engine, connection]:
     raw.autocommit = True
     with raw.cursor() as cursor:
         cursor.execute(LIFT_NEW_TIMEOUTS)
+        cursor.execute(FIRE_TRIGGERS)
     engine = create_engine(
         "postgresql+psycopg2://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None
     )

@@ -13,11 +13,10 @@ PLAIN_TEXT = (
     "-c standard_conforming_strings=on -c bytea_output=hex -c DateStyle=ISO -c IntervalStyle=postgres"
     " -c extra_float_digits=1 -c array_nulls=on -c quote_all_identifiers=off -c transform_null_equals=off"
 )
-_OF_SUPERUSERS = "-c session_replication_role=origin -c role=none"
 #: Of the catalog session, a superuser's. The last setting is for Citus, which would make each run's login role at
 #: every node.
 CATALOG_OPTIONS = (
-    f"{NO_TIMEOUTS} {PLAIN_TRANSACTIONS} {PLAIN_TEXT} {_OF_SUPERUSERS} -c row_security=on -c search_path=pg_catalog"
+    f"{NO_TIMEOUTS} {PLAIN_TRANSACTIONS} {PLAIN_TEXT} -c role=none -c row_security=on -c search_path=pg_catalog"
     " -c default_table_access_method=heap -c jit=off -c plan_cache_mode=auto -c client_min_messages=warning"
     " -c citus.enable_ddl_propagation=off"
 )
@@ -27,7 +26,12 @@ LIFT_NEW_TIMEOUTS = (
     "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
     " WHERE name IN ('idle_session_timeout', 'transaction_timeout') AND setting <> '0'"
 )
-#: The same for a session of which we choose no options, such as that of the command line.
+#: As an option, it would keep out who is no superuser before that can be told.
+FIRE_TRIGGERS = (
+    "SELECT pg_catalog.set_config('session_replication_role', 'origin', false)"
+    " FROM pg_catalog.pg_roles WHERE rolname = current_user AND rolsuper"
+)
+#: The same as `LIFT_NEW_TIMEOUTS` for a session of which we choose no options, such as that of the command line.
 LIFT_TIMEOUTS = (
     "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
     " WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',"
