@@ -77,9 +77,11 @@ COMMENT ON FUNCTION madlib_mop.drop_run(bigint) IS 'Forgets a run: its record an
 
 CREATE FUNCTION madlib_mop.drop_models(model_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    dropped json;
 BEGIN
-    RETURN ARRAY(SELECT json_array_elements_text(
-        madlib_mop.call('drop_models', json_build_object('model_table', model_table), caller_path)));
+    dropped := madlib_mop.call('drop_models', json_build_object('model_table', model_table), caller_path);
+    RETURN ARRAY(SELECT json_array_elements_text(dropped));
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_models(text, text) IS 'Drops the output table of a fit function with its _info and _summary, or what is left of them, and tells which; the record stays';

@@ -20,7 +20,7 @@ SUMMARY = (
     " training_metrics double precision[], training_loss double precision[],"
     " validation_metrics_final double precision, validation_loss_final double precision,"
     " validation_metrics double precision[], validation_loss double precision[], metrics_iters integer[],"
-    " y_class_values integer[]"
+    " y_class_values integer[], qualified_names json"
 )
 
 
