@@ -94,6 +94,7 @@ def test_an_impostor_leads_to_no_fork_at_once(abstract):
 
 
 @as_root
+@pytest.mark.timeout(60)  # a connect that blocks would never end
 def test_an_impostor_who_lets_nobody_connect_does_not_keep_us_waiting(abstract):
     with impostor(abstract, full=True):
         assert named(abstract).fork(2) is None
