@@ -223,8 +223,8 @@ DEFENCES = (
     Defence(
         "a reader acts as the caller",
         "madlib_mop/engines/access.py",
-        """ + [(_SET, ["role", self.caller])]""",
-        "",
+        """, (_SET, ["role", self.caller])]""",
+        "]",
         (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
     ),
     Defence(
