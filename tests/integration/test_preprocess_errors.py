@@ -159,7 +159,7 @@ def test_gpu_segments_without_a_gpu_are_refused(caller):
         ("x real[], y integer", [([1], 1), ([1, 2], 1)], "x", "has the shape [2], where [1] is expected"),
         ("x real[], y integer", [([1], 1), ([[1]], 1)], "x", "has the shape [1, 1], where [1] is expected"),
         ("x real[], y integer", [([1], 1), ([], 1)], "x", "has the shape [], where [1] is expected"),
-        ("x real[], y integer", [([1], 1), ([None], 1)], "x", "holds a NULL element"),
+        ("x real[], y integer", [([1], 1), ([None], 1)], "x", "holds a NULL element at [1]"),
         ("x real[], y integer", [([1], 1), ([float("nan")], 1)], "x", "holds NaN"),
         ("x double precision[], y integer", [([1], 1), ([float("inf")], 1)], "x", "holds an infinite value"),
         (
@@ -169,7 +169,7 @@ def test_gpu_segments_without_a_gpu_are_refused(caller):
             "holds a number that is too large for float32 once divided by the normalizing constant",
         ),
         ("x real[], y real[]", [([1], [1]), ([1], [float("nan")])], "y", "holds NaN"),
-        ("x real[], y integer[]", [([1], [1]), ([1], [None])], "y", "holds a NULL element"),
+        ("x real[], y integer[]", [([1], [1]), ([1], [None])], "y", "holds a NULL element at [1]"),
         ("x real, y integer", [(1, 1), (float("-inf"), 1)], "x", "holds an infinite value"),
     ],
 )

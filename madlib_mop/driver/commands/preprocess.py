@@ -112,9 +112,11 @@ def validation_preprocessor_dl(call: Call) -> None:
     training = read_training_table(call.session, call.arguments["training_preprocessor_table"])
     y_names = split_columns(call.arguments["dependent_varname"], "dependent_varname")
     x_names = split_columns(call.arguments["independent_varname"], "independent_varname")
-    training.check_counts(x_names, y_names)
+    training.check_counts(x_names, y_names, side_by_side=True)
     as_numbers = [known is None for known in training.classes]
     packing = _prepare(call, y_names, training.constant, as_numbers, apart=len(x_names) == len(training.independent))
+    if len(packing.source.independent) != len(training.independent):  # columns of numbers alone stand side by side
+        training.check_counts(x_names, y_names)
     training.check_columns(packing.source)
     queries = SourceQueries(call.session, packing.source)
     first_y = len(packing.source.independent)

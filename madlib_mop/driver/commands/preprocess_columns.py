@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name
@@ -180,7 +180,8 @@ def side_by_side(inputs: tuple[SourceColumn, ...], y_names: list[str]) -> tuple[
         return inputs
     names = (f"{_JOINED}{number or ''}" for number in itertools.count())
     name = next(name for name in names if name not in y_names and f"{name}_shape" not in y_names)
-    row = Column(name, "real[]", "_float4", True, "A", "float4", "N")
+    array = {"type_sql": "real[]", "type_name": "_float4", "is_array": True, "category": "A", "element_type": "float4"}
+    row = replace(inputs[0].column, name=name, **array)
     return (SourceColumn(row, Kind.ARRAY, tuple(one.column for one in inputs)),)
 
 

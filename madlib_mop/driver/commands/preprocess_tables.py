@@ -127,9 +127,10 @@ class SourceQueries:
         """Return column i's distinct values with the rows of each, NULL first."""
         order = f"v{self._collation(i)} NULLS FIRST"
         (row,) = self._ask(
-            "SELECT a::pg_catalog.text AS literal, a::pg_catalog.text[] AS texts, n AS counts"
-            f" FROM (SELECT pg_catalog.array_agg(v ORDER BY {order}) AS a,"
-            f" pg_catalog.array_agg(n ORDER BY {order}) AS n"
+            # as text by the types' own output functions: a cast might be its owner's
+            "SELECT e.literal, e.literal::pg_catalog.text[] AS texts, e.counts"
+            " FROM (SELECT pg_catalog.textin(pg_catalog.array_out("
+            f"pg_catalog.array_agg(v ORDER BY {order}))) AS literal, pg_catalog.array_agg(n ORDER BY {order}) AS counts"
             f" FROM (SELECT s.{{c{i}}}{self._collation(i)} AS v, pg_catalog.count(*) AS n FROM {{source}} s"
             " GROUP BY 1) d) e"
         )

@@ -54,9 +54,9 @@ class TrainingTable:
     vartypes: tuple[str, ...]
     classes: tuple[Classes | None, ...]
 
-    def check_counts(self, x_names: list[str], y_names: list[str]) -> None:
-        """Refuse another number of columns; as many columns of numbers as one input is wide may stand for it."""
-        if len(self.independent) == 1 and self.independent[0].shape == (len(x_names),):
+    def check_counts(self, x_names: list[str], y_names: list[str], side_by_side: bool = False) -> None:
+        """Refuse another number of columns; ``side_by_side``: as many as the only input is wide may stand for it."""
+        if side_by_side and len(self.independent) == 1 and self.independent[0].shape == (len(x_names),):
             x_names = [self.independent[0].name]
         for what, names, ours in (
             ("independent_varname", x_names, self.independent),

@@ -134,7 +134,7 @@ def test_a_warm_start_goes_on_where_the_run_left_off_and_transfer_starts_from_it
     for mst_key, losses in slow:  # they learn slowly and steadily: a new start would be far above
         assert len(losses) == 3 and losses[-1] < losses[0] < before[mst_key]
 
-    frozen = "jsonb_set(model_arch::jsonb, '{config,0,config,trainable}', 'false')::json"
+    frozen = "jsonb_set(model_arch::jsonb, '{config,layers,1,config,trainable}', 'false')::json"  # as Keras 3 writes it
     grid.rows(
         f"SELECT madlib.load_keras_model('transfer_library', {frozen}, %s) FROM model_arch_library WHERE model_id = %s",
         [bytes(start), model_id],
