@@ -28,7 +28,7 @@ class FakeSession:
     def __init__(self, tables=None, summary=(), stored=(), superuser=False):
         self.tables = {name: list(columns) for name, columns in (tables or {"arch": COLUMNS}).items()}
         self.summary, self.stored, self.superuser = list(summary), list(stored), superuser
-        self.statements, self.messages = [], []
+        self.statements, self.messages, self.info = [], [], None
 
     def existing(self, name, what="table"):
         if not (name or "").strip():
@@ -51,6 +51,12 @@ class FakeSession:
     def columns(self, relation):
         return [Column(name, "text", "text", False, "S", "", "") for name in self.tables[relation.name]]
 
+    def qualified(self, relation):
+        return f"{relation.schema}.{relation.name}"
+
+    def caller_setting(self, name):
+        return None
+
     def notice(self, text):
         self.messages.append(text)
 
@@ -60,12 +66,14 @@ class FakeSession:
         self.statements.append((re.sub(r"\s+", " ", statement).strip(), list(params)))
         if made := re.match(r'\s*CREATE TABLE "public"."(\w+)"', statement):
             self.tables[made[1]] = []
+        if statement.startswith("SELECT pg_catalog.to_regclass(") and statement.endswith("IS NOT NULL AS yes"):
+            return [{"yes": False}]
         if "SELECT DISTINCT model_id" in statement:
             return [{"model_id": 1}, {"model_id": 2}]
         if "rolsuper AS yes" in statement:
             return [{"yes": self.superuser}]
         if "FROM " in statement and "_summary" in statement:
-            return self.summary
+            return [{"written": row["model_arch_table"], "qualified": None, **row} for row in self.summary]
         if statement.startswith('SELECT "model_id"'):
             return self.stored
         if "RETURNING model_id" in statement:
