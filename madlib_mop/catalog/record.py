@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 
 from psycopg2.extensions import connection
 from sqlalchemy import Connection, Engine, delete, func, insert, literal, select, text, update
@@ -26,12 +25,6 @@ class Record(RunDrivers):
         super().__init__()
         self._engine = engine
         self.raw = raw
-
-    @cached_property
-    def server(self) -> str:
-        """What server this is: "greenplum", or else "postgres"."""
-        ((found,),) = self.execute("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL")
-        return "greenplum" if found else "postgres"
 
     def may_see(self, role: str, owner: str) -> bool:
         """Tell whether a role is, or is a member of, the role that owns a run."""
@@ -134,10 +127,10 @@ class Record(RunDrivers):
     def delete_run(self, run_id: int) -> None:
         """Delete a run and all that belongs to it; its states' partitions must have been dropped.
 
-        Greenplum has no foreign keys by which the rest would go with the run.
+        Foreign keys would delete the rest with the run, but not every server has them.
         """
         with self.transaction() as session:
-            for table in (*t.OF_RUN, t.run) if self.server == "greenplum" else (t.run,):
+            for table in (*t.OF_RUN, t.run):
                 session.execute(delete(table).where(table.c.run_id == run_id))
 
     # what belongs to a run

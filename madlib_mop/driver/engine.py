@@ -3,8 +3,8 @@
 from madlib_mop.catalog.names import Relation
 from madlib_mop.engines.citus import Citus, is_citus, is_distributed
 from madlib_mop.engines.greenplum import Greenplum, is_greenplum
-from madlib_mop.engines.interface import Engine, Session
-from madlib_mop.engines.postgres import HOSTS, Postgres
+from madlib_mop.engines.interface import HOSTS, Engine, Session
+from madlib_mop.engines.postgres import Postgres
 
 
 def engine_of(session: Session) -> Engine:

@@ -17,6 +17,7 @@ from madlib_mop.driver.watch import was_cancelled
 from madlib_mop.driver.workers import Workers, end_old_writers
 from madlib_mop.engines.access import Access
 from madlib_mop.engines.login import RunLogin, create_login, drop_login, sweep_logins
+from madlib_mop.engines.options import options_of
 from madlib_mop.errors import Cancelled, InvalidParameter, MopError, NotReady
 from madlib_mop.models.custom import CustomFunctions
 from madlib_mop.schedule import Visit
@@ -127,7 +128,8 @@ def _access(info: SessionInfo, record: Record, run: dict, login: RunLogin | None
         catalog = local_keywords(info.sockets, info.port, info.database)
     plan = run["plan"]
     where = plan["worker_host"], info.port, info.database
-    return Access(run["run_id"], catalog, *where, record.server, login, run["owner"], plan.get("settings", {}))
+    options = options_of(record.raw)
+    return Access(run["run_id"], catalog, *where, options, login, run["owner"], plan.get("settings", {}))
 
 
 def _attend(call: Call, record: Record, run: dict) -> tuple[Progress, Steering]:

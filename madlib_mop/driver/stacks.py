@@ -132,9 +132,7 @@ def plan_stacks(
 
 def why_not(data: Data) -> str | None:
     """Say why no models of a run may be stacked; None if they may."""
-    if data.source.engine != "postgres" or data.source.n_at_hosts:
-        return "its segments are not on this server"
-    return "it uses GPUs" if data.gpus else None
+    return data.source.limits.stacking or ("it uses GPUs" if data.gpus else None)
 
 
 def _told(grouping: Grouping) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.login import RunLogin
-from madlib_mop.engines.options import GREENPLUM_OPTIONS, SESSION_OPTIONS, SUPERUSER_OPTIONS
+from madlib_mop.engines.options import SUPERUSER_OPTIONS
 from madlib_mop.engines.session import Target
 
 _OPEN_WRITER = "SELECT madlib_mop_internal.writer_open(%s, %s)"
@@ -33,8 +33,8 @@ class Access:
         psycopg2's keywords of a login as the server's own user, or as the superuser whose DSN the command line has.
     host, port, database : str
         Where a reader logs in.
-    server : str
-        "postgres" or "greenplum".
+    options : str
+        Settings of the sessions (`engines.options.options_of`).
     login : RunLogin or None
         The run's role; None for a superuser's run.
     caller : str
@@ -48,7 +48,7 @@ class Access:
     host: str
     port: str
     database: str
-    server: str
+    options: str
     login: RunLogin | None
     caller: str
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -72,5 +72,4 @@ class Access:
         return Target({**where, "user": self.login.role, "password": self.login.password, **session}, steps)
 
     def _session(self, name: str, more: str = "") -> dict:
-        options = GREENPLUM_OPTIONS if self.server == "greenplum" else SESSION_OPTIONS
-        return {"application_name": name, "connect_timeout": 10, "options": options + more}
+        return {"application_name": name, "connect_timeout": 10, "options": self.options + more}

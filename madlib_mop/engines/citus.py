@@ -12,15 +12,16 @@ from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import Relation, split_name
 from madlib_mop.engines.citus_nodes import Added, Node, servers_of
-from madlib_mop.engines.interface import HERE, Engine, Limits, Place, Segment, Session, ShardPlace, Store
+from madlib_mop.engines.interface import HERE, MAX_SEGMENTS, Engine, Limits, Place, Segment, Session, ShardPlace, Store
 from madlib_mop.engines.keyed_store import KeyedStore
-from madlib_mop.engines.postgres import MAX_SEGMENTS, count_cores, read_total
+from madlib_mop.engines.postgres import count_cores, read_total
 from madlib_mop.errors import InvalidParameter, NotReady
 
 _LIMITS = Limits(
     gpus="it has segments at the nodes of a Citus cluster, and GPUs are known of this server only",
     row_security="its segments at other nodes read their rows there, as the role that the user mapping names",
     uncommitted="the segments' workers are sessions of their own and see committed tables only",
+    stacking="its segments are not on this server",
 )
 _IS_HERE = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_node') IS NOT NULL AS yes"
 #: 0 is the coordinator's.
@@ -109,6 +110,9 @@ class Citus(Engine):
 
     def __init__(self, open_catalog: Callable[[], CatalogConnection]):
         self._open_catalog = open_catalog
+
+    def check_host(self, server: str) -> None:
+        """See `Engine.check_host`; hosts carry segments."""
 
     def limits(self, places: Sequence[Place]) -> Limits:
         """See `Engine.limits`."""

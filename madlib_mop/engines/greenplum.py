@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from madlib_mop.catalog.names import Identifier, Relation, quote, statement
 from madlib_mop.engines.interface import HERE, Engine, Limits, Place, Segment, Session, ShardPlace, Store
 from madlib_mop.engines.keyed_store import KeyedStore
-from madlib_mop.errors import InvalidParameter, NotReady
+from madlib_mop.errors import InvalidParameter, NotReady, Unsupported
 
 _SEGMENTS = "madlib_mop.segments"
 _SHOWN = 5
@@ -17,6 +17,7 @@ _LIMITS = Limits(
     gpus="the GPUs of the segments' hosts are not known to the coordinator",
     row_security=None,
     uncommitted="the segments' workers are sessions of their own and see committed tables only",
+    stacking="its segments are not on this server",
 )
 _PRIMARIES = "SELECT dbid, number FROM madlib_mop.cluster_segments() ORDER BY number"
 _KEYS = (
@@ -80,6 +81,13 @@ class Greenplum(Engine):
                 hint=f"RESET {_SEGMENTS}; distribution_rules can name a table of the segments that get data.",
             )
         return [Segment(number, HERE) for number in numbers]
+
+    def check_host(self, server: str) -> None:
+        """See `Engine.check_host`."""
+        raise Unsupported(
+            f"on Greenplum segments are the cluster's own. Received: {server!r}",
+            hint="gpexpand adds hosts to the cluster; madlib-mop install --greenplum brings the library there.",
+        )
 
     def check(self, session: Session, segments: Sequence[Segment]) -> None:
         """Raise NotReady unless a key is known for each segment."""

@@ -35,6 +35,10 @@ from typing import Any, Protocol
 from madlib_mop.catalog.names import Relation
 from madlib_mop.engines.system_columns import naming_columns, version_columns
 
+#: The settings by which callers choose segments, and how many there may be on PostgreSQL servers.
+SEGMENTS, HOSTS = "madlib_mop.segments", "madlib_mop.hosts"
+MAX_SEGMENTS = 1024
+
 
 class Session(Protocol):
     """What an engine needs of the caller's session (`madlib_mop.driver.caller.CallerSession`)."""
@@ -103,11 +107,14 @@ class Limits:
         Training on packed tables whose policies hide rows from the caller.
     uncommitted : str or None
         Training on a table that was packed in the caller's own, open transaction.
+    stacking : str or None
+        Training several models in one graph.
     """
 
     gpus: str | None
     row_security: str | None
     uncommitted: str | None
+    stacking: str | None
 
 
 class Store(ABC):
@@ -152,6 +159,14 @@ class Engine(ABC):
     @abstractmethod
     def segments(self, session: Session) -> list[Segment]:
         """Give the segments that a table packed now would have; refuse settings that cannot be met, by a MopError."""
+
+    @abstractmethod
+    def check_host(self, server: str) -> None:
+        """Raise Unsupported if other servers cannot be added to carry segments; ``server`` is the one to be added."""
+
+    def part_suffixes(self, segments: Sequence[Segment]) -> tuple[str, ...]:
+        """Return what the names of the tables that a packed table consists of end in, where they have names."""
+        return ()
 
     @abstractmethod
     def check(self, session: Session, segments: Sequence[Segment]) -> None:

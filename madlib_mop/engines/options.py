@@ -1,5 +1,7 @@
 """Settings of the sessions that work for a run, here and at segments' hosts; none of a user's may change their work."""
 
+from psycopg2.extensions import connection
+
 #: With the role's own search_path, which tells where it makes tables.
 OPTIONS_BUT_PATH = (
     "-c statement_timeout=0 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
@@ -15,3 +17,10 @@ GREENPLUM_OPTIONS = (
     SESSION_OPTIONS.replace(" -c idle_session_timeout=0", "").replace(" -c client_connection_check_interval=200", "")
     + " -c gp_vmem_idle_resource_timeout=0 -c optimizer=off"
 )
+
+
+def options_of(catalog: connection) -> str:
+    """Return the options for sessions of a run, on the server of the catalog session."""
+    with catalog.cursor() as cursor:
+        cursor.execute("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL")
+        return GREENPLUM_OPTIONS if cursor.fetchone()[0] else SESSION_OPTIONS

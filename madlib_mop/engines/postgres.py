@@ -7,19 +7,30 @@ from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import Relation, split_name
 from madlib_mop.engines.dealing import Carrier, deal
-from madlib_mop.engines.interface import HERE, Engine, Limits, Place, Segment, Session, ShardPlace, Store
-from madlib_mop.engines.postgres_store import PostgresStore
+from madlib_mop.engines.interface import (
+    HERE,
+    HOSTS,
+    MAX_SEGMENTS,
+    SEGMENTS,
+    Engine,
+    Limits,
+    Place,
+    Segment,
+    Session,
+    ShardPlace,
+    Store,
+)
+from madlib_mop.engines.postgres_store import PostgresStore, partition_suffix
 from madlib_mop.errors import InvalidParameter
 
-SEGMENTS, HOSTS = "madlib_mop.segments", "madlib_mop.hosts"
-MAX_SEGMENTS = 1024
 _HERE_NAME = "here"
 _UNCOMMITTED = "the segments' workers are sessions of their own and see committed tables only"
-_LIMITS = Limits(gpus=None, row_security=None, uncommitted=_UNCOMMITTED)
+_LIMITS = Limits(gpus=None, row_security=None, uncommitted=_UNCOMMITTED, stacking=None)
 _LIMITS_OF_HOSTS = Limits(
     gpus="it has segments at other servers, and GPUs are known of this one only",
     row_security="its segments at other servers read their rows there, where the policies of this one are not known",
     uncommitted=_UNCOMMITTED,
+    stacking="its segments are not on this server",
 )
 _ADDED = "SELECT server::text AS server, n_segments FROM madlib_mop.hosts ORDER BY added_at, server"
 # partitions that are exactly another server's table: a foreign table whose columns are renamed is read through it
@@ -49,9 +60,16 @@ class Postgres(Engine):
     def __init__(self, open_catalog: Callable[[], CatalogConnection]):
         self._open_catalog = open_catalog
 
+    def check_host(self, server: str) -> None:
+        """See `Engine.check_host`; hosts carry segments."""
+
     def limits(self, places: Sequence[Place]) -> Limits:
         """See `Engine.limits`."""
         return _LIMITS if all(place == HERE for place in places) else _LIMITS_OF_HOSTS
+
+    def part_suffixes(self, segments: Sequence[Segment]) -> tuple[str, ...]:
+        """See `Engine.part_suffixes`: those of its partitions."""
+        return tuple(partition_suffix(segment.number) for segment in segments)
 
     def segments(self, session: Session) -> list[Segment]:
         """Deal the segments that the settings ask for over this server and its hosts.

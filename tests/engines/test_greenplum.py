@@ -11,7 +11,7 @@ from madlib_mop.cli.doctor.findings import State
 from tests.engines.bench import N_EPOCHS, N_MODELS, RUN, Bench, prepare, prepared
 from tests.engines.promises import Promises
 from tests.faults.lab import alive, kill, wait_for, workers
-from tests.greenplum.kit import at_work, n_segments, owner, trainers
+from tests.greenplum.kit import at_work, backends, n_segments, owner, trainers
 from tests.workbench import digests, fit, script, weights
 
 pytestmark = pytest.mark.slow
@@ -28,6 +28,7 @@ class Cluster(Bench):
 
     def observe(self) -> None:
         self.places = sorted(trainers(self.db).values())
+        self.n_sessions, self.backends = backends(self.db)
 
     def assert_exact(self, database) -> None:
         """As for other engines; validation rows come in another order, so that metrics on them differ in last bits."""
@@ -66,6 +67,13 @@ def test_a_segment_has_one_key_and_its_own_rows(bench):
 def test_trainers_are_at_the_segments(bench):
     """Each segment's process has one; the coordinator's sessions have none."""
     assert bench.places == list(range(bench.n_segments))
+
+
+def test_a_run_takes_the_sessions_that_the_page_says(bench):
+    """2 N + 2 with the caller's, each with no more than one process at each segment (docs/greenplum.md)."""
+    n = bench.n_segments
+    assert bench.n_sessions == 2 * n + 1
+    assert len(bench.backends) == n and max(bench.backends.values()) <= 2 * n + 1
 
 
 def test_after_a_segments_restart_the_run_is_resumed(bench):

@@ -181,6 +181,14 @@ def pause(chance: random.Random, at_most_s: float) -> None:
     time.sleep(chance.uniform(0, at_most_s))
 
 
+def login_roles(db) -> list:
+    """Return the login roles of this database's runs; the server may have those of other databases too."""
+    return db.rows(
+        "SELECT rolname FROM pg_roles WHERE starts_with(rolname, (SELECT 'madlib_mop_run_' || oid || '_'"
+        " FROM pg_database WHERE datname = current_database()))"
+    )
+
+
 def assert_nothing_left(db, pids=(), within_s: float = 1.0) -> None:
     """Hold that no session or process of a run works on, at the latest after some time, and that nothing else stays."""
 
@@ -192,7 +200,7 @@ def assert_nothing_left(db, pids=(), within_s: float = 1.0) -> None:
         return [*sessions, *[pid for pid in pids if alive(pid)]]
 
     def traces() -> list:
-        roles = db.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%%'")
+        roles = login_roles(db)
         locks = db.rows(
             "SELECT locktype, pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
             " WHERE d.datname = current_database() AND locktype = 'advisory'"

@@ -1,8 +1,10 @@
 """What the tests on Greenplum know of its processes, which are on this machine: trainers, and whose they are."""
 
+import re
+from collections import Counter
 from pathlib import Path
 
-from lab import wait_for
+from lab import login_roles, wait_for
 
 
 def n_segments(db) -> int:
@@ -25,6 +27,21 @@ def trainers(db) -> dict[int, int]:
     return found
 
 
+def backends(db) -> tuple[int, Counter]:
+    """Return how many sessions work for runs of this database, and how many processes these have at each segment."""
+    query = "SELECT sess_id FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%' AND datname = %s"
+    sessions = {f"con{number}" for (number,) in db.rows(query, [db.name])}
+    at = Counter()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_text().replace("\0", " ").split()
+        except OSError:
+            continue
+        if db.name in words and sessions & {*words}:
+            at.update(word for word in words if re.fullmatch("seg[0-9]+", word))
+    return len(sessions), at
+
+
 def owner(pid: int) -> int:
     """Give the process that a trainer works for: the session's, at its segment."""
     return int(Path(f"/proc/{pid}/comm").read_text().split()[1])
@@ -32,16 +49,7 @@ def owner(pid: int) -> int:
 
 def nothing_left(db, within_s: float = 3.0) -> None:
     """Wait until no role, session or trainer of a run is left, but not longer than some time."""
-    wait_for(lambda: not [*roles(db), *at_work(db)], within_s, "the end of all that belongs to the run")
-
-
-def roles(db) -> list:
-    """Return the login roles of this database's runs; the cluster has those of other databases too."""
-    name = "'madlib_mop_run_' || oid || '_'"
-    return db.rows(
-        f"SELECT rolname FROM pg_roles WHERE starts_with(rolname, (SELECT {name} FROM pg_database"
-        " WHERE datname = current_database()))"
-    )
+    wait_for(lambda: not [*login_roles(db), *at_work(db)], within_s, "the end of all that belongs to the run")
 
 
 def at_work(db) -> list:

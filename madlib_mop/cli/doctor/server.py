@@ -117,7 +117,7 @@ def _connections(patient: Patient) -> Finding:
     limit = int(patient.setting("max_connections"))
     reserved = int(patient.setting("superuser_reserved_connections"))
     used = patient.value("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'")
-    segments, needed = _segments(patient), _segments(patient) + _BESIDES_SEGMENTS
+    segments, needed = _segments(patient), 2 * _segments(patient) + _BESIDES_SEGMENTS
     found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) takes {needed}"
     if limit - reserved - used < needed:
         mend = f"ALTER SYSTEM SET max_connections = {limit + needed}; then restart the server."

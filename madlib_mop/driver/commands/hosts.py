@@ -14,14 +14,14 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.commands.installation import version
+from madlib_mop.driver.engine import engine_of
 from madlib_mop.driver.host_checks import problems, read_versions
 from madlib_mop.driver.runs import open_record
 from madlib_mop.driver.settings import read_settings
-from madlib_mop.engines.greenplum import is_greenplum
 from madlib_mop.engines.host_tables import sweep
 from madlib_mop.engines.hosts import HostLogin, connect_host, connecting, read_login, reason
-from madlib_mop.engines.postgres import MAX_SEGMENTS
-from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady, Unsupported
+from madlib_mop.engines.interface import MAX_SEGMENTS
+from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
 
 _SESSION = "madlib_mop add_host"
 # 488 random bits, brought to the length of a key
@@ -55,11 +55,7 @@ def add_host(call: Call) -> None:
     """Check a foreign server, pair with it, and let it carry segments."""
     _superusers_only(call)
     session, server = call.session, _server(call)
-    if is_greenplum(session):
-        raise Unsupported(
-            f"on Greenplum segments are the cluster's own. Received: {server!r}",
-            hint="gpexpand adds hosts to the cluster; madlib-mop install --greenplum brings the library there.",
-        )
+    engine_of(session).check_host(server)
     asked = call.arguments.get("n_segments")
     if asked is not None and not 1 <= asked <= MAX_SEGMENTS:
         raise InvalidParameter(

@@ -24,13 +24,12 @@ from madlib_mop.driver.commands.preprocess_tables import (
     comment_on,
     create_summary,
     draw_seed,
-    row_name,
+    row_label,
 )
 from madlib_mop.driver.commands.preprocess_training import TrainingTable, read_training_table
 from madlib_mop.driver.decoders import image_decoders
 from madlib_mop.driver.engine import engine_of
 from madlib_mop.engines.interface import Engine
-from madlib_mop.engines.postgres_store import partition_suffix
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buffer_size, plan_buffers
@@ -143,7 +142,7 @@ def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[b
     image_shape = _read_image_shape(arguments.get("image_shape"), source)
     engine = engine_of(call.session)
     distribution = choose_segments(engine, session, arguments.get("distribution_rules"))
-    parts = tuple(partition_suffix(number) for number in distribution.numbers)
+    parts = engine.part_suffixes(distribution.segments)
     output = session.output(arguments["output_table"], ("", "_summary", *parts), "output_table")
     n_rows, counts = SourceQueries(session, source).count_rows()
     if not n_rows:
@@ -325,7 +324,7 @@ def _pack(
                     for buffer in packer.add(columns):
                         store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
                 except BadRow as problem:
-                    place = row_name(batch.columns, problem.row, n_before)
+                    place = row_label(batch.columns, problem.row, n_before)
                     message = f"column {problem.column!r} {problem.problem} ({place})"
                     raise InvalidParameter(message, hint=problem.hint) from None
         for buffer in packer.finish():

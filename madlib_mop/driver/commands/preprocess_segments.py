@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.gpus import require_gpus
-from madlib_mop.engines.interface import Engine, Segment
-from madlib_mop.engines.postgres import HOSTS, SEGMENTS
+from madlib_mop.engines.interface import HOSTS, SEGMENTS, Engine, Segment
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, Unsupported
 
 _INTEGER_TYPES = ("int2", "int4", "int8")

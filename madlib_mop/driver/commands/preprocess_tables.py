@@ -4,7 +4,6 @@ Everything runs in the caller's session, with the caller's rights.
 """
 
 import secrets
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,7 +12,9 @@ from madlib_mop.driver.caller import Batch, BytesColumn, CallerSession
 from madlib_mop.driver.commands.preprocess_columns import Kind, Source, SourceColumn
 from madlib_mop.driver.engine import engine_of_table, table_form
 from madlib_mop.driver.relations import Column
+from madlib_mop.engines.system_columns import row_name, sent
 
+_ROW = "row_"  # what the names of columns that name a row begin with
 _SUMMARY_COLUMNS = (
     "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
     " independent_varname pg_catalog.text[], dependent_vartype pg_catalog.text[],{class_columns}"
@@ -21,13 +22,6 @@ _SUMMARY_COLUMNS = (
     " distribution_rules pg_catalog.text, __internal_gpu_config__ pg_catalog.text,"
     " independent_columns pg_catalog.text[]"
 )
-
-#: How the system columns that name a row are sent.
-_SENT = {
-    "ctid": "pg_catalog.tidsend(t.row_ctid)",
-    "gp_segment_id": "pg_catalog.int4send(t.row_gp_segment_id)",
-    "tableoid": "pg_catalog.textsend(t.row_tableoid::pg_catalog.regclass::pg_catalog.text)",
-}
 
 
 @dataclass(frozen=True)
@@ -180,7 +174,7 @@ class SourceQueries:
         return {i: row[f"c{i}"] for i in wanted}
 
     def stream(self, classes: dict[int, Classes], seed: int | None, batch_rows: int) -> Iterator[Batch]:
-        """Yield the raw values as bytea columns ``c0`` ..., and the system columns that name a row (`row_name`).
+        """Yield the raw values as bytea columns ``c0`` ..., and the system columns that name a row (`row_label`).
 
         With a seed the order depends on it and on the rows' content alone, not on where they happen to lie: rows are
         sorted by the SHA-256 of seed and content. The inner query sorts rows whose arrays are still TOAST pointers; it
@@ -195,8 +189,8 @@ class SourceQueries:
         names = ", ".join(f"c{i}" for i in indices)
         outer = ", ".join(f"{self._raw(i, f't.c{i}', classes.get(i))} AS c{i}" for i in indices)
         for column in self.source.naming:
-            inner, names = f"{inner}, s.{column}", f"{names}, row_{column}"
-            outer += f", {_SENT[column]} AS row_{column}"
+            inner, names = f"{inner}, s.{column}", f"{names}, {_ROW}{column}"
+            outer += f", {sent(f't.{_ROW}{column}', column)} AS {_ROW}{column}"
         order = outer_order = ""
         if seed is not None:
             content = " || ".join(
@@ -250,8 +244,8 @@ class SourceQueries:
         return slots
 
 
-def row_name(columns: Mapping[str, BytesColumn | list], row: int, n_before: int) -> str:
-    """Name a row of a batch of `SourceQueries.stream`: by its system columns, or by its number in the order of reading.
+def row_label(columns: Mapping[str, BytesColumn | list], row: int, n_before: int) -> str:
+    """Return what a row of a batch of `SourceQueries.stream` is called in messages.
 
     Parameters
     ----------
@@ -262,17 +256,8 @@ def row_name(columns: Mapping[str, BytesColumn | list], row: int, n_before: int)
     n_before : int
         Rows that were read before the batch.
     """
-    if "row_ctid" not in columns:
-        return f"row {n_before + row + 1} in the order of reading"
-    block, offset = struct.unpack_from(">IH", columns["row_ctid"].data, 6 * row)
-    name = f"row with ctid ({block},{offset})"
-    if "row_tableoid" in columns:
-        tables = columns["row_tableoid"]
-        start = sum(tables.lengths[:row])
-        name += f" of {tables.data[start : start + tables.lengths[row]].decode()}"
-    if "row_gp_segment_id" in columns:
-        name += " at gp_segment_id {}".format(*struct.unpack_from(">i", columns["row_gp_segment_id"].data, 4 * row))
-    return name
+    naming = {name.removeprefix(_ROW): c for name, c in columns.items() if name.startswith(_ROW)}
+    return row_name(naming, row) if naming else f"row {n_before + row + 1} in the order of reading"
 
 
 def _slots_of(i: int, column: SourceColumn) -> dict[str, Column]:
