@@ -8,7 +8,7 @@ from mop_backend.frames import Channel
 from mop_backend.values import decode_arguments, encode_value
 
 from madlib_mop.driver.relations import RelationLookup
-from madlib_mop.errors import from_dict
+from madlib_mop.errors import Cancelled, from_dict
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,8 @@ class CallerSession(RelationLookup):
 
 def _checked(answer):
     header, blobs = answer
+    if "stop" in header:
+        raise Cancelled(header["stop"])
     if "error" in header:
         raise from_dict(header["error"])
     return header, blobs

@@ -3,6 +3,8 @@
 import os
 import time
 
+from mop_backend.frames import PeerGone
+
 from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog, local_keywords
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.averaging import AVERAGING, Averaging
@@ -13,7 +15,7 @@ from madlib_mop.driver.hopper import Hopper
 from madlib_mop.driver.progress import Progress
 from madlib_mop.driver.steering import Steering
 from madlib_mop.driver.stopping import undisturbed
-from madlib_mop.driver.watch import was_cancelled
+from madlib_mop.driver.watch import SESSION_ENDED, was_cancelled
 from madlib_mop.driver.workers import Workers, end_old_writers
 from madlib_mop.engines.access import Access
 from madlib_mop.engines.login import RunLogin, create_login, drop_login, sweep_logins
@@ -73,7 +75,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     call.session.let_go()
     run = record.run(run_id)
     begun = time.monotonic()
-    state, detail = "interrupted", "the driver was stopped"
+    state, detail = "interrupted", SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
     login = workers = hopper = None
     try:
         check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
@@ -107,6 +109,11 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         raise
     except MopError as error:
         state, detail = "failed", error.message
+        raise
+    except PeerGone:
+        raise
+    except Exception as error:
+        detail = f"internal error: {type(error).__name__}: {error}"
         raise
     finally:
         with undisturbed():

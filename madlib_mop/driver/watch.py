@@ -6,6 +6,8 @@ Shared by the hopper and by model averaging.
 import select
 import time
 
+from mop_backend.frames import Channel, PeerGone
+
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.stopping import ignore_from_now_on
 from madlib_mop.driver.workers import Workers
@@ -13,6 +15,8 @@ from madlib_mop.engines.session import Session
 from madlib_mop.errors import Cancelled
 
 _TICK_S = 1.0
+#: A backend that is terminated, or crashes, says nothing.
+SESSION_ENDED = "the caller's session was terminated or has crashed"
 
 
 class Watch:
@@ -54,7 +58,7 @@ class Watch:
         for fd, _ in poller.poll(min(_TICK_S, self._workers.seconds_to_reopen()) * 1000):
             if fd == self._stdin_fd:
                 ignore_from_now_on()
-                raise Cancelled("the caller's session has ended or was told to stop")
+                raise Cancelled(told_reason(fd))
             if fd in by_fd:
                 ready.append(by_fd[fd])
         return ready
@@ -79,3 +83,12 @@ def was_cancelled(run_id: int, by: str) -> Cancelled:
     return Cancelled(
         f"run {run_id} was cancelled by {by}", hint=f"SELECT madlib_mop.resume({run_id}); goes on with it."
     )
+
+
+def told_reason(fd: int) -> str:
+    """Return why the caller's backend wants the work to stop: its last words on its pipe, if it could say any."""
+    try:
+        header, _ = Channel(fd, -1).receive()
+    except (PeerGone, OSError, ValueError):
+        return SESSION_ENDED
+    return header.get("stop", SESSION_ENDED)

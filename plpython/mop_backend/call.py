@@ -134,6 +134,7 @@ class _Conversation:
         self.function = function
         self.run_id = None
         self._cursors = {}
+        self._interrupts = Interrupts()
 
     def hold(self, request, blobs):
         """Send the request, then do what the driver asks until it gives a result or an error."""
@@ -142,7 +143,7 @@ class _Conversation:
             environment = {FORKSERVER: forkserver.words} if forkserver is not None else {}
             if forkserver is not None and self.function in _BEFORE_TRAINERS:
                 forkserver.start()
-            driver = Child(_DRIVER, check=Interrupts(), environment=environment)
+            driver = Child(_DRIVER, check=self._interrupts, environment=environment)
         except OSError as error:
             raise CallError(
                 f"{self.function}: the library's interpreter cannot be started: {error.strerror}",
@@ -159,11 +160,16 @@ class _Conversation:
                 if header["do"] == "error":
                     raise CallError(header["message"], header["sqlstate"], header.get("detail"), header.get("hint"))
                 self._serve(driver, header, blobs)
+        except (*_SQL_ERRORS, ClientGone) as error:
+            driver.tell({"stop": _reason(error)})
+            raise
         finally:
             driver.stop(_STOP_GRACE_S)
 
     def _serve(self, driver, header, blobs):
         action = header["do"]
+        if action in ("notice", "warning"):
+            self._interrupts.check_client()  # a message to a client that is not there would end this process
         if action == "notice":
             plpy.notice(header["text"])
         elif action == "warning":
@@ -207,6 +213,11 @@ def _answer(work):
         if error.sqlstate in _CANCEL_STATES:
             raise
         return {"error": _fields(error)}, []
+
+
+def _reason(error):
+    """Say for the record why the work is stopped."""
+    return str(error) if isinstance(error, ClientGone) else f"the caller's statement was stopped: {str(error)[:500]}"
 
 
 def _fields(error):

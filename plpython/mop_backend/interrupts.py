@@ -27,7 +27,11 @@ class Interrupts:
         self._client = _client_socket_fd()
 
     def __call__(self):
+        self.check_client()  # first, for PostgreSQL ends the process if it finds the client gone
         plpy.execute("select 1")
+
+    def check_client(self):
+        """Raise ClientGone if the client has closed its connection."""
         if self._client is not None and _hung_up(self._client):
             raise ClientGone("the client has gone; the work it asked for was stopped")
 

@@ -116,6 +116,13 @@ class Child:
         self.send(header, blobs)
         return self.receive()
 
+    def tell(self, header):
+        """Write a small frame that has no answer, if there is room for it at once; whether it is read is left open."""
+        with contextlib.suppress(OSError, PeerGone):
+            fd = self._process.stdin.fileno()
+            if select.select([], [fd], [], 0)[1]:
+                Channel(-1, fd).send(header)
+
     def stop(self, grace_s=0.0):
         """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it."""
         if self._process.stdin.closed:

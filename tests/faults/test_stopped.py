@@ -23,6 +23,12 @@ from lab import (
 
 pytestmark = pytest.mark.alone
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 3, 2, 2, 78
+REASONS = {
+    "cancelled": "the caller's statement was stopped: canceling statement due to user request",
+    "terminated": "the caller's session was terminated or has crashed",
+    "timed out": "the caller's statement was stopped: canceling statement due to statement timeout",
+    "client gone": "the client has gone; the work it asked for was stopped",
+}
 WAYS = ("cancelled", "terminated", "timed out", "client gone", "cancelled by number")
 PHASES = {
     "starting": lambda db, run_id: True,
@@ -144,7 +150,9 @@ def finish(db, call, way: str, run_id: int) -> None:
     if way == "cancelled by number":
         assert state == "cancelled" and "cancelled by" in str(call.error) and "Traceback" not in str(call.error)
         assert call.error.pgcode == "57014"
-    elif state != "interrupted":  # told after all was trained, before its tables were written
+    elif state == "interrupted":
+        assert detail == REASONS[way]
+    else:  # told after all was trained, before its tables were written
         assert (state, detail, visits(db, run_id)) == ("trained", None, N_MODELS * N_SEGMENTS * N_EPOCHS)
     done = visits(db, run_id)
     db.rows("SELECT madlib_mop.resume(%s)", [run_id])
