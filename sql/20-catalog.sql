@@ -100,6 +100,8 @@ CREATE TABLE madlib_mop.model (
     loss_type       text,
     metrics_type    text[],
     taken_over      jsonb,
+    early_stopping  jsonb,
+    best_state      jsonb,
     PRIMARY KEY (run_id, mst_key)
 )
 -- if greenplum
@@ -116,6 +118,8 @@ COMMENT ON COLUMN madlib_mop.model.forward_parts IS 'How many of the newest stat
 COMMENT ON COLUMN madlib_mop.model.state IS 'waiting -> training -> trained; stopped: a search ended before its first epoch was complete';
 COMMENT ON COLUMN madlib_mop.model.state_detail IS 'Why it failed or was stopped';
 COMMENT ON COLUMN madlib_mop.model.taken_over IS 'Where a search gave it the state of another model: that model''s key and epoch, the version that the copy got here, and whether the optimizer''s variables are used too';
+COMMENT ON COLUMN madlib_mop.model.early_stopping IS 'When it stops early: patience, metric, mode, min_delta, restore_best; NULL: never';
+COMMENT ON COLUMN madlib_mop.model.best_state IS 'With restore_best: the epoch of its best state, and where that is kept; once it has ended, the newest state is that one';
 
 CREATE TABLE madlib_mop.start_weights (
     run_id   bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,

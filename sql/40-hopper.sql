@@ -5,7 +5,8 @@ CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(
     use_gpus boolean DEFAULT false, validation_table varchar DEFAULT NULL, metrics_compute_frequency integer DEFAULT NULL,
     warm_start boolean DEFAULT false, name varchar DEFAULT NULL, description varchar DEFAULT NULL,
     use_caching boolean DEFAULT false, seed integer DEFAULT NULL, schedule text DEFAULT 'auto',
-    replace boolean DEFAULT false, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+    replace boolean DEFAULT false, early_stopping text DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     done json;
@@ -15,7 +16,7 @@ BEGIN
         'model_selection_table', model_selection_table, 'num_iterations', num_iterations, 'use_gpus', use_gpus,
         'validation_table', validation_table, 'metrics_compute_frequency', metrics_compute_frequency,
         'warm_start', warm_start, 'name', name, 'description', description, 'use_caching', use_caching,
-        'seed', seed, 'schedule', schedule, 'replace', replace), caller_path);
+        'seed', seed, 'schedule', schedule, 'replace', replace, 'early_stopping', early_stopping), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model IS 'Trains every configuration of a model selection table by model hopping';

@@ -5,7 +5,8 @@ CREATE FUNCTION madlib.madlib_keras_fit(
     num_iterations integer, use_gpus boolean DEFAULT false, validation_table varchar DEFAULT NULL,
     metrics_compute_frequency integer DEFAULT NULL, warm_start boolean DEFAULT NULL, name varchar DEFAULT NULL,
     description varchar DEFAULT NULL, object_table varchar DEFAULT NULL, seed integer DEFAULT NULL,
-    replace boolean DEFAULT false, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+    replace boolean DEFAULT false, early_stopping text DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     done json;
@@ -15,7 +16,7 @@ BEGIN
         'compile_params', compile_params, 'fit_params', fit_params, 'num_iterations', num_iterations, 'use_gpus', use_gpus,
         'validation_table', validation_table, 'metrics_compute_frequency', metrics_compute_frequency,
         'warm_start', warm_start, 'name', name, 'description', description, 'object_table', object_table,
-        'seed', seed, 'replace', replace), caller_path);
+        'seed', seed, 'replace', replace, 'early_stopping', early_stopping), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit IS 'Trains one model on all segments at once and averages what they have trained after each iteration';

@@ -9,7 +9,7 @@ from workbench import ADAM, SGD, weights
 
 def train(
     db, run_id: int, mst_key: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None,
-    loss="categorical_crossentropy",
+    loss="categorical_crossentropy", until_epoch: int | None = None,
 ) -> bytes:  # fmt: skip
     """Train one configuration as recorded in a run; give its weights: float32, in get_weights() order.
 
@@ -26,6 +26,8 @@ def train(
         Start weights, in get_weights() order.
     loss : str or callable
         As Keras' compile takes it.
+    until_epoch : int or None
+        The last epoch to train; None: as far as the run has come.
     """
     import keras
 
@@ -44,6 +46,8 @@ def train(
         model.set_weights(start)
     model.compile(optimizer=optimizer(), loss=loss, metrics=["accuracy"])
     for epoch, segment in visits:
+        if until_epoch is not None and epoch > until_epoch:
+            break
         x, y = shard(db, source, segment)
         for pass_ in range(epochs):
             order = np.arange(len(x))
@@ -85,7 +89,9 @@ def shard(db, table: str, segment: int) -> tuple[np.ndarray, np.ndarray]:
     return x, y.astype(np.float32)
 
 
-def train_averaged(db, run_id: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None) -> bytes:
+def train_averaged(
+    db, run_id: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None, until_epoch=None
+) -> bytes:
     """Model averaging in plain Keras and NumPy: p runs of `model.fit` an iteration, from one state, averaged by rows.
 
     Parameters as for `train`; gives the weights likewise.
@@ -97,6 +103,7 @@ def train_averaged(db, run_id: int, optimizer, batch_size: int, epochs: int, shu
         " JOIN madlib_mop.model m USING (run_id) WHERE run_id = %s",
         [run_id],
     )[0]
+    last_epoch = until_epoch or last_epoch
     segments = [key for (key,) in db.rows(f"SELECT DISTINCT __dist_key__ FROM {source} ORDER BY 1")]
     models, shards = {}, {}
     for segment in segments:

@@ -223,13 +223,17 @@ class Record(RunDrivers):
         source : dict
             Row of `madlib_mop.model`, of any run.
         """
+        self.copy_parts(source, run_id, mst_key, slot, version)
+        kept = ("state_bytes", "model_bytes", "forward_parts", "digest", "weights_digest")
+        values = {name: source[name] for name in kept}
+        self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
+
+    def copy_parts(self, source: dict, run_id: int, mst_key: int, slot: int, version: int) -> None:
+        """Write a model's newest state, as its row has it, once more: in another place, or as another version."""
         s = t.model_state.c
         parts = select(literal(slot), literal(run_id), literal(mst_key), literal(version), s.part, s.data)
         columns = ["slot", "run_id", "mst_key", "version", "part", "data"]
         self._do(insert(t.model_state).from_select(columns, parts.where(*_newest_state(source))))
-        kept = ("state_bytes", "model_bytes", "forward_parts", "digest", "weights_digest")
-        values = {name: source[name] for name in kept}
-        self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
 
     def delete_state(self, model: dict) -> None:
         """Delete the newest state of a model as its row has it; another must have been written."""

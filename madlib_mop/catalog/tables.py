@@ -85,6 +85,8 @@ model = Table(
     Column("loss_type", Text),
     Column("metrics_type", ARRAY(Text)),
     Column("taken_over", JSONB(none_as_null=True)),
+    Column("early_stopping", JSONB(none_as_null=True)),
+    Column("best_state", JSONB(none_as_null=True)),
 )
 
 start_weights = Table(

@@ -42,6 +42,7 @@ def fit(
     use_caching: Annotated[bool, typer.Option("--use-caching", help="Keep more of the data in memory.")] = False,
     seed: Annotated[int | None, typer.Option(help="Drawn and told when absent.")] = None,
     schedule: Annotated[str, typer.Option(help="auto, rotation or longest_first.")] = "auto",
+    early_stopping: Annotated[str | None, typer.Option(help="E.g. patience=3, metric=val_loss.")] = None,
     settings: Settings = None,
     dsn: Dsn = "",
     catalog_dsn: CatalogDsn = None,
@@ -55,7 +56,7 @@ def fit(
         "model_selection_table": model_selection_table, "num_iterations": num_iterations,
         "validation_table": validation_table, "metrics_compute_frequency": metrics_compute_frequency,
         "warm_start": warm_start, "name": name, "description": description, "use_caching": use_caching, "seed": seed,
-        "schedule": schedule,
+        "schedule": schedule, "early_stopping": early_stopping,
     }  # fmt: skip
     _drive("madlib_keras_fit_multiple_model", arguments, dsn, catalog_dsn, settings)
 

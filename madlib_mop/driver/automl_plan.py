@@ -66,7 +66,12 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     for compile_text, fit_text in space.examples():
         compile_params = parser.compile_params(compile_text, f"compile_params_grid gives {compile_text}")
         custom_names |= set(compile_params.custom_names)
-        parser.fit_params(fit_text, f"fit_params_grid gives {fit_text}")
+        fit_params = parser.fit_params(fit_text, f"fit_params_grid gives {fit_text}")
+        if fit_params.early_stopping is not None:
+            raise InvalidParameter(
+                f"fit_params_grid: a search says itself how far a model goes. Received: {fit_text}",
+                hint="Leave early_stopping out; train the best configuration with it afterwards.",
+            )
     functions = read_custom_functions(session, a.get("object_table"), custom_names)
     random_state = _random_state(a.get("random_state"))
     max_epochs = make_search(method, params, space, random_state).max_epochs

@@ -9,6 +9,7 @@ from collections.abc import Hashable
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.attempts import Task, Verdict, place_of
+from madlib_mop.driver.early_stopping import EarlyStops, best_states, is_restored
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.loop import InFlight, RunLoop
 from madlib_mop.driver.progress import Progress
@@ -33,7 +34,8 @@ class Averaging(RunLoop):
         segments = run["plan"]["training"]["segments"]
         self._with_rows = [s["segment_id"] for s in segments if s["n_rows"]]
         staged = self._staged()
-        self._slots = StateSlots(record, self._run_id, [self._model, *staged])
+        self._slots = StateSlots(record, self._run_id, [self._model, *staged, *best_states([self._model])])
+        self._stops = EarlyStops(record, run, {MST_KEY: self._model}, self._slots, progress)
         self._part_slots = {row["mst_key"][1]: row["state_slot"] for row in staged}
         self._plan = BulkSynchronous(
             MST_KEY,
@@ -50,6 +52,8 @@ class Averaging(RunLoop):
     @property
     def _next_epoch(self) -> int:
         """The iteration that is under way: a state's version counts the averages of the run."""
+        if is_restored(self._model):
+            return self._model["last_epoch"] + 1
         return self._model["first_epoch"] + self._model["state_version"]
 
     def _staged(self) -> list[dict]:
@@ -96,6 +100,8 @@ class Averaging(RunLoop):
             complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
             if complete:
                 self._progress.metrics_known(MST_KEY, epoch, complete[MST_KEY])
+                if self._stops.measured(MST_KEY, complete[MST_KEY]):
+                    self._plan.finish_early()
                 self._epoch_over(epoch)
         elif isinstance(task, Visit):
             self._visit_kept(flight, fields["state_bytes"], seconds)
@@ -135,6 +141,7 @@ class Averaging(RunLoop):
 
     def _epoch_over(self, epoch: int) -> None:
         if epoch == self._model["last_epoch"]:
+            self._stops.restore(MST_KEY)
             self._model["state"] = "trained"
             self._record.set_model(self._run_id, MST_KEY, state="trained")
         self._progress.epoch_over(MST_KEY, epoch, self._plan)

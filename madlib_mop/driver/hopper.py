@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.attempts import Task, Verdict, place_of
+from madlib_mop.driver.early_stopping import EarlyStops, best_key, best_states
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.loop import InFlight, RunLoop
 from madlib_mop.driver.progress import Progress
@@ -48,7 +49,9 @@ class Hopper(RunLoop):
         super().__init__(record, workers, run, progress, stdin_fd)
         self._run = run
         self._models = {m["mst_key"]: m for m in record.models(self._run_id)}
-        self._slots = StateSlots(record, self._run_id, list(self._models.values()))
+        models = list(self._models.values())
+        self._slots = StateSlots(record, self._run_id, [*models, *best_states(models)])
+        self._stops = EarlyStops(record, run, self._models, self._slots, progress)
         self._versions = {key: m["state_version"] for key, m in self._models.items()}
         self._rows = {s["segment_id"]: s["n_rows"] for s in run["plan"]["training"]["segments"]}
         self._stacks = Stacks(run["plan"])
@@ -115,7 +118,12 @@ class Hopper(RunLoop):
             complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
             for mst_key, rows in complete.items():
                 self._progress.metrics_known(mst_key, epoch, rows)
+                stops = self._stops.measured(mst_key, rows)
+                if stops:
+                    self._plan.finish_early(mst_key)
                 self._epoch_over(mst_key, epoch, rows)
+                if stops:
+                    self._progress.stopped_early(mst_key, self._plan)
 
     def _was_kept(self, flight: InFlight) -> bool:
         task = flight.task
@@ -160,6 +168,7 @@ class Hopper(RunLoop):
     def _epoch_over(self, mst_key: int, epoch: int, metrics: Sequence[dict] = ()) -> None:
         model = self._models[mst_key]
         if epoch == model["last_epoch"]:
+            self._stops.restore(mst_key)
             model["state"] = "trained"
             self._record.set_model(self._run_id, mst_key, state="trained")
         self._progress.epoch_over(mst_key, epoch, self._plan)
@@ -195,6 +204,7 @@ class Hopper(RunLoop):
     def _failed(self, mst_key: int, reason: str) -> None:
         """Take note that a model was given up; it is recorded."""
         self._evaluations.forget(mst_key)
+        self._stops.forget(mst_key)
         self._models[mst_key].update(state="failed", state_detail=reason)
         self._progress.model_failed(mst_key, reason, self._plan)
         self._steering.failed(mst_key)
@@ -215,7 +225,8 @@ class Hopper(RunLoop):
         if time.monotonic() - self._compacted > _COMPACT_EVERY_S:
             self._compacted = time.monotonic()
             busy = {key for flight in self._in_flight.values() for key in self._stacks.members(flight.task.model)}
-            self._slots.compact(set(self._models) - busy)
+            kept = map(best_key, self._models)  # a model in a visit leaves its best state alone
+            self._slots.compact({*self._models, *kept} - busy)
 
     def _make_scheduler(self, recorded: Sequence[Visit] | None) -> Scheduler:
         keys = dict.fromkeys(self._stacks.key_of(mst_key) for mst_key in self._models)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.attempts import Attempts, Task, Verdict
+from madlib_mop.driver.early_stopping import EarlyStops
 from madlib_mop.driver.evaluations import Evaluations
 from madlib_mop.driver.progress import Progress
 from madlib_mop.driver.sameness import Sameness
@@ -52,6 +53,7 @@ class RunLoop:
     _plan: Scheduler | BulkSynchronous
     _slots: StateSlots
     _evaluations: Evaluations
+    _stops: EarlyStops
 
     def __init__(self, record: Record, workers: Workers, run: dict, progress: Progress, stdin_fd: int | None):
         self._record = record
@@ -77,6 +79,7 @@ class RunLoop:
         """
         self._record.listen()
         self._watch.look_for_cancel()
+        self._stops.resume()
         self._evaluations.add_missing()
         self._workers.open_all()
         self._begun()

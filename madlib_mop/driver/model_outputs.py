@@ -12,6 +12,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.driver import outputs
 from madlib_mop.driver.averaging import AVERAGING
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.early_stopping import best_epoch
 from madlib_mop.driver.output_tables import (
     QUALIFIED,
     check_columns,
@@ -112,10 +113,11 @@ def _summary_values(run: dict, model: dict, metrics: list[dict]) -> dict:
         "loss_type": model["loss_type"],
         "metrics_iters": [epoch - model["first_epoch"] + 1 for epoch in epochs],
     }
+    final_epoch = best_epoch(model) or (epochs[-1] if epochs else None)
     for column, place in _SERIES.items():
         series = [by_place[epoch, *place]["value"] for epoch in epochs if (epoch, *place) in by_place]
         values[column] = series or None
-        values[f"{column}_final"] = series[-1] if series else None
+        values[f"{column}_final"] = by_place.get((final_epoch, *place), {}).get("value")
     for name, (_, text) in zip(summary["dependent_varname"], summary["class_values"], strict=True):
         values[f"{name}_class_values"] = text
     return values

@@ -7,6 +7,7 @@ from madlib_mop.driver.averaging import AVERAGING, MST_KEY
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.custom_functions import custom_names, read_custom_functions
+from madlib_mop.driver.early_stopping import plan_early_stopping
 from madlib_mop.driver.label_fit import check_compile_params, with_class_weights
 from madlib_mop.driver.model_outputs import SUFFIXES, check_replaceable
 from madlib_mop.driver.output_tables import MODEL_TABLES, if_there, names_of, read_replace
@@ -47,6 +48,10 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         session, arch_table, MST_KEY, a["model_id"], a.get("compile_params"), a.get("fit_params"), known
     )
     check_fit([(configuration.model_id, configuration.arch)], data.source)
+    early_stopping = plan_early_stopping(
+        session, a.get("early_stopping"), [configuration], num_iterations, frequency,
+        a.get("validation_table") is not None,
+    )  # fmt: skip
     check_compile_params(parse_compile_params(configuration.compile_params, known), configuration.arch, data.source)
     (configuration,), class_weight = with_class_weights([configuration], data.source)
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
@@ -75,6 +80,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     settings = read_settings(record, session, data.source.n_here, use_caching=False)
     check_connections(record, data.source, call.info.role)
     models, origins = model_rows([configuration], {configuration.model_id: weights}, num_iterations, warm)
+    models[0]["early_stopping"] = early_stopping[MST_KEY]
     run = {
         "kind": "fit",
         "state": "running",

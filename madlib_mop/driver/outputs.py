@@ -16,6 +16,7 @@ from madlib_mop.driver.automl_outputs import (
     write_selection,
 )
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.early_stopping import best_epoch
 from madlib_mop.driver.engine import table_form
 from madlib_mop.driver.output_tables import (
     MODEL_TABLES,
@@ -257,7 +258,7 @@ def _figures(record: Record, run: dict, models: list[dict]) -> dict[int, dict]:
             for ordinal, what in enumerate(("loss", "metrics")):
                 series = _series(rows, data_set, ordinal)
                 values[f"{data_set}_{what}"] = series
-                values[f"{data_set}_{what}_final"] = _final(series)
+                values[f"{data_set}_{what}_final"] = _final(series, epochs, best_epoch(model))
         figures[model["mst_key"]] = values
     return figures
 
@@ -294,8 +295,11 @@ def _series(figures: list[dict], data_set: str, ordinal: int) -> list[float] | N
     return values or None
 
 
-def _final(values: list[float] | None) -> float | None:
-    return values[-1] if values else None
+def _final(values: list[float] | None, epochs: list[int], restored: int | None) -> float | None:
+    """Give the figure of the weights that are written: the newest, or that of the epoch that was restored."""
+    if not values:
+        return None
+    return values[epochs.index(restored)] if restored in epochs else values[-1]
 
 
 def _summary_columns(summary: dict) -> list[tuple[str, str]]:

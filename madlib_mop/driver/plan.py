@@ -8,6 +8,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.driver.architecture_fit import check_fit
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.custom_functions import tell_changed
+from madlib_mop.driver.early_stopping import plan_early_stopping
 from madlib_mop.driver.label_fit import check_labels, with_class_weights
 from madlib_mop.driver.output_tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.outputs import SUFFIXES, check_replaceable
@@ -70,6 +71,10 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         recorded = recorded_functions(record, output, call.info.role)
     selection = read_selection(session, a.get("model_selection_table"), recorded)
     check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source)
+    early_stopping = plan_early_stopping(
+        session, a.get("early_stopping"), selection.configurations, num_iterations, frequency,
+        a.get("validation_table") is not None,
+    )  # fmt: skip
     check_labels(selection.configurations, data.source)
     configurations, class_weight = with_class_weights(selection.configurations, data.source)
     if warm_start:
@@ -102,6 +107,12 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     check_connections(record, data.source, call.info.role)
     models, weights = model_rows(configurations, selection.weights, num_iterations, warm)
+    for row in models:
+        row["early_stopping"] = early_stopping[row["mst_key"]]
+    most_stacked = settings.stacking
+    if most_stacked and any(early_stopping.values()):
+        session.notice("stacking: not used, models may stop early")
+        most_stacked = 0
     starts = [(row["first_epoch"], _goes_on(row["mst_key"], warm)) for row in models]
     run = {
         "kind": "fit_multiple_model",
@@ -122,7 +133,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         "parent_run_id": warm.run_id if warm else None,
         "plan": {
             **data.plan(settings, output),
-            **plan_stacks(session, settings.stacking, configurations, starts, data),
+            **plan_stacks(session, most_stacked, configurations, starts, data),
             **class_weight,
             "summary": summary,
             "replace": replace,

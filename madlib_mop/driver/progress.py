@@ -78,6 +78,11 @@ class Progress:
         self._iterations[mst_key] = epoch - self._left[mst_key]["first_epoch"] + 1
         self._report(scheduler)
 
+    def stopped_early(self, mst_key: int, scheduler: Scheduler) -> None:
+        """Take note of a model that makes no further iteration: the others' are not counted against it."""
+        self._iterations.pop(mst_key, None)
+        self._report(scheduler)
+
     def model_failed(self, mst_key: int, reason: str, scheduler: Scheduler) -> None:
         """Say that a model is given up."""
         self._session.warning(f"run {self._run['run_id']}: mst_key {mst_key} failed: {reason}")

@@ -13,7 +13,7 @@ _COPIED_RUN = (
 )  # fmt: skip
 _COPIED_MODEL = (
     "mst_key", "ordinal", "model_id", "compile_params", "fit_params", "model_arch", "start_weights", "first_epoch",
-    "last_epoch", "loss_type", "metrics_type",
+    "last_epoch", "loss_type", "metrics_type", "early_stopping",
 )  # fmt: skip
 _COPIED_SEGMENT = ("data_set", "segment_id", "engine", "place", "n_rows", "n_bytes", "fingerprint")
 

@@ -8,6 +8,7 @@ holds little more than the newest states. Called by the hopper.
 """
 
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import psycopg2
@@ -16,6 +17,12 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 
 SLOTS_PER_RUN = 1000
+_MOVE_NEWEST = "UPDATE madlib_mop.model SET state_slot = %(target)s WHERE run_id = %(run)s AND mst_key = %(key)s"
+_MOVE_BEST = (
+    "UPDATE madlib_mop.model"
+    " SET best_state = pg_catalog.jsonb_set(best_state, ARRAY['slot'], pg_catalog.to_jsonb(%(target)s))"
+    " WHERE run_id = %(run)s AND mst_key = %(key)s"
+)
 _SLOTS_PER_RUN_OF_STATES = 64
 _MIN_QUOTA_BYTES = 1 << 20
 _MAX_SPREAD = 2.0
@@ -90,6 +97,15 @@ class StateSlots:
             self._slots[slot].written_bytes += n_bytes
             self._put(mst_key, _Place(slot, n_bytes))
 
+    def slot_of(self, key: Hashable) -> int:
+        """Return where a state is."""
+        return self._places[key].slot
+
+    def rename(self, key, mst_key) -> None:
+        """Tell that what was kept under a key is a model's newest state now, in place of the one that it had."""
+        self._put(mst_key, self._places[key])
+        self._put(key, None)
+
     def release(self, mst_key) -> None:
         """Tell that a state is needed no more, though no newer one has taken its place."""
         self._put(mst_key, None)
@@ -103,7 +119,7 @@ class StateSlots:
                 self._retry_at = time.monotonic() + _RETRY_EVERY_S
                 return
 
-    def compact(self, idle: set[int]) -> None:
+    def compact(self, idle: set[Hashable]) -> None:
         """Move states of idle models out of the emptiest slot when dead ones take more than their share of the disk."""
         written = sum(slot.written_bytes for slot in self._slots.values())
         if written <= _MAX_SPREAD * self._all_live + 2 * _MIN_QUOTA_BYTES:
@@ -111,8 +127,8 @@ class StateSlots:
         candidates = [s for s in self._slots.values() if s is not self._current and self._keys_in(s.number)]
         for slot in sorted(candidates, key=lambda s: self._live_bytes(s.number) / max(1, s.written_bytes)):
             if self._keys_in(slot.number) <= idle:
-                for mst_key in sorted(self._keys_in(slot.number)):
-                    self._move(mst_key, self.begin_write(mst_key))
+                for key in sorted(self._keys_in(slot.number), key=str):
+                    self._move(key, self.begin_write(key))
                 self._truncate(slot)
                 return
 
@@ -153,15 +169,19 @@ class StateSlots:
             slot.written_bytes = 0
         return done
 
-    def _move(self, mst_key: int, target: int) -> None:
-        place = self._places[mst_key]
+    def _move(self, key: Hashable, target: int) -> None:
+        place = self._places[key]
+        if isinstance(key, int):
+            query, version, mst_key = _MOVE_NEWEST, "state_version", key
+        else:
+            query, version, mst_key = _MOVE_BEST, "(best_state ->> 'version')::bigint", key[1]
         self._record.execute(
             "UPDATE madlib_mop.model_state SET slot = %(target)s"
-            " WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s;"
-            " UPDATE madlib_mop.model SET state_slot = %(target)s WHERE run_id = %(run)s AND mst_key = %(key)s",
+            f" WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s AND version = (SELECT {version}"
+            f" FROM madlib_mop.model WHERE run_id = %(run)s AND mst_key = %(key)s); {query}",
             {"target": target, "old": place.slot, "run": self._run_id, "key": mst_key},
         )
-        self.end_write(target, mst_key, place.n_bytes)
+        self.end_write(target, key, place.n_bytes)
 
     def _is_dead(self, slot: _Slot) -> bool:
         return not slot.writers and not self._keys_in(slot.number)

@@ -7,6 +7,7 @@ from typing import Any
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.calls import as_spec, check_call, check_kind, is_int, is_number, suggestion
 from madlib_mop.models.class_weights import BALANCED
+from madlib_mop.models.early_stopping import read_early_stopping
 from madlib_mop.models.functions import FunctionReader, flat_names
 from madlib_mop.models.keras_names import CALLBACKS, RECORDED_CALLBACKS
 from madlib_mop.models.literals import CallSpec, canonical, read_keywords, read_value, shorten
@@ -22,6 +23,7 @@ FIT_KEYS = (
     "initial_epoch",
     "steps_per_epoch",
     "callbacks",
+    "early_stopping",
 )
 _COMPILE_HINT = "Write e.g. loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']."
 _KERAS_2_WRITER = ("batch_size", "write_grads", "embeddings_layer_names", "embeddings_data")
@@ -91,6 +93,8 @@ class FitParams:
         Classes of `keras_names.CALLBACKS`.
     recorded : tuple of str
         Names of the callbacks that only write what the record of runs keeps anyway, so that none is made of them.
+    early_stopping : str or None
+        What `early_stopping.read_early_stopping` takes, in place of the call's; no visit knows of it.
     text : str
         The parameters as they were given.
     """
@@ -104,6 +108,7 @@ class FitParams:
     steps_per_epoch: int | None = None
     callbacks: tuple[CallSpec, ...] = ()
     recorded: tuple[str, ...] = ()
+    early_stopping: str | None = None
     text: str = field(default="", compare=False)
 
     @property
@@ -170,6 +175,8 @@ def parse_fit_params(text: str | None) -> FitParams:
         raise InvalidParameter(f"fit_params: verbose must be 0, 1, 2 or 'auto'. Received: {shorten(verbose)}")
     if "class_weight" in given:
         given["class_weight"] = _class_weight(given["class_weight"])
+    if "early_stopping" in given:
+        given["early_stopping"] = _early_stopping(given["early_stopping"])
     callbacks = list(_callbacks(given.pop("callbacks", [])))
     params = FitParams(
         **given,
@@ -246,6 +253,16 @@ def _class_weight(value) -> dict[int, float] | str:
         if weights[index] < 0:
             raise InvalidParameter(f"{what}: a weight must not be negative. Received: {weight!r}")
     return weights
+
+
+def _early_stopping(value) -> str:
+    if not isinstance(value, str):
+        raise InvalidParameter(
+            f"fit_params: early_stopping must be a text. Received: {shorten(value)}",
+            hint="Write e.g. early_stopping='patience=3, metric=val_loss', or early_stopping='off'.",
+        )
+    read_early_stopping(value)
+    return value
 
 
 def _callbacks(value):

@@ -109,6 +109,10 @@ class BulkSynchronous:
         self._evaluations[segment].append(evaluation)
         return evaluation
 
+    def finish_early(self) -> None:
+        """Begin no further iteration than those that are averaged."""
+        self._last_epoch = min(self._last_epoch, self.epoch - 1)
+
     def segment_down(self, segment: int) -> None:
         """Start nothing on a segment until `segment_up`."""
         self._down.add(segment)

@@ -25,7 +25,8 @@ class Disk:
         if query.startswith("SELECT"):
             return []
         if "UPDATE madlib_mop.model_state" in query:
-            (row,) = [row for row in self.slots[params["old"]] if row[0] == params["key"]][-1:]
+            key = ("best", params["key"]) if "best_state" in query else params["key"]
+            (row,) = [row for row in self.slots[params["old"]] if row[0] == key][-1:]
             self.slots[params["target"]].append(row)
             return []
         number = RUN_ID * 1000 + int(str(slot).rsplit("_", 1)[1].strip('"'))
@@ -45,7 +46,7 @@ class Disk:
 
 
 def train(
-    sizes: list[int], n_segments: int, n_visits: int, chance: random.Random, disk: Disk
+    sizes: list[int], n_segments: int, n_visits: int, chance: random.Random, disk: Disk, keeps_best: bool = False
 ) -> tuple[int, StateSlots]:
     """Let models visit segments in any order; give the most that the disk held beyond the visits in flight."""
     slots = StateSlots(disk, RUN_ID, [{"mst_key": key, "state_slot": None} for key in range(len(sizes))])
@@ -62,11 +63,17 @@ def train(
         else:
             disk.slots[slot].append((key, sizes[key]))
             slots.end_write(slot, key, sizes[key])
+            if keeps_best and chance.random() < 0.2:
+                slot = slots.begin_write(("best", key))
+                disk.slots[slot].append((("best", key), sizes[key]))
+                slots.end_write(slot, ("best", key), sizes[key])
         slots.empty_dead()
-        slots.compact(set(range(len(sizes))) - set(in_flight))
+        slots.compact({*range(len(sizes)), *(("best", key) for key in range(len(sizes)))} - set(in_flight))
         most = max(most, disk.n_bytes)
         for key, place in slots._places.items():
-            assert (key, sizes[key]) in disk.slots[place.slot], "a newest state was emptied away"
+            assert (key, sizes[key if isinstance(key, int) else key[1]]) in disk.slots[place.slot], (
+                "a newest state was emptied away"
+            )
     return most, slots
 
 
@@ -92,6 +99,31 @@ def test_small_states_take_at_most_thrice_their_size_and_some_megabytes(sizes, n
     disk = Disk()
     most, _ = train(sizes, n_segments, 600, random.Random(seed), disk)
     assert most <= 3 * sum(sizes) + (4 << 20)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1 << 10, 200 << 10), min_size=1, max_size=120),
+    n_segments=st.integers(1, 8),
+    seed=st.integers(0, 2**32),
+)
+def test_with_best_states_beside_the_newest_ones_the_same_holds_of_both(sizes, n_segments, seed):
+    disk = Disk()
+    most, _ = train(sizes, n_segments, 600, random.Random(seed), disk, keeps_best=True)
+    assert most <= 3 * 2 * sum(sizes) + (4 << 20)
+
+
+def test_a_model_that_ends_with_its_best_state_leaves_the_newest_one_to_be_emptied():
+    disk = Disk()
+    slots = StateSlots(disk, RUN_ID, [{"mst_key": 1, "state_slot": None}])
+    for key in (1, ("best", 1), 1):
+        slot = slots.begin_write(key)
+        disk.slots[slot].append((key, 2 << 20))
+        slots.end_write(slot, key, 2 << 20)
+    best = slots.slot_of(("best", 1))
+    slots.rename(("best", 1), 1)
+    slots.finish()
+    assert slots.slot_of(1) == best and disk.n_bytes == 2 << 20
 
 
 def test_after_the_last_visit_only_newest_states_are_left():
