@@ -49,7 +49,9 @@ SELECT run_id,
        pg_catalog.rank() OVER (PARTITION BY run_id ORDER BY state = 'failed',
            CASE WHEN of_one_metric THEN CASE WHEN madlib_mop.higher_is_better(metric_name) THEN -metric ELSE metric END
            END NULLS LAST, loss NULLS LAST, mst_key) AS rank,
-       mst_key, model_id, state, epoch, validation_metric, validation_loss, training_metric, training_loss,
+       mst_key, model_id, state, epoch, metric_epoch,
+       metric_epoch = coalesce(reached, pg_catalog.max(metric_epoch) OVER (PARTITION BY run_id, state = 'failed')) AS comparable,
+       validation_metric, validation_loss, training_metric, training_loss,
        metric_name, compile_params, fit_params, state_detail
 FROM (
     SELECT figures.*,
@@ -59,26 +61,39 @@ FROM (
            nullif(CASE WHEN validation_loss IS NULL THEN training_metric ELSE validation_metric END, 'NaN') AS metric,
            nullif(coalesce(validation_loss, training_loss), 'NaN') AS loss
     FROM (
-        SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.compile_params, m.fit_params, m.state_detail,
+        SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.reached, m.metric_epoch, m.compile_params, m.fit_params, m.state_detail,
                vm.value AS validation_metric, vl.value AS validation_loss,
                tm.value AS training_metric, tl.value AS training_loss,
                coalesce(vm.name, tm.name) AS metric_name
-        FROM madlib_mop.model m
-        LEFT JOIN LATERAL (SELECT value FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
-            AND data_set = 'validation' AND ordinal = 0 ORDER BY x.epoch DESC LIMIT 1) vl ON true
-        LEFT JOIN LATERAL (SELECT value, name FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
-            AND data_set = 'validation' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) vm ON true
-        LEFT JOIN LATERAL (SELECT value FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
-            AND data_set = 'training' AND ordinal = 0 ORDER BY x.epoch DESC LIMIT 1) tl ON true
-        LEFT JOIN LATERAL (SELECT value, name FROM madlib_mop.metric x WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key
-            AND data_set = 'training' AND ordinal = 1 ORDER BY x.epoch DESC LIMIT 1) tm ON true
-        -- if greenplum
-        WHERE m.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_see(r.owner))
-        -- end
+        FROM (
+            SELECT p.*, CASE WHEN p.reached IS NULL THEN coalesce(p.restored, p.newest) ELSE coalesce(
+                (SELECT pg_catalog.max(x.epoch) FROM madlib_mop.metric x
+                 WHERE x.run_id = p.run_id AND x.mst_key = p.mst_key AND x.epoch <= p.reached), p.newest) END AS metric_epoch
+            FROM (
+                SELECT o.run_id, o.mst_key, o.model_id, o.state, o.epoch, o.compile_params, o.fit_params, o.state_detail, e.newest,
+                       CASE WHEN (o.best_state ->> 'version')::bigint = o.state_version
+                           THEN (o.best_state ->> 'epoch')::integer END AS restored,
+                       pg_catalog.min(e.newest) FILTER (WHERE o.state IN ('waiting', 'training'))
+                           OVER (PARTITION BY o.run_id) AS reached
+                FROM madlib_mop.model o
+                LEFT JOIN LATERAL (SELECT pg_catalog.max(x.epoch) AS newest FROM madlib_mop.metric x
+                    WHERE x.run_id = o.run_id AND x.mst_key = o.mst_key) e ON true
+                -- if greenplum
+                WHERE o.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_see(r.owner))
+                -- end
+                ) p) m
+        LEFT JOIN madlib_mop.metric vl ON vl.run_id = m.run_id AND vl.mst_key = m.mst_key AND vl.epoch = m.metric_epoch
+            AND vl.data_set = 'validation' AND vl.ordinal = 0
+        LEFT JOIN madlib_mop.metric vm ON vm.run_id = m.run_id AND vm.mst_key = m.mst_key AND vm.epoch = m.metric_epoch
+            AND vm.data_set = 'validation' AND vm.ordinal = 1
+        LEFT JOIN madlib_mop.metric tl ON tl.run_id = m.run_id AND tl.mst_key = m.mst_key AND tl.epoch = m.metric_epoch
+            AND tl.data_set = 'training' AND tl.ordinal = 0
+        LEFT JOIN madlib_mop.metric tm ON tm.run_id = m.run_id AND tm.mst_key = m.mst_key AND tm.epoch = m.metric_epoch
+            AND tm.data_set = 'training' AND tm.ordinal = 1
         ) figures
     WINDOW run AS (PARTITION BY run_id)) ranked;
 COMMENT ON VIEW madlib_mop.leaderboard
-IS 'The models of each run, best first: by the newest value of their first metric if all have the same one, else by their loss; ties by loss, then by mst_key. What counts is the validation data where there are some, else the training data. higher_is_better tells which way a metric goes. Failed models come last.';
+IS 'The models of each run, best first: by their first metric if all have the same one, else by their loss; ties by loss, then by mst_key. While models train, all are ranked by their figures after one epoch, metric_epoch: the greatest of which all that train have figures. When none trains any more, each is ranked by the figures of its final weights. comparable tells whether a model''s are of that epoch, or then of the greatest metric_epoch of the run. What counts is the validation data where there are some, else the training data. higher_is_better tells which way a metric goes. Failed models come last.';
 
 -- if greenplum
 CREATE VIEW madlib_mop.timeline WITH (security_barrier = true) AS

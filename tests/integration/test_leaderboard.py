@@ -85,3 +85,40 @@ def test_failed_models_come_last_and_nan_before_them(board):
 def test_which_way_a_metric_goes_is_told_by_its_name(db, higher, names):
     for name in names.split():
         assert db.value("SELECT madlib_mop.higher_is_better(%s)", [name]) is higher, name
+
+
+def under_way(db, *keys: int) -> None:
+    """Let models be in training still."""
+    db.rows("UPDATE madlib_mop.model SET state = 'training' WHERE mst_key = ANY (%s)", [list(keys)])
+
+
+def shown(db) -> dict[int, tuple]:
+    """Give rank, metric_epoch, comparable and validation_loss of each model."""
+    rows = db.rows("SELECT mst_key, rank, metric_epoch, comparable, validation_loss FROM madlib_mop.leaderboard")
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_while_models_train_all_are_ranked_by_an_epoch_that_all_of_them_have_reached(board, db):
+    """Epoch 18 beside epoch 4: at epoch 4 the other is the better one."""
+    far = [*at(2, 0.9), *at(4, 0.8), *at(18, 0.1)]
+    assert board(m1=far, m2=[*at(2, 0.7), *at(4, 0.6)], m3=[*at(2, 0.5)], m4=at(4, 0.7)) == [1, 3, 2, 4]
+    under_way(db, 1, 2)
+    assert shown(db) == {2: (2, 4, True, 0.6), 4: (3, 4, True, 0.7), 1: (4, 4, True, 0.8), 3: (1, 2, False, 0.5)}
+    under_way(db, 3)
+    assert shown(db) == {3: (1, 2, True, 0.5), 2: (2, 2, True, 0.7), 1: (4, 2, True, 0.9), 4: (3, 4, False, 0.7)}
+
+
+def test_models_that_ended_are_ranked_by_their_final_weights_and_say_so_of_another_epoch(board, db):
+    assert board(m1=[*at(1, 0.3), *at(2, 0.5)], m2=at(1, 0.4), m3=at(2, 0.2)) == [3, 2, 1]
+    assert {key: row[1:3] for key, row in shown(db).items()} == {1: (2, True), 2: (1, False), 3: (2, True)}
+    db.rows(
+        'UPDATE madlib_mop.model SET state_version = -3, best_state = \'{"epoch": 1, "version": -3}\' WHERE mst_key = 1'
+    )
+    assert shown(db)[1] == (2, 1, False, 0.3), "its weights are those of iteration 1"
+
+
+def test_a_model_without_figures_does_not_keep_the_others_from_being_ranked(board, db):
+    assert board(m1=[*at(1, 0.3), *at(2, 0.5)], m2=[*at(1, 0.4)]) == [2, 1]
+    db.rows("UPDATE madlib_mop.metric SET mst_key = 9 WHERE mst_key = 2")
+    under_way(db, 1, 2)
+    assert shown(db) == {1: (1, 2, True, 0.5), 2: (2, None, None, None)}
