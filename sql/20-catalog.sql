@@ -17,7 +17,7 @@ CREATE TABLE madlib_mop.run (
     kind                       text NOT NULL CHECK (kind IN ('fit_multiple_model', 'fit', 'automl', 'replay')),
     state                      text NOT NULL CHECK (state IN ('running', 'interrupted', 'cancelled', 'trained', 'finished', 'failed')),
     state_detail               text,
-    owner                      name NOT NULL,
+    owner                      regrole NOT NULL,
     source_table               text NOT NULL,
     validation_table           text,
     model_output_table         text NOT NULL,
@@ -52,6 +52,7 @@ DISTRIBUTED BY (run_id)
 -- end
 ;
 COMMENT ON TABLE madlib_mop.run IS 'One call of a fit function: its arguments, owner, seed, versions and state';
+COMMENT ON COLUMN madlib_mop.run.owner IS 'The role that called, whatever its name is now; pg_dump writes its name, and leaves out runs of roles that were dropped';
 COMMENT ON COLUMN madlib_mop.run.state IS 'running -> trained -> finished; interrupted, cancelled and failed runs go on with madlib_mop.resume()';
 COMMENT ON COLUMN madlib_mop.run.parent_run_id IS 'The run that a warm start goes on with, or that a replay repeats';
 COMMENT ON COLUMN madlib_mop.run.faults IS 'Tasks that have failed and are to be tried again, with how often they failed and their trainer was killed';
@@ -253,16 +254,25 @@ COMMENT ON TABLE madlib_mop.search_event IS 'What a search was told, in its orde
 COMMENT ON COLUMN madlib_mop.search_event.loss IS 'The loss that the search goes by: on validation data where there are some, else on training data';
 COMMENT ON COLUMN madlib_mop.search_event.actions IS 'The decisions: add, extend, stop, exploit, finish';
 
+-- A dump has a role's name. Of a role that was dropped it would have a number, which may be another role's elsewhere.
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.setting', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run_run_id_seq', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.segment', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.start_weights', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.custom_function', '');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run', 'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.segment',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.start_weights',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.custom_function',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.metric',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.evaluation',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.search_event',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model_state', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit', '');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run_run_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit_visit_id_seq', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.metric', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.evaluation', '');
-SELECT pg_catalog.pg_extension_config_dump('madlib_mop.search_event', '');

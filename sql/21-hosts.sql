@@ -14,6 +14,9 @@ COMMENT ON TABLE madlib_mop.host IS 'One foreign server whose host carries segme
 COMMENT ON COLUMN madlib_mop.host.coordinator IS 'The random name by which that host knows this server';
 COMMENT ON COLUMN madlib_mop.host.key IS 'The secret from which the keys are made that sign this server''s work for that host';
 
+-- Members of pg_read_all_data read every table, but no row without a policy. The superusers' own functions do.
+ALTER TABLE madlib_mop.host ENABLE ROW LEVEL SECURITY;
+
 CREATE VIEW madlib_mop.hosts AS
 SELECT h.server,
        (SELECT option_value FROM pg_catalog.pg_options_to_table(s.srvoptions) WHERE option_name = 'host') AS host,
@@ -30,12 +33,14 @@ CREATE TABLE madlib_mop.coordinator (
 );
 COMMENT ON TABLE madlib_mop.coordinator IS 'One server that may have its segments'' work done here, and the secret from which its signatures'' keys are made';
 
+ALTER TABLE madlib_mop.coordinator ENABLE ROW LEVEL SECURITY;
+
 CREATE TABLE madlib_mop.host_shard (
     server        name NOT NULL,
     table_schema  name NOT NULL,
     table_name    name NOT NULL,
     packed_oid    oid,
-    role          name NOT NULL,
+    role          regrole NOT NULL,
     -- if greenplum
     xid           bigint NOT NULL,
     -- else

@@ -1,21 +1,23 @@
 -- Who sees which run: its owner and the roles that are members of the owner; a superuser sees all. Those whom the owner
--- lets (grant_read) see it too, but not what it has trained or was trained from.
+-- lets (grant_read) see it too, but not what it has trained or was trained from. A role is its oid: its name may be
+-- another role's tomorrow.
 
-CREATE FUNCTION madlib_mop.may_own(owner name) RETURNS boolean
+CREATE FUNCTION madlib_mop.may_own(owner regrole) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = owner AND pg_catalog.pg_has_role(r.oid, 'MEMBER'))
+    SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = owner AND pg_catalog.pg_has_role(r.oid, 'MEMBER'))
+        OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = current_user AND r.rolsuper)
 $body$;
-COMMENT ON FUNCTION madlib_mop.may_own(name) IS 'Whether the current user is, or is a member of, the role that owns a run';
+COMMENT ON FUNCTION madlib_mop.may_own(regrole) IS 'Whether the current user is, or is a member of, the role that owns a run';
 
-CREATE FUNCTION madlib_mop.may_see(owner name) RETURNS boolean
+CREATE FUNCTION madlib_mop.may_see(owner regrole) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
     SELECT madlib_mop.may_own(owner)
     -- if postgres
         OR EXISTS (SELECT FROM madlib_mop.viewer g JOIN pg_catalog.pg_roles r ON r.oid = g.owner
-                   WHERE r.rolname = may_see.owner AND pg_catalog.pg_has_role(g.viewer::oid, 'MEMBER'))
+                   WHERE r.oid = may_see.owner AND pg_catalog.pg_has_role(g.viewer::oid, 'MEMBER'))
     -- end
 $body$;
-COMMENT ON FUNCTION madlib_mop.may_see(name) IS 'Whether the current user owns a run (may_own), or its owner lets him read';
+COMMENT ON FUNCTION madlib_mop.may_see(regrole) IS 'Whether the current user owns a run (may_own), or its owner lets him read';
 
 ALTER TABLE madlib_mop.run ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop.may_see(owner));

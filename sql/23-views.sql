@@ -5,7 +5,7 @@ CREATE VIEW madlib_mop.progress WITH (security_barrier = true) AS
 -- else
 CREATE VIEW madlib_mop.progress WITH (security_invoker = true) AS
 -- end
-SELECT r.run_id, r.kind, r.state, r.owner, r.model_output_table, r.schedule,
+SELECT r.run_id, r.kind, r.state, pg_catalog.pg_get_userbyid(r.owner) AS owner, r.model_output_table, r.schedule,
        m.n_models, m.n_trained, m.n_failed,
        m.visits_done, m.visits_total,
        pg_catalog.round(100.0 * m.visits_done / greatest(m.visits_total, 1), 1) AS percent_done,

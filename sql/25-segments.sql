@@ -11,7 +11,7 @@ DECLARE
     entry record;
     mapping record;
 BEGIN
-    SELECT r.owner INTO owner FROM madlib_mop.run r
+    SELECT pg_get_userbyid(r.owner) INTO owner FROM madlib_mop.run r
         WHERE r.run_id = host_access.run_id AND EXISTS (
             SELECT FROM jsonb_path_query(r.plan, '$.*.segments[*].place.server') AS place WHERE place #>> '{}' = host_access.server);
     IF owner IS NULL THEN

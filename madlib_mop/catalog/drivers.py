@@ -13,7 +13,8 @@ _LOCK_CLASS = 0x6D6F70  # "mop": the first key of the advisory lock that a run's
 _HOLDERS = """
 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
 JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
-WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::bigint AND l.objid = %s::bigint AND l.granted
+WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::pg_catalog.int8
+      AND l.objid = %s::pg_catalog.int8 AND l.granted
       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 """
 CHANNEL = "madlib_mop_cancel"

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from psycopg2.extensions import connection
-from sqlalchemy import Connection, Engine, delete, func, insert, literal, select, text, update
+from sqlalchemy import BigInteger, Connection, Engine, Select, cast, delete, func, insert, literal, select, text, update
+from sqlalchemy.dialects.postgresql import OID
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.drivers import RunDrivers
@@ -26,11 +27,11 @@ class Record(RunDrivers):
         self._engine = engine
         self.raw = raw
 
-    def may_see(self, role: str, owner: str) -> bool:
-        """Tell whether a role is, or is a member of, the role that owns a run."""
+    def may_see(self, role: int, owner: int) -> bool:
+        """Tell whether a role is, or is a member of, the role that owns a run; both are oids. A superuser sees all."""
         query = text(
-            "SELECT coalesce(bool_or(pg_has_role(r.oid, o.oid, 'MEMBER')), false)"
-            " FROM pg_roles r, pg_roles o WHERE r.rolname = :role AND o.rolname = :owner"
+            "SELECT coalesce(bool_or(r.rolsuper OR o.oid IS NOT NULL AND pg_has_role(r.oid, o.oid, 'MEMBER')), false)"
+            " FROM pg_roles r LEFT JOIN pg_roles o ON o.oid = :owner WHERE r.oid = :role"
         )
         with self._engine.connect() as session:
             return session.execute(query, {"role": role, "owner": owner}).scalar_one()
@@ -85,14 +86,14 @@ class Record(RunDrivers):
             session.exec_driver_sql("COMMIT")
 
     def run(self, run_id: int) -> dict | None:
-        """Give a run's row."""
-        rows = self._rows(select(t.run).where(t.run.c.run_id == run_id))
+        """Give a run's row: its owner's name, and ``owner_oid``, by which roles are compared."""
+        rows = self._rows(_run().where(t.run.c.run_id == run_id))
         return rows[0] if rows else None
 
-    def newest_run(self, output_table: str, owner: str) -> dict | None:
-        """Give the newest run of an owner that was to write an output table and trained its models."""
+    def newest_run(self, output_table: str, owner: int) -> dict | None:
+        """Give the newest run of an owner, a role's oid, that was to write an output table and trained its models."""
         query = (
-            select(t.run)
+            _run()
             .where(
                 t.run.c.model_output_table == output_table,
                 t.run.c.owner == owner,
@@ -288,6 +289,11 @@ class Record(RunDrivers):
     def _scalar(self, query):
         with self._engine.connect() as session:
             return session.execute(query).scalar_one()
+
+
+def _run() -> Select:
+    """Select runs, with their owners' oids besides."""
+    return select(t.run, cast(cast(t.run.c.owner, OID), BigInteger).label("owner_oid"))
 
 
 def _newest_state(model: dict) -> tuple:

@@ -1,7 +1,36 @@
 """The extension's tables in SQLAlchemy, as sql/20-catalog.sql makes them (a test holds the two together)."""
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, DateTime, Float, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Float,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    func,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.types import UserDefinedType
+
+
+class Role(UserDefinedType):
+    """A role, by its oid: written as a number, selected as the name that it has now."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_) -> str:
+        """Return the SQL type."""
+        return "regrole"
+
+    def column_expression(self, column):
+        """Return what a SELECT has for the column; ``unknown (OID=...)`` once the role was dropped."""
+        return func.pg_catalog.pg_get_userbyid(column)
+
 
 metadata = MetaData(schema="madlib_mop")
 
@@ -14,7 +43,7 @@ run = Table(
     Column("kind", Text),
     Column("state", Text),
     Column("state_detail", Text),
-    Column("owner", Text),
+    Column("owner", Role),
     Column("source_table", Text),
     Column("validation_table", Text),
     Column("model_output_table", Text),

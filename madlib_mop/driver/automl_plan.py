@@ -123,7 +123,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     run = {
         "kind": "automl",
         "state": "running",
-        "owner": call.info.role,
+        "owner": call.info.role_oid,
         **data.run_columns(),
         "model_output_table": str(output),
         "model_selection_table": str(selection),

@@ -18,7 +18,7 @@ _COPIED_MODEL = (
 _COPIED_SEGMENT = ("data_set", "segment_id", "engine", "place", "n_rows", "n_bytes", "fingerprint")
 
 
-def plan_replay(record: Record, run: dict, output: Relation, owner: str) -> RunPlan:
+def plan_replay(record: Record, run: dict, output: Relation, owner: int) -> RunPlan:
     """Plan the replay of a run.
 
     Parameters
@@ -28,8 +28,8 @@ def plan_replay(record: Record, run: dict, output: Relation, owner: str) -> RunP
         The run to repeat; a replay of a replay repeats the first.
     output : Relation
         The output table to make.
-    owner : str
-        Whose run the replay is.
+    owner : int
+        Whose run the replay is: the role's oid.
 
     Raises
     ------

@@ -45,7 +45,7 @@ def find_run(record: Record, call: Call) -> dict:
     """
     run_id = call.arguments.get("run_id")
     run = record.run(run_id) if isinstance(run_id, int) else None
-    if run is None or not record.may_see(call.info.role, run["owner"]):
+    if run is None or not record.may_see(call.info.role_oid, run["owner_oid"]):
         raise InvalidParameter(
             f"there is no run of yours with that run_id. Received: {run_id}",
             hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",

@@ -42,7 +42,7 @@ class WarmStart:
 
 
 def find_warm_start(
-    session: CallerSession, record: Record, output: Relation, owner: str, configurations: list
+    session: CallerSession, record: Record, output: Relation, owner: int, configurations: list
 ) -> WarmStart:
     """Find what the models in an output table go on with.
 
@@ -67,7 +67,7 @@ def find_warm_start(
     found = session.execute(
         statement(
             "SELECT mst_key, pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
-            " model_arch::text AS arch FROM {t}",
+            " model_arch::pg_catalog.text AS arch FROM {t}",
             t=output,
         )
     )
@@ -97,7 +97,7 @@ def find_warm_start(
     return WarmStart(parent["run_id"] if parent else None, parent["seed"] if parent else None, models)
 
 
-def recorded_functions(record: Record, output: Relation, owner: str) -> CustomFunctions:
+def recorded_functions(record: Record, output: Relation, owner: int) -> CustomFunctions:
     """Give the custom functions of the run that wrote an output table, for the warm start to use the same."""
     parent = record.newest_run(str(output), owner)
     return CustomFunctions(record.custom_functions(parent["run_id"]) if parent else {})

@@ -32,7 +32,7 @@ WHERE pg_catalog.pg_xact_status(xid) IS DISTINCT FROM 'in progress'
 """
 # asked after _ENDED, with a later snapshot: what those transactions have committed is seen
 _UNUSED = """
-SELECT h.server, h.table_schema, h.table_name, h.role, s.oid IS NOT NULL
+SELECT h.server, h.table_schema, h.table_name, pg_catalog.pg_get_userbyid(h.role), s.oid IS NOT NULL
 FROM madlib_mop.host_shard h LEFT JOIN pg_catalog.pg_foreign_server s ON s.srvname = h.server
 WHERE NOT EXISTS (
     SELECT FROM pg_catalog.pg_foreign_table f WHERE f.ftserver = s.oid
@@ -88,7 +88,8 @@ class HostTables:
         with self._catalog.cursor() as cursor:
             cursor.execute(
                 "INSERT INTO madlib_mop.host_shard (server, table_schema, table_name, packed_oid, role, xid)"
-                " VALUES (%s, %s, %s, %s, %s, %s::xid8)",
+                " VALUES (%s, %s, %s, %s, "
+                " (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = %s), %s::pg_catalog.xid8)",
                 [shard.server, shard.table.schema, shard.table.name, packed_oid, self._role, xid],
             )
 

@@ -126,7 +126,7 @@ def test_a_cancelled_run_is_resumed_where_it_was(bench):
     call, run_id = begin(bench, "t_cancelled")
     wait_for(lambda: bench.value("SELECT count(*) >= 4 FROM madlib_mop.visit WHERE run_id = %s", [run_id]))
     # as madlib_mop.cancel does it, but without a driver's start, in which this run would end
-    bench.rows("UPDATE madlib_mop.run SET cancelled_by = owner WHERE run_id = %s", [run_id])
+    bench.rows("UPDATE madlib_mop.run SET cancelled_by = owner::text WHERE run_id = %s", [run_id])
     bench.rows("SELECT pg_notify('madlib_mop_cancel', '')")
     call.join()
     assert call.error is not None

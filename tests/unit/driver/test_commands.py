@@ -72,8 +72,8 @@ def test_another_sqlstate_travels_as_it_is():
 
 @pytest.mark.parametrize("run_id", [None, "5", 5.5, [5], {"run_id": 5}, 5])
 def test_a_run_that_is_not_there_and_one_that_is_not_a_number_are_refused_alike(run_id):
-    record = SimpleNamespace(run=lambda run_id: {"owner": "carol"}, may_see=lambda role, owner: False)
-    call = SimpleNamespace(arguments={"run_id": run_id}, info=SimpleNamespace(role="alice"))
+    record = SimpleNamespace(run=lambda run_id: {"owner": "carol", "owner_oid": 7}, may_see=lambda role, owner: False)
+    call = SimpleNamespace(arguments={"run_id": run_id}, info=SimpleNamespace(role="alice", role_oid=5))
     with pytest.raises(InvalidParameter) as caught:
         find_run(record, call)
     assert caught.value.message == f"there is no run of yours with that run_id. Received: {run_id}"
