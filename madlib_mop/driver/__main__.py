@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -14,11 +15,13 @@ from madlib_mop.driver.stopping import Stopped, obey_sigterm
 from madlib_mop.errors import MopError
 
 _PR_SET_PDEATHSIG = 1
+_LEAST_MEMORY_BYTES = 4 << 30
 
 
 def main() -> int:
     """Do one call; the exit status is 0 unless the backend has gone."""
     _end_with_parent()
+    _limit_memory()
     channel = Channel(os.dup(0), os.dup(1))
     os.dup2(2, 1)
     try:
@@ -31,6 +34,7 @@ def main() -> int:
 
 def _answer(header, blobs, channel) -> dict:
     gc.disable()  # modules are loaded in three quarters of the time
+    from madlib_mop.driver.arguments import check_arguments
     from madlib_mop.driver.call import Call
     from madlib_mop.driver.caller import CallerSession, SessionInfo
     from madlib_mop.driver.commands import find_command
@@ -41,7 +45,7 @@ def _answer(header, blobs, channel) -> dict:
         gc.enable()
         call = Call(
             function,
-            decode_arguments(header["arguments"], blobs),
+            check_arguments(decode_arguments(header["arguments"], blobs)),
             CallerSession(channel, SessionInfo(**header["session"])),
             header.get("continue_run"),
         )
@@ -51,6 +55,14 @@ def _answer(header, blobs, channel) -> dict:
         return {"do": "error", **error.as_dict(), "message": message}
     except (PeerGone, Stopped):
         raise
+    except MemoryError:
+        limit_mb = resource.getrlimit(resource.RLIMIT_DATA)[0] >> 20
+        return {
+            "do": "error",
+            "sqlstate": "53000",
+            "message": f"{function}: the driver process needed more memory than it may use, {limit_mb} MB",
+            "hint": "Ask for less at once: fewer configurations, smaller buffers or models.",
+        }
     except Exception as error:  # noqa: BLE001 -- whatever it is, the user gets one line and the log the rest
         traceback.print_exc()
         channel.send({"do": "log", "text": f"madlib_mop: {function}: {traceback.format_exc()}"})
@@ -60,6 +72,17 @@ def _answer(header, blobs, channel) -> dict:
             "message": f"{function}: internal error: {type(error).__name__}: {error}",
             "hint": "This is a fault of madlib_mop; the server's log has the details. Please report it.",
         }
+
+
+def _limit_memory() -> None:
+    """Limit this process to half of the machine's memory, or 4 GiB on a small one: it fails before the server does.
+
+    The limit is the soft one: what this process starts sets its own.
+    """
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = max(_LEAST_MEMORY_BYTES, machine_bytes // 2)
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 def _end_with_parent() -> None:

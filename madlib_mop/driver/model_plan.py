@@ -11,7 +11,7 @@ from madlib_mop.driver.early_stopping import plan_early_stopping
 from madlib_mop.driver.label_fit import check_compile_params, with_class_weights
 from madlib_mop.driver.model_outputs import SUFFIXES, check_replaceable
 from madlib_mop.driver.output_tables import MODEL_TABLES, if_there, names_of, read_replace
-from madlib_mop.driver.plan import RunPlan, model_rows, read_frequency, read_positive, read_seed
+from madlib_mop.driver.plan import RunPlan, model_rows, read_frequency, read_iterations, read_seed
 from madlib_mop.driver.plan_data import check_connections, read_data
 from madlib_mop.driver.selection import Configuration, read_architecture_table, read_configuration
 from madlib_mop.driver.settings import read_settings
@@ -30,7 +30,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         One clear error for the first thing that is wrong; nothing was done.
     """
     a, session = call.arguments, call.session
-    num_iterations = read_positive(a, "num_iterations")
+    num_iterations = read_iterations(a)
     frequency = read_frequency(a, num_iterations)
     data = read_data(call, record)
     arch_table = read_architecture_table(session, a.get("model_arch_table"))
@@ -41,7 +41,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     if warm_start:
         session.check_may_write(a.get("model"), "model")
         output = session.relation(a.get("model"), "model")
-        recorded = recorded_functions(record, output, call.info.role)
+        recorded = recorded_functions(record, output, call.info.role_oid)
     object_table = (a.get("object_table") or "").strip() or None
     known = custom_names(session, object_table, recorded=recorded)
     configuration, weights = read_configuration(
@@ -56,7 +56,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     (configuration,), class_weight = with_class_weights([configuration], data.source)
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
     if warm_start:
-        warm = _find_warm_start(session, record, output, call.info.role, configuration)
+        warm = _find_warm_start(session, record, output, call.info.role_oid, configuration)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model")
         output = session.output(a.get("model"), SUFFIXES, "model", there)
@@ -84,7 +84,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     run = {
         "kind": "fit",
         "state": "running",
-        "owner": call.info.role,
+        "owner": call.info.role_oid,
         **data.run_columns(),
         "model_output_table": str(output),
         "model_arch_table": str(arch_table),
@@ -108,7 +108,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
 
 
 def _find_warm_start(
-    session: CallerSession, record: Record, output: Relation, owner: str, configuration: Configuration
+    session: CallerSession, record: Record, output: Relation, owner: int, configuration: Configuration
 ) -> WarmStart:
     """Find what the model in an output table goes on with: as `find_warm_start`, for the table of one model."""
     columns = {column.name for column in session.columns(output)}

@@ -22,6 +22,7 @@ from madlib_mop.errors import InvalidParameter
 
 SCHEDULES = ("auto", "rotation", "longest_first")
 MAX_SEED = 2**31 - 1
+MAX_ITERATIONS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         One clear error for the first thing that is wrong; nothing was done.
     """
     a, session = call.arguments, call.session
-    num_iterations = read_positive(a, "num_iterations")
+    num_iterations = read_iterations(a)
     frequency = read_frequency(a, num_iterations)
     schedule = read_schedule(a)
     data = read_data(call, record)
@@ -68,7 +69,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     if warm_start:
         session.check_may_write(a.get("model_output_table"), "model_output_table")
         output = session.relation(a.get("model_output_table"), "model_output_table")
-        recorded = recorded_functions(record, output, call.info.role)
+        recorded = recorded_functions(record, output, call.info.role_oid)
     selection = read_selection(session, a.get("model_selection_table"), recorded)
     check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source)
     early_stopping = plan_early_stopping(
@@ -79,7 +80,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     configurations, class_weight = with_class_weights(selection.configurations, data.source)
     if warm_start:
         tell_changed(session, selection.object_table, selection.functions)
-        warm = find_warm_start(session, record, output, call.info.role, configurations)
+        warm = find_warm_start(session, record, output, call.info.role_oid, configurations)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model_output_table")
         output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table", there)
@@ -117,7 +118,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     run = {
         "kind": "fit_multiple_model",
         "state": "running",
-        "owner": call.info.role,
+        "owner": call.info.role_oid,
         **data.run_columns(),
         "model_output_table": str(output),
         "model_selection_table": str(selection.relation),
@@ -191,11 +192,15 @@ def _goes_on(mst_key: int, warm: WarmStart | None) -> bool:
     return old is not None and old.state is not None
 
 
-def read_positive(arguments: dict, name: str) -> int:
-    """Read an argument that is a whole number from 1. Raises InvalidParameter."""
-    value = arguments.get(name)
+def read_iterations(arguments: dict) -> int:
+    """Read num_iterations: a whole number from 1. Raises InvalidParameter."""
+    value = arguments.get("num_iterations")
     if not isinstance(value, int) or value < 1:
-        raise InvalidParameter(f"{name} must be at least 1. Received: {value}", hint="Give a whole number such as 10.")
+        raise InvalidParameter(
+            f"num_iterations must be at least 1. Received: {value}", hint="Give a whole number such as 10."
+        )
+    if value > MAX_ITERATIONS:
+        raise InvalidParameter(f"num_iterations must be at most {MAX_ITERATIONS:,}. Received: {value}")
     return value
 
 

@@ -24,7 +24,7 @@ from madlib_mop.models.keras_layers import (
     REFUSED_LAYERS,
     REGULARIZERS,
 )
-from madlib_mop.models.literals import shorten
+from madlib_mop.models.literals import json_float, json_int, shorten
 
 MAX_JSON_LENGTH = 64_000_000
 MAX_DEPTH = 100
@@ -78,7 +78,7 @@ def _read(arch: str | dict) -> Any:
         text = arch if isinstance(arch, str) else json.dumps(arch)
         if len(text) > MAX_JSON_LENGTH:
             raise Unsupported(f"model_arch is longer than {MAX_JSON_LENGTH:,} characters. Received: {len(text):,}")
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_int=json_int, parse_float=json_float)
     except MopError:
         raise
     except (ValueError, TypeError, RecursionError) as error:

@@ -6,7 +6,6 @@ the few kinds of node that stand for values; everything else is refused by name.
 
 import ast
 import json
-import math
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 from madlib_mop.errors import UnreadableText
 
 MAX_TEXT_LENGTH = 100_000
+MAX_INT = 2**63 - 1
+MAX_FLOAT = (2 - 2**-23) * 2.0**127  # float32's, in which Keras computes
 _MAX_DEPTH = 50
 _WORDS = {"true": True, "false": False, "null": None}
 _PACKAGES = frozenset(
@@ -94,7 +95,7 @@ def read_dict(text: str, what: str, hint: str | None = None) -> dict:
         If the text is not a dict.
     """
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant, parse_int=json_int, parse_float=json_float)
     except (ValueError, RecursionError):
         value = read_value(text, what, hint)
     if not isinstance(value, dict):
@@ -109,6 +110,22 @@ def read_value(text: str, what: str, hint: str | None = None) -> Any:
 
 def _no_constant(word: str):
     raise ValueError(f"{word} is not a number")
+
+
+def json_int(text: str) -> int:
+    """Return a whole number of JSON. Raises ValueError if 64 bits do not hold it."""
+    value = int(text)
+    if abs(value) > MAX_INT:
+        raise ValueError(f"a number is too large to be held: {shorten(text)}")
+    return value
+
+
+def json_float(text: str) -> float:
+    """Return a number of JSON. Raises ValueError if a float32 does not hold it."""
+    value = float(text)
+    if not abs(value) <= MAX_FLOAT:
+        raise ValueError(f"a number is too large to be held: {shorten(text)}")
+    return value
 
 
 def write_value(value: Any) -> str:
@@ -169,11 +186,11 @@ def _value(node: ast.expr, what: str, hint: str | None, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise UnreadableText(f"{what} is nested more than {_MAX_DEPTH} deep", hint=hint)
     match node:
-        case ast.Constant(value=value) if value is None or isinstance(value, bool | str | int):
+        case ast.Constant(value=value) if value is None or isinstance(value, bool | str):
             return value
-        case ast.Constant(value=float() as value):
-            if not math.isfinite(value):
-                raise UnreadableText(f"{what}: a number is too large to be held: {value}", hint=hint)
+        case ast.Constant(value=int() | float() as value):
+            if not abs(value) <= (MAX_INT if isinstance(value, int) else MAX_FLOAT):
+                raise UnreadableText(f"{what}: a number is too large to be held: {shorten(value)}", hint=hint)
             return value
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
             value = _value(operand, what, hint, depth + 1)

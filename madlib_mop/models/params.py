@@ -25,6 +25,7 @@ FIT_KEYS = (
     "callbacks",
     "early_stopping",
 )
+MAX_COUNT = 2**31 - 1
 _COMPILE_HINT = "Write e.g. loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']."
 _KERAS_2_WRITER = ("batch_size", "write_grads", "embeddings_layer_names", "embeddings_data")
 _FIT_HINT = "Write e.g. batch_size=32, epochs=1."
@@ -168,6 +169,8 @@ def parse_fit_params(text: str | None) -> FitParams:
             raise InvalidParameter(
                 f"fit_params: {name} must be a whole number of {lowest} or more. Received: {shorten(given[name])}"
             )
+        if given.get(name, 0) > MAX_COUNT:
+            raise InvalidParameter(f"fit_params: {name} must be at most {MAX_COUNT:,}. Received: {given[name]}")
     if "shuffle" in given:
         check_kind(given["shuffle"], "bool", "fit_params: shuffle")
     verbose = given.pop("verbose", 0)
@@ -247,7 +250,7 @@ def _class_weight(value) -> dict[int, float] | str:
     weights = {}
     for key, weight in value.items():
         index = int(key) if isinstance(key, str) and key.isdecimal() else key
-        if not is_int(index) or index < 0:
+        if not is_int(index) or not 0 <= index <= MAX_COUNT:
             raise InvalidParameter(f"{what}: a key must be a class index of 0 or more. Received: {key!r}")
         weights[index] = _weight(weight, what)
         if weights[index] < 0:

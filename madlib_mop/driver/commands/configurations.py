@@ -21,12 +21,19 @@ from madlib_mop.driver.selection_tables import (
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn
 from madlib_mop.models.calls import is_int
 from madlib_mop.models.params import CompileParams, FitParams, parse_compile_params, parse_fit_params, told_of_recorded
-from madlib_mop.models.search_grid import check_random_state, expand_grid, iterate_random, search_type, stream
+from madlib_mop.models.search_grid import (
+    MAX_CONFIGURATIONS,
+    check_random_state,
+    expand_grid,
+    iterate_random,
+    search_type,
+    stream,
+)
 
 _ARCH = "model_arch_table"
 _MST = "model_selection_table"
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
-_MAX_DRAWS_FOR_ONE = 100
+_MAX_DRAWS_FOR_ONE, _MAX_DRAWS = 100, 1_000_000
 
 _INSERT = """
 INSERT INTO {table} (model_id, compile_params, fit_params)
@@ -110,6 +117,7 @@ def load_model_selection_table(call: Call) -> None:
         parser.compile_params(text, f"compile_params_list[{position}]")
     for position, text in enumerate(fit_list, 1):
         parser.fit_params(text, f"fit_params_list[{position}]")
+    _check_number(len(model_ids) * len(compile_list) * len(fit_list), "the lists have")
     combinations = itertools.product(model_ids, compile_list, fit_list)
     rows = list(_distinct(parser.row(*combination) for combination in combinations))
     create_selection(session, target)
@@ -169,14 +177,26 @@ def _search(given: dict) -> str:
         raise InvalidParameter(
             f"num_configs must be a whole number of 1 or more for search_type 'random'. Received: {num_configs!r}"
         )
+    else:
+        _check_number(num_configs, "num_configs asks for")
     check_random_state(random_state)
     return kind
+
+
+def _check_number(n_configurations: int, what: str) -> None:
+    """Raise InvalidParameter if a table would get too many configurations."""
+    if n_configurations > MAX_CONFIGURATIONS:
+        raise InvalidParameter(
+            f"{what} {n_configurations:,} configurations; a table takes at most {MAX_CONFIGURATIONS:,} at once",
+            hint="Give fewer; the table can be appended to by generate_model_configs.",
+        )
 
 
 def _generated(kind, given, model_ids, parser, known) -> Iterator[Row]:
     grids = given.get("compile_params_grid"), given.get("fit_params_grid")
     if kind == "grid":
         combinations = expand_grid(*grids)
+        _check_number(len(model_ids) * len(combinations), "the grids have")
         rows = (_parsed(parser, model_id, *texts) for model_id in model_ids for texts in combinations)
         yield from _distinct(rows, known)
         return
@@ -184,7 +204,7 @@ def _generated(kind, given, model_ids, parser, known) -> Iterator[Row]:
     models = stream(random_state, "model_id")
     draws = iterate_random(*grids, random_state)
     rows = (_parsed(parser, model_ids[int(models.integers(len(model_ids)))], *texts) for texts in draws)
-    tried = itertools.islice(rows, n_wanted * _MAX_DRAWS_FOR_ONE)
+    tried = itertools.islice(rows, min(n_wanted * _MAX_DRAWS_FOR_ONE, n_wanted + _MAX_DRAWS))
     yield from itertools.islice(_distinct(tried, known), n_wanted)
 
 

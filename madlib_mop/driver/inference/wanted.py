@@ -71,7 +71,9 @@ def read_pred_type(arguments: dict) -> PredType:
     if value is None:
         return PredType(Form.PROB)
     received = f"Received: {value!r}"
-    if kind == "text":
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InvalidParameter(f"pred_type is not one that is known. {received}", hint=_HINT)
+    if isinstance(value, str):
         word = value.strip().lower()
         if word in (Form.PROB.value, Form.RESPONSE.value):
             return PredType(Form(word))
@@ -80,7 +82,7 @@ def read_pred_type(arguments: dict) -> PredType:
             value = float(word)
         except ValueError:
             raise InvalidParameter(f"pred_type is not one that is known. {received}", hint=_HINT) from None
-    if kind == "integer":
+    if kind == "integer" and math.isfinite(value):
         if value < 1:
             raise InvalidParameter(f"pred_type as an integer is a rank, and must be at least 1. {received}", hint=_HINT)
         return PredType(Form.RANK, int(value))

@@ -49,7 +49,7 @@ class FakeSession:
         return Relation("public", split_name(name)[1])
 
     def columns(self, relation):
-        return [Column(name, "text", "text", False, "S", "", "") for name in self.tables[relation.name]]
+        return [Column(name, "text", "text", False, False, "S", "", True) for name in self.tables[relation.name]]
 
     def qualified(self, relation):
         return f"{relation.schema}.{relation.name}"

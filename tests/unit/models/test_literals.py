@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.errors import UnreadableText
-from madlib_mop.models.literals import CallSpec, canonical, read_dict, read_keywords, read_value, write_value
+from madlib_mop.models.literals import MAX_FLOAT, CallSpec, canonical, read_dict, read_keywords, read_value, write_value
 
 _SCALARS = (
     st.none()
     | st.booleans()
     | st.integers(-(10**9), 10**9)
-    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.floats(-MAX_FLOAT, MAX_FLOAT)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 )
 _NAMES = st.from_regex(r"[A-Z][a-z]{2,6}", fullmatch=True)
