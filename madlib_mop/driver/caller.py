@@ -39,7 +39,8 @@ class Batch:
 class SessionInfo:
     """Whose call this is: filled from the server's own answers in the caller's backend.
 
-    ``catalog_dsn`` is there on the command line only, where a superuser says how to log in for the record of runs.
+    ``is_superuser`` says whether the role is a superuser or can become one. ``catalog_dsn`` is there on the command
+    line only, where a superuser says how to log in for the record of runs.
     """
 
     role: str
@@ -50,6 +51,8 @@ class SessionInfo:
     sockets: str
     search_path: str | None = None
     catalog_dsn: str | None = None
+    is_superuser: bool = False
+    role_oid: int = 0
 
 
 class CallerSession(RelationLookup):

@@ -30,8 +30,8 @@ _WHAT = "object_table"
 # Who is no superuser, nor can become one, and may write the table. A right to make triggers is one to change what is
 # written; pg_write_all_data, a role since PostgreSQL 14, is a right to write that no table shows.
 _RIGHTS = """
-SELECT c.relkind::text AS kind, o.rolname::text AS owner, o.rolsuper AS is_superusers,
-       (SELECT pg_catalog.min(r.rolname::text) FROM pg_catalog.pg_roles r
+SELECT c.relkind::pg_catalog.text AS kind, o.rolname::pg_catalog.text AS owner, o.rolsuper AS is_superusers,
+       (SELECT pg_catalog.min(r.rolname::pg_catalog.text) FROM pg_catalog.pg_roles r
         WHERE NOT r.rolsuper AND r.rolname <> 'pg_write_all_data'
               AND (pg_catalog.has_table_privilege(r.oid, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')
                    OR pg_catalog.has_any_column_privilege(r.oid, c.oid, 'INSERT, UPDATE')

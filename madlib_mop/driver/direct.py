@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import psycopg2
 import psycopg2.extras
+from mop_backend.rights import MixedRoles, caller_roles
 from psycopg2 import sql
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
@@ -49,10 +50,13 @@ class DirectSession(RelationLookup):
         psycopg2.extras.register_default_json(connection, loads=str)
         with connection.cursor() as cursor:
             self._pin(cursor)
-            cursor.execute("SELECT current_user, session_user, current_database(), current_setting('port')")
-            role, login, database, port = cursor.fetchone()
+            cursor.execute("SELECT pg_catalog.current_database(), pg_catalog.current_setting('port')")
+            database, port = cursor.fetchone()
+            roles = _roles(cursor)
         pid = connection.info.backend_pid
-        self.info = SessionInfo(role, login, database, pid, port, "", search_path, catalog_dsn)
+        self.info = SessionInfo(
+            **roles, database=database, pid=pid, port=port, sockets="", search_path=search_path, catalog_dsn=catalog_dsn
+        )
 
     def execute(self, statement: str, params: Sequence = (), types: Sequence[str] = ()) -> list[dict]:
         """Run one statement with ``$1`` ... parameters; give its rows. As `CallerSession.execute`.
@@ -115,15 +119,33 @@ class DirectSession(RelationLookup):
             self._say(f"{level}:  {text}")
 
 
+def _roles(cursor) -> dict:
+    """Return the roles of the session. Raises InsufficientPrivilege where it is a superuser's in part."""
+
+    def execute(query):
+        cursor.execute(query)
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    try:
+        return caller_roles(execute)
+    except MixedRoles as error:
+        raise from_dict(error.fields) from None
+
+
 def _run(cursor, statement: str, params: Sequence, types: Sequence[str]) -> None:
     """Run a statement; with parameters it is prepared under a name, for that is where ``$1`` has a meaning."""
     if not params:  # CREATE TABLE and its like, which cannot be prepared
         cursor.execute(statement)
         return
     name = sql.Identifier(f"direct_{next(_numbers)}")
-    all_types = ", ".join([*types, *["pg_catalog.text"] * (len(params) - len(types))])
-    values = sql.SQL(", ").join(map(sql.Literal, params))
-    cursor.execute(sql.SQL("PREPARE {} ({}) AS {}").format(name, sql.SQL(all_types), sql.SQL(statement)))
+    all_types = [*types, *["pg_catalog.text"] * (len(params) - len(types))]
+    # each literal gets its type at once: a literal that is taken for text first would be cast by whatever cast there is
+    values = sql.SQL(", ").join(
+        sql.SQL("CAST({} AS {})").format(sql.Literal(value), sql.SQL(type_name))
+        for value, type_name in zip(params, all_types, strict=True)
+    )
+    cursor.execute(sql.SQL("PREPARE {} ({}) AS {}").format(name, sql.SQL(", ".join(all_types)), sql.SQL(statement)))
     cursor.execute(sql.SQL("EXECUTE {} ({})").format(name, values))
 
 

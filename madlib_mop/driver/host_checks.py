@@ -27,7 +27,7 @@ SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, pg_cat
 _VERSIONS = "SELECT tensorflow, keras, numpy, python, package FROM madlib_mop.version()"
 _OURS = "SELECT coordinator, key FROM madlib_mop.host WHERE server = %s"
 _THEIRS = "SELECT key FROM madlib_mop.coordinator WHERE coordinator = %s"
-_OUR_NAMES = "SELECT server::text, coordinator FROM madlib_mop.host WHERE server <> %s"
+_OUR_NAMES = "SELECT server::pg_catalog.text, coordinator FROM madlib_mop.host WHERE server <> %s"
 
 
 def problems(

@@ -14,6 +14,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.averaging import AVERAGING
 from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.class_values import class_parameter
 from madlib_mop.driver.engine import table_form
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, MopError, NotReady
 
@@ -34,7 +35,8 @@ QUALIFIED = ("qualified_names", "json")
 _HOLDER = """
 SELECT l.pid, (SELECT max(r.run_id) FROM madlib_mop.run r WHERE r.caller_pid = l.pid AND r.state = 'running') AS run_id
 FROM pg_catalog.pg_locks l
-WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.classid = %s::bigint AND l.objid = %s::bigint AND l.granted
+WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.classid = %s::pg_catalog.int8
+      AND l.objid = %s::pg_catalog.int8 AND l.granted
       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 """
 _DEPENDENTS = """
@@ -312,14 +314,18 @@ def insert_row(session: CallerSession, table: Relation, columns: Sequence[tuple[
     present = {column.name for column in session.columns(session.relation(table.sql))}
     columns = [column for column in columns if column[0] in present]
     casts = ", ".join(
-        f"${n}::text::timestamptz::timestamp" if type_name == "timestamp" else f"${n}::text::{{t{n}}}"
+        f"${n}::pg_catalog.timestamptz::pg_catalog.timestamp" if type_name == "timestamp" else f"${n}::{{t{n}}}"
         if name.endswith("_class_values") else f"${n}"
         for n, (name, type_name) in enumerate(columns, 1)
     )  # fmt: skip
-    types = ["text" if t == "timestamp" or name.endswith("_class_values") else t for name, t in columns]
+    params = [
+        class_parameter(session, type_name, values[name]) if name.endswith("_class_values")
+        else (values[name], "text" if type_name == "timestamp" else type_name)
+        for name, type_name in columns
+    ]  # fmt: skip
     slots = {f"t{n}": SqlType(type_name) for n, (_, type_name) in enumerate(columns, 1)}
     session.execute(
         statement(f"INSERT INTO {{table}} VALUES ({casts})", table=table, **slots),
-        [values[name] for name, _ in columns],
-        types,
+        [value for value, _ in params],
+        [type_name for _, type_name in params],
     )

@@ -111,7 +111,7 @@ def has_outputs(session: CallerSession, record: Record, run: dict, suffixes: Seq
     present = [session.existing(output.with_suffix(suffix).sql) for suffix in suffixes]
     if None in present:
         return False
-    return not run["warm_start"] or record.newest_run(str(output), run["owner"])["run_id"] != run["run_id"]
+    return not run["warm_start"] or record.newest_run(str(output), run["owner_oid"])["run_id"] != run["run_id"]
 
 
 def check_some_trained(run_id: int, models: list[dict]) -> None:

@@ -148,7 +148,7 @@ def shard_query(relation: Relation, columns: list[str], has_key: bool) -> str:
         items.append(f"{{b{number}}} AS b{number}, {{s{number}}} AS s{number}")
         names[f"b{number}"] = Identifier(column)
         names[f"s{number}"] = Identifier(f"{column}_shape")
-    where = "__dist_key__ = $1" if has_key else "$1::integer IS NOT NULL"
+    where = "__dist_key__ = $1" if has_key else "$1::pg_catalog.int4 IS NOT NULL"
     return statement(
         f"SELECT {', '.join(items)} FROM {{packed}} WHERE {where} ORDER BY buffer_id", packed=relation, **names
     )
@@ -304,7 +304,12 @@ def _class_values(session, relation, column) -> tuple[str, str | None]:
     types = {c.name: c.type_sql for c in session.columns(summary)}
     if name not in types:
         return "text[]", None
-    (row,) = session.execute(statement("SELECT {c}::text AS value FROM {s}", c=Identifier(name), s=summary))
+    if not types[name].endswith("[]"):
+        raise InvalidParameter(
+            f"column {name!r} of {summary} must be an array. Received: {types[name]}", hint=_PACK_AGAIN
+        )
+    query = "SELECT pg_catalog.textin(pg_catalog.array_out({c})) AS value FROM {s}"
+    (row,) = session.execute(statement(query, c=Identifier(name), s=summary))
     return types[name], row["value"]
 
 

@@ -19,7 +19,8 @@ from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupp
 # read from the catalogs only: a function such as pg_partition_tree would wait for the very lock that is looked for
 _LOCKED = """
 WITH RECURSIVE part AS (
-    SELECT %s::oid AS oid UNION SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid
+    SELECT %s::pg_catalog.oid AS oid
+    UNION SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid
 )
 SELECT 1 FROM pg_catalog.pg_locks l JOIN part ON part.oid = l.relation
 WHERE l.pid = %s AND l.mode = 'AccessExclusiveLock' AND l.granted
@@ -205,7 +206,8 @@ def check_connections(record: Record, source: PackedTable, role: str) -> None:
     n_readers = n_segments - sum(source.n_at_hosts.values())
     n_sessions = n_segments + n_readers
     ((free,),) = record.execute(
-        "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+        "SELECT current_setting('max_connections')::pg_catalog.int4"
+        " - current_setting('superuser_reserved_connections')::pg_catalog.int4"
         " - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')"
     )
     if free < n_sessions:

@@ -4,27 +4,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name
+from madlib_mop.driver.rights import check_owners, check_types
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ReadOnly, UndefinedTable
 
 _WITH_ROWS = ("r", "p", "v", "m", "f")  # tables, partitioned ones, views, materialized views, foreign tables
 
 _RELATION = """
-SELECT c.relname::text AS name, n.nspname::text AS schema, c.oid::bigint AS oid, c.relkind::text AS kind,
-       c.relpersistence = 't' AS is_temp
+SELECT c.relname::pg_catalog.text AS name, n.nspname::pg_catalog.text AS schema, c.oid::pg_catalog.int8 AS oid,
+       c.relkind::pg_catalog.text AS kind, c.relpersistence = 't' AS is_temp
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = $1::pg_catalog.oid
 """
 
+# A user's type may have the name of one of PostgreSQL's: outside pg_catalog a name is written with its schema.
 _COLUMNS = """
-SELECT a.attname::text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql,
-       t.typname::text AS type_name, t.typcategory = 'A' AS is_array, t.typcategory::text AS category,
-       coalesce(e.typname, '')::text AS element_type, coalesce(e.typcategory, '')::text AS element_category
+SELECT a.attname::pg_catalog.text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql,
+       CASE WHEN tn.nspname <> 'pg_catalog' THEN tn.nspname || '.' ELSE '' END || t.typname AS type_name,
+       t.typcategory = 'A' AS is_array, t.typtype = 'e' AS is_enum, t.typcategory::pg_catalog.text AS category,
+       coalesce(CASE WHEN en.nspname <> 'pg_catalog' THEN en.nspname || '.' ELSE '' END || e.typname, '') AS element_type,
+       o.rolsuper OR (t.typtype = 'd' AND pg_catalog.pg_has_role(t.typowner, 'USAGE')
+                      AND b.typnamespace = 'pg_catalog'::pg_catalog.regnamespace) AS is_safe
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+JOIN pg_catalog.pg_namespace tn ON tn.oid = t.typnamespace
 LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+LEFT JOIN pg_catalog.pg_namespace en ON en.oid = e.typnamespace
+LEFT JOIN pg_catalog.pg_type b ON b.oid = t.typbasetype
+JOIN pg_catalog.pg_roles o ON o.oid = coalesce(e.typowner, t.typowner)
 WHERE a.attrelid = $1::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -37,21 +46,25 @@ class Column:
     type_sql : str
         As ``format_type`` writes it, e.g. ``real[]``.
     type_name : str
-        Catalog name of the type, e.g. ``_float4``.
-    is_array : bool
+        Catalog name of the type, e.g. ``_float4``; with its schema unless that is ``pg_catalog``.
+    is_array, is_enum : bool
     category : str
         ``pg_type.typcategory``: N numeric, S string, B boolean, A array, U user (bytea) ...
-    element_type, element_category : str
-        Those of an array's elements; empty otherwise.
+    element_type : str
+        The name of an array's elements' type, as ``type_name``; empty otherwise.
+    is_safe : bool
+        Whether superusers own the type, or it is a domain of the caller's own over one of PostgreSQL's types: then no
+        cast or check of another role runs where a value is cast. An enum is not safe.
     """
 
     name: str
     type_sql: str
     type_name: str
     is_array: bool
+    is_enum: bool
     category: str
     element_type: str
-    element_category: str
+    is_safe: bool
 
     @property
     def sql_type(self) -> SqlType:
@@ -70,7 +83,7 @@ def exist_already(tables: Sequence[Relation]) -> str:
 class RelationLookup:
     """What every session can tell of tables; needs ``execute`` and ``info.search_path``."""
 
-    def relation(self, name: str, what: str = "table") -> Relation:
+    def relation(self, name: str, what: str = "table", any_type: bool = False) -> Relation:
         """Find the table or view of that name.
 
         Raises
@@ -78,9 +91,11 @@ class RelationLookup:
         UndefinedTable
             If there is none that the caller's search_path finds.
         InvalidParameter
-            If it is an index, a sequence or the like.
+            If it is an index, a sequence or the like; also as `existing`.
+        InsufficientPrivilege
+            As `existing`.
         """
-        found = self.existing(name, what)
+        found = self.existing(name, what, any_type)
         if found is None:
             raise UndefinedTable(
                 f"{what} does not exist. Received: {name!r}",
@@ -93,17 +108,40 @@ class RelationLookup:
             )
         return found
 
-    def existing(self, name: str | None, what: str = "table") -> Relation | None:
-        """Find the table or view of that name, or give None."""
+    def existing(self, name: str | None, what: str = "table", any_type: bool = False) -> Relation | None:
+        """Find the table or view of that name, or return None.
+
+        Parameters
+        ----------
+        name : str or None
+            As the caller wrote it.
+        what : str
+            The argument's name, for messages.
+        any_type : bool
+            Whether columns may be of types that users made; then the caller of this looks at ``Column.is_safe``.
+
+        Raises
+        ------
+        InsufficientPrivilege
+            If a superuser calls, and the table or something that a query of it runs is not a superuser's.
+        InvalidParameter
+            If a column is of a type whose casts somebody else may have made.
+        """
         if name is None or not name.strip():
             raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give the name of a table.")
         schema, base = split_name(name, what)
         text = f"{quote(schema)}.{quote(base)}" if schema else quote(base)
-        (row,) = self._in_callers_path("SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::bigint AS oid", [text])
+        query = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::pg_catalog.int8 AS oid"
+        (row,) = self._in_callers_path(query, [text])
         if row["oid"] is None:
             return None
         rows = self.execute(_RELATION, [row["oid"]], ["bigint"])
-        return Relation(**rows[0]) if rows else None
+        found = Relation(**rows[0]) if rows else None
+        if found is not None and found.kind in _WITH_ROWS:
+            check_owners(self, found, what)
+            if not any_type:
+                check_types(self, found, what)
+        return found
 
     def output(
         self,
@@ -145,7 +183,7 @@ class RelationLookup:
                     f"{what}: {candidate.name!r} would be longer than {MAX_NAME_BYTES} bytes. Received: {name!r}",
                     hint="Choose a shorter name.",
                 )
-            if self.execute("SELECT pg_catalog.to_regclass($1)::text AS found", [candidate.sql])[0]["found"]:
+            if self.execute("SELECT pg_catalog.to_regclass($1)::pg_catalog.text AS found", [candidate.sql])[0]["found"]:
                 there.append(candidate)
         if not there:
             return target
@@ -169,7 +207,7 @@ class RelationLookup:
             raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give a name for it.")
         schema, base = split_name(name, what)
         if schema is None:
-            (row,) = self._in_callers_path("SELECT pg_catalog.current_schema()::text AS schema", [])
+            (row,) = self._in_callers_path("SELECT pg_catalog.current_schema()::pg_catalog.text AS schema", [])
             schema = row["schema"]
             if schema is None:
                 raise InvalidParameter(

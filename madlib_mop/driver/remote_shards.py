@@ -8,7 +8,7 @@ from madlib_mop.engines.interface import ShardPlace
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 
 _RIGHTS = """
-SELECT s.srvname::text AS server, pg_catalog.has_server_privilege(s.oid, 'USAGE') AS may_use,
+SELECT s.srvname::pg_catalog.text AS server, pg_catalog.has_server_privilege(s.oid, 'USAGE') AS may_use,
        EXISTS (SELECT FROM pg_catalog.pg_user_mappings m WHERE m.srvid = s.oid AND (m.umuser = 0 OR m.usename = current_user))
            AS is_mapped
 FROM pg_catalog.pg_foreign_server s WHERE s.srvname = ANY ($1::pg_catalog.text[]) ORDER BY 1

@@ -86,7 +86,7 @@ def read_selection(session: CallerSession, name: str, recorded: CustomFunctions 
     has_objects = "object_table" in _need_columns(session, summary, ("model_arch_table",), what, name)
     object_table = "object_table" if has_objects else "NULL"  # tables written by hand may leave it out
     rows = session.execute(
-        statement(f"SELECT {object_table}::text AS object_table FROM {{s}}", s=summary)
+        statement(f"SELECT {object_table}::pg_catalog.text AS object_table FROM {{s}}", s=summary)
     )
     if len(rows) != 1:
         raise InvalidParameter(
@@ -213,7 +213,9 @@ def read_architecture(session: CallerSession, table: Relation, model_id: int) ->
         If it is not there once, or cannot be trained.
     """
     rows = session.execute(
-        statement("SELECT model_arch::text AS arch, model_weights AS weights FROM {t} WHERE model_id = $1", t=table),
+        statement(
+            "SELECT model_arch::pg_catalog.text AS arch, model_weights AS weights FROM {t} WHERE model_id = $1", t=table
+        ),
         [model_id],
         ["integer"],
     )

@@ -216,7 +216,7 @@ def existing_slots(record: Record, run_id: int) -> list[int]:
     """Give the numbers of the slots that a run has."""
     prefix = f"model_state_{run_id}_"
     rows = record.execute(
-        "SELECT c.relname FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::regnamespace"
+        "SELECT c.relname FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace"
         " AND c.relkind = 'r' AND starts_with(c.relname, %s)",
         [prefix],
     )
@@ -251,10 +251,10 @@ def drop_slot(record: Record, number: int) -> None:
 def sweep_slots(record: Record) -> None:
     """Drop the slots of runs that are recorded no more, unless readers are in the way again."""
     rows = record.execute(
-        "SELECT split_part(c.relname, '_', 3)::bigint * %s + split_part(c.relname, '_', 4)::bigint"
-        " FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relkind = 'r'"
+        "SELECT split_part(c.relname, '_', 3)::pg_catalog.int8 * %s + split_part(c.relname, '_', 4)::pg_catalog.int8"
+        " FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace AND c.relkind = 'r'"
         " AND c.relname ~ '^model_state_[0-9]+_[0-9]+$'"
-        " AND split_part(c.relname, '_', 3)::bigint NOT IN (SELECT run_id FROM madlib_mop.run)",
+        " AND split_part(c.relname, '_', 3)::pg_catalog.int8 NOT IN (SELECT run_id FROM madlib_mop.run)",
         [SLOTS_PER_RUN],
     )
     for (number,) in rows:

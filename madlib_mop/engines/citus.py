@@ -34,7 +34,7 @@ FROM pg_catalog.pg_dist_node WHERE noderole::pg_catalog.text = 'primary' AND isa
 ORDER BY nodename, nodeport
 """
 _HAS_WORKERS = "SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_node WHERE groupid <> 0) AS yes"
-ADDED = "SELECT server::text AS server, host, port, dbname, n_segments FROM madlib_mop.hosts"
+ADDED = "SELECT server::pg_catalog.text AS server, host, port, dbname, n_segments FROM madlib_mop.hosts"
 _METHOD = """
 SELECT p.partmethod::pg_catalog.text AS method,
        pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) AS distributed_by

@@ -25,7 +25,7 @@ _KEYS = (
     " GROUP BY 1 ORDER BY 1"
 )
 _DISTRIBUTION = """
-SELECT a.attname::text AS name FROM pg_catalog.gp_distribution_policy p
+SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.gp_distribution_policy p
 JOIN pg_catalog.pg_attribute a ON a.attrelid = p.localoid AND a.attnum = p.distkey[0]
 WHERE p.localoid = $1::pg_catalog.oid AND p.policytype = 'p' AND pg_catalog.array_length(p.distkey, 1) = 1
 """

@@ -32,10 +32,10 @@ _LIMITS_OF_HOSTS = Limits(
     uncommitted=_UNCOMMITTED,
     stacking="its segments are not on this server",
 )
-_ADDED = "SELECT server::text AS server, n_segments FROM madlib_mop.hosts ORDER BY added_at, server"
+_ADDED = "SELECT server::pg_catalog.text AS server, n_segments FROM madlib_mop.hosts ORDER BY added_at, server"
 # partitions that are exactly another server's table: a foreign table whose columns are renamed is read through it
 _PLACES = """
-SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound, s.srvname::text AS server,
+SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound, s.srvname::pg_catalog.text AS server,
        (SELECT o.option_value FROM pg_catalog.pg_options_to_table(f.ftoptions) o WHERE o.option_name = 'schema_name') AS schema,
        (SELECT o.option_value FROM pg_catalog.pg_options_to_table(f.ftoptions) o WHERE o.option_name = 'table_name') AS name
 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid

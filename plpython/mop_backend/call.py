@@ -16,6 +16,7 @@ from mop_backend import __version__
 from mop_backend.forkserver import of_this_server
 from mop_backend.interrupts import ClientGone, Interrupts
 from mop_backend.process import FORKSERVER, LIBRARY, Child, ChildDied
+from mop_backend.rights import MixedRoles, caller_roles
 from mop_backend.values import decode_arguments, encode_columns, encode_value
 
 _DRIVER = "madlib_mop.driver"
@@ -75,7 +76,7 @@ def run(function, arguments, caller_path, payload_name, payload, version):
     """
     try:
         check_version(version)
-        values = json.loads(arguments)
+        values = _read_arguments(arguments)
         if payload_name is not None:
             values[payload_name] = payload
         return json.dumps({"result": ask_driver(function, values, caller_path)})
@@ -83,10 +84,28 @@ def run(function, arguments, caller_path, payload_name, payload, version):
         return json.dumps({"error": error_fields(function, error)})
 
 
+def _read_arguments(text):
+    """Read a JSON object whose values are no objects; who calls `madlib_mop.call` himself may give any JSON."""
+    try:
+        values = json.loads(text)
+        good = isinstance(values, dict) and not any(map(_holds_object, values.values()))
+    except (TypeError, ValueError, RecursionError):
+        good = False
+    if not good:
+        raise CallError("the arguments of a call must be a JSON object of plain values and arrays", "22023")
+    return values
+
+
+def _holds_object(value):
+    return any(map(_holds_object, value)) if isinstance(value, list) else isinstance(value, dict)
+
+
 def error_fields(function, error):
     """Give the fields of an exception as the SQL function around raises them: message, sqlstate, detail, hint."""
     if isinstance(error, CallError):
         return error.fields
+    if isinstance(error, MixedRoles):
+        return {**error.fields, "message": f"{function}: {error}"}
     if isinstance(error, _SQL_ERRORS):
         return _fields(error)
     if isinstance(error, ClientGone):
@@ -245,9 +264,9 @@ def _session(caller_path):
     and fifth line; the setting of that name is hidden from ordinary roles.
     """
     row = plpy.execute(
-        "SELECT current_user::text AS role, session_user::text AS login, current_database()::text AS database,"
-        " pg_catalog.pg_backend_pid() AS pid"
+        "SELECT current_database()::pg_catalog.text AS database, pg_catalog.pg_backend_pid() AS pid"
     )[0]
     with open("postmaster.pid", encoding="utf-8") as file:
         lines = file.read().splitlines()
-    return {**dict(row), "port": lines[3].strip(), "sockets": lines[4].strip(), "search_path": caller_path}
+    server = {"port": lines[3].strip(), "sockets": lines[4].strip()}
+    return {**caller_roles(plpy.execute), **dict(row), **server, "search_path": caller_path}

@@ -6,14 +6,14 @@ there is, and hands the numbers to the trainer. Only for a model that was not us
 started once, to find and check it. Nothing is written anywhere, so all this works on a standby. The trainer ends with
 the session, after an idle time, and when a call is cancelled.
 
-A view calls this once a row, so what a call does is counted: two small queries, one frame each way.
+A view calls this once a row, so what a call does is counted: three small queries, one frame each way.
 """
 
 import collections
 
 import plpy
 
-from mop_backend import call, classes
+from mop_backend import call, classes, rights
 from mop_backend.arrays import Array
 from mop_backend.frames import encoded
 from mop_backend.interrupts import Interrupts
@@ -210,6 +210,7 @@ class _Session:
         """Give the model of a name in its present version, found anew by a driver where it must be."""
         model = self._models.get(name)
         if model is not None:
+            rights.check_roles(plpy)  # a driver would
             try:
                 version = model.current_version()
             except plpy.SPIError as error:

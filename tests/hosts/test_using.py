@@ -93,11 +93,11 @@ def test_a_role_trains_and_evaluates_at_hosts(trained):
 def test_evaluate_in_the_transaction_that_packed(trained):
     """What is read at a host in one transaction is of one moment: rows that came later are asked for in another."""
     statements = (
-        "SELECT count(*) FROM train",
-        "SELECT madlib.validation_preprocessor_dl('valid_rows', 'late', 'y', 'x', 'train', 37)",
-        "SELECT madlib.madlib_keras_evaluate('mine.models', 'late', 'late_scores', mst_key := 1)",
+        "SELECT count(*) FROM mine.train",
+        "SELECT madlib.validation_preprocessor_dl('valid_rows', 'mine.late', 'y', 'x', 'mine.train', 37)",
+        "SELECT madlib.madlib_keras_evaluate('mine.models', 'mine.late', 'mine.late_scores', mst_key := 1)",
     )
-    connection = trained.db.connect(autocommit=False)
+    connection = trained.db.connect(ANALYST, autocommit=False)
     with connection.cursor() as cursor, pytest.raises(psycopg2.Error, match="shows this transaction 0 of") as caught:
         for statement in statements:
             cursor.execute(statement)

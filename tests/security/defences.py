@@ -43,6 +43,8 @@ _CUSTOM = "tests/security/test_custom_functions.py::"
 _WRITERS = "tests/security/test_writers.py::"
 _USERS_RUNS = "tests/security/test_users_runs.py::"
 _SEGMENTS = "tests/hosts/test_segments.py::"
+_SUPERUSERS = "tests/security/test_superusers.py::"
+_TYPES = "tests/security/test_types.py::"
 _SYSCALLS = "madlib_mop/trainer/syscalls.py"
 
 DEFENCES = (
@@ -205,6 +207,55 @@ DEFENCES = (
         "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop.may_see(owner));",
         "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (true);",
         ("tests/security/test_own_runs.py::test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
+    ),
+    Defence(
+        "a session that is a superuser's in part is refused",
+        "plpython/mop_backend/rights.py",
+        'if row["any_superuser"] and not row["all_superusers"]:',
+        "if False:",
+        (_SUPERUSERS + "test_a_superusers_session_that_took_another_role_is_refused",),
+    ),
+    Defence(
+        "who can become a superuser counts as one",
+        "plpython/mop_backend/rights.py",
+        "WHERE x.rolsuper AND pg_catalog.pg_has_role(coalesce(o.oid, s.oid), x.oid, 'MEMBER')) AS is_superuser",
+        "WHERE x.rolsuper AND x.oid = coalesce(o.oid, s.oid)) AS is_superuser",
+        (_SUPERUSERS + "test_nor_does_the_call_of_who_can_become_one",),
+    ),
+    Defence(
+        "a superuser's call takes only what superusers own",
+        "madlib_mop/driver/relations.py",
+        "            check_owners(self, found, what)\n",
+        "",
+        (_SUPERUSERS + "test_a_superusers_call_runs_no_code_of_another_role",),
+    ),
+    Defence(
+        "what a relation uses must be superusers' too",
+        "madlib_mop/driver/rights.py",
+        "WHERE d.classid = u.classid AND d.objid = u.objid AND",
+        "WHERE false AND",
+        (_SUPERUSERS + "test_a_superusers_call_runs_no_code_of_another_role[our view with her function]",),
+    ),
+    Defence(
+        "tables of ours have no columns of users' types",
+        "madlib_mop/driver/relations.py",
+        "                check_types(self, found, what)\n",
+        "                pass\n",
+        (_TYPES + "test_a_packed_table_with_a_users_type_is_refused",),
+    ),
+    Defence(
+        "a type counts by its schema, not by its name",
+        "madlib_mop/driver/relations.py",
+        "CASE WHEN tn.nspname <> 'pg_catalog' THEN tn.nspname || '.' ELSE '' END || t.typname AS type_name",
+        "t.typname::pg_catalog.text AS type_name",
+        (_TYPES + "test_a_users_type_of_a_known_name_is_not_packed",),
+    ),
+    Defence(
+        "members of pg_read_all_data read no key",
+        "sql/21-hosts.sql",
+        "ALTER TABLE madlib_mop.host ENABLE ROW LEVEL SECURITY;\n",
+        "",
+        ("tests/security/test_limits.py::test_who_reads_all_data_reads_no_key",),
     ),
     Defence(
         "a user sees the states of his own runs only",

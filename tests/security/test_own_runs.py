@@ -92,7 +92,7 @@ def test_the_driver_is_asked_as_who_calls_it_whatever_he_says(runs):
     """The functions below the SQL surface take a function's name and arguments: they give no more than the surface."""
     before = fingerprint(runs, CAROLS)
     connection = runs.connect(ALICE)
-    arguments = json.dumps({"run_id": CAROLS, "role": CAROL, "continue_run": CAROLS, "session": {"role": CAROL}})
+    arguments = json.dumps({"run_id": CAROLS, "role": CAROL, "continue_run": CAROLS, "session": CAROL})
     for function in ("resume", "cancel", "drop_run", "replay"):
         error = refusal(connection, "SELECT madlib_mop.call(%s, %s, NULL)", [function, arguments])
         assert error.message == f"{function}: there is no run of yours with that run_id. Received: {CAROLS}"
@@ -105,7 +105,7 @@ def test_a_run_is_resumed_as_its_owner_to_whom_the_output_tables_belong(runs):
         error = refusal_of(runs, "SELECT madlib_mop.resume(%s)", [ALICES], role)
         assert error.sqlstate == "42501"
         assert error.message.startswith("resume: run 11 is that of role alice, to whom its output tables will belong.")
-        assert error.hint == 'SET ROLE "alice"; then resume it.'
+        assert error.hint == 'Log in as alice; then resume it.'
 
 
 def test_the_owner_ends_what_a_dead_driver_left_as_running(runs):

@@ -36,7 +36,7 @@ INSERT INTO madlib_mop.host (server, n_segments, coordinator, key, versions)
 VALUES ($1::pg_catalog.name, $2, $3, $4, $5::pg_catalog.jsonb)
 """
 _TABLES_THERE = """
-SELECT DISTINCT coalesce(i.inhparent, f.ftrelid)::pg_catalog.regclass::text AS name
+SELECT DISTINCT coalesce(i.inhparent, f.ftrelid)::pg_catalog.regclass::pg_catalog.text AS name
 FROM madlib_mop.host_shard h
 JOIN pg_catalog.pg_foreign_server s ON s.srvname = h.server
 JOIN pg_catalog.pg_foreign_table f ON f.ftserver = s.oid

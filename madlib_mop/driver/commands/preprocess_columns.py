@@ -61,7 +61,7 @@ class SourceColumn:
     def vartype(self) -> str:
         """Its type without a length, e.g. ``character varying``."""
         text = self.column.type_sql
-        return text if self.column.category == "E" else re.sub(r"\(.*?\)", "", text)
+        return text if self.column.is_enum else re.sub(r"\(.*?\)", "", text)
 
     @property
     def class_type(self) -> str:
@@ -71,7 +71,13 @@ class SourceColumn:
             return "pg_catalog.int8"
         if name in _STRINGS:
             return "pg_catalog.text"
-        return f"pg_catalog.{name}" if self.column.category != "E" else self.column.type_sql
+        return f"pg_catalog.{name}" if not self.column.is_enum else self.column.type_sql
+
+    def text(self, value: str) -> str:
+        """Return the SQL expression of a value as text; not by a cast that an enum's owner may have made."""
+        if self.column.is_enum:
+            return f"pg_catalog.textin(pg_catalog.enum_out({value}))"
+        return f"{value}::pg_catalog.text"
 
     @property
     def is_integer_array(self) -> bool:
@@ -147,7 +153,7 @@ def read_source(
     MopError
         For a table or column that does not exist, or that cannot be packed.
     """
-    relation = session.relation(table, "source_table")
+    relation = session.relation(table, "source_table", any_type=True)
     if relation.kind not in _KINDS:
         raise InvalidParameter(f"source_table is neither a table nor a view. Received: {table!r}")
     known = {column.name: column for column in session.columns(relation)}
@@ -273,7 +279,7 @@ def _dependent(column: Column, as_number: bool) -> SourceColumn:
         if column.type_name in _ARRAY_ELEMENTS:
             return SourceColumn(column, Kind.NUMBER)
         raise _refusal(column, "dependent_varname", "a number or a numeric array, since no classes are wanted")
-    if column.type_name in (*_ARRAY_ELEMENTS, *_STRINGS, "bool") or column.category == "E":
+    if column.type_name in (*_ARRAY_ELEMENTS, *_STRINGS, "bool") or column.is_enum:
         return SourceColumn(column, Kind.CLASS)
     raise _refusal(column, "dependent_varname", "a boolean, text, a number, an enum or a numeric array")
 

@@ -66,7 +66,7 @@ def choose_segments(engine: Engine, session: CallerSession, rules: str | None) -
 
 
 def _listed_segments(session: CallerSession, text: str, everywhere: Mapping[int, Segment]) -> tuple[Segment, ...]:
-    table = session.relation(text, "distribution_rules")
+    table = session.relation(text, "distribution_rules", any_type=True)
     known = {column.name: column for column in session.columns(table)}
     if "dbid" not in known or known["dbid"].type_name not in _INTEGER_TYPES:
         raise UndefinedColumn(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
 from madlib_mop.driver.caller import Batch, BytesColumn, CallerSession
+from madlib_mop.driver.class_values import class_parameter
 from madlib_mop.driver.commands.preprocess_columns import Kind, Source, SourceColumn
 from madlib_mop.driver.engine import engine_of_table, table_form
 from madlib_mop.driver.relations import Column
@@ -46,6 +47,8 @@ class Classes:
         Whether rows have the number of their class, from 0, instead of being one-hot.
     counts : tuple of int
         Rows of each class in the source table, in the order of the values.
+    is_safe : bool
+        Whether superusers own the type of the summary's values: it is not an enum of a user's.
     """
 
     values: str
@@ -57,6 +60,7 @@ class Classes:
     column: str
     as_index: bool = False
     counts: tuple[int, ...] = ()
+    is_safe: bool = True
 
     @property
     def padded_counts(self) -> list[int]:
@@ -160,7 +164,7 @@ class SourceQueries:
     def unseen_classes(self, i: int, classes: Classes, limit: int = 5) -> list[str | None]:
         """Give some of column i's values that are not among the class values."""
         rows = self._ask(
-            f"SELECT DISTINCT s.{{c{i}}}::pg_catalog.text AS value FROM {{source}} s"
+            f"SELECT DISTINCT {self.source.columns[i].text(f's.{{c{i}}}')} AS value FROM {{source}} s"
             f" WHERE {self._position(i, f's.{{c{i}}}', classes)} IS NULL LIMIT {limit:d}",
             **self._class_slots({i: classes}),
         )
@@ -306,8 +310,9 @@ def create_summary(
         if known is None:
             values += " NULL,"
             continue
-        params += [known.values, known.width - known.n_values]
-        param_types += ["text", "integer"]
+        value, param_type = class_parameter(session, f"{types[f't{i}'].sql}[]", known.values)
+        params += [value, known.width - known.n_values]
+        param_types += [param_type, "integer"]
         literal = f"${len(params) - 1}::{{t{i}}}[]"
         values += f" pg_catalog.array_cat({literal}, pg_catalog.array_fill(NULL::{{t{i}}}, ARRAY[${len(params)}])),"
     counted = ""

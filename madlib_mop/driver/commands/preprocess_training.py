@@ -9,6 +9,7 @@ from madlib_mop.driver.commands.preprocess_tables import Classes
 from madlib_mop.errors import InvalidParameter, UndefinedTable
 from madlib_mop.packing.encoders import Encoder
 
+_PACK_AGAIN = "Give the output table of training_preprocessor_dl."
 _NEEDED = ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const", "num_classes")
 _INTEGERS = ("smallint", "integer", "bigint")
 _STRINGS = ("text", "character varying", "character")
@@ -81,6 +82,8 @@ class TrainingTable:
                 fits = (column.kind is Kind.ARRAY) == vartype.endswith("[]")
             else:
                 fits = column.kind is Kind.CLASS and _family(column.vartype) == _family(vartype)
+                # the vartypes are what the summary's owner wrote, who may have made a cast between other types
+                fits &= column.column.type_sql == classes.type_sql if column.column.is_enum else classes.is_safe
             if not fits:
                 raise InvalidParameter(
                     f"column {column.name!r} is of type {column.column.type_sql}, but {self.table} was packed from"
@@ -156,9 +159,11 @@ def _packed_column(session: CallerSession, table: Relation, name: str) -> Packed
 
 def _classes(session: CallerSession, holder: Relation, known: dict, column: PackedColumn) -> Classes | None:
     name = f"{column.name}_class_values"
+    if name not in known or not known[name].is_array:
+        raise InvalidParameter(f"training_preprocessor_table: {holder} has no array {name!r}", hint=_PACK_AGAIN)
     query = statement(
-        "SELECT t.{values}::pg_catalog.text AS values, pg_catalog.cardinality(t.{values}) AS width,"
-        " t.{values}[1] IS NULL AS has_null FROM {holder} t",
+        "SELECT pg_catalog.textin(pg_catalog.array_out(t.{values})) AS values,"
+        " pg_catalog.cardinality(t.{values}) AS width, t.{values}[1] IS NULL AS has_null FROM {holder} t",
         values=Identifier(name),
         holder=holder,
     )
@@ -166,7 +171,8 @@ def _classes(session: CallerSession, holder: Relation, known: dict, column: Pack
     if row["values"] is None:
         return None
     type_sql = known[name].type_sql.removesuffix("[]")
-    return Classes(row["values"], row["width"], row["width"], row["has_null"], type_sql, holder, name)
+    width, is_safe = row["width"], known[name].is_safe
+    return Classes(row["values"], width, width, row["has_null"], type_sql, holder, name, is_safe=is_safe)
 
 
 def _family(vartype: str) -> str:

@@ -1,6 +1,6 @@
 """Control of recorded runs: resume, cancel, replay and drop_run."""
 
-from madlib_mop.catalog.names import quote, statement
+from madlib_mop.catalog.names import statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.model_outputs import outputs_of
@@ -29,11 +29,11 @@ def resume(call: Call) -> None:
     record = open_record(call.info)
     run = find_run(record, call)
     run_id = run["run_id"]
-    if call.info.role != run["owner"]:
+    if call.info.role_oid != run["owner_oid"]:
         raise InsufficientPrivilege(
             f"run {run_id} is that of role {run['owner']}, to whom its output tables will belong."
             f" Received a call by role {call.info.role}",
-            hint=f"SET ROLE {quote(run['owner'])}; then resume it.",
+            hint=f"Log in as {run['owner']}; then resume it.",
         )
     if run["state"] == "finished" and outputs_of(run).has_outputs(call.session, record, run):
         call.session.notice(
@@ -51,6 +51,7 @@ def resume(call: Call) -> None:
         recorded = None
         if run["state"] not in ("trained", "finished"):
             recorded = _recorded(record, run)
+            _check_tables(call, run)
             _tell_of_new_segments(call, run)
             follow_shards(call, record, run)
         finish_run(call, record, run_id, recorded)
@@ -64,9 +65,10 @@ def replay(call: Call) -> None:
 
     def plan() -> RunPlan:
         run = find_run(record, call)
+        _check_tables(call, run)
         suffixes = outputs_of(run).SUFFIXES
         output = call.session.output(call.arguments.get("output_table"), suffixes, "output_table")
-        return plan_replay(record, run, output, call.info.role)
+        return plan_replay(record, run, output, call.info.role_oid)
 
     run_id = begin_run(call, record, plan)
     finish_run(call, record, run_id, _recorded(record, record.run(run_id)))
@@ -119,6 +121,19 @@ def _rename(call: Call, record: Record, run: dict) -> dict:
     plan["summary"] = {**plan["summary"], "model": call.arguments["output_table"]}
     record.set_run(run["run_id"], plan=plan, model_output_table=str(output))
     return record.run(run["run_id"])
+
+
+def _check_tables(call: Call, run: dict) -> None:
+    """Check a run's packed tables as those that a call names are checked: workers read them with the caller's rights.
+
+    Raises
+    ------
+    InsufficientPrivilege, InvalidParameter
+        If one may not be read by this caller, or has columns of users' types.
+    """
+    for data_set, argument in (("training", "source_table"), ("validation", "validation_table")):
+        if packed := run["plan"].get(data_set):
+            call.session.existing(packed["sql_name"], argument)
 
 
 def _tell_of_new_segments(call: Call, run: dict) -> None:

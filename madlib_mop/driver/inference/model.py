@@ -292,7 +292,11 @@ def _class_values(session, summary: Relation, column: str, name: str) -> tuple[t
     """
     held = f"{column}_class_values"
     _need_columns(session, summary, (held,), "model_table", name)
-    query = "SELECT {c}::pg_catalog.text[] AS values, {c}::pg_catalog.text AS text FROM {t}"
+    (known,) = [column for column in session.columns(summary) if column.name == held]
+    if not known.is_array:
+        raise InvalidParameter(f"model_table: column {held!r} of {summary} is no array. Received: {name!r}")
+    text = "pg_catalog.textin(pg_catalog.array_out({c}))"  # not by a cast that the owner of an enum may have made
+    query = f"SELECT {'{c}' if known.is_safe else text}::pg_catalog.text[] AS values, {text} AS text FROM {{t}}"
     (row,) = session.execute(statement(query, c=Identifier(held), t=summary))
     if row["values"] is None or row["values"] == [None]:
         return None, None

@@ -55,7 +55,9 @@ class ResultTable:
         self._output = output
         self._table = table
         self._insert = statement(
-            "INSERT INTO {o} SELECT pg_catalog.unnest($1::pg_catalog.text[])::{t}, $2,"
+            "INSERT INTO {o} SELECT pg_catalog.unnest($1"
+            + (")" if table.id_column.is_enum else "::pg_catalog.text[])::{t}")
+            + ", $2,"
             " pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.float8[])"
             + (", pg_catalog.unnest($5::pg_catalog.int4[])" if has_rank else ""),
             o=output,
@@ -95,15 +97,18 @@ class ResultTable:
         """
         for start in range(0, len(choice.rows), _ROWS_PER_INSERT):
             part = slice(start, start + _ROWS_PER_INSERT)
+            part_ids, types = ids[choice.rows[part]].tolist(), []
+            if self._table.id_column.is_enum:  # read by the type's input function: text may have a cast of its owner's
+                part_ids, types = [_plain(item) for item in part_ids], [f"{self._table.id_column.type_sql}[]"]
             params = [
-                _literal(ids[choice.rows[part]].tolist()),
+                part_ids if types else _literal(part_ids),
                 class_name,
                 _literal(labels[choice.units[part]].tolist()),
                 _literal(map(repr, choice.scores[part].tolist())),
             ]
             if self._has_rank:
                 params.append(_literal(map(str, choice.ranks[part].tolist())))
-            self._session.execute(self._insert, params)
+            self._session.execute(self._insert, params, types)
         self.n_rows += len(choice.rows)
 
 
@@ -114,6 +119,11 @@ def quoted(values: Sequence[str | None]) -> np.ndarray:
         "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values
     ]
     return elements
+
+
+def _plain(element: str) -> str | None:
+    """Return the text of an element that `quoted` made."""
+    return None if element == "NULL" else element[1:-1].replace('\\"', '"').replace("\\\\", "\\")
 
 
 def _literal(elements) -> str:

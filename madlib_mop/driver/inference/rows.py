@@ -99,7 +99,7 @@ def read_test_table(
     MopError
         For a table or column that is not there, or of a type that cannot go into a model.
     """
-    relation = session.relation(name, "test_table")
+    relation = session.relation(name, "test_table", any_type=True)
     id_names = split_columns(id_col, "id_col")
     if len(id_names) != 1:
         raise InvalidParameter(f"id_col must name one column. Received: {id_col!r}")
@@ -120,6 +120,12 @@ def read_test_table(
             hint="Predict from the rows as they were before they were packed; evaluate takes packed tables.",
         )
     id_column = find_column(known, id_names[0], "id_col", relation)
+    if not (id_column.is_safe or id_column.is_enum):
+        raise InvalidParameter(
+            f"id_col: column {id_column.name!r} is of type {id_column.type_sql}, which another role made: its"
+            f" casts would be that role's code. Received: {id_col!r}",
+            hint="A view can cast it to text.",
+        )
     columns = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
     if not is_one_row:
         return TestTable(relation, id_column, tuple(Input((column,)) for column in columns))
@@ -235,6 +241,8 @@ class RowReader:
 
 def _id_text(column: Column) -> str:
     """Give the expression for the id as text that reads back as it was, whatever DateStyle is in force."""
+    if column.is_enum:
+        return "pg_catalog.textin(pg_catalog.enum_out(s.{id}))"
     if column.category == "D":
         return "(pg_catalog.to_json(s.{id}) #>> '{{}}')"
     return "s.{id}::pg_catalog.text"

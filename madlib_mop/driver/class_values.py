@@ -1,0 +1,34 @@
+"""Class values on their way into a table: arrays of the type that the labels had; for the packing and the outputs."""
+
+from typing import Any
+
+_IS_ENUM = """
+SELECT e.typtype = 'e' AS is_enum FROM pg_catalog.pg_type a JOIN pg_catalog.pg_type e ON e.oid = a.typelem
+WHERE a.oid = pg_catalog.to_regtype($1)::pg_catalog.oid
+"""
+
+
+def class_parameter(session: Any, type_sql: str, text: str | None) -> tuple[Any, str]:
+    """Return class values as a parameter of a statement, which casts it to their type.
+
+    The owner of an enum may have made a cast from text to it. So an enum's values are given as elements of that type,
+    which are read by the type's own input function; then the statement's cast has nothing to do.
+
+    Parameters
+    ----------
+    session : CallerSession or DirectSession
+    type_sql : str
+        Type of the array, as ``format_type`` writes it.
+    text : str or None
+        The array as PostgreSQL writes it.
+
+    Returns
+    -------
+    tuple of (Any, str)
+        The parameter, and its type.
+    """
+    rows = session.execute(_IS_ENUM, [type_sql])
+    if text is None or not rows or not rows[0]["is_enum"]:
+        return text, "text"
+    (row,) = session.execute("SELECT $1::pg_catalog.text[] AS elements", [text])
+    return row["elements"], type_sql

@@ -1,0 +1,107 @@
+"""What code of others may run where a table is read or written; `relations` asks it of every table that a call names.
+
+Two things let a role have its code run by who reads its plain table or its view:
+
+- A view, rule, trigger, index expression, constraint or function of that role runs in the session that reads. In a
+  superuser's session it is a superuser, by RESET ROLE. So superusers' calls take only what superusers own, all through.
+- A type that a role made has casts of that role's making, and a type's name says little: there may be a second
+  ``float4``. So a cast is made only of and to types that superusers own.
+"""
+
+from typing import Any
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
+
+# What a relation consists of (rules, indexes, defaults, constraints, triggers, statistics, policies, partitions and
+# children), what that uses, and so on. Objects of initdb's are not in pg_depend, and are all the first superuser's. A
+# foreign key is looked up by the server as the other table's owner.
+_FOREIGN = """
+WITH RECURSIVE used (classid, objid) AS (
+    SELECT 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid, $1::pg_catalog.oid
+    UNION
+    SELECT next.classid, next.objid FROM used u CROSS JOIN LATERAL (
+        SELECT d.refclassid AS classid, d.refobjid AS objid FROM pg_catalog.pg_depend d
+        WHERE d.classid = u.classid AND d.objid = u.objid AND d.refclassid IN (
+            'pg_catalog.pg_class'::pg_catalog.regclass, 'pg_catalog.pg_proc'::pg_catalog.regclass,
+            'pg_catalog.pg_operator'::pg_catalog.regclass, 'pg_catalog.pg_type'::pg_catalog.regclass,
+            'pg_catalog.pg_cast'::pg_catalog.regclass)
+        UNION ALL SELECT part.classid, part.objid FROM (
+            SELECT inhparent AS of, 'pg_catalog.pg_class'::pg_catalog.regclass AS classid, inhrelid AS objid
+                FROM pg_catalog.pg_inherits
+            UNION ALL SELECT ev_class, 'pg_catalog.pg_rewrite', oid FROM pg_catalog.pg_rewrite
+            UNION ALL SELECT indrelid, 'pg_catalog.pg_class', indexrelid FROM pg_catalog.pg_index
+            UNION ALL SELECT adrelid, 'pg_catalog.pg_attrdef', oid FROM pg_catalog.pg_attrdef
+            UNION ALL SELECT conrelid, 'pg_catalog.pg_constraint', oid FROM pg_catalog.pg_constraint WHERE contype <> 'f'
+            UNION ALL SELECT tgrelid, 'pg_catalog.pg_trigger', oid FROM pg_catalog.pg_trigger WHERE NOT tgisinternal
+            UNION ALL SELECT stxrelid, 'pg_catalog.pg_statistic_ext', oid FROM pg_catalog.pg_statistic_ext
+            UNION ALL SELECT polrelid, 'pg_catalog.pg_policy', oid FROM pg_catalog.pg_policy
+        ) part WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND part.of = u.objid
+        UNION ALL SELECT 'pg_catalog.pg_constraint'::pg_catalog.regclass, k.oid FROM pg_catalog.pg_constraint k
+        WHERE u.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND k.contypid = u.objid
+    ) next
+)
+SELECT u.objid = $1::pg_catalog.oid AND kind <> 'type' AS is_itself, kind, name,
+       coalesce(r.rolname::pg_catalog.text, 'a role that was dropped') AS owner FROM used u CROSS JOIN LATERAL (
+    SELECT CASE c.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table'
+                          WHEN 'c' THEN 'type' ELSE 'table' END AS kind,
+           c.oid::pg_catalog.regclass::pg_catalog.text AS name, c.relowner AS owner
+    FROM pg_catalog.pg_class c
+    WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.oid = u.objid AND c.relkind <> 'S'
+    UNION ALL SELECT 'function', p.oid::pg_catalog.regprocedure::pg_catalog.text, p.proowner FROM pg_catalog.pg_proc p
+    WHERE u.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND p.oid = u.objid
+    UNION ALL SELECT 'operator', o.oid::pg_catalog.regoperator::pg_catalog.text, o.oprowner FROM pg_catalog.pg_operator o
+    WHERE u.classid = 'pg_catalog.pg_operator'::pg_catalog.regclass AND o.oid = u.objid
+    UNION ALL SELECT 'type', pg_catalog.format_type(t.oid, NULL), t.typowner FROM pg_catalog.pg_type t
+    WHERE u.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND t.oid = u.objid
+) thing LEFT JOIN pg_catalog.pg_roles r ON r.oid = thing.owner
+WHERE r.rolsuper IS NOT TRUE
+ORDER BY is_itself DESC, kind, name LIMIT 1
+"""  # noqa: E501
+
+_TYPES = """
+SELECT a.attname::pg_catalog.text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+JOIN pg_catalog.pg_roles o ON o.oid = coalesce(e.typowner, t.typowner)
+WHERE a.attrelid = $1::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped AND NOT o.rolsuper
+      AND NOT (coalesce(e.typtype, '') = 'e' AND a.attname LIKE '%\\_class\\_values')
+ORDER BY a.attnum LIMIT 1
+"""
+
+
+def check_owners(session: Any, relation: Relation, what: str) -> None:
+    """Raise InsufficientPrivilege if a superuser calls and a query of the relation could run code of another role.
+
+    Parameters
+    ----------
+    session : CallerSession or DirectSession
+    relation : Relation
+    what : str
+        The argument that names it, for the message.
+    """
+    if not session.info.is_superuser:
+        return
+    found = session.execute(_FOREIGN, [relation.oid], ["bigint"])
+    if not found:
+        return
+    kind, name, owner = found[0]["kind"], found[0]["name"], found[0]["owner"]
+    uses = f"{kind} {relation}" if found[0]["is_itself"] else f"{relation} uses {kind} {name}, which"
+    raise InsufficientPrivilege(
+        f"{what}: {uses} belongs to {owner}, who is no superuser: a superuser's call would run the code of {owner}",
+        hint=f"Log in as {owner}, or as another role that may read it and is no superuser (SET ROLE is not enough); or"
+        " let a superuser own it: ALTER ... OWNER TO.",
+    )
+
+
+def check_types(session: Any, relation: Relation, what: str) -> None:
+    """Raise InvalidParameter if a column is of a type whose casts somebody but a superuser may have made.
+
+    Class values may be arrays of an enum: who reads them casts nothing.
+    """
+    if found := session.execute(_TYPES, [relation.oid], ["bigint"]):
+        raise InvalidParameter(
+            f"{what}: column {found[0]['name']!r} of {relation} is of type {found[0]['type_sql']}, which a user made",
+            hint="Such tables have columns of PostgreSQL's own types only.",
+        )

@@ -1,0 +1,73 @@
+"""Who calls: the roles of a caller's session, and the refusal of one that is half a superuser's; for `call`, `predict`
+and the command line.
+
+A view or function of another role that a query evaluates can do RESET ROLE or RESET SESSION AUTHORIZATION. In a session
+that a superuser opened it would then be a superuser. So a call is refused unless the role that logged in, session_user
+and current_user are all superusers, or none is.
+"""
+
+# st_userid, which pg_stat_get_activity shows, is the role that logged in, whatever SET SESSION AUTHORIZATION said since
+_ROLES = """
+SELECT c.rolname::pg_catalog.text AS role, c.oid::pg_catalog.int8 AS role_oid, s.rolname::pg_catalog.text AS login,
+       coalesce(o.rolname, s.rolname)::pg_catalog.text AS opener,
+       c.rolsuper AND s.rolsuper AND coalesce(o.rolsuper, s.rolsuper) AS all_superusers,
+       c.rolsuper OR s.rolsuper OR coalesce(o.rolsuper, false) AS any_superuser,
+       EXISTS (SELECT FROM pg_catalog.pg_roles x
+               WHERE x.rolsuper AND pg_catalog.pg_has_role(coalesce(o.oid, s.oid), x.oid, 'MEMBER')) AS is_superuser
+FROM pg_catalog.pg_roles c CROSS JOIN pg_catalog.pg_roles s
+LEFT JOIN (pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
+           JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid) ON true
+WHERE c.rolname = current_user AND s.rolname = session_user
+"""
+_NAMES = "SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login"
+
+_names_plan = None
+_seen = set()  # pairs of role and session_user that this session was found to be right with
+
+
+class MixedRoles(Exception):
+    """The session is a superuser's in one respect and another role's in another; ``fields`` as RAISE takes them."""
+
+    def __init__(self, role, login, opener):
+        message = (
+            "this session is a superuser's in part: what it reads of others could become superuser by RESET ROLE."
+            f" Received: current_user {role}, session_user {login}, logged in as {opener}"
+        )
+        super().__init__(message)
+        hint = f"Log in as {role}: SET ROLE, SET SESSION AUTHORIZATION and SECURITY DEFINER are not enough."
+        self.fields = {"message": message, "sqlstate": "42501", "detail": None, "hint": hint}
+
+
+def caller_roles(execute):
+    """Return the roles of a caller's session.
+
+    Parameters
+    ----------
+    execute : callable
+        Runs a query in that session; gives its rows as dicts.
+
+    Returns
+    -------
+    dict
+        ``role``, ``role_oid`` and ``login``; ``is_superuser``: whether it is a superuser or can become one.
+
+    Raises
+    ------
+    MixedRoles
+        If some of its roles are superusers and some are not.
+    """
+    (row,) = execute(_ROLES)
+    if row["any_superuser"] and not row["all_superusers"]:
+        raise MixedRoles(row["role"], row["login"], row["opener"])
+    _seen.add((row["role"], row["login"]))
+    return {name: row[name] for name in ("role", "role_oid", "login", "is_superuser")}
+
+
+def check_roles(plpy):
+    """Raise MixedRoles as `caller_roles` does; a pair of roles that was right before is not looked up again."""
+    global _names_plan
+    if _names_plan is None:
+        _names_plan = plpy.prepare(_NAMES)
+    row = plpy.execute(_names_plan)[0]
+    if (row["role"], row["login"]) not in _seen:
+        caller_roles(plpy.execute)

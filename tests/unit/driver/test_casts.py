@@ -1,0 +1,21 @@
+"""Statements of the library cast to types of pg_catalog by their full names, or to a type that was checked."""
+
+import re
+from pathlib import Path
+
+import madlib_mop
+
+ROOT = Path(madlib_mop.__file__).parent
+#: A cast to a bare name, which a type of a temporary schema could stand for.
+_BARE = re.compile(r"::(?!pg_catalog\.)([a-z]\w*)")
+_WORDS = {("wanted.py", "integer"), ("deaths.py", "bad_alloc")}
+
+
+def test_no_cast_is_to_a_bare_name():
+    found = {
+        (file.name, name)
+        for folder in ("driver", "catalog")
+        for file in (ROOT / folder).rglob("*.py")
+        for name in _BARE.findall(file.read_text())
+    }
+    assert found <= _WORDS
