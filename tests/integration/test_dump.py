@@ -59,8 +59,9 @@ def test_every_row_of_the_record_is_kept(trained, restored, table):
 
 def test_the_extension_is_there_as_such(restored):
     assert restored.value("SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'") == "0.1.0"
-    assert restored.value("SELECT has_function_privilege('dump_user', 'madlib_mop.resume(bigint, text)', 'EXECUTE')")
-    assert not restored.value("SELECT has_function_privilege('public', 'madlib_mop.resume(bigint, text)', 'EXECUTE')")
+    may_resume = "SELECT has_function_privilege(%s, 'madlib_mop.resume(bigint, text, text)', 'EXECUTE')"
+    assert restored.value(may_resume, ["dump_user"])
+    assert not restored.value(may_resume, ["public"])
 
 
 def test_new_runs_get_new_numbers_and_old_states_are_gone_on_with(trained, restored):
