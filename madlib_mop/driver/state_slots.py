@@ -174,7 +174,7 @@ class StateSlots:
         if isinstance(key, int):
             query, version, mst_key = _MOVE_NEWEST, "state_version", key
         else:
-            query, version, mst_key = _MOVE_BEST, "(best_state ->> 'version')::bigint", key[1]
+            query, version, mst_key = _MOVE_BEST, "(best_state ->> 'version')::pg_catalog.int8", key[1]
         self._record.execute(
             "UPDATE madlib_mop.model_state SET slot = %(target)s"
             f" WHERE slot = %(old)s AND run_id = %(run)s AND mst_key = %(key)s AND version = (SELECT {version}"
