@@ -242,6 +242,12 @@ REFUSED = [
     ("random state", {"random_state": -1}, "22023", "random_state"),
     ("a value that no model can have", {"compile_params_grid": BAD_LOSS}, "22023", "nonsense"),
     ("grid", {"fit_params_grid": "{'batch_size': 4}"}, "22023", "batch_size"),
+    (
+        "stops",
+        {"fit_params_grid": "{'batch_size': [4], 'early_stopping': ['patience=1']}"},
+        "22023",
+        "a search says itself how far a model goes",
+    ),
 ]
 
 
