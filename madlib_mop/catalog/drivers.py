@@ -8,14 +8,16 @@ from psycopg2.extensions import connection
 from sqlalchemy import Engine, func, select, update
 
 from madlib_mop.catalog import tables as t
+from madlib_mop.catalog.lock_holders import end_holders
 
 _LOCK_CLASS = 0x6D6F70  # "mop": the first key of the advisory lock that a run's driver holds
-_HOLDERS = """
-FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
-JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
-WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::pg_catalog.int8
-      AND l.objid = %s::pg_catalog.int8 AND l.granted
-      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+_LOCK = """
+l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::pg_catalog.int8 AND l.objid = %s::pg_catalog.int8
+AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+"""
+_DRIVER = f"""
+SELECT 1 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
+JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid WHERE l.granted AND o.rolsuper AND {_LOCK}
 """
 CHANNEL = "madlib_mop_cancel"
 
@@ -32,15 +34,12 @@ class RunDrivers:
     def take(self, run_id: int) -> bool:
         """Become the run's driver; False while another process is. A cancel that comes from now on is for this driver.
 
-        Advisory locks are open to every role. A session that is no driver and holds this one, which none needs, would
-        keep its owner from the run: it is ended.
+        Advisory locks are open to every role. Who is no driver and holds this one, which nobody else needs, would keep
+        its owner from the run: that is ended, but for a prepared transaction where this session has one open itself.
         """
         if run_id in self._driven:
             return True
-        self.execute(
-            f"SELECT madlib_mop.end_session(l.pid, 2000) {_HOLDERS} AND NOT o.rolsuper",
-            [_LOCK_CLASS, run_id],
-        )
+        end_holders(self.raw, _LOCK, [_LOCK_CLASS, run_id])
         if self._scalar(select(func.pg_try_advisory_lock(_LOCK_CLASS, run_id))):
             self._driven.add(run_id)
         return run_id in self._driven
@@ -51,6 +50,7 @@ class RunDrivers:
         `ask_to_cancel` waits for the row that is locked here. So it comes either before, and finds nobody at work, or
         after, and what it writes is kept.
         """
+        end_holders(self.raw, _LOCK, [_LOCK_CLASS, run_id])
         with self.transaction() as session:
             session.execute(select(t.run.c.run_id).where(t.run.c.run_id == run_id).with_for_update(key_share=True))
             if not self.take(run_id):
@@ -66,8 +66,7 @@ class RunDrivers:
 
     def is_live(self, run_id: int) -> bool:
         """Tell whether some process is the run's driver now."""
-        query = f"SELECT 1 {_HOLDERS} AND o.rolsuper"
-        return bool(self.execute(query, [_LOCK_CLASS, run_id]))
+        return bool(self.execute(_DRIVER, [_LOCK_CLASS, run_id]))
 
     def listen(self) -> None:
         """Ask to be told when somebody cancels a run."""

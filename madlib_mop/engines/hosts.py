@@ -12,6 +12,7 @@ import psycopg
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import quote
+from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
 from madlib_mop.engines.reasons import plain_reason
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
@@ -165,8 +166,10 @@ def connect_host(
                 "client_encoding": "UTF8",
                 "connect_timeout": within_s,
             },
-            autocommit=autocommit,
+            autocommit=True,
         )
+        connection.execute(LIFT_NEW_TIMEOUTS)
+        connection.autocommit = autocommit
     except psycopg.Error as error:
         raise NotReady(
             f"server {login.server} does not let role {login.role} in by its user mapping, or cannot be reached",

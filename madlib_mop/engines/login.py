@@ -8,19 +8,24 @@ their own dead runs' roles, and those of databases that are no more.
 """
 
 import contextlib
+import re
 import secrets
 import time
 from dataclasses import dataclass, field
 
+import psycopg2
 from psycopg2 import errors, sql
 from psycopg2.extensions import connection, encrypt_password
 
+from madlib_mop.catalog.lock_holders import end_holders
 from madlib_mop.errors import OutOfResources
 
 PREFIX = "madlib_mop_run_"
 _VALID_S = 60
 _LOCK_TIMEOUT_MS = 2000
-_HINDRANCES = (errors.UndefinedObject, errors.LockNotAvailable, errors.DependentObjectsStillExist)
+_NAME = re.compile(PREFIX + "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}")
+_SWEEP_LOCK_TIMEOUT_MS = 100  # for roles that are left of many runs do not add up
+_MOST_OBJECTS = 1000  # to drop them takes a lock each, of those that all sessions share
 _TRIES = 50
 _PAUSE_S = 0.05
 _LIMIT = """
@@ -36,7 +41,25 @@ SELECT s.setdatabase <> 0, pg_catalog.split_part(c.setting, '=', 1), pg_catalog.
 FROM pg_catalog.pg_db_role_setting s CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
 WHERE s.setrole = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = %s)
       AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
+      AND pg_catalog.split_part(c.setting, '=', 1) <> ALL (%s)
 """  # noqa: E501
+# what readers set themselves (engines/options.py), and what would change whose rights the catalog session has
+_NOT_COPIED = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout",
+               "transaction_timeout", "role", "session_authorization"]  # fmt: skip
+_N_OWNED = """
+SELECT pg_catalog.count(*) FROM pg_catalog.pg_shdepend d JOIN pg_catalog.pg_roles r ON r.oid = d.refobjid
+WHERE d.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass AND d.deptype = 'o' AND r.rolname = %s
+      AND d.dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+"""
+_MEMBERSHIPS = """
+SELECT g.rolname, o.rolname FROM pg_catalog.pg_auth_members m
+JOIN pg_catalog.pg_roles g ON g.oid = m.roleid JOIN pg_catalog.pg_roles r ON r.oid = m.member
+LEFT JOIN pg_catalog.pg_roles o ON o.oid = m.grantor WHERE r.rolname = %s
+"""
+_LOCK_OF_ROLE = """
+l.locktype = 'object' AND l.database = 0 AND l.classid = 'pg_catalog.pg_authid'::pg_catalog.regclass
+AND l.objid = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = %s)
+"""
 
 
 @dataclass(frozen=True)
@@ -82,25 +105,28 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
         free = free_connections(catalog, caller)
         create = sql.SQL(
             "CREATE ROLE {} LOGIN INHERIT NOCREATEDB NOCREATEROLE NOSUPERUSER CONNECTION LIMIT {} PASSWORD {}"
-            " IN ROLE {}"
+            " VALID UNTIL {} IN ROLE {}"
         )
         limit = sql.Literal(-1 if free is None else free)
+        until = sql.Literal(_in_a_minute(cursor))
         _patiently(
-            cursor, create.format(sql.Identifier(role), limit, sql.Literal(verifier), sql.Identifier(caller))
+            cursor, create.format(sql.Identifier(role), limit, sql.Literal(verifier), until, sql.Identifier(caller))
         )
-        _copy_settings(cursor, caller, role)
-        # what its sessions execute is nobody's business: other sessions of the role would see it
-        cursor.execute(sql.SQL("ALTER ROLE {} SET track_activities = off").format(sql.Identifier(role)))
-    renew_login(catalog, role)
+        try:
+            _copy_settings(cursor, caller, role)
+            # what its sessions execute is nobody's business: other sessions of the role would see it
+            cursor.execute(sql.SQL("ALTER ROLE {} SET track_activities = off").format(sql.Identifier(role)))
+        except BaseException:
+            drop_login(catalog, role)
+            raise
     return login
 
 
 def renew_login(catalog: connection, role: str) -> None:
     """Let the role log in for a minute more; its open sessions do not end then."""
     with catalog.cursor() as cursor:
-        cursor.execute("SELECT (now() + %s * interval '1 second')::text", [_VALID_S])
-        until = cursor.fetchone()[0]
-        cursor.execute(sql.SQL("ALTER ROLE {} VALID UNTIL {}").format(sql.Identifier(role), sql.Literal(until)))
+        until = sql.Literal(_in_a_minute(cursor))
+        cursor.execute(sql.SQL("ALTER ROLE {} VALID UNTIL {}").format(sql.Identifier(role), until))
 
 
 def free_connections(catalog: connection, role: str) -> int | None:
@@ -121,33 +147,35 @@ def check_limit(catalog: connection, role: str, n_readers: int) -> None:
         )
 
 
-def drop_login(catalog: connection, role: str) -> None:
+def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIMEOUT_MS) -> None:
     """Take a role's rights, end its sessions and drop it; nothing happens if it is not there.
 
-    User code in a reader session may have made objects as this role, in open transactions too. What cannot be done at
-    once, because of these, the next sweep tries again: a role without rights and login is all that stays till then.
+    User code in a reader session may have made objects as this role, in open transactions too, and any role may grant
+    it something, which locks it. Whatever keeps the role from being dropped is no error, neither at the end of this run
+    nor in the next call of another user, which sweeps: a role without rights and login is all that stays till then.
     Nothing waits for the disk: what a crash brings back, the sweep drops.
     """
     name = sql.Identifier(role)
     with catalog.cursor() as cursor:
-        steps = [
-            sql.SQL("ALTER ROLE {} NOLOGIN").format(name),
-            sql.SQL("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = {}").format(
-                sql.Literal(role)
-            ),
-            sql.SQL("SELECT madlib_mop.end_session(pid, 2000) FROM pg_stat_activity WHERE usename = {}").format(
-                sql.Literal(role)
-            ),
-            sql.SQL("DROP OWNED BY {} CASCADE").format(name),
-            sql.SQL("DROP ROLE {}").format(name),
-        ]
-        cursor.execute("SET lock_timeout = %s; SET synchronous_commit = off", [_LOCK_TIMEOUT_MS])
+        cursor.execute("SET lock_timeout = %s; SET synchronous_commit = off", [lock_timeout_ms])
         try:
-            for step in steps:
-                with contextlib.suppress(*_HINDRANCES):
-                    _patiently(cursor, step)
-            for granted in _memberships(cursor, role):  # it could not be dropped
-                _patiently(cursor, sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(granted), name))
+            with contextlib.suppress(errors.UndefinedObject):
+                _patiently(cursor, sql.SQL("ALTER ROLE {} NOLOGIN").format(name))
+            for end in ("pg_terminate_backend(pid)", "madlib_mop.end_session(pid, 2000)"):
+                cursor.execute(f"SELECT {end} FROM pg_stat_activity WHERE usename = %s", [role])
+            cursor.execute(_N_OWNED, [role])
+            if cursor.fetchone()[0] <= _MOST_OBJECTS:
+                _attempt(cursor, sql.SQL("DROP OWNED BY {} CASCADE").format(name))
+            drop = sql.SQL("DROP ROLE {}").format(name)
+            if _attempt(cursor, drop) is errors.LockNotAvailable:
+                end_holders(catalog, _LOCK_OF_ROLE, [role])
+                _attempt(cursor, drop)
+            cursor.execute(_MEMBERSHIPS, [role])
+            for granted, grantor in cursor.fetchall():  # it could not be dropped
+                revoke = sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(granted), name)
+                if catalog.server_version >= 160000:  # each grantor's is one of its own
+                    revoke += sql.SQL(" GRANTED BY {} CASCADE").format(sql.Identifier(grantor))
+                _attempt(cursor, revoke)
         finally:
             cursor.execute("RESET lock_timeout; RESET synchronous_commit")
 
@@ -168,12 +196,28 @@ def sweep_logins(catalog: connection, is_live) -> None:
         cursor.execute("SELECT oid::bigint FROM pg_database")
         databases = {row[0] for row in cursor.fetchall()}
     for role in roles:
-        numbers = role[len(PREFIX) :].split("_")
-        if len(numbers) != 3 or not all(number.isdigit() for number in numbers[:2]):
+        ours = _NAME.fullmatch(role)
+        if ours is None:
             continue
-        database, run_id = map(int, numbers[:2])
+        database, run_id = map(int, ours.groups())
         if database not in databases or (database == own and not is_live(run_id)):
-            drop_login(catalog, role)
+            drop_login(catalog, role, _SWEEP_LOCK_TIMEOUT_MS)
+
+
+def _attempt(cursor, step: sql.Composable) -> type | None:
+    """Execute a statement about roles; return the class of the error if it fails, None if it does not."""
+    try:
+        _patiently(cursor, step)
+    except psycopg2.DatabaseError as error:
+        if cursor.connection.closed:
+            raise
+        return type(error)
+    return None
+
+
+def _in_a_minute(cursor) -> str:
+    cursor.execute("SELECT (now() + %s * interval '1 second')::text", [_VALID_S])
+    return cursor.fetchone()[0]
 
 
 def _patiently(cursor, step: sql.Composable) -> None:
@@ -195,9 +239,9 @@ def _copy_settings(cursor, caller: str, role: str) -> None:
     """Give the run's role what ALTER ROLE ... SET says of the caller's, in this database or in all.
 
     FROM CURRENT, in a transaction that sets each for itself alone, copies lists as they are; the few that cannot be set
-    in a session are written as they stand.
+    in a session are written as they stand. One that the server does not take at all is none of the caller's either.
     """
-    cursor.execute(_SETTINGS, [caller])
+    cursor.execute(_SETTINGS, [caller, _NOT_COPIED])
     for in_database, name, value in cursor.fetchall():
         where = sql.SQL("")
         if in_database:
@@ -210,21 +254,12 @@ def _copy_settings(cursor, caller: str, role: str) -> None:
             cursor.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
             cursor.execute(sql.SQL("{} FROM CURRENT").format(alter))
             cursor.execute("COMMIT")
-        except errors.DatabaseError:
+        except psycopg2.DatabaseError:
             cursor.execute("ROLLBACK")
-            cursor.execute(sql.SQL("{} TO {}").format(alter, sql.Literal(value)))
+            _attempt(cursor, sql.SQL("{} TO {}").format(alter, sql.Literal(value)))
 
 
 def _database_oid(catalog: connection) -> int:
     with catalog.cursor() as cursor:
         cursor.execute("SELECT oid::bigint FROM pg_database WHERE datname = current_database()")
         return cursor.fetchone()[0]
-
-
-def _memberships(cursor, role: str) -> list[str]:
-    cursor.execute(
-        "SELECT g.rolname FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid"
-        " JOIN pg_roles r ON r.oid = m.member WHERE r.rolname = %s",
-        [role],
-    )
-    return [row[0] for row in cursor.fetchall()]

@@ -18,6 +18,7 @@ import psycopg
 from mop_backend.frames import Channel, PeerGone
 from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 
+from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.host_login import NotLetIn, log_in
 from madlib_mop.engines.options import SESSION_OPTIONS
 from madlib_mop.engines.reasons import plain_reason
@@ -129,6 +130,7 @@ class Host:
                 "it does not ask for a password, and only a superuser may do without",
                 "Its pg_hba.conf must ask the mapping's user for a password (scram-sha-256).",
             )
+        self._connection.execute(LIFT_NEW_TIMEOUTS)
         self._cursor = self._connection.cursor(binary=True)
         nonce = self._value("SELECT madlib_mop.segment_open(%s)", access["coordinator"])
         # as mop_backend.segment.session_key, which only a backend can import

@@ -37,6 +37,7 @@ class Defence:
 
 _SECCOMP = "tests/unit/trainer/test_seccomp.py::"
 _SANDBOX = "tests/unit/trainer/test_sandbox.py::"
+_LOGIN_ROLES = "tests/security/test_login_roles.py::"
 _SOCKETS = "tests/unit/trainer/test_sockets.py::"
 _WHAT_RUNS = "tests/security/test_what_runs.py::"
 _CUSTOM = "tests/security/test_custom_functions.py::"
@@ -288,9 +289,23 @@ DEFENCES = (
     Defence(
         "a run's role has the settings of the caller's",
         "madlib_mop/engines/login.py",
-        "        _copy_settings(cursor, caller, role)\n",
-        "",
+        "_copy_settings(cursor, caller, role)\n",
+        "pass\n",
         (_WRITERS + "test_settings_and_limits_of_the_caller_hold_for_a_runs_role",),
+    ),
+    Defence(
+        "what a user has a login role own stops nobody else's call",
+        "madlib_mop/engines/login.py",
+        "except psycopg2.DatabaseError as error:",
+        "except errors.UndefinedObject as error:",
+        (_LOGIN_ROLES + "test_a_role_that_owns_more_than_can_be_locked_stops_nobody",),
+    ),
+    Defence(
+        "who locks a login role does not keep it",
+        "madlib_mop/engines/login.py",
+        "end_holders(catalog, _LOCK_OF_ROLE, [role])",
+        "pass",
+        (_LOGIN_ROLES + "test_who_grants_a_login_role_something_does_not_keep_it",),
     ),
     Defence(
         "what a reader is told is not to be seen by other sessions of its role",

@@ -1,0 +1,46 @@
+"""Ending what holds a lock that drivers alone need; called where such a lock is not to be had.
+
+PostgreSQL lets every role take any advisory lock, and lock any role by granting it something. Who holds one of ours
+would keep a user from his run, or a run's login role from being dropped, for as long as he likes.
+"""
+
+from collections.abc import Sequence
+
+from psycopg2 import sql
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
+
+_SESSIONS = """
+SELECT madlib_mop.end_session(l.pid, 2000)
+FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_get_activity(l.pid) a ON true
+LEFT JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
+WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND o.rolsuper IS NOT TRUE AND ({lock})
+"""
+_PREPARED = """
+SELECT p.gid FROM pg_catalog.pg_locks l
+JOIN pg_catalog.pg_prepared_xacts p ON l.virtualtransaction = '-1/' || p.transaction::pg_catalog.text
+JOIN pg_catalog.pg_roles o ON o.rolname = p.owner
+WHERE l.pid IS NULL AND NOT o.rolsuper AND p.database = pg_catalog.current_database() AND ({lock})
+"""
+
+
+def end_holders(catalog: connection, lock: str, params: Sequence) -> None:
+    """End the sessions that hold a lock, autovacuum's too, and roll back the prepared transactions that do.
+
+    Those of superusers are left alone; so are prepared transactions while the catalog session has one open, in which
+    none can be rolled back.
+
+    Parameters
+    ----------
+    catalog : psycopg2 connection
+        The catalog session.
+    lock : str
+        A condition on row ``l`` of ``pg_locks``, with the parameters' slots.
+    params : sequence
+    """
+    with catalog.cursor() as cursor:
+        cursor.execute(_SESSIONS.format(lock=lock), params)
+        if catalog.info.transaction_status != TRANSACTION_STATUS_IDLE:
+            return
+        cursor.execute(_PREPARED.format(lock=lock), params)
+        for (gid,) in cursor.fetchall():
+            cursor.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))

@@ -1,0 +1,149 @@
+"""Promise 7: what users do with a run's login role keeps it no rights, and keeps nobody else from training."""
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+
+from madlib_mop.engines.login import PREFIX, create_login, drop_login, sweep_logins
+from tests.security.kit import record_run, user
+
+ALICE, MALLORY, STAFF = "alice", "mallory", "staff"
+MANY = 20000  # objects; the server's table of locks has room for less than half as many
+MEMBERSHIPS = "ARRAY(SELECT roleid::regrole::text FROM pg_auth_members WHERE member = r.oid)"
+
+
+@pytest.fixture(scope="module")
+def roles(db):
+    for role in (ALICE, MALLORY):
+        user(db, role)
+    db.rows(f"CREATE ROLE {STAFF}")
+    yield db
+    db.rows(f"DROP ROLE {STAFF}")
+
+
+@pytest.fixture
+def catalog(roles):
+    session = roles.connect()
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def login(roles, catalog):
+    """The name of alice's login role for a run; whatever becomes of it, it is gone after the test."""
+    role = create_login(catalog, 41, ALICE).role
+    yield role
+    if role_of(roles, role):
+        for database in (roles.name, "postgres"):
+            session = roles.cluster.connect(database)
+            with session.cursor() as cursor:
+                for (oid,) in roles.rows("SELECT oid FROM pg_largeobject_metadata") if database == roles.name else []:
+                    cursor.execute("SELECT lo_unlink(%s)", [oid])
+                cursor.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+            session.close()
+        drop_login(catalog, role)
+    assert role_of(roles, role) == []
+
+
+def role_of(db, role: str) -> list[tuple]:
+    """Give whether a role may log in, and what it is a member of; [] where there is no such role."""
+    return db.rows(f"SELECT rolcanlogin, {MEMBERSHIPS} FROM pg_roles r WHERE rolname = %s", [role])
+
+
+def act(db, role: str, *statements: str) -> None:
+    """Do as a login role what user code in a reader session can do; its session has ended then."""
+    session = db.connect()
+    with session.cursor() as cursor:
+        cursor.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(role)))
+        for statement in statements:
+            cursor.execute(statement)
+    session.close()
+
+
+def test_a_role_that_owns_more_than_can_be_locked_stops_nobody(roles, catalog, login):
+    """DROP OWNED takes a lock for each object; where there is no room for them it fails, and fills that of others."""
+    act(roles, login, f"SELECT count(lo_create(0)) FROM generate_series(1, {MANY})")
+    drop_login(catalog, login)
+    assert role_of(roles, login) == [(False, [])]
+    sweep_logins(catalog, lambda run_id: False)
+    run_id = record_run(roles, 41, ALICE, state="running")
+    assert roles.value("SELECT madlib_mop.cancel(%s)", [run_id], ALICE) is False
+
+
+def test_who_grants_a_login_role_something_does_not_keep_it(roles, catalog, login):
+    """A grant locks the role that it is for until the transaction ends, and every role may make one."""
+    stranger = roles.connect(MALLORY, autocommit=False)
+    with stranger.cursor() as cursor:
+        cursor.execute("CREATE TABLE mallory.bait (a integer)")
+        cursor.execute(sql.SQL("GRANT SELECT ON mallory.bait TO {}").format(sql.Identifier(login)))
+    drop_login(catalog, login)
+    assert role_of(roles, login) == []
+    with pytest.raises(psycopg2.OperationalError):
+        stranger.cursor().execute("SELECT 1")
+    stranger.close()
+
+
+def test_rights_that_the_caller_gave_a_login_role_end_with_the_run(roles, catalog, login):
+    """From PostgreSQL 16 on each grantor's membership is one of its own, which a plain REVOKE leaves."""
+    roles.rows(f"GRANT {STAFF} TO {ALICE} WITH ADMIN OPTION")
+    act(roles, ALICE, f'GRANT {STAFF} TO "{login}" WITH ADMIN OPTION')
+    act(roles, login, f"GRANT {STAFF} TO {MALLORY}")
+    elsewhere = roles.cluster.connect()  # an object in another database keeps the role from being dropped
+    with elsewhere.cursor() as cursor:
+        cursor.execute(sql.SQL("CREATE TABLE kept_by_it (a integer); ALTER TABLE kept_by_it OWNER TO {}").format(
+            sql.Identifier(login)
+        ))
+    drop_login(catalog, login)
+    assert role_of(roles, login) == [(False, [])]
+    with elsewhere.cursor() as cursor:
+        cursor.execute("DROP TABLE kept_by_it")
+    elsewhere.close()
+    drop_login(catalog, login)
+    assert role_of(roles, login) == []
+    roles.rows(f"REVOKE {STAFF} FROM {MALLORY}")
+
+
+@pytest.mark.parametrize("end", ["²_1_0123abcd", "99999999999_1_0123abcd", f"1_{10**30}_0123abcd", "1_1_x", "1_1"])
+def test_a_role_that_looks_like_a_login_role_stops_no_sweep(roles, catalog, end):
+    name = sql.Identifier(PREFIX + end)
+    with catalog.cursor() as cursor:
+        cursor.execute(sql.SQL("CREATE ROLE {}").format(name))
+        try:
+            sweep_logins(catalog, lambda run_id: False)
+            assert roles.rows("SELECT 1 FROM pg_roles WHERE rolname = %s", [PREFIX + end])
+        finally:
+            cursor.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(name))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["role = 'staff'", "session_authorization = 'staff'", "statement_timeout = 1", "transaction_read_only = on",
+     "idle_in_transaction_session_timeout = 1", "client_encoding = 'SJIS'", "standard_conforming_strings = off"],
+)  # fmt: skip
+def test_no_setting_of_the_callers_reaches_the_session_that_makes_the_role(roles, catalog, setting):
+    try:
+        roles.rows(f"ALTER ROLE alice SET {setting}")
+    except psycopg2.Error as error:
+        pytest.skip(f"the server does not take it: {error}")
+    with catalog.cursor() as cursor:
+        cursor.execute("SELECT current_user, session_user, current_setting('client_encoding')")
+        before = cursor.fetchone()
+        try:
+            create_login(catalog, 42, ALICE)
+            cursor.execute("SELECT current_user, session_user, current_setting('client_encoding')")
+            assert cursor.fetchone() == before
+        finally:
+            roles.rows("ALTER ROLE alice RESET ALL")
+            sweep_logins(catalog, lambda run_id: False)
+    assert roles.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%%'") == []
+
+
+def test_a_setting_that_the_server_does_not_know_any_more_stops_no_run(roles, catalog):
+    """An extension that reserves its prefix takes no parameter that it does not know."""
+    roles.rows("ALTER ROLE alice SET plpgsql.of_old = 'x'")
+    with catalog.cursor() as cursor:
+        cursor.execute("DO $$ BEGIN END $$")  # PL/pgSQL is loaded, and reserves its prefix
+    try:
+        drop_login(catalog, create_login(catalog, 43, ALICE).role)
+    finally:
+        roles.rows("ALTER ROLE alice RESET ALL")
