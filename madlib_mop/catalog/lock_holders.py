@@ -10,16 +10,18 @@ from psycopg2 import sql
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
 
 _SESSIONS = """
-SELECT madlib_mop.end_session(l.pid, 2000)
+SELECT madlib_mop.end_session(l.pid, 10000)
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_get_activity(l.pid) a ON true
 LEFT JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
 WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND o.rolsuper IS NOT TRUE AND ({lock})
 """
+# a prepared transaction has no process; that it holds the lock of its own number tells which one it is
 _PREPARED = """
 SELECT p.gid FROM pg_catalog.pg_locks l
-JOIN pg_catalog.pg_prepared_xacts p ON l.virtualtransaction = '-1/' || p.transaction::pg_catalog.text
+JOIN pg_catalog.pg_locks own ON own.virtualtransaction = l.virtualtransaction AND own.locktype = 'transactionid'
+JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = own.transactionid
 JOIN pg_catalog.pg_roles o ON o.rolname = p.owner
-WHERE l.pid IS NULL AND NOT o.rolsuper AND p.database = pg_catalog.current_database() AND ({lock})
+WHERE l.pid IS NULL AND own.pid IS NULL AND NOT o.rolsuper AND p.database = pg_catalog.current_database() AND ({lock})
 """
 
 

@@ -301,6 +301,20 @@ DEFENCES = (
         (_LOGIN_ROLES + "test_a_role_that_owns_more_than_can_be_locked_stops_nobody",),
     ),
     Defence(
+        "a lock that every role may take keeps nobody from his run",
+        "madlib_mop/catalog/lock_holders.py",
+        "cursor.execute(_SESSIONS.format(lock=lock), params)",
+        "pass",
+        ("tests/security/test_own_runs.py::test_a_lock_that_anybody_may_take_keeps_nobody_from_his_run",),
+    ),
+    Defence(
+        "nor does one that a prepared transaction holds",
+        "madlib_mop/catalog/lock_holders.py",
+        "for (gid,) in cursor.fetchall():",
+        "for (gid,) in ():",
+        ("tests/security/test_locks.py::test_a_prepared_transaction_keeps_nobody_from_his_run",),
+    ),
+    Defence(
         "who locks a login role does not keep it",
         "madlib_mop/engines/login.py",
         "end_holders(catalog, _LOCK_OF_ROLE, [role])",
