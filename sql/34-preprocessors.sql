@@ -105,16 +105,16 @@ COMMENT ON FUNCTION madlib.convert_array_to_bytea(smallint[]) IS 'The numbers of
 CREATE FUNCTION madlib_mop._reals(bytes bytea)
 RETURNS real[] LANGUAGE plpython3u IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 from array import array
-return array("f", bytes)
+return array("f", bytes) if len(bytes) % 4 == 0 else None
 $body$;
-COMMENT ON FUNCTION madlib_mop._reals(bytea) IS 'Float32 bytes as an array; their number must be a multiple of 4';
+COMMENT ON FUNCTION madlib_mop._reals(bytea) IS 'Float32 bytes as an array; NULL unless their number is a multiple of 4';
 
 CREATE FUNCTION madlib_mop._smallints(bytes bytea)
 RETURNS smallint[] LANGUAGE plpython3u IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 from array import array
-return array("h", bytes)
+return array("h", bytes) if len(bytes) % 2 == 0 else None
 $body$;
-COMMENT ON FUNCTION madlib_mop._smallints(bytea) IS 'Int16 bytes as an array; their number must be a multiple of 2';
+COMMENT ON FUNCTION madlib_mop._smallints(bytea) IS 'Int16 bytes as an array; NULL unless their number is a multiple of 2';
 
 CREATE FUNCTION madlib.convert_bytea_to_real_array(var bytea)
 RETURNS real[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
