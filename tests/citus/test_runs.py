@@ -6,6 +6,8 @@ The promises that hold on every engine are in tests/engines/test_citus.py.
 import psycopg2
 import pytest
 
+from madlib_mop.catalog.connection import connect_by_dsn
+from madlib_mop.engines.login import create_login, drop_login
 from tests.citus_kit import ANALYST, NEEDS_CITUS
 from tests.faults.lab import BackgroundFit, assert_whole, newest_run, visits, wait_for
 from tests.hosts.remote import sessions
@@ -18,11 +20,11 @@ from tests.workbench import (
     pack,
     script,
     select_configurations,
-    weights,
 )
 
 pytestmark = [*NEEDS_CITUS, pytest.mark.slow, pytest.mark.timeout(900)]
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 2, 4, 2, 77
+MEMBER = "mop_citus_member"
 OPTIONS = {"source_table": "train", "validation_table": "valid", "metrics_compute_frequency": 1, "seed": SEED}
 PLACES = """
 SELECT row_number() OVER (ORDER BY shardminvalue::integer) - 1, shardid, nodename, nodeport
@@ -90,12 +92,20 @@ def test_a_shard_has_one_key_and_its_own_rows(bench):
 
 def test_runs_make_no_roles_at_the_nodes(bench):
     """The login role of a run is the coordinator's alone; a role of the user's goes to all nodes."""
-    call = BackgroundFit(bench.db, "SELECT madlib_mop.replay(%s, 'roles')", [1])
     ours = "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%'"
-    wait_for(lambda: bench.db.value(ours) or not call.running, what="the login role")
-    assert call.running and [node.value(ours) for node in bench.at.values()] == [0] * len(bench.at)
-    call.succeed()
-    assert weights(bench.db, "roles") == weights(bench.db, "undisturbed")
+    _, catalog = connect_by_dsn(bench.db.dsn())
+    bench.db.rows(f"CREATE ROLE {MEMBER}")
+    login = create_login(catalog, 4711, MEMBER)
+    try:
+        assert bench.db.value(ours) == 1
+        assert [node.value(ours) for node in bench.at.values()] == [0] * len(bench.at)
+        members = "SELECT count(*) FROM pg_roles WHERE rolname = %s"
+        assert [node.value(members, [MEMBER]) for node in bench.at.values()] == [1] * len(bench.at)
+    finally:
+        drop_login(catalog, login.role)
+        catalog.close()
+        bench.db.rows(f"DROP ROLE {MEMBER}")
+    assert bench.db.value(ours) == 0
 
 
 def test_a_distributed_source_gives_the_same_rows(bench):
