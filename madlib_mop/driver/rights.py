@@ -15,7 +15,8 @@ from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
 
 # What a relation consists of (rules, indexes, defaults, constraints, triggers, statistics, policies, partitions and
 # children), what that uses, and so on. Objects of initdb's are not in pg_depend, and are all the first superuser's. A
-# foreign key is looked up by the server as the other table's owner.
+# foreign key is looked up by the server as the other table's owner. Each part is a branch of its own: Greenplum cannot
+# plan a UNION ALL within another that a recursive query has on its lateral side.
 _FOREIGN = """
 WITH RECURSIVE used (classid, objid) AS (
     SELECT 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid, $1::pg_catalog.oid
@@ -26,17 +27,22 @@ WITH RECURSIVE used (classid, objid) AS (
             'pg_catalog.pg_class'::pg_catalog.regclass, 'pg_catalog.pg_proc'::pg_catalog.regclass,
             'pg_catalog.pg_operator'::pg_catalog.regclass, 'pg_catalog.pg_type'::pg_catalog.regclass,
             'pg_catalog.pg_cast'::pg_catalog.regclass)
-        UNION ALL SELECT part.classid, part.objid FROM (
-            SELECT inhparent AS of, 'pg_catalog.pg_class'::pg_catalog.regclass AS classid, inhrelid AS objid
-                FROM pg_catalog.pg_inherits
-            UNION ALL SELECT ev_class, 'pg_catalog.pg_rewrite', oid FROM pg_catalog.pg_rewrite
-            UNION ALL SELECT indrelid, 'pg_catalog.pg_class', indexrelid FROM pg_catalog.pg_index
-            UNION ALL SELECT adrelid, 'pg_catalog.pg_attrdef', oid FROM pg_catalog.pg_attrdef
-            UNION ALL SELECT conrelid, 'pg_catalog.pg_constraint', oid FROM pg_catalog.pg_constraint WHERE contype <> 'f'
-            UNION ALL SELECT tgrelid, 'pg_catalog.pg_trigger', oid FROM pg_catalog.pg_trigger WHERE NOT tgisinternal
-            UNION ALL SELECT stxrelid, 'pg_catalog.pg_statistic_ext', oid FROM pg_catalog.pg_statistic_ext
-            UNION ALL SELECT polrelid, 'pg_catalog.pg_policy', oid FROM pg_catalog.pg_policy
-        ) part WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND part.of = u.objid
+        UNION ALL SELECT 'pg_catalog.pg_class'::pg_catalog.regclass, p.inhrelid FROM pg_catalog.pg_inherits p
+        WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.inhparent = u.objid
+        UNION ALL SELECT 'pg_catalog.pg_rewrite'::pg_catalog.regclass, p.oid FROM pg_catalog.pg_rewrite p
+        WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.ev_class = u.objid
+        UNION ALL SELECT 'pg_catalog.pg_class'::pg_catalog.regclass, p.indexrelid FROM pg_catalog.pg_index p
+        WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.indrelid = u.objid
+        UNION ALL SELECT 'pg_catalog.pg_attrdef'::pg_catalog.regclass, p.oid FROM pg_catalog.pg_attrdef p
+        WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.adrelid = u.objid
+        UNION ALL SELECT 'pg_catalog.pg_constraint'::pg_catalog.regclass, p.oid FROM pg_catalog.pg_constraint p
+        WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.conrelid = u.objid AND p.contype <> 'f'
+        UNION ALL SELECT 'pg_catalog.pg_trigger'::pg_catalog.regclass, p.oid FROM pg_catalog.pg_trigger p
+        WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.tgrelid = u.objid AND NOT p.tgisinternal
+        UNION ALL SELECT 'pg_catalog.pg_statistic_ext'::pg_catalog.regclass, p.oid FROM pg_catalog.pg_statistic_ext p
+        WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.stxrelid = u.objid
+        UNION ALL SELECT 'pg_catalog.pg_policy'::pg_catalog.regclass, p.oid FROM pg_catalog.pg_policy p
+        WHERE u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.polrelid = u.objid
         UNION ALL SELECT 'pg_catalog.pg_constraint'::pg_catalog.regclass, k.oid FROM pg_catalog.pg_constraint k
         WHERE u.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND k.contypid = u.objid
     ) next
