@@ -119,13 +119,15 @@ def ask_driver(function, values, caller_path):
     """Start a driver for one command, with its arguments and the caller's search_path; give the command's result.
 
     What a driver that was killed has written, such as half of a run's output tables, is undone before another begins.
+    Where it cannot be undone alone, the call ends, and all of it with its transaction.
     """
     blobs = []
+    can_undo = function in _RUNS and not _in_cluster()
     request = {"function": function, "session": _session(caller_path), "arguments": encode_value(values, blobs)}
     for _ in range(_MAX_RESTARTS):
         conversation = _Conversation(function)
         try:
-            with plpy.subtransaction() if function in _RUNS else contextlib.nullcontext():
+            with plpy.subtransaction() if can_undo else contextlib.nullcontext():
                 return conversation.hold(request, blobs)
         except _SQL_ERRORS as error:
             if conversation.run_id is None:
@@ -141,9 +143,25 @@ def ask_driver(function, values, caller_path):
                     detail=death.last_words,
                     hint="`madlib-mop doctor` checks the installation; the server's log may say more.",
                 ) from None
+            if conversation.has_written and not can_undo:
+                raise CallError(
+                    f"{function}: the driver process was killed while it wrote the output tables",
+                    "58000",
+                    hint=f"Nothing is lost: SELECT madlib_mop.resume({conversation.run_id}); writes them.",
+                ) from None
             plpy.notice(f"{function}: the driver process was killed; run {conversation.run_id} goes on with a new one")
             request = {**request, "continue_run": conversation.run_id}
     raise CallError(f"{function}: the driver process was killed {_MAX_RESTARTS} times", "58000")
+
+
+def _in_cluster():
+    """Tell whether this is Greenplum.
+
+    There a cancel may arrive while the segments are told of a subtransaction, outside of what PL/Python guards; with an
+    open plpy.subtransaction() that ends the session (XX000, RollbackAndReleaseCurrentSubTransaction).
+    """
+    query = "select pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') is not null as yes"
+    return plpy.execute(query)[0]["yes"]
 
 
 class _Conversation:
@@ -152,6 +170,7 @@ class _Conversation:
     def __init__(self, function):
         self.function = function
         self.run_id = None
+        self.has_written = False  # since the run was recorded
         self._cursors = {}
         self._interrupts = Interrupts()
 
@@ -198,6 +217,7 @@ class _Conversation:
         elif action == "run":
             self.run_id = header["run_id"]
         elif action == "execute":
+            self.has_written |= self.run_id is not None and not header["sql"].lstrip().upper().startswith("SELECT")
             driver.send(*_answer(lambda: _execute(header, blobs)))
         elif action == "open":
             driver.send(*_answer(lambda: self._open(header, blobs)))

@@ -10,6 +10,7 @@ from madlib_mop.cli.doctor import examine
 from madlib_mop.cli.doctor.findings import State
 from tests.engines.bench import N_EPOCHS, N_MODELS, RUN, Bench, prepare, prepared
 from tests.engines.promises import Promises
+from tests.faults.gates import held_at_outputs
 from tests.faults.lab import alive, kill, wait_for, workers
 from tests.greenplum.kit import at_work, backends, n_segments, owner, trainers
 from tests.workbench import digests, fit, script, weights
@@ -90,6 +91,20 @@ def test_after_a_segments_restart_the_run_is_resumed(bench):
         # login role: the next one does.
         wait_for(lambda: not at_work(db), 100, "the driver's end")
         db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    bench.check(run_id)
+
+
+def test_a_driver_killed_while_it_writes_tables_ends_the_call(bench):
+    """Promise 4: what it has written cannot be undone alone; the call says how to get the tables, to the same bits."""
+    named = ", ".join(f"{name} := '{value}'" for name, value in RUN.items())
+    call = f"SELECT madlib.madlib_keras_fit_multiple_model('train', 'half', 'mst', {N_EPOCHS}, {named})"
+    with held_at_outputs(bench.db, call) as (call, run_id, pid):
+        assert kill(pid)
+        call.join()
+    assert call.error.pgcode == "58000" and "while it wrote the output tables" in str(call.error)
+    assert f"madlib_mop.resume({run_id})" in call.error.diag.message_hint
+    bench.db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert weights(bench.db, "half") == weights(bench.db, "undisturbed")
     bench.check(run_id)
 
 

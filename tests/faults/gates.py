@@ -62,13 +62,13 @@ def held_at_outputs(db, statement: str):
         metrics = Gate(db, f"LOCK TABLE {METRICS} IN SHARE MODE", METRICS)
     metrics.wait_for_driver()  # it has written what it writes into the run's row while it trains
     pid = db.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id])
-    row = Gate(db, f"SELECT 1 FROM madlib_mop.run WHERE run_id = {run_id} FOR NO KEY UPDATE")
+    runs = Gate(db, "LOCK TABLE madlib_mop.run IN SHARE MODE", "madlib_mop.run")
     metrics.open()
     untrained = "SELECT 1 FROM madlib_mop.model WHERE run_id = %s AND state <> 'trained'"
     wait_for(lambda: not db.rows(untrained, [run_id]), what="the last visits")
-    row.wait_for_driver()
+    runs.wait_for_driver()
     metrics = Gate(db, f"LOCK TABLE {METRICS} IN ACCESS EXCLUSIVE MODE", METRICS)
-    row.open()
+    runs.open()
     metrics.wait_for_driver()
     try:
         yield call, run_id, pid
