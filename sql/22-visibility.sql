@@ -4,7 +4,7 @@
 
 CREATE FUNCTION madlib_mop.may_own(owner regrole) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = owner AND pg_catalog.pg_has_role(r.oid, 'MEMBER'))
+    SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = owner AND madlib_mop.acts_as(r.oid))
         OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = current_user AND r.rolsuper)
 $body$;
 COMMENT ON FUNCTION madlib_mop.may_own(regrole) IS 'Whether the current user is, or is a member of, the role that owns a run';
@@ -14,7 +14,7 @@ LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body
     SELECT madlib_mop.may_own(owner)
     -- if postgres
         OR EXISTS (SELECT FROM madlib_mop.viewer g JOIN pg_catalog.pg_roles r ON r.oid = g.owner
-                   WHERE r.oid = may_see.owner AND pg_catalog.pg_has_role(g.viewer::oid, 'MEMBER'))
+                   WHERE r.oid = may_see.owner AND madlib_mop.acts_as(g.viewer))
     -- end
 $body$;
 COMMENT ON FUNCTION madlib_mop.may_see(regrole) IS 'Whether the current user owns a run (may_own), or its owner lets him read';

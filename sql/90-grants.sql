@@ -20,7 +20,7 @@ VALUES
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- what these, drivers, workers and other servers call, with the caller's rights or a secret of their own
     ('internal', '{}', 'madlib_mop', '{_classes, _grant, _model_tables, end_session}'),
-    ('internal', '{train, read}', 'madlib_mop', '{may_own, may_see}'),
+    ('internal', '{train, read}', 'madlib_mop', '{acts_as, may_own, may_see}'),
     ('internal', '{train, predict}', 'madlib_mop', '{_at_coordinator, _predict, _predict_error, _predict_texts, _raise}'),
     ('internal', '{train}', 'madlib_mop', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
         _average_step, _call, _dispatch_row, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
@@ -158,7 +158,7 @@ DECLARE
     giver oid := madlib_mop._role('grant_read', owner);
     taker oid := madlib_mop._role('grant_read', role_name);
 BEGIN
-    IF NOT pg_has_role(giver, 'MEMBER') THEN
+    IF NOT madlib_mop.acts_as(giver) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: you are no member of role %I, whose runs these are', owner);
     END IF;
     IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
@@ -179,7 +179,7 @@ DECLARE
     giver oid := madlib_mop._role('revoke_read', owner);
     taker oid := madlib_mop._role('revoke_read', role_name);
 BEGIN
-    IF NOT pg_has_role(giver, 'MEMBER') THEN
+    IF NOT madlib_mop.acts_as(giver) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('revoke_read: you are no member of role %I, whose runs these are', owner);
     END IF;
     DELETE FROM madlib_mop.viewer r WHERE r.owner = giver AND (r.viewer = taker OR r.viewer::oid NOT IN (SELECT oid FROM pg_roles));

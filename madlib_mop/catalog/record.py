@@ -28,13 +28,17 @@ class Record(RunDrivers):
         self.raw = raw
 
     def may_see(self, role: int, owner: int) -> bool:
-        """Tell whether a role is, or is a member of, the role that owns a run; both are oids. A superuser sees all."""
+        """Tell whether a role is, or acts as, the role that owns a run (``madlib_mop.acts_as``); both are oids.
+
+        A superuser sees all.
+        """
+        rights = "USAGE, SET" if self.raw.server_version >= 160000 else "MEMBER"
         query = text(
-            "SELECT coalesce(bool_or(r.rolsuper OR o.oid IS NOT NULL AND pg_has_role(r.oid, o.oid, 'MEMBER')), false)"
+            "SELECT coalesce(bool_or(r.rolsuper OR o.oid IS NOT NULL AND pg_has_role(r.oid, o.oid, :rights)), false)"
             " FROM pg_roles r LEFT JOIN pg_roles o ON o.oid = :owner WHERE r.oid = :role"
         )
         with self._engine.connect() as session:
-            return session.execute(query, {"role": role, "owner": owner}).scalar_one()
+            return session.execute(query, {"role": role, "owner": owner, "rights": rights}).scalar_one()
 
     # settings
 

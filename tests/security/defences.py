@@ -389,7 +389,7 @@ DEFENCES = (
     Defence(
         "a user lets others see his own runs only",
         "sql/21-viewers.sql",
-        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (pg_catalog.pg_has_role(owner::oid, 'MEMBER'));",
+        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (madlib_mop.acts_as(owner));",
         "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (true);",
         ("tests/security/test_rights.py::test_nobody_gives_away_what_is_anothers",),
     ),
