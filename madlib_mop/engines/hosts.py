@@ -167,6 +167,7 @@ def connect_host(
                 "connect_timeout": within_s,
             },
             autocommit=True,
+            prepare_threshold=None,  # code of users could replace a prepared statement
         )
         connection.execute(LIFT_NEW_TIMEOUTS)
         connection.autocommit = autocommit

@@ -161,7 +161,8 @@ class Host:
         return not self._connection.broken and not self._connection.closed
 
     def _value(self, query: str, *values):
-        return self._cursor.execute(query, values, prepare=True).fetchone()[0]
+        # never a prepared statement: what the owner of the shard's table has run there could put another in its place
+        return self._cursor.execute(query, values, prepare=False).fetchone()[0]
 
 
 def _told(error: psycopg.Error, request: dict, host: Host | None) -> dict:

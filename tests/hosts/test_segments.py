@@ -13,9 +13,11 @@ import psycopg2
 import pytest
 from mop_backend.memory import share_of_memory
 
+from madlib_mop.engines.relay import Relay
 from tests.faults.lab import BackgroundFit, wait_for
 from tests.hosts.remote import assert_gone, processes, trainers_at
-from tests.hosts_kit import ANALYST
+from tests.hosts_kit import ANALYST, PASSWORD
+from tests.security.kit import user
 from tests.workbench import MIXED, load_architectures, load_digits, script, select_configurations
 
 
@@ -156,3 +158,40 @@ def test_each_host_deals_out_its_own_memory(hosts):
     for name, shares in expected.items():  # beyond its share each may have what it had taken when it was limited
         assert all(share <= limit < share + (2 << 30) for share, limit in zip(shares, found[name], strict=True)), found
     assert_gone(hosts, seen, within_s=5.0)
+
+
+_REPLACE = """
+CREATE FUNCTION mallory.forge(header text, signature text, wait boolean) RETURNS text LANGUAGE sql AS
+    $$ SELECT '{"forged": true, "n_blobs": 0}' $$;
+CREATE FUNCTION mallory.rows() RETURNS bytea LANGUAGE plpgsql AS $$
+DECLARE
+    prepared record;
+BEGIN
+    FOR prepared IN SELECT name FROM pg_prepared_statements WHERE statement LIKE '%segment_send%' LOOP
+        EXECUTE format('DEALLOCATE %I', prepared.name);
+        EXECUTE format('PREPARE %I (text, text, boolean) AS SELECT mallory.forge($1, $2, $3)', prepared.name);
+    END LOOP;
+    RETURN 'abcd';
+END $$;
+"""
+
+
+def test_code_of_users_at_a_host_answers_for_no_trainer(hosts):
+    """What an index or a view there runs shares the relay's session: a statement prepared there could be replaced."""
+    at, relay = hosts.at["alpha"], Relay()
+    user(at, "mallory")
+    script(at, _REPLACE, f"GRANT USAGE ON SCHEMA mallory TO {ANALYST}", role="mallory")
+    coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = 'alpha'")[0]
+    way = {"host": "127.0.0.1", "port": str(at.cluster.port), "dbname": at.name, "user": ANALYST, "password": PASSWORD}
+    access = {"options": way, "needs_password": True, "coordinator": coordinator, "key": bytes(key).hex()}
+    relay.do({"op": "connect", "server": "alpha", "run_id": 1, **access}, [])
+    try:
+        assert relay.do({"op": "start", "threads": 1, "shard_cache_bytes": 1 << 20}, [])[0]["seccomp"] is True
+        load = {"op": "shard_load", "shard": "training:0", "key": 0, "n_x": 1, "n_y": 1, "normalizing_const": 1.0}
+        columns = "mallory.rows() AS b0, '{1,1}'::int[] AS s0, 'abcd'::bytea AS b1, '{1,1}'::int[] AS s1"
+        loaded, _ = relay.do({**load, "query": f"SELECT {columns} WHERE $1 IS NOT NULL"}, [])
+        assert "forged" not in loaded
+        answer, _ = relay.do({"op": "stats"}, [])
+        assert "forged" not in answer and "host_refused" not in answer, answer
+    finally:
+        relay.close()

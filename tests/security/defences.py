@@ -373,6 +373,13 @@ DEFENCES = (
         (_SEGMENTS + "test_blobs_are_those_that_the_message_names",),
     ),
     Defence(
+        "code of users at a host does not answer for the trainer",
+        "madlib_mop/engines/relay.py",
+        "self._cursor.execute(query, values, prepare=False)",
+        "self._cursor.execute(query, values, prepare=True)",
+        (_SEGMENTS + "test_code_of_users_at_a_host_answers_for_no_trainer",),
+    ),
+    Defence(
         "a host's trainer is in a sandbox unless the host's superusers want none",
         "plpython/mop_backend/segment.py",
         """{**message, "sandbox": self._settings.get(_SANDBOX) != "off"}""",
