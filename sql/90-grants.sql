@@ -140,9 +140,10 @@ BEGIN
     RETURN NEXT model_table;
     RETURN QUERY
         SELECT beside.oid::regclass FROM pg_class c JOIN pg_class beside USING (relnamespace)
-        WHERE c.oid = model_table AND beside.relname IN (c.relname || '_info', c.relname || '_summary');
+        WHERE c.oid = model_table AND beside.relname IN (c.relname || '_info', c.relname || '_summary')
+              AND beside.relowner = c.relowner;
     SELECT beside.oid INTO summary FROM pg_class c JOIN pg_class beside USING (relnamespace)
-        WHERE c.oid = model_table AND beside.relname = c.relname || '_summary';
+        WHERE c.oid = model_table AND beside.relname = c.relname || '_summary' AND beside.relowner = c.relowner;
     IF summary IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('%s: %s has no _summary table beside it', function, model_table),
             HINT = 'Give the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.';

@@ -150,3 +150,19 @@ def test_nobody_gives_away_what_is_anothers(runs):
     assert error.sqlstate == "42704" and "no such role" in error.message
     connection.close()
     assert seen(runs, BOB, "run") == [BOBS]
+
+
+def test_a_table_gives_away_none_that_another_role_has_named_alike(runs):
+    """In a schema of many roles, whoever makes a table m could ask for rights on the m_summary of another."""
+    runs.rows(f"CREATE SCHEMA shared; GRANT ALL ON SCHEMA shared TO {ALICE}, {BOB}")
+    for name in ("m_summary", "m_info"):
+        runs.rows(f"CREATE TABLE shared.{name} AS SELECT 'a secret' AS a", role=ALICE)
+    runs.rows("CREATE TABLE shared.m (mst_key integer)", role=BOB)
+    connection = runs.connect()
+    error = refusal(connection, f"SELECT madlib_mop.grant_predict('{BOB}', 'shared.m')")
+    connection.close()
+    assert (error.sqlstate, "has no _summary table beside it" in error.message) == ("42P01", True)
+    connection = runs.connect(BOB)
+    for name in ("m_summary", "m_info"):
+        assert refusal(connection, f"SELECT * FROM shared.{name}").sqlstate == "42501"
+    connection.close()

@@ -1,0 +1,56 @@
+"""Promise 7: code of users in a reader keeps no session, role or lock alive after the run, whatever it does to stay."""
+
+import pytest
+from lab import assert_nothing_left, wait_for
+from workbench import script
+
+from madlib_mop.catalog.names import quote
+from tests.security.kit import fingerprint
+from tests.security.scenario import ALICE, CAROLS_RUN, MALLORY, Fit, X, Y, lay_out
+
+COLUMNS = ", ".join(map(quote, ("__dist_key__", X, f"{X}_shape", Y, f"{Y}_shape", "buffer_id")))
+STAY = f"""
+CREATE FUNCTION mallory.stay() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF session_user NOT LIKE 'madlib\\_mop\\_run\\_%' THEN
+        RETURN true;
+    END IF;
+    PERFORM set_config('application_name', 'nobody', false), set_config('client_connection_check_interval', '0', false);
+    RESET ROLE;
+    PERFORM pg_advisory_lock(4711), lo_create(0);
+    LISTEN madlib_mop_cancel;
+    LOOP
+        BEGIN
+            PERFORM pg_sleep(600);
+        EXCEPTION WHEN query_canceled OR OTHERS THEN
+            NULL;
+        END;
+    END LOOP;
+END $$;
+CREATE VIEW mallory.stuck AS SELECT {COLUMNS} FROM mallory.train WHERE mallory.stay();
+CREATE TABLE mallory.stuck_summary AS TABLE mallory.train_summary;
+GRANT SELECT ON mallory.stuck, mallory.stuck_summary TO alice;
+"""
+SLEEPERS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'nobody'"
+
+
+@pytest.fixture(scope="module")
+def stuck(db):
+    lay_out(db)
+    script(db, STAY, role=MALLORY)
+    return db
+
+
+def test_a_reader_that_takes_no_cancel_ends_with_the_run(stuck):
+    before = fingerprint(stuck, CAROLS_RUN)
+    call = Fit(stuck, "mallory.stuck", "alice.never")
+    wait_for(lambda: call.error or len(stuck.rows(SLEEPERS)) == 2, what="two readers")
+    assert call.error is None, call.error
+    run_id = stuck.value("SELECT max(run_id) FROM madlib_mop.run WHERE owner = 'alice'::regrole")
+    stuck.rows(SLEEPERS.replace("pid", "pg_cancel_backend(pid)", 1))
+    assert stuck.value("SELECT madlib_mop.cancel(%s)", [run_id], ALICE) is True
+    call.join(60)
+    assert "was cancelled by alice" in str(call.error)
+    assert_nothing_left(stuck, within_s=5.0)
+    assert stuck.rows("SELECT oid FROM pg_largeobject_metadata") == []
+    assert fingerprint(stuck, CAROLS_RUN) == before
