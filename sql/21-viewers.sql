@@ -2,11 +2,11 @@
 
 -- From PostgreSQL 16 on a membership may come WITH INHERIT FALSE, SET FALSE: it gives none of the role's rights. A role
 -- with CREATEROLE has such a one in each role that it makes.
-CREATE FUNCTION madlib_mop.acts_as(role oid) RETURNS boolean
+CREATE FUNCTION madlib_mop_calls.acts_as(role oid) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
     SELECT pg_has_role(role, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)
 $body$;
-COMMENT ON FUNCTION madlib_mop.acts_as(oid) IS 'Whether the current user is a role, or a member that has its rights or can take it on';
+COMMENT ON FUNCTION madlib_mop_calls.acts_as(oid) IS 'Whether the current user is a role, or a member that has its rights or can take it on';
 
 -- if greenplum
 -- Policies are no help there, and a function at a segment reads no table: runs are their owners' alone.
@@ -19,9 +19,9 @@ CREATE TABLE madlib_mop.viewer (
 COMMENT ON TABLE madlib_mop.viewer IS 'Which role sees the runs of which: their progress, metrics and visits, not their states';
 ALTER TABLE madlib_mop.viewer ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.viewer FOR SELECT
-    USING (madlib_mop.acts_as(owner) OR madlib_mop.acts_as(viewer));
-CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (madlib_mop.acts_as(owner));
-CREATE POLICY take ON madlib_mop.viewer FOR DELETE USING (madlib_mop.acts_as(owner));
+    USING (madlib_mop_calls.acts_as(owner) OR madlib_mop_calls.acts_as(viewer));
+CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));
+CREATE POLICY take ON madlib_mop.viewer FOR DELETE USING (madlib_mop_calls.acts_as(owner));
 
 -- A dump has roles' names; of a role that was dropped it would have a number, which may be another role's elsewhere.
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.viewer',

@@ -2,38 +2,38 @@
 -- lets (grant_read) see it too, but not what it has trained or was trained from. A role is its oid: its name may be
 -- another role's tomorrow.
 
-CREATE FUNCTION madlib_mop.may_own(owner regrole) RETURNS boolean
+CREATE FUNCTION madlib_mop_calls.may_own(owner regrole) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = owner AND madlib_mop.acts_as(r.oid))
+    SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = owner AND madlib_mop_calls.acts_as(r.oid))
         OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = current_user AND r.rolsuper)
 $body$;
-COMMENT ON FUNCTION madlib_mop.may_own(regrole) IS 'Whether the current user is, or is a member of, the role that owns a run';
+COMMENT ON FUNCTION madlib_mop_calls.may_own(regrole) IS 'Whether the current user is, or is a member of, the role that owns a run';
 
-CREATE FUNCTION madlib_mop.may_see(owner regrole) RETURNS boolean
+CREATE FUNCTION madlib_mop_calls.may_see(owner regrole) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.may_own(owner)
+    SELECT madlib_mop_calls.may_own(owner)
     -- if postgres
         OR EXISTS (SELECT FROM madlib_mop.viewer g JOIN pg_catalog.pg_roles r ON r.oid = g.owner
-                   WHERE r.oid = may_see.owner AND madlib_mop.acts_as(g.viewer))
+                   WHERE r.oid = may_see.owner AND madlib_mop_calls.acts_as(g.viewer))
     -- end
 $body$;
-COMMENT ON FUNCTION madlib_mop.may_see(regrole) IS 'Whether the current user owns a run (may_own), or its owner lets him read';
+COMMENT ON FUNCTION madlib_mop_calls.may_see(regrole) IS 'Whether the current user owns a run (may_own), or its owner lets him read';
 
 ALTER TABLE madlib_mop.run ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop.may_see(owner));
+CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop_calls.may_see(owner));
 ALTER TABLE madlib_mop.segment ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.segment FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.model ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.model FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.start_weights ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.start_weights FOR SELECT
-    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_own(r.owner)));
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
 ALTER TABLE madlib_mop.custom_function ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.custom_function FOR SELECT
-    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_own(r.owner)));
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
 ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
-    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_own(r.owner)));
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));
 ALTER TABLE madlib_mop.visit ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.visit FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.metric ENABLE ROW LEVEL SECURITY;

@@ -28,7 +28,7 @@ CROSS JOIN LATERAL (
            pg_catalog.avg(EXTRACT(epoch FROM ended_at - started_at))::double precision AS mean_visit_s
     FROM madlib_mop.visit WHERE run_id = r.run_id) v
 -- if greenplum
-WHERE madlib_mop.may_see(r.owner)
+WHERE madlib_mop_calls.may_see(r.owner)
 -- end
 ;
 COMMENT ON VIEW madlib_mop.progress IS 'One row a run: how far it is and how long it will take';
@@ -79,7 +79,7 @@ FROM (
                 LEFT JOIN LATERAL (SELECT pg_catalog.max(x.epoch) AS newest FROM madlib_mop.metric x
                     WHERE x.run_id = o.run_id AND x.mst_key = o.mst_key) e ON true
                 -- if greenplum
-                WHERE o.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_see(r.owner))
+                WHERE o.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_see(r.owner))
                 -- end
                 ) p) m
         LEFT JOIN madlib_mop.metric vl ON vl.run_id = m.run_id AND vl.mst_key = m.mst_key AND vl.epoch = m.metric_epoch
@@ -107,7 +107,7 @@ SELECT v.run_id, v.segment_id, v.visit_id, v.mst_key, v.epoch, v.position, v.att
        v.n_rows, v.state_bytes, v.loss
 FROM madlib_mop.visit v JOIN madlib_mop.run r USING (run_id)
 -- if greenplum
-WHERE madlib_mop.may_see(r.owner)
+WHERE madlib_mop_calls.may_see(r.owner)
 -- end
 ;
 COMMENT ON VIEW madlib_mop.timeline IS 'One row a kept visit, in seconds since the run was called: what a Gantt chart needs';
@@ -126,7 +126,7 @@ SELECT e.run_id, e.ordinal, e.event, e.mst_key, e.epoch, e.loss,
 FROM madlib_mop.search_event e JOIN madlib_mop.run r USING (run_id)
 LEFT JOIN LATERAL pg_catalog.jsonb_array_elements(e.actions) WITH ORDINALITY AS a (action, number) ON true
 -- if greenplum
-WHERE madlib_mop.may_see(r.owner)
+WHERE madlib_mop_calls.may_see(r.owner)
 -- end
 ;
 COMMENT ON VIEW madlib_mop.search_history IS 'What a search of hyper-parameters was told and what it decided then: one row a decision, or an event without any';

@@ -45,34 +45,34 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.host_access(bigint, text) IS 'How a writer session gets to the host of one of its run''s segments, as the run''s owner';
 
-CREATE FUNCTION madlib_mop.segment_open(coordinator text)
+CREATE FUNCTION madlib_mop_calls.segment_open(coordinator text)
 RETURNS text LANGUAGE plpython3u VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import segment
 return segment.open_session(coordinator)
 $body$;
-COMMENT ON FUNCTION madlib_mop.segment_open(text) IS 'Makes this session work for a coordinator, whose relay is given the nonce of the session''s key (called by that relay only)';
+COMMENT ON FUNCTION madlib_mop_calls.segment_open(text) IS 'Makes this session work for a coordinator, whose relay is given the nonce of the session''s key (called by that relay only)';
 
-CREATE FUNCTION madlib_mop.segment_put(part bytea)
+CREATE FUNCTION madlib_mop_calls.segment_put(part bytea)
 RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import segment
 segment.put(part)
 $body$;
-COMMENT ON FUNCTION madlib_mop.segment_put(bytea) IS 'One blob of the next message to this session''s trainer (called by a coordinator''s relay only)';
+COMMENT ON FUNCTION madlib_mop_calls.segment_put(bytea) IS 'One blob of the next message to this session''s trainer (called by a coordinator''s relay only)';
 
-CREATE FUNCTION madlib_mop.segment_send(header text, signature text, wait boolean)
+CREATE FUNCTION madlib_mop_calls.segment_send(header text, signature text, wait boolean)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import segment
 return segment.send(header, signature, wait)
 $body$;
-COMMENT ON FUNCTION madlib_mop.segment_send(text, text, boolean) IS 'One message to this session''s trainer, and its answer (called by a coordinator''s relay only, which signs it)';
+COMMENT ON FUNCTION madlib_mop_calls.segment_send(text, text, boolean) IS 'One message to this session''s trainer, and its answer (called by a coordinator''s relay only, which signs it)';
 
-CREATE FUNCTION madlib_mop.segment_get(number integer)
+CREATE FUNCTION madlib_mop_calls.segment_get(number integer)
 RETURNS bytea LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import segment
 return segment.get(number)
 $body$;
-COMMENT ON FUNCTION madlib_mop.segment_get(integer) IS 'One blob of the answer that segment_send gave (called by a coordinator''s relay only)';
+COMMENT ON FUNCTION madlib_mop_calls.segment_get(integer) IS 'One blob of the answer that segment_send gave (called by a coordinator''s relay only)';

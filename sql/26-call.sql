@@ -1,6 +1,6 @@
 -- How every user-facing function reaches the driver, and what the drivers writer and reader sessions of a segment do.
 
-CREATE FUNCTION madlib_mop._call(function text, arguments text, caller_path text, payload_name text, payload bytea)
+CREATE FUNCTION madlib_mop_calls._call(function text, arguments text, caller_path text, payload_name text, payload bytea)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
 -- what the driver reads and writes as text must not depend on what is set for the database or the role
 SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals = off SET extra_float_digits = 1
@@ -9,9 +9,9 @@ SET DateStyle = 'ISO' SET IntervalStyle = 'postgres' AS $body$
 from mop_backend import call
 return call.run(function, arguments, caller_path, payload_name, payload, "@VERSION@")
 $body$;
-COMMENT ON FUNCTION madlib_mop._call(text, text, text, text, bytea) IS 'Starts the driver for one call; errors come back as JSON';
+COMMENT ON FUNCTION madlib_mop_calls._call(text, text, text, text, bytea) IS 'Starts the driver for one call; errors come back as JSON';
 
-CREATE FUNCTION madlib_mop._raise(error json)
+CREATE FUNCTION madlib_mop_calls._raise(error json)
 RETURNS json LANGUAGE plpgsql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     detail text := error ->> 'detail';
@@ -28,10 +28,10 @@ BEGIN
     RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate';
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; returns never';
+COMMENT ON FUNCTION madlib_mop_calls._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; returns never';
 
 -- if greenplum
-CREATE FUNCTION madlib_mop._at_coordinator(function text)
+CREATE FUNCTION madlib_mop_calls._at_coordinator(function text)
 RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     IF current_setting('gp_role') = 'utility' THEN
@@ -43,19 +43,19 @@ BEGIN
     END IF;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._at_coordinator(text) IS 'Raises where a query has the function run at a segment';
+COMMENT ON FUNCTION madlib_mop_calls._at_coordinator(text) IS 'Raises where a query has the function run at a segment';
 
 -- end
-CREATE FUNCTION madlib_mop.call(function text, arguments json, caller_path text, payload_name text DEFAULT NULL, payload bytea DEFAULT NULL)
+CREATE FUNCTION madlib_mop_calls.call(function text, arguments json, caller_path text, payload_name text DEFAULT NULL, payload bytea DEFAULT NULL)
 RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     answer json;
     error json;
 BEGIN
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator(function);
+    PERFORM madlib_mop_calls._at_coordinator(function);
     -- end
-    answer := madlib_mop._call(function, arguments::text, caller_path, payload_name, payload)::json;
+    answer := madlib_mop_calls._call(function, arguments::text, caller_path, payload_name, payload)::json;
     error := answer -> 'error';
     IF error IS NULL THEN
         RETURN answer -> 'result';
@@ -70,7 +70,7 @@ BEGIN
     RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate';
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.call(text, json, text, text, bytea) IS 'Runs one of the driver''s commands with the caller''s rights and raises its error';
+COMMENT ON FUNCTION madlib_mop_calls.call(text, json, text, text, bytea) IS 'Runs one of the driver''s commands with the caller''s rights and raises its error';
 
 CREATE FUNCTION madlib_mop_internal.writer_open(run_id bigint, segment_id integer)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -88,16 +88,16 @@ return writer.do(task)
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.writer_do(text) IS 'One visit, evaluation or load of a shard at this writer''s segment';
 
-CREATE FUNCTION madlib_mop.reader_send(address text, query text, key integer, n_columns integer, at integer)
+CREATE FUNCTION madlib_mop_calls.reader_send(address text, query text, key integer, n_columns integer, at integer)
 RETURNS bigint LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import shards
 return shards.send_shard(address, query, key, n_columns, at)
 $body$;
-COMMENT ON FUNCTION madlib_mop.reader_send(text, text, integer, integer, integer)
+COMMENT ON FUNCTION madlib_mop_calls.reader_send(text, text, integer, integer, integer)
 IS 'Reads a shard with the caller''s rights for the writer session that expects its rows there (called by the driver, in a reader session)';
 
-CREATE FUNCTION madlib_mop.end_session(pid integer, wait_ms bigint)
+CREATE FUNCTION madlib_mop_calls.end_session(pid integer, wait_ms bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     IF NOT pg_terminate_backend(pid) THEN
@@ -113,4 +113,4 @@ BEGIN
     RETURN false;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.end_session(integer, bigint) IS 'Ends a session as pg_terminate_backend does, and waits for its end (called by the driver)';
+COMMENT ON FUNCTION madlib_mop_calls.end_session(integer, bigint) IS 'Ends a session as pg_terminate_backend does, and waits for its end (called by the driver)';

@@ -11,11 +11,11 @@ COMMENT ON TABLE madlib_mop.segment_key IS 'Numbers, spread by the server: gp_se
 INSERT INTO madlib_mop.segment_key SELECT pg_catalog.generate_series(0, 16383);
 
 -- With its owner's rights: Cloudberry may be built so that ordinary roles cannot read gp_segment_configuration.
-CREATE FUNCTION madlib_mop.cluster_segments(OUT dbid integer, OUT number integer)
+CREATE FUNCTION madlib_mop_calls.cluster_segments(OUT dbid integer, OUT number integer)
 RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     SELECT c.dbid::integer, c.content::integer FROM pg_catalog.gp_segment_configuration c WHERE c.content >= 0 AND c.role = 'p'
 $body$;
-COMMENT ON FUNCTION madlib_mop.cluster_segments() IS 'The cluster''s primary segments: their dbid, and their number';
+COMMENT ON FUNCTION madlib_mop_calls.cluster_segments() IS 'The cluster''s primary segments: their dbid, and their number';
 
 CREATE FUNCTION madlib_mop_internal.dispatch_open()
 RETURNS integer LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -73,33 +73,33 @@ return dispatched.forward()
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.dispatch_forward() IS 'Hands the trainer the rows that come to that address';
 
-CREATE FUNCTION madlib_mop.reader_connect(address text)
+CREATE FUNCTION madlib_mop_calls.reader_connect(address text)
 RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
 return dispatched.connect(address)
 $body$;
-COMMENT ON FUNCTION madlib_mop.reader_connect(text) IS 'Connects this process of a reader session to the one that expects a shard''s rows (called by reader_send)';
+COMMENT ON FUNCTION madlib_mop_calls.reader_connect(text) IS 'Connects this process of a reader session to the one that expects a shard''s rows (called by reader_send)';
 
-CREATE FUNCTION madlib_mop.reader_end(address text)
+CREATE FUNCTION madlib_mop_calls.reader_end(address text)
 RETURNS bigint LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
 return dispatched.end(address)
 $body$;
-COMMENT ON FUNCTION madlib_mop.reader_end(text) IS 'Says that all rows of the shard were sent (called by reader_send)';
+COMMENT ON FUNCTION madlib_mop_calls.reader_end(text) IS 'Says that all rows of the shard were sent (called by reader_send)';
 
-CREATE FUNCTION madlib_mop._dispatch_row(n_rows bigint, address text, shapes json, tensors bytea[])
+CREATE FUNCTION madlib_mop_calls._dispatch_row(n_rows bigint, address text, shapes json, tensors bytea[])
 RETURNS bigint LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import dispatched
 return dispatched.send_row(n_rows, address, shapes, tensors)
 $body$;
-COMMENT ON FUNCTION madlib_mop._dispatch_row(bigint, text, json, bytea[]) IS 'Transition of dispatch_rows';
+COMMENT ON FUNCTION madlib_mop_calls._dispatch_row(bigint, text, json, bytea[]) IS 'Transition of dispatch_rows';
 
-CREATE AGGREGATE madlib_mop.dispatch_rows(address text, shapes json, tensors bytea[]) (
-    SFUNC = madlib_mop._dispatch_row, STYPE = bigint, INITCOND = '0');
-COMMENT ON AGGREGATE madlib_mop.dispatch_rows(text, json, bytea[])
+CREATE AGGREGATE madlib_mop_calls.dispatch_rows(address text, shapes json, tensors bytea[]) (
+    SFUNC = madlib_mop_calls._dispatch_row, STYPE = bigint, INITCOND = '0');
+COMMENT ON AGGREGATE madlib_mop_calls.dispatch_rows(text, json, bytea[])
 IS 'Sends packed rows to the trainer of the segment that they lie at, in the order of ORDER BY; returns their number (called by reader_send)';
 
 -- end

@@ -1,23 +1,23 @@
 -- Model averaging: the aggregate that averages training states by rows, and what a writer session keeps of it.
 
-CREATE FUNCTION madlib_mop._average_step(step text, a bytea, b bytea, n_rows bigint)
+CREATE FUNCTION madlib_mop_calls._average_step(step text, a bytea, b bytea, n_rows bigint)
 RETURNS bytea LANGUAGE plpython3u IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import averaging
 return averaging.step(step, a, b, n_rows)
 $body$;
-COMMENT ON FUNCTION madlib_mop._average_step(text, bytea, bytea, bigint) IS 'One step of average_state (add, merge or end); NULL after an error';
+COMMENT ON FUNCTION madlib_mop_calls._average_step(text, bytea, bytea, bigint) IS 'One step of average_state (add, merge or end); NULL after an error';
 
-CREATE FUNCTION madlib_mop._average_error()
+CREATE FUNCTION madlib_mop_calls._average_error()
 RETURNS json LANGUAGE plpython3u VOLATILE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 import json
 from mop_backend import averaging
 return json.dumps(averaging.last_error())
 $body$;
-COMMENT ON FUNCTION madlib_mop._average_error() IS 'The error of this session''s last call of _average_step';
+COMMENT ON FUNCTION madlib_mop_calls._average_error() IS 'The error of this session''s last call of _average_step';
 
-CREATE FUNCTION madlib_mop._average_add(state bytea, part bytea, n_rows bigint)
+CREATE FUNCTION madlib_mop_calls._average_add(state bytea, part bytea, n_rows bigint)
 RETURNS bytea LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     answer bytea;
@@ -25,16 +25,16 @@ BEGIN
     IF part IS NULL OR n_rows IS NULL OR n_rows = 0 THEN
         RETURN state;
     END IF;
-    answer := madlib_mop._average_step('add', state, part, n_rows);
+    answer := madlib_mop_calls._average_step('add', state, part, n_rows);
     IF answer IS NULL THEN
-        PERFORM madlib_mop._raise(madlib_mop._average_error());
+        PERFORM madlib_mop_calls._raise(madlib_mop_calls._average_error());
     END IF;
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._average_add(bytea, bytea, bigint) IS 'Transition of average_state: adds one part, weighted by its rows';
+COMMENT ON FUNCTION madlib_mop_calls._average_add(bytea, bytea, bigint) IS 'Transition of average_state: adds one part, weighted by its rows';
 
-CREATE FUNCTION madlib_mop._average_merge(a bytea, b bytea)
+CREATE FUNCTION madlib_mop_calls._average_merge(a bytea, b bytea)
 RETURNS bytea LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     answer bytea;
@@ -42,16 +42,16 @@ BEGIN
     IF a IS NULL OR b IS NULL THEN
         RETURN coalesce(a, b);
     END IF;
-    answer := madlib_mop._average_step('merge', a, b, NULL);
+    answer := madlib_mop_calls._average_step('merge', a, b, NULL);
     IF answer IS NULL THEN
-        PERFORM madlib_mop._raise(madlib_mop._average_error());
+        PERFORM madlib_mop_calls._raise(madlib_mop_calls._average_error());
     END IF;
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._average_merge(bytea, bytea) IS 'Merge of average_state: adds two partial sums';
+COMMENT ON FUNCTION madlib_mop_calls._average_merge(bytea, bytea) IS 'Merge of average_state: adds two partial sums';
 
-CREATE FUNCTION madlib_mop._average_end(state bytea)
+CREATE FUNCTION madlib_mop_calls._average_end(state bytea)
 RETURNS bytea LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     answer bytea;
@@ -59,18 +59,18 @@ BEGIN
     IF state IS NULL THEN
         RETURN NULL;
     END IF;
-    answer := madlib_mop._average_step('end', state, NULL, NULL);
+    answer := madlib_mop_calls._average_step('end', state, NULL, NULL);
     IF answer IS NULL THEN
-        PERFORM madlib_mop._raise(madlib_mop._average_error());
+        PERFORM madlib_mop_calls._raise(madlib_mop_calls._average_error());
     END IF;
     RETURN answer;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._average_end(bytea) IS 'Final step of average_state: the sum divided by the rows';
+COMMENT ON FUNCTION madlib_mop_calls._average_end(bytea) IS 'Final step of average_state: the sum divided by the rows';
 
 CREATE AGGREGATE madlib_mop.average_state(part bytea, n_rows bigint) (
-    SFUNC = madlib_mop._average_add, STYPE = bytea, COMBINEFUNC = madlib_mop._average_merge,
-    FINALFUNC = madlib_mop._average_end, PARALLEL = SAFE);
+    SFUNC = madlib_mop_calls._average_add, STYPE = bytea, COMBINEFUNC = madlib_mop_calls._average_merge,
+    FINALFUNC = madlib_mop_calls._average_end, PARALLEL = SAFE);
 COMMENT ON AGGREGATE madlib_mop.average_state(bytea, bigint)
 IS 'Average by rows of one part of several training states of a model; ORDER BY makes its bits independent of the rows'' order';
 

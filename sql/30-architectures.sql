@@ -13,7 +13,7 @@ CREATE FUNCTION madlib.load_keras_model(
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('load_keras_model', json_build_object(
+    done := madlib_mop_calls.call('load_keras_model', json_build_object(
         'keras_model_arch_table', keras_model_arch_table, 'model_arch', model_arch::text, 'name', name,
         'description', description, 'weights', weights, 'weights_key', weights_key), caller_path, payload_name => 'model_weights', payload => model_weights);
 END
@@ -29,7 +29,7 @@ CREATE FUNCTION madlib.delete_keras_model(
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('delete_keras_model', json_build_object(
+    done := madlib_mop_calls.call('delete_keras_model', json_build_object(
         'keras_model_arch_table', keras_model_arch_table, 'model_id', model_id), caller_path);
 END
 $body$;
@@ -38,12 +38,12 @@ COMMENT ON FUNCTION madlib.delete_keras_model(varchar, integer, text) IS
 
 CREATE FUNCTION madlib.load_keras_model(message text DEFAULT NULL)
 RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.call('help', json_build_object('topic', 'load_keras_model', 'option', message), NULL) #>> '{}'
+    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'load_keras_model', 'option', message), NULL) #>> '{}'
 $body$;
 COMMENT ON FUNCTION madlib.load_keras_model(text) IS 'Help';
 
 CREATE FUNCTION madlib.delete_keras_model(message text DEFAULT NULL)
 RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.call('help', json_build_object('topic', 'delete_keras_model', 'option', message), NULL) #>> '{}'
+    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'delete_keras_model', 'option', message), NULL) #>> '{}'
 $body$;
 COMMENT ON FUNCTION madlib.delete_keras_model(text) IS 'Help';

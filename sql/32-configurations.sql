@@ -12,7 +12,7 @@ CREATE FUNCTION madlib.load_model_selection_table(
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('load_model_selection_table', json_build_object(
+    done := madlib_mop_calls.call('load_model_selection_table', json_build_object(
         'model_arch_table', model_arch_table, 'model_selection_table', model_selection_table,
         'model_id_list', model_id_list, 'compile_params_list', compile_params_list,
         'fit_params_list', fit_params_list, 'object_table', object_table), caller_path);
@@ -36,7 +36,7 @@ CREATE FUNCTION madlib.generate_model_configs(
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('generate_model_configs', json_build_object(
+    done := madlib_mop_calls.call('generate_model_configs', json_build_object(
         'model_arch_table', model_arch_table, 'model_selection_table', model_selection_table,
         'model_id_list', model_id_list, 'compile_params_grid', compile_params_grid,
         'fit_params_grid', fit_params_grid, 'search_type', search_type, 'num_configs', num_configs,
@@ -49,12 +49,12 @@ COMMENT ON FUNCTION madlib.generate_model_configs(
 
 CREATE FUNCTION madlib.load_model_selection_table(message text DEFAULT NULL)
 RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.call('help', json_build_object('topic', 'load_model_selection_table', 'option', message), NULL) #>> '{}'
+    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'load_model_selection_table', 'option', message), NULL) #>> '{}'
 $body$;
 COMMENT ON FUNCTION madlib.load_model_selection_table(text) IS 'Help';
 
 CREATE FUNCTION madlib.generate_model_configs(message text DEFAULT NULL)
 RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.call('help', json_build_object('topic', 'generate_model_configs', 'option', message), NULL) #>> '{}'
+    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'generate_model_configs', 'option', message), NULL) #>> '{}'
 $body$;
 COMMENT ON FUNCTION madlib.generate_model_configs(text) IS 'Help';

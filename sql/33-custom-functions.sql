@@ -5,7 +5,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('load_custom_function', json_build_object(
+    done := madlib_mop_calls.call('load_custom_function', json_build_object(
         'object_table', object_table, 'name', name, 'description', description), NULL,
         payload_name => 'object', payload => object);
 END
@@ -18,7 +18,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('delete_custom_function', json_build_object('object_table', object_table, 'id', id), NULL);
+    done := madlib_mop_calls.call('delete_custom_function', json_build_object('object_table', object_table, 'id', id), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib.delete_custom_function(varchar, integer) IS
@@ -29,7 +29,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('delete_custom_function', json_build_object('object_table', object_table, 'name', name), NULL);
+    done := madlib_mop_calls.call('delete_custom_function', json_build_object('object_table', object_table, 'name', name), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib.delete_custom_function(varchar, text) IS
@@ -40,7 +40,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('load_top_k_accuracy_function', json_build_object('object_table', object_table, 'k', k), NULL);
+    done := madlib_mop_calls.call('load_top_k_accuracy_function', json_build_object('object_table', object_table, 'k', k), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib.load_top_k_accuracy_function(varchar, integer) IS
@@ -48,18 +48,18 @@ COMMENT ON FUNCTION madlib.load_top_k_accuracy_function(varchar, integer) IS
 
 CREATE FUNCTION madlib.load_custom_function(message text DEFAULT NULL)
 RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.call('help', json_build_object('topic', 'load_custom_function', 'option', message), NULL) #>> '{}'
+    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'load_custom_function', 'option', message), NULL) #>> '{}'
 $body$;
 COMMENT ON FUNCTION madlib.load_custom_function(text) IS 'Help';
 
 CREATE FUNCTION madlib.delete_custom_function(message text DEFAULT NULL)
 RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.call('help', json_build_object('topic', 'delete_custom_function', 'option', message), NULL) #>> '{}'
+    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'delete_custom_function', 'option', message), NULL) #>> '{}'
 $body$;
 COMMENT ON FUNCTION madlib.delete_custom_function(text) IS 'Help';
 
 CREATE FUNCTION madlib.load_top_k_accuracy_function(message text DEFAULT NULL)
 RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.call('help', json_build_object('topic', 'load_top_k_accuracy_function', 'option', message), NULL) #>> '{}'
+    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'load_top_k_accuracy_function', 'option', message), NULL) #>> '{}'
 $body$;
 COMMENT ON FUNCTION madlib.load_top_k_accuracy_function(text) IS 'Help';

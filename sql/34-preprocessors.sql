@@ -24,7 +24,7 @@ SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('training_preprocessor_dl', json_build_object(
+    done := madlib_mop_calls.call('training_preprocessor_dl', json_build_object(
         'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
         'independent_varname', independent_varname, 'buffer_size', buffer_size,
         'normalizing_const', normalizing_const, 'num_classes', num_classes,
@@ -51,7 +51,7 @@ SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 SET synchronize
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('validation_preprocessor_dl', json_build_object(
+    done := madlib_mop_calls.call('validation_preprocessor_dl', json_build_object(
         'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
         'independent_varname', independent_varname, 'training_preprocessor_table', training_preprocessor_table,
         'buffer_size', buffer_size, 'distribution_rules', distribution_rules, 'image_shape', image_shape), caller_path);
@@ -63,17 +63,17 @@ COMMENT ON FUNCTION madlib.validation_preprocessor_dl(
 
 CREATE FUNCTION madlib.training_preprocessor_dl(message text DEFAULT NULL)
 RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.call('help', json_build_object('topic', 'training_preprocessor_dl', 'option', message), NULL) #>> '{}'
+    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'training_preprocessor_dl', 'option', message), NULL) #>> '{}'
 $body$;
 COMMENT ON FUNCTION madlib.training_preprocessor_dl(text) IS 'Help';
 
 CREATE FUNCTION madlib.validation_preprocessor_dl(message text DEFAULT NULL)
 RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop.call('help', json_build_object('topic', 'validation_preprocessor_dl', 'option', message), NULL) #>> '{}'
+    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'validation_preprocessor_dl', 'option', message), NULL) #>> '{}'
 $body$;
 COMMENT ON FUNCTION madlib.validation_preprocessor_dl(text) IS 'Help';
 
-CREATE FUNCTION madlib_mop._array_elements(numbers anyarray)
+CREATE FUNCTION madlib_mop_calls._array_elements(numbers anyarray)
 RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     bytes bytea := madlib_mop.array_bytes(numbers);
@@ -88,33 +88,33 @@ BEGIN
     RETURN substr(bytes, 13 + 8 * coalesce(array_ndims(numbers), 0));
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._array_elements(anyarray) IS 'The elements of an array, without its header';
+COMMENT ON FUNCTION madlib_mop_calls._array_elements(anyarray) IS 'The elements of an array, without its header';
 
 CREATE FUNCTION madlib.convert_array_to_bytea(var real[])
 RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop._array_elements(var)
+    SELECT madlib_mop_calls._array_elements(var)
 $body$;
 COMMENT ON FUNCTION madlib.convert_array_to_bytea(real[]) IS 'The numbers of an array as bytes: float32, native byte order';
 
 CREATE FUNCTION madlib.convert_array_to_bytea(var smallint[])
 RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop._array_elements(var)
+    SELECT madlib_mop_calls._array_elements(var)
 $body$;
 COMMENT ON FUNCTION madlib.convert_array_to_bytea(smallint[]) IS 'The numbers of an array as bytes: int16, native byte order';
 
-CREATE FUNCTION madlib_mop._reals(bytes bytea)
+CREATE FUNCTION madlib_mop_calls._reals(bytes bytea)
 RETURNS real[] LANGUAGE plpython3u IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 from array import array
 return array("f", bytes) if len(bytes) % 4 == 0 else None
 $body$;
-COMMENT ON FUNCTION madlib_mop._reals(bytea) IS 'Float32 bytes as an array; NULL unless their number is a multiple of 4';
+COMMENT ON FUNCTION madlib_mop_calls._reals(bytea) IS 'Float32 bytes as an array; NULL unless their number is a multiple of 4';
 
-CREATE FUNCTION madlib_mop._smallints(bytes bytea)
+CREATE FUNCTION madlib_mop_calls._smallints(bytes bytea)
 RETURNS smallint[] LANGUAGE plpython3u IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 from array import array
 return array("h", bytes) if len(bytes) % 2 == 0 else None
 $body$;
-COMMENT ON FUNCTION madlib_mop._smallints(bytea) IS 'Int16 bytes as an array; NULL unless their number is a multiple of 2';
+COMMENT ON FUNCTION madlib_mop_calls._smallints(bytea) IS 'Int16 bytes as an array; NULL unless their number is a multiple of 2';
 
 CREATE FUNCTION madlib.convert_bytea_to_real_array(var bytea)
 RETURNS real[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
@@ -123,7 +123,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Give bytes that convert_array_to_bytea(real[]) made.',
             MESSAGE = format('convert_bytea_to_real_array: the length must be a multiple of 4. Received: %s bytes', length(var));
     END IF;
-    RETURN madlib_mop._reals(var);
+    RETURN madlib_mop_calls._reals(var);
 END
 $body$;
 COMMENT ON FUNCTION madlib.convert_bytea_to_real_array(bytea) IS 'Float32 bytes, native byte order, as a one-dimensional array';
@@ -135,7 +135,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Give bytes that convert_array_to_bytea(smallint[]) made.',
             MESSAGE = format('convert_bytea_to_smallint_array: the length must be even. Received: %s bytes', length(var));
     END IF;
-    RETURN madlib_mop._smallints(var);
+    RETURN madlib_mop_calls._smallints(var);
 END
 $body$;
 COMMENT ON FUNCTION madlib.convert_bytea_to_smallint_array(bytea) IS 'Int16 bytes, native byte order, as a one-dimensional array';

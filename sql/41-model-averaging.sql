@@ -11,7 +11,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('madlib_keras_fit', json_build_object(
+    done := madlib_mop_calls.call('madlib_keras_fit', json_build_object(
         'source_table', source_table, 'model', model, 'model_arch_table', model_arch_table, 'model_id', model_id,
         'compile_params', compile_params, 'fit_params', fit_params, 'num_iterations', num_iterations, 'use_gpus', use_gpus,
         'validation_table', validation_table, 'metrics_compute_frequency', metrics_compute_frequency,
@@ -24,7 +24,7 @@ COMMENT ON FUNCTION madlib.madlib_keras_fit IS 'Trains one model on all segments
 CREATE FUNCTION madlib.madlib_keras_fit() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_fit'), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_fit'), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit() IS 'Help';
@@ -32,7 +32,7 @@ COMMENT ON FUNCTION madlib.madlib_keras_fit() IS 'Help';
 CREATE FUNCTION madlib.madlib_keras_fit(usage text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_fit', 'option', usage), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_fit', 'option', usage), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit(text) IS 'Help: SELECT madlib.madlib_keras_fit(''usage'')';

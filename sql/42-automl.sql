@@ -12,7 +12,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('madlib_keras_automl', json_build_object(
+    done := madlib_mop_calls.call('madlib_keras_automl', json_build_object(
         'source_table', source_table, 'model_output_table', model_output_table, 'model_arch_table', model_arch_table,
         'model_selection_table', model_selection_table, 'model_id_list', model_id_list,
         'compile_params_grid', compile_params_grid, 'fit_params_grid', fit_params_grid, 'automl_method', automl_method,
@@ -27,7 +27,7 @@ COMMENT ON FUNCTION madlib.madlib_keras_automl IS 'Searches architectures and pa
 CREATE FUNCTION madlib.madlib_keras_automl() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_automl'), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_automl'), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_automl() IS 'Help';
@@ -35,7 +35,7 @@ COMMENT ON FUNCTION madlib.madlib_keras_automl() IS 'Help';
 CREATE FUNCTION madlib.madlib_keras_automl(usage text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_automl', 'option', usage), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_automl', 'option', usage), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_automl(text) IS 'Help: SELECT madlib.madlib_keras_automl(''usage'')';
@@ -47,7 +47,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('hyperband_schedule', json_build_object(
+    done := madlib_mop_calls.call('hyperband_schedule', json_build_object(
         'schedule_table', schedule_table, 'r', r, 'eta', eta, 'skip_last', skip_last), caller_path);
 END
 $body$;
@@ -57,7 +57,7 @@ COMMENT ON FUNCTION madlib.hyperband_schedule(varchar, integer, integer, integer
 CREATE FUNCTION madlib.hyperband_schedule() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'hyperband_schedule'), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'hyperband_schedule'), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.hyperband_schedule() IS 'Help';
@@ -65,7 +65,7 @@ COMMENT ON FUNCTION madlib.hyperband_schedule() IS 'Help';
 CREATE FUNCTION madlib.hyperband_schedule(usage text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'hyperband_schedule', 'option', usage), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'hyperband_schedule', 'option', usage), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.hyperband_schedule(text) IS 'Help: SELECT madlib.hyperband_schedule(''usage'')';

@@ -12,7 +12,7 @@ SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('madlib_keras_evaluate', json_build_object(
+    done := madlib_mop_calls.call('madlib_keras_evaluate', json_build_object(
         'model_table', model_table, 'test_table', test_table, 'output_table', output_table, 'use_gpus', use_gpus,
         'mst_key', mst_key), caller_path);
 END
@@ -23,7 +23,7 @@ COMMENT ON FUNCTION madlib.madlib_keras_evaluate(varchar, varchar, varchar, bool
 CREATE FUNCTION madlib.madlib_keras_evaluate() RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_evaluate'), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_evaluate'), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_evaluate() IS 'Help';
@@ -31,7 +31,7 @@ COMMENT ON FUNCTION madlib.madlib_keras_evaluate() IS 'Help';
 CREATE FUNCTION madlib.madlib_keras_evaluate(usage text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_evaluate', 'option', usage), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_evaluate', 'option', usage), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_evaluate(text) IS 'Help: SELECT madlib.madlib_keras_evaluate(''usage'')';
@@ -54,7 +54,7 @@ SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('madlib_keras_predict', json_build_object(
+    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(
         'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'text', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
@@ -79,7 +79,7 @@ SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('madlib_keras_predict', json_build_object(
+    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(
         'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'integer', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
@@ -104,7 +104,7 @@ SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('madlib_keras_predict', json_build_object(
+    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(
         'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'float8', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
@@ -117,7 +117,7 @@ COMMENT ON FUNCTION madlib.madlib_keras_predict(
 CREATE FUNCTION madlib.madlib_keras_predict() RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_predict'), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_predict'), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict() IS 'Help';
@@ -125,7 +125,7 @@ COMMENT ON FUNCTION madlib.madlib_keras_predict() IS 'Help';
 CREATE FUNCTION madlib.madlib_keras_predict(usage text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_predict', 'option', usage), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_predict', 'option', usage), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict(text) IS 'Help: SELECT madlib.madlib_keras_predict(''usage'')';

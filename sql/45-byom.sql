@@ -18,7 +18,7 @@ SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('madlib_keras_predict_byom', json_build_object(
+    done := madlib_mop_calls.call('madlib_keras_predict_byom', json_build_object(
         'model_arch_table', model_arch_table, 'model_id', model_id, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'text', 'use_gpus', use_gpus, 'class_values', class_values,
@@ -47,7 +47,7 @@ SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('madlib_keras_predict_byom', json_build_object(
+    done := madlib_mop_calls.call('madlib_keras_predict_byom', json_build_object(
         'model_arch_table', model_arch_table, 'model_id', model_id, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'integer', 'use_gpus', use_gpus, 'class_values', class_values,
@@ -76,7 +76,7 @@ SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('madlib_keras_predict_byom', json_build_object(
+    done := madlib_mop_calls.call('madlib_keras_predict_byom', json_build_object(
         'model_arch_table', model_arch_table, 'model_id', model_id, 'test_table', test_table, 'id_col', id_col,
         'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
         'pred_kind', 'float8', 'use_gpus', use_gpus, 'class_values', class_values,
@@ -90,7 +90,7 @@ COMMENT ON FUNCTION madlib.madlib_keras_predict_byom(
 CREATE FUNCTION madlib.madlib_keras_predict_byom(usage text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'madlib_keras_predict_byom', 'option', usage), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_predict_byom', 'option', usage), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict_byom(text) IS 'Help: SELECT madlib.madlib_keras_predict_byom(''usage'')';

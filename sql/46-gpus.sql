@@ -6,7 +6,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('gpu_configuration', json_build_object('output_table', output_table, 'source', source), caller_path);
+    done := madlib_mop_calls.call('gpu_configuration', json_build_object('output_table', output_table, 'source', source), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.gpu_configuration(text, text, text) IS 'Writes a table of the GPUs of the server''s host';
@@ -14,7 +14,7 @@ COMMENT ON FUNCTION madlib.gpu_configuration(text, text, text) IS 'Writes a tabl
 CREATE FUNCTION madlib.gpu_configuration() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'gpu_configuration', 'option', 'usage'), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'gpu_configuration', 'option', 'usage'), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib.gpu_configuration() IS 'Help';

@@ -2,24 +2,24 @@
 -- The functions around raise the errors: PL/Python would put a traceback into the context of each. They call by
 -- assignments, since a statement would add its text to that context.
 
-CREATE FUNCTION madlib_mop._predict(model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
+CREATE FUNCTION madlib_mop_calls._predict(model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
 RETURNS real[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import predict
 return predict.predict(model_table, mst_key, inputs, allow_null, caller_path, "@VERSION@")
 $body$;
-COMMENT ON FUNCTION madlib_mop._predict(text, integer, bytea[], boolean, text) IS 'Predicts with the session''s trainer; NULL after an error';
+COMMENT ON FUNCTION madlib_mop_calls._predict(text, integer, bytea[], boolean, text) IS 'Predicts with the session''s trainer; NULL after an error';
 
-CREATE FUNCTION madlib_mop._predict_texts(form text, many boolean, model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
+CREATE FUNCTION madlib_mop_calls._predict_texts(form text, many boolean, model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
 RETURNS text[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 from mop_backend import predict
 return predict.predict_texts(form, many, model_table, mst_key, inputs, allow_null, caller_path, "@VERSION@")
 $body$;
-COMMENT ON FUNCTION madlib_mop._predict_texts(text, boolean, text, integer, bytea[], boolean, text) IS
+COMMENT ON FUNCTION madlib_mop_calls._predict_texts(text, boolean, text, integer, bytea[], boolean, text) IS
     'The class of each row, or all classes with their values; NULL after an error';
 
-CREATE FUNCTION madlib_mop._predict_error()
+CREATE FUNCTION madlib_mop_calls._predict_error()
 RETURNS json LANGUAGE plpython3u STABLE SET search_path = pg_catalog, pg_temp AS $body$
 @PRELUDE@
 import json
@@ -27,7 +27,7 @@ from mop_backend import predict
 error = predict.last_error()
 return None if error is None else json.dumps(error)
 $body$;
-COMMENT ON FUNCTION madlib_mop._predict_error() IS 'The error of this session''s last prediction; NULL where there was none';
+COMMENT ON FUNCTION madlib_mop_calls._predict_error() IS 'The error of this session''s last prediction; NULL where there was none';
 
 CREATE FUNCTION madlib_mop.predict(
     model_table text,
@@ -44,13 +44,13 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator('madlib_mop.predict');
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict');
     -- end
-    answer := madlib_mop._predict(model_table, mst_key, inputs, allow_null, caller_path);
+    answer := madlib_mop_calls._predict(model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop._predict_error();
+        error := madlib_mop_calls._predict_error();
         IF error IS NOT NULL THEN
-            error := madlib_mop._raise(error);
+            error := madlib_mop_calls._raise(error);
         END IF;
     END IF;
     RETURN answer;
@@ -74,13 +74,13 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator('madlib_mop.predict');
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict');
     -- end
-    answer := madlib_mop._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop._predict_error();
+        error := madlib_mop_calls._predict_error();
         IF error IS NOT NULL THEN
-            error := madlib_mop._raise(error);
+            error := madlib_mop_calls._raise(error);
         END IF;
     END IF;
     RETURN answer;
@@ -104,13 +104,13 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_class');
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_class');
     -- end
-    answer := madlib_mop._predict_texts('class', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('class', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop._predict_error();
+        error := madlib_mop_calls._predict_error();
         IF error IS NOT NULL THEN
-            error := madlib_mop._raise(error);
+            error := madlib_mop_calls._raise(error);
         END IF;
     END IF;
     RETURN answer[1];
@@ -134,13 +134,13 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_named');
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_named');
     -- end
-    answer := madlib_mop._predict_texts('named', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('named', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop._predict_error();
+        error := madlib_mop_calls._predict_error();
         IF error IS NOT NULL THEN
-            error := madlib_mop._raise(error);
+            error := madlib_mop_calls._raise(error);
         END IF;
     END IF;
     RETURN answer[1];
@@ -164,13 +164,13 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_class');
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_class');
     -- end
-    answer := madlib_mop._predict_texts('class', false, model_table, mst_key, inputs, allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('class', false, model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop._predict_error();
+        error := madlib_mop_calls._predict_error();
         IF error IS NOT NULL THEN
-            error := madlib_mop._raise(error);
+            error := madlib_mop_calls._raise(error);
         END IF;
     END IF;
     RETURN answer[1];
@@ -194,13 +194,13 @@ BEGIN
         RETURN NULL;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_named');
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_named');
     -- end
-    answer := madlib_mop._predict_texts('named', false, model_table, mst_key, inputs, allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('named', false, model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop._predict_error();
+        error := madlib_mop_calls._predict_error();
         IF error IS NOT NULL THEN
-            error := madlib_mop._raise(error);
+            error := madlib_mop_calls._raise(error);
         END IF;
     END IF;
     RETURN answer[1];
@@ -225,13 +225,13 @@ BEGIN
         RETURN;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_rows');
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_rows');
     -- end
-    answer := madlib_mop._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop._predict_error();
+        error := madlib_mop_calls._predict_error();
         IF error IS NOT NULL THEN
-            error := madlib_mop._raise(error);
+            error := madlib_mop_calls._raise(error);
         END IF;
     END IF;
     IF array_ndims(answer) = 1 THEN
@@ -261,13 +261,13 @@ BEGIN
         RETURN;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_class_rows');
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_class_rows');
     -- end
-    answer := madlib_mop._predict_texts('class', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('class', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop._predict_error();
+        error := madlib_mop_calls._predict_error();
         IF error IS NOT NULL THEN
-            error := madlib_mop._raise(error);
+            error := madlib_mop_calls._raise(error);
         END IF;
     END IF;
     RETURN QUERY SELECT unnest(answer);
@@ -291,13 +291,13 @@ BEGIN
         RETURN;
     END IF;
     -- if greenplum
-    PERFORM madlib_mop._at_coordinator('madlib_mop.predict_named_rows');
+    PERFORM madlib_mop_calls._at_coordinator('madlib_mop.predict_named_rows');
     -- end
-    answer := madlib_mop._predict_texts('named', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
+    answer := madlib_mop_calls._predict_texts('named', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop._predict_error();
+        error := madlib_mop_calls._predict_error();
         IF error IS NOT NULL THEN
-            error := madlib_mop._raise(error);
+            error := madlib_mop_calls._raise(error);
         END IF;
     END IF;
     RETURN QUERY SELECT unnest(answer)::jsonb;

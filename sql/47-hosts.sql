@@ -1,11 +1,11 @@
 -- Which servers carry segments: adding and removing them (the tables are in 21-hosts.sql).
 
-CREATE FUNCTION madlib_mop.count_cores() RETURNS integer
+CREATE FUNCTION madlib_mop_calls.count_cores() RETURNS integer
 LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 import os
 return len(os.sched_getaffinity(0))
 $body$;
-COMMENT ON FUNCTION madlib_mop.count_cores() IS 'How many CPU cores this server''s processes may use';
+COMMENT ON FUNCTION madlib_mop_calls.count_cores() IS 'How many CPU cores this server''s processes may use';
 
 CREATE FUNCTION madlib_mop.add_host(server name, n_segments integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
@@ -13,7 +13,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('add_host', json_build_object('server', server, 'n_segments', n_segments), caller_path);
+    done := madlib_mop_calls.call('add_host', json_build_object('server', server, 'n_segments', n_segments), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.add_host(name, integer, text) IS 'Lets a foreign server carry segments of packed tables (superusers)';
@@ -21,7 +21,7 @@ COMMENT ON FUNCTION madlib_mop.add_host(name, integer, text) IS 'Lets a foreign 
 CREATE FUNCTION madlib_mop.add_host() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'add_host', 'option', 'usage'), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'add_host', 'option', 'usage'), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.add_host() IS 'Help';
@@ -31,7 +31,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS 
 DECLARE
     done json;
 BEGIN
-    done := madlib_mop.call('remove_host', json_build_object('server', server), caller_path);
+    done := madlib_mop_calls.call('remove_host', json_build_object('server', server), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.remove_host(name, text) IS 'Lets a foreign server carry no more segments (superusers)';
@@ -39,7 +39,7 @@ COMMENT ON FUNCTION madlib_mop.remove_host(name, text) IS 'Lets a foreign server
 CREATE FUNCTION madlib_mop.remove_host() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN madlib_mop.call('help', json_build_object('topic', 'remove_host', 'option', 'usage'), NULL) #>> '{}';
+    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'remove_host', 'option', 'usage'), NULL) #>> '{}';
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.remove_host() IS 'Help';

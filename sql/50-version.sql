@@ -4,7 +4,7 @@ CREATE FUNCTION madlib_mop.version(OUT extension text, OUT package text, OUT pyt
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     SELECT x.* INTO package, python, tensorflow, keras, numpy
-        FROM json_to_record(madlib_mop.call('version', '{}', NULL)) AS x (package text, python text, tensorflow text, keras text, numpy text);
+        FROM json_to_record(madlib_mop_calls.call('version', '{}', NULL)) AS x (package text, python text, tensorflow text, keras text, numpy text);
     extension := '@VERSION@';
     server := current_setting('server_version');
 END

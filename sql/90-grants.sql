@@ -1,7 +1,7 @@
 -- Who may do what: nobody anything, until a superuser grants a role a right. Every function belongs to one class, and a
 -- new one must be put there (tests/security/test_rights.py); those of madlib_mop_internal are the driver's alone.
 
-CREATE FUNCTION madlib_mop._classes(OUT class text, OUT rights text[], OUT schema_name text, OUT names text[]) RETURNS SETOF record
+CREATE FUNCTION madlib_mop_calls._classes(OUT class text, OUT rights text[], OUT schema_name text, OUT names text[]) RETURNS SETOF record
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
 VALUES
     -- what users call to load, pack, train, use and control models
@@ -19,24 +19,24 @@ VALUES
     -- what superusers call
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- what these, drivers, workers and other servers call, with the caller's rights or a secret of their own
-    ('internal', '{}', 'madlib_mop', '{_classes, _grant, _model_tables, end_session}'),
-    ('internal', '{train, read}', 'madlib_mop', '{acts_as, may_own, may_see}'),
-    ('internal', '{train, predict}', 'madlib_mop', '{_at_coordinator, _predict, _predict_error, _predict_texts, _raise}'),
-    ('internal', '{train}', 'madlib_mop', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
+    ('internal', '{}', 'madlib_mop_calls', '{_classes, _grant, _model_tables, end_session}'),
+    ('internal', '{train, read}', 'madlib_mop_calls', '{acts_as, may_own, may_see}'),
+    ('internal', '{train, predict}', 'madlib_mop_calls', '{_at_coordinator, _predict, _predict_error, _predict_texts, _raise}'),
+    ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
         _average_step, _call, _dispatch_row, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, segment_get, segment_open, segment_put, segment_send}')
 $body$;
-COMMENT ON FUNCTION madlib_mop._classes() IS 'Every function''s class, and the rights that give its use: train, predict, read';
+COMMENT ON FUNCTION madlib_mop_calls._classes() IS 'Every function''s class, and the rights that give its use: train, predict, read';
 
-CREATE FUNCTION madlib_mop._grant(wanted text[], role_name name) RETURNS void
+CREATE FUNCTION madlib_mop_calls._grant(wanted text[], role_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     function record;
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA madlib_mop TO %I', role_name);
+    EXECUTE format('GRANT USAGE ON SCHEMA madlib_mop, madlib_mop_calls TO %I', role_name);
     FOR function IN
         SELECT p.oid::regprocedure AS signature
-        FROM madlib_mop._classes() AS c, pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        FROM madlib_mop_calls._classes() AS c, pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
         WHERE c.rights && wanted AND n.nspname = c.schema_name AND p.proname = ANY (c.names)
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', function.signature, role_name);
@@ -63,9 +63,9 @@ BEGIN
     END IF;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._grant(text[], name) IS 'Grants what a right needs: functions, tables, schemas';
+COMMENT ON FUNCTION madlib_mop_calls._grant(text[], name) IS 'Grants what a right needs: functions, tables, schemas';
 
-CREATE FUNCTION madlib_mop._role(function text, role_name name) RETURNS oid
+CREATE FUNCTION madlib_mop_calls._role(function text, role_name name) RETURNS oid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     found_oid oid := (SELECT oid FROM pg_roles WHERE rolname = role_name);
@@ -77,12 +77,12 @@ BEGIN
     RETURN found_oid;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._role(text, name) IS 'The oid of a role; raises where there is none';
+COMMENT ON FUNCTION madlib_mop_calls._role(text, name) IS 'The oid of a role; raises where there is none';
 
 CREATE FUNCTION madlib_mop.grant_use(role_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    PERFORM madlib_mop._grant('{train, predict, read}', role_name);
+    PERFORM madlib_mop_calls._grant('{train, predict, read}', role_name);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.grant_use(name) IS 'Lets a role train, predict and see its own runs';
@@ -90,11 +90,11 @@ COMMENT ON FUNCTION madlib_mop.grant_use(name) IS 'Lets a role train, predict an
 CREATE FUNCTION madlib_mop.revoke_use(role_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop FROM %I', role_name);
-    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop FROM %I', role_name);
-    EXECUTE format('REVOKE ALL ON SCHEMA madlib, madlib_mop FROM %I', role_name);
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop, madlib_mop_calls FROM %I', role_name);
+    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls FROM %I', role_name);
+    EXECUTE format('REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_calls FROM %I', role_name);
     -- if postgres
-    DELETE FROM madlib_mop.viewer WHERE viewer = madlib_mop._role('revoke_use', role_name);
+    DELETE FROM madlib_mop.viewer WHERE viewer = madlib_mop_calls._role('revoke_use', role_name);
     -- end
 END
 $body$;
@@ -105,8 +105,8 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     of_model regclass;
 BEGIN
-    PERFORM madlib_mop._grant('{predict}', role_name);
-    FOR of_model IN SELECT * FROM madlib_mop._model_tables('grant_predict', model_table) LOOP
+    PERFORM madlib_mop_calls._grant('{predict}', role_name);
+    FOR of_model IN SELECT * FROM madlib_mop_calls._model_tables('grant_predict', model_table) LOOP
         EXECUTE format('GRANT SELECT ON %s TO %I', of_model, role_name);
     END LOOP;
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I',
@@ -121,7 +121,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     of_model regclass;
 BEGIN
-    FOR of_model IN SELECT * FROM madlib_mop._model_tables('revoke_predict', model_table) LOOP
+    FOR of_model IN SELECT * FROM madlib_mop_calls._model_tables('revoke_predict', model_table) LOOP
         EXECUTE format('REVOKE SELECT ON %s FROM %I', of_model, role_name);
     END LOOP;
 END
@@ -129,7 +129,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop.revoke_predict(name, regclass) IS
     'Takes the models of one table from a role; revoke_use takes the functions';
 
-CREATE FUNCTION madlib_mop._model_tables(function text, model_table regclass) RETURNS SETOF regclass
+CREATE FUNCTION madlib_mop_calls._model_tables(function text, model_table regclass) RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     summary regclass;
@@ -150,20 +150,20 @@ BEGIN
     END IF;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop._model_tables(text, regclass) IS 'A table of models, and the two that tell of it';
+COMMENT ON FUNCTION madlib_mop_calls._model_tables(text, regclass) IS 'A table of models, and the two that tell of it';
 
 -- if postgres
 CREATE FUNCTION madlib_mop.grant_read(role_name name, owner name DEFAULT current_user) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    giver oid := madlib_mop._role('grant_read', owner);
-    taker oid := madlib_mop._role('grant_read', role_name);
+    giver oid := madlib_mop_calls._role('grant_read', owner);
+    taker oid := madlib_mop_calls._role('grant_read', role_name);
 BEGIN
-    IF NOT madlib_mop.acts_as(giver) THEN
+    IF NOT madlib_mop_calls.acts_as(giver) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: you are no member of role %I, whose runs these are', owner);
     END IF;
     IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
-        PERFORM madlib_mop._grant('{read}', role_name);
+        PERFORM madlib_mop_calls._grant('{read}', role_name);
     ELSIF NOT (has_schema_privilege(taker, 'madlib_mop', 'USAGE') AND has_table_privilege(taker, 'madlib_mop.progress', 'SELECT')) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: role %I may not use the extension''s views', role_name),
             HINT = format('A superuser lets it, and gives it your runs at once: SELECT madlib_mop.grant_read(%L, %L);', role_name, owner);
@@ -177,10 +177,10 @@ COMMENT ON FUNCTION madlib_mop.grant_read(name, name) IS
 CREATE FUNCTION madlib_mop.revoke_read(role_name name, owner name DEFAULT current_user) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    giver oid := madlib_mop._role('revoke_read', owner);
-    taker oid := madlib_mop._role('revoke_read', role_name);
+    giver oid := madlib_mop_calls._role('revoke_read', owner);
+    taker oid := madlib_mop_calls._role('revoke_read', role_name);
 BEGIN
-    IF NOT madlib_mop.acts_as(giver) THEN
+    IF NOT madlib_mop_calls.acts_as(giver) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('revoke_read: you are no member of role %I, whose runs these are', owner);
     END IF;
     DELETE FROM madlib_mop.viewer r WHERE r.owner = giver AND (r.viewer = taker OR r.viewer::oid NOT IN (SELECT oid FROM pg_roles));
@@ -189,6 +189,6 @@ $body$;
 COMMENT ON FUNCTION madlib_mop.revoke_read(name, name) IS 'Undoes grant_read; revoke_use takes the role''s rights on the views as well';
 -- end
 
-REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
-REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;
+REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;

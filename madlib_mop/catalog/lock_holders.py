@@ -10,7 +10,7 @@ from psycopg2 import sql
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
 
 _SESSIONS = """
-SELECT madlib_mop.end_session(l.pid, 10000)
+SELECT madlib_mop_calls.end_session(l.pid, 10000)
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_get_activity(l.pid) a ON true
 LEFT JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
 WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND o.rolsuper IS NOT TRUE AND ({lock})

@@ -37,7 +37,7 @@ LIFT_TIMEOUTS = (
     " WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',"
     " 'idle_session_timeout', 'transaction_timeout') AND setting <> '0'"
 )
-#: For `set_config`, within one transaction: what is read as text in the caller's session, as madlib_mop._call has it.
+#: For `set_config`, within one transaction: what is read as text in the caller's session, as function _call has it.
 TEXT_SETTINGS = {
     "quote_all_identifiers": "off", "array_nulls": "on", "transform_null_equals": "off", "extra_float_digits": "1",
     "DateStyle": "ISO", "IntervalStyle": "postgres", "standard_conforming_strings": "on", "bytea_output": "hex",

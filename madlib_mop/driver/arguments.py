@@ -1,7 +1,7 @@
 """Arguments of a call held against the SQL types that they have in sql/; asked by `driver.__main__` for each call.
 
-`madlib_mop.call` may be called by everybody who may call the functions above it, with any JSON. What a command gets is
-therefore of the type that it expects, or NULL, and a name that was left out is NULL.
+The SQL function `call` may be called by everybody who may call the functions above it, with any JSON. What a command
+gets is therefore of the type that it expects, or NULL, and a name that was left out is NULL.
 """
 
 from typing import Any

@@ -193,7 +193,7 @@ class Workers:
         names = [writer_name(self._run_id), reader_name(self._run_id)]
         ours = "FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s) AND application_name = ANY (%s)"
         self._record.execute(f"SELECT pg_catalog.pg_terminate_backend(pid) {ours}", [pids, names])
-        self._record.execute(f"SELECT madlib_mop.end_session(pid, %s) {ours}", [wait_ms, pids, names])
+        self._record.execute(f"SELECT madlib_mop_calls.end_session(pid, %s) {ours}", [wait_ms, pids, names])
 
     def _is_idle(self, segment: int) -> bool:
         worker = self._workers[segment]
@@ -236,7 +236,7 @@ def end_old_writers(record: Record, run_id: int) -> None:
         If one does not end: the run's next driver would not know what it commits.
     """
     ended = record.execute(
-        "SELECT pid, madlib_mop.end_session(pid, 10000) FROM pg_catalog.pg_stat_activity"
+        "SELECT pid, madlib_mop_calls.end_session(pid, 10000) FROM pg_catalog.pg_stat_activity"
         " WHERE application_name = %s AND usename = session_user AND datname = pg_catalog.current_database()",
         [writer_name(run_id)],
     )

@@ -19,7 +19,7 @@ _LIMITS = Limits(
     uncommitted="the segments' workers are sessions of their own and see committed tables only",
     stacking="its segments are not on this server",
 )
-_PRIMARIES = "SELECT dbid, number FROM madlib_mop.cluster_segments() ORDER BY number"
+_PRIMARIES = "SELECT dbid, number FROM madlib_mop_calls.cluster_segments() ORDER BY number"
 _KEYS = (
     "SELECT gp_segment_id AS number, pg_catalog.min(__dist_key__) AS key FROM madlib_mop.segment_key"
     " GROUP BY 1 ORDER BY 1"
@@ -141,7 +141,7 @@ class Greenplum(Engine):
         shapes = ", ".join(f"{{s{i}}}" for i in range(len(columns)))
         tensors = ", ".join(f"{{b{i}}}" for i in range(len(columns)))
         return statement(
-            f"SELECT madlib_mop.dispatch_rows($2, pg_catalog.json_build_array({shapes}), ARRAY[{tensors}]"
+            f"SELECT madlib_mop_calls.dispatch_rows($2, pg_catalog.json_build_array({shapes}), ARRAY[{tensors}]"
             " ORDER BY buffer_id) AS n FROM {packed} WHERE __dist_key__ = $1 GROUP BY __dist_key__",
             packed=relation,
             **slots,

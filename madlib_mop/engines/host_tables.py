@@ -24,7 +24,7 @@ _ROOM = """
 SELECT (SELECT s.name FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS s (name, ordinal)
         WHERE pg_catalog.has_schema_privilege(s.name, 'CREATE') ORDER BY s.ordinal LIMIT 1)::pg_catalog.text,
        coalesce((SELECT pg_catalog.has_schema_privilege(n.oid, 'USAGE') FROM pg_catalog.pg_namespace n
-                 WHERE n.nspname = 'madlib_mop'), false)
+                 WHERE n.nspname = 'madlib_mop_calls'), false)
 """
 _ENDED = """
 SELECT server, table_schema, table_name FROM madlib_mop.host_shard

@@ -161,7 +161,7 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
         try:
             with contextlib.suppress(errors.UndefinedObject):
                 _patiently(cursor, sql.SQL("ALTER ROLE {} NOLOGIN").format(name))
-            for end in ("pg_terminate_backend(pid)", "madlib_mop.end_session(pid, 2000)"):
+            for end in ("pg_terminate_backend(pid)", "madlib_mop_calls.end_session(pid, 2000)"):
                 cursor.execute(f"SELECT {end} FROM pg_stat_activity WHERE usename = %s", [role])
             cursor.execute(_N_OWNED, [role])
             if cursor.fetchone()[0] <= _MOST_OBJECTS:

@@ -132,24 +132,24 @@ class Host:
             )
         self._connection.execute(LIFT_NEW_TIMEOUTS)
         self._cursor = self._connection.cursor(binary=True)
-        nonce = self._value("SELECT madlib_mop.segment_open(%s)", access["coordinator"])
+        nonce = self._value("SELECT madlib_mop_calls.segment_open(%s)", access["coordinator"])
         # as mop_backend.segment.session_key, which only a backend can import
         self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")
 
     def ask(self, header: dict, blobs: list, wait: bool) -> tuple[dict, list]:
         """Hand a message to the trainer there; give its answer, {} if there is none to wait for."""
         for blob in blobs:
-            self._value("SELECT madlib_mop.segment_put(%b)", blob)
+            self._value("SELECT madlib_mop_calls.segment_put(%b)", blob)
         self._n_messages += 1
         digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
         text = json.dumps({**header, "number": self._n_messages, "blobs": digests})
         signature = hmac.new(self._key, text.encode(), "sha256").hexdigest()
-        answer = self._value("SELECT madlib_mop.segment_send(%s, %s, %s)", text, signature, wait)
+        answer = self._value("SELECT madlib_mop_calls.segment_send(%s, %s, %s)", text, signature, wait)
         if answer is None:
             return {}, []
         fields = json.loads(answer)
         numbers = range(fields.pop("n_blobs", 0))
-        return fields, [self._value("SELECT madlib_mop.segment_get(%s::integer)", number) for number in numbers]
+        return fields, [self._value("SELECT madlib_mop_calls.segment_get(%s::integer)", number) for number in numbers]
 
     def close(self) -> None:
         """End the session, and what it has started there."""

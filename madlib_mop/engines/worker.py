@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from madlib_mop.engines.session import Failure, Opened, Returned, Session, SessionState, Target
 
 _DO = "SELECT madlib_mop_internal.writer_do(%s)"
-_SEND = "SELECT madlib_mop.reader_send(%(address)s, %(query)s, %(key)s, %(n_columns)s, %(at)s)"
+_SEND = "SELECT madlib_mop_calls.reader_send(%(address)s, %(query)s, %(key)s, %(n_columns)s, %(at)s)"
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def run(function, arguments, caller_path, payload_name, payload, version):
 
 
 def _read_arguments(text):
-    """Read a JSON object whose values are no objects; who calls `madlib_mop.call` himself may give any JSON."""
+    """Read a JSON object whose values are no objects; who calls `madlib_mop_calls.call` himself may give any JSON."""
     try:
         values = json.loads(text)
         good = isinstance(values, dict) and not any(map(_holds_object, values.values()))

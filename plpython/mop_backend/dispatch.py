@@ -74,7 +74,7 @@ class Dispatch:
     def reader_of(self, source, segment_id):
         """As `mop_backend.channels.Local.reader_of`; rows that lie at this segment do not leave its host.
 
-        Their query is one of `madlib_mop.dispatch_rows`: ``$1`` is the shard's ``__dist_key__``, ``$2`` the address.
+        Their query is one of the aggregate dispatch_rows: ``$1`` is the shard's ``__dist_key__``, ``$2`` the address.
         """
         place = place_of(source, segment_id)
         if segment_id == self._segment_id:

@@ -6,8 +6,8 @@ from mop_backend.interrupts import Interrupts
 from mop_backend.rows import RowsLost, Sender
 
 _AT_SEGMENT = {
-    "connect": "select madlib_mop.reader_connect($2) from madlib_mop.segment_key where __dist_key__ = $1",
-    "end": "select madlib_mop.reader_end($2) from madlib_mop.segment_key where __dist_key__ = $1",
+    "connect": "select madlib_mop_calls.reader_connect($2) from madlib_mop.segment_key where __dist_key__ = $1",
+    "end": "select madlib_mop_calls.reader_end($2) from madlib_mop.segment_key where __dist_key__ = $1",
 }
 
 

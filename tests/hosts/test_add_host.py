@@ -90,7 +90,7 @@ def test_only_superusers_add(pair):
     """A role that may use the extension cannot say where segments are, nor run the command behind it."""
     pair.db.rows("SELECT madlib_mop.grant_use(%s)", [ANALYST])
     assert refusal(pair.db, "SELECT madlib_mop.add_host('alpha')", ANALYST)[0] == "42501"
-    call = "SELECT madlib_mop.call('{}', '{{\"server\": \"alpha\"}}', NULL)"
+    call = "SELECT madlib_mop_calls.call('{}', '{{\"server\": \"alpha\"}}', NULL)"
     for command in ("add_host", "remove_host"):
         state, said = refusal(pair.db, call.format(command), ANALYST)
         assert state == "42501" and "superusers alone" in said

@@ -34,24 +34,24 @@ def test_users_at_the_host_can_do_nothing_by_hand(hosts):
     coordinator = hosts.db.value("SELECT coordinator FROM madlib_mop.host WHERE server = 'alpha'")
     connection = at.connect(ANALYST)
     calls = {
-        "SELECT madlib_mop.segment_put('x')": (),
-        "SELECT madlib_mop.segment_send(%s, '', true)": ('{"op": "start"}',),
-        "SELECT madlib_mop.segment_get(0)": (),
-        "SELECT madlib_mop.segment_open(%s)": ("a coordinator that there is not",),
-        "SELECT madlib_mop.segment_open(NULL)": (),
+        "SELECT madlib_mop_calls.segment_put('x')": (),
+        "SELECT madlib_mop_calls.segment_send(%s, '', true)": ('{"op": "start"}',),
+        "SELECT madlib_mop_calls.segment_get(0)": (),
+        "SELECT madlib_mop_calls.segment_open(%s)": ("a coordinator that there is not",),
+        "SELECT madlib_mop_calls.segment_open(NULL)": (),
     }
     for statement, values in calls.items():
         assert refused(connection, statement, *values).pgcode == "42501"
     for table in ("coordinator", "host"):
         assert refused(connection, f"SELECT * FROM madlib_mop.{table}").pgcode == "42501"
     with connection, connection.cursor() as cursor:
-        cursor.execute("SELECT madlib_mop.segment_open(%s)", [coordinator])
+        cursor.execute("SELECT madlib_mop_calls.segment_open(%s)", [coordinator])
         nonce = cursor.fetchone()[0]
     header = json.dumps({"op": "start", "threads": 1, "shard_cache_bytes": 1 << 20, "number": 1, "blobs": []})
     for signature in ("", "0" * 64, hmac.new(nonce.encode(), header.encode(), "sha256").hexdigest(), None, "é"):
-        error = refused(connection, "SELECT madlib_mop.segment_send(%s, %s, true)", header, signature)
+        error = refused(connection, "SELECT madlib_mop_calls.segment_send(%s, %s, true)", header, signature)
         assert (error.pgcode, "not the coordinator's" in error.diag.message_primary) == ("42501", True)
-    assert refused(connection, "SELECT madlib_mop.segment_open(%s)", coordinator).pgcode == "42501"
+    assert refused(connection, "SELECT madlib_mop_calls.segment_open(%s)", coordinator).pgcode == "42501"
     connection.close()
 
 
@@ -60,13 +60,13 @@ def opened(hosts, name: str = "alpha"):
     coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = %s", [name])[0]
     connection = hosts.at[name].connect(ANALYST)
     with connection, connection.cursor() as cursor:
-        cursor.execute("SELECT madlib_mop.segment_open(%s)", [coordinator])
+        cursor.execute("SELECT madlib_mop_calls.segment_open(%s)", [coordinator])
         nonce = cursor.fetchone()[0]
     own_key = hmac.digest(bytes(key), nonce.encode(), "sha256")
     return connection, lambda header: hmac.new(own_key, header.encode(), hashlib.sha256).hexdigest()
 
 
-SEND = "SELECT madlib_mop.segment_send(%s, %s, true)"
+SEND = "SELECT madlib_mop_calls.segment_send(%s, %s, true)"
 
 
 def test_a_message_is_done_once_and_in_its_own_session(hosts):
@@ -90,10 +90,10 @@ def test_blobs_are_those_that_the_message_names(hosts):
     for blobs in ([b"forged"], [], [b"ours", b"ours"]):
         for blob in blobs:
             with connection, connection.cursor() as cursor:
-                cursor.execute("SELECT madlib_mop.segment_put(%s)", [blob])
+                cursor.execute("SELECT madlib_mop_calls.segment_put(%s)", [blob])
         assert refused(connection, SEND, header, sign(header)).pgcode == "42501"
     with connection, connection.cursor() as cursor:
-        cursor.execute("SELECT madlib_mop.segment_put(%s)", [b"ours"])
+        cursor.execute("SELECT madlib_mop_calls.segment_put(%s)", [b"ours"])
         cursor.execute(SEND, [header, sign(header)])
         assert "died" in json.loads(cursor.fetchone()[0])
     connection.close()

@@ -82,7 +82,7 @@ def test_parallel_workers_merge_what_they_have_summed(bench):
             "SELECT madlib_mop.average_state('junk', n_rows) FROM parts",
             "part 0 of the training state ends inside its header",
         ),
-        ("SELECT madlib_mop._average_end('junk')", "this is not a state of the aggregate"),
+        ("SELECT madlib_mop_calls._average_end('junk')", "this is not a state of the aggregate"),
     ],
 )
 def test_what_is_no_state_is_refused(bench, query, message):

@@ -230,7 +230,7 @@ def test_a_read_only_session_predicts(database, scores):
 
 def test_declared_as_what_it_is(owner):
     rows = owner.rows("SELECT DISTINCT provolatile::text, proparallel::text, prosecdef FROM pg_proc p"
-                      " JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = 'madlib_mop'"
+                      " JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname IN ('madlib_mop', 'madlib_mop_calls')"
                       " AND proname IN ('predict', 'predict_rows', '_predict')")  # fmt: skip
     assert rows == [("s", "u", False)]  # one trainer a session: parallel workers would each start another
 

@@ -198,14 +198,14 @@ DEFENCES = (
     Defence(
         "nobody may call a function who was not granted it",
         "sql/90-grants.sql",
-        "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_internal FROM PUBLIC;\n",
+        "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;",
         "",
         ("tests/security/test_privileges.py::test_every_function_is_refused_to_who_was_not_granted_it",),
     ),
     Defence(
         "a user sees the runs of his own roles only",
         "sql/22-visibility.sql",
-        "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop.may_see(owner));",
+        "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop_calls.may_see(owner));",
         "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (true);",
         ("tests/security/test_own_runs.py::test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
     ),
@@ -396,7 +396,7 @@ DEFENCES = (
     Defence(
         "a user lets others see his own runs only",
         "sql/21-viewers.sql",
-        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (madlib_mop.acts_as(owner));",
+        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));",
         "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (true);",
         ("tests/security/test_rights.py::test_nobody_gives_away_what_is_anothers",),
     ),
@@ -404,7 +404,7 @@ DEFENCES = (
         "who may see a run has no right to its states",
         "sql/22-visibility.sql",
         """CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
-    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop.may_own(r.owner)));""",
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));""",
         """CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
     USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));""",
         ("tests/security/test_rights.py::test_an_owner_lets_another_user_see_but_not_control_his_runs",),

@@ -16,7 +16,8 @@ COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=[
 FUNCTIONS = """
 SELECT p.oid::regprocedure::text, p.proretset, p.proargtypes::regtype[]::text[]
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE n.nspname IN ('madlib', 'madlib_mop') AND p.prokind = 'f' AND p.prorettype <> 'trigger'::regtype
+WHERE n.nspname IN ('madlib', 'madlib_mop', 'madlib_mop_calls') AND p.prokind = 'f'
+      AND p.prorettype <> 'trigger'::regtype
       AND 'internal'::regtype <> ALL (p.proargtypes::regtype[]) ORDER BY 1
 """
 # the driver's own sessions call these; what they refuse may be any error, with any words
@@ -97,7 +98,7 @@ JUNK = [
 
 
 def test_no_command_has_an_internal_error_whatever_json_it_is_given(bench, alice):
-    """What the SQL functions check by their types comes unchecked to madlib_mop.call."""
+    """What the SQL functions check by their types comes unchecked to madlib_mop_calls.call."""
     from madlib_mop.driver.arguments import KINDS
     from madlib_mop.driver.commands import COMMANDS
 
@@ -112,7 +113,7 @@ def test_no_command_has_an_internal_error_whatever_json_it_is_given(bench, alice
     wrong = []
     for command, text in calls:
         with alice.cursor() as cursor:
-            cursor.execute("SELECT madlib_mop._call(%s, %s, 'public', NULL, NULL)", [command, text])
+            cursor.execute("SELECT madlib_mop_calls._call(%s, %s, 'public', NULL, NULL)", [command, text])
             answer = json.loads(cursor.fetchone()[0])
         if answer.get("error", {}).get("sqlstate") == "XX000" or "Traceback" in str(answer):
             wrong.append((command, text[:60], str(answer)[:300]))

@@ -94,7 +94,7 @@ def test_the_driver_is_asked_as_who_calls_it_whatever_he_says(runs):
     connection = runs.connect(ALICE)
     arguments = json.dumps({"run_id": CAROLS, "role": CAROL, "continue_run": CAROLS, "session": CAROL})
     for function in ("resume", "cancel", "drop_run", "replay"):
-        error = refusal(connection, "SELECT madlib_mop.call(%s, %s, NULL)", [function, arguments])
+        error = refusal(connection, "SELECT madlib_mop_calls.call(%s, %s, NULL)", [function, arguments])
         assert error.message == f"{function}: there is no run of yours with that run_id. Received: {CAROLS}"
     connection.close()
     assert fingerprint(runs, CAROLS) == before

@@ -29,7 +29,7 @@ FROM pg_class c WHERE c.relnamespace IN (SELECT oid FROM pg_namespace WHERE nspn
 RIGHTS = """
 SELECT 'schema', n.nspname::text,
        ARRAY(SELECT lower(r) FROM unnest('{USAGE,CREATE}'::text[]) r WHERE has_schema_privilege(%(role)s, n.oid, r))
-FROM pg_namespace n WHERE n.nspname IN ('madlib', 'madlib_mop', 'madlib_mop_internal')
+FROM pg_namespace n WHERE n.nspname ~ '^madlib'
 UNION ALL
 SELECT CASE c.relkind WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE 'table' END, c.oid::regclass::text,
        ARRAY(SELECT lower(r) FROM unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) r
@@ -57,7 +57,7 @@ ORDER BY 1
 def roles(db):
     for role in (NOTHING, USAGE, GRANTED):
         db.cluster.create_role(role)
-    db.rows(f"GRANT USAGE ON SCHEMA madlib, madlib_mop TO {USAGE}")
+    db.rows(f"GRANT USAGE ON SCHEMA madlib, madlib_mop, madlib_mop_calls TO {USAGE}")
     db.rows("SELECT madlib_mop.grant_use(%s)", [GRANTED])
     return db
 
@@ -106,7 +106,8 @@ def test_no_granted_role_can_write_the_record_or_change_settings(roles):
     relations = {words for name, words in held.items() if name.split()[0] in ("table", "view", "sequence")}
     assert relations == {"select", "-"}
     schemas = {name: words for name, words in held.items() if name.startswith("schema")}
-    assert schemas == {"schema madlib": "usage", "schema madlib_mop": "usage", "schema madlib_mop_internal": "-"}
+    used = dict.fromkeys(("schema madlib", "schema madlib_mop", "schema madlib_mop_calls"), "usage")
+    assert schemas == {**used, "schema madlib_mop_internal": "-"}
     assert {words for name, words in held.items() if "madlib_mop_internal." in name} == {"-"}
 
 
@@ -140,7 +141,7 @@ def test_every_table_and_view_is_refused_to_who_was_not_granted_it(roles, role):
 
 def test_functions_run_with_the_callers_rights_but_for_a_few(roles):
     definers = {f["name"] for f in records(roles, FUNCTIONS) if f["definer"]}
-    assert definers == {f"madlib_mop.{name}" for name in DEFINERS}
+    assert definers == {f"madlib_mop_calls.{name}" for name in DEFINERS}
 
 
 def test_every_function_pins_its_search_path(roles):

@@ -45,11 +45,12 @@ def models(db, keras):
 
 def test_every_function_is_of_one_class(db):
     """A new function must be put into _classes() of sql/90-grants.sql, or into the driver's own schema."""
-    listed = db.rows("SELECT schema_name || '.' || name, class FROM madlib_mop._classes(), unnest(names) AS name")
+    listed = db.rows("SELECT schema_name || '.' || name, class FROM madlib_mop_calls._classes(), unnest(names) AS name")
     assert sorted(name for name, _ in listed) == sorted({name for name, _ in listed})
     assert {kind for _, kind in listed} == CLASSES
     there = db.rows("SELECT DISTINCT n.nspname || '.' || p.proname FROM pg_proc p JOIN pg_namespace n"
-                    " ON n.oid = p.pronamespace WHERE n.nspname IN ('madlib', 'madlib_mop')")  # fmt: skip
+                    " ON n.oid = p.pronamespace"
+                    " WHERE n.nspname IN ('madlib', 'madlib_mop', 'madlib_mop_calls')")  # fmt: skip
     assert {name for (name,) in there} - {name for name, _ in listed} == set()
     made = {name for file in SQL.glob("*.sql")
             for name in re.findall(r"CREATE (?:FUNCTION|AGGREGATE) (\w+\.\w+)", file.read_text())}  # fmt: skip
@@ -75,8 +76,8 @@ def test_a_role_that_may_only_predict(db, models):
     others = session.refused(session.value, CALL.replace("models", "others"))
     assert others.sqlstate == "42501"
     for statement in (
-        "SELECT madlib_mop.call('madlib_keras_fit_multiple_model', '{}', NULL)",
-        "SELECT madlib_mop._call('madlib_keras_fit_multiple_model', '{}', NULL, NULL, NULL)",
+        "SELECT madlib_mop_calls.call('madlib_keras_fit_multiple_model', '{}', NULL)",
+        "SELECT madlib_mop_calls._call('madlib_keras_fit_multiple_model', '{}', NULL, NULL, NULL)",
         "SELECT madlib.madlib_keras_fit_multiple_model()",
         "SELECT madlib.load_keras_model('t', '{}')",
         "SELECT * FROM madlib_mop.run",

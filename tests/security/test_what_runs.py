@@ -148,7 +148,7 @@ def test_a_model_table_written_by_hand_runs_no_code_either(bench, marker):
 def test_help_gives_our_texts_and_no_other_file(bench):
     connection = bench.connect(ALICE)
     for topic in ("../../../../../../../../etc/hostname", "/etc/hostname", "../commands/help", "", None, ["usage"]):
-        error = refusal(connection, "SELECT madlib_mop.call('help', %s, NULL)", [json.dumps({"topic": topic})])
+        error = refusal(connection, "SELECT madlib_mop_calls.call('help', %s, NULL)", [json.dumps({"topic": topic})])
         assert error.sqlstate == "22023"
         assert error.message == f"help: there is no help on that topic. Received: {topic!r}"
     connection.close()
@@ -157,6 +157,6 @@ def test_help_gives_our_texts_and_no_other_file(bench):
 def test_no_module_is_reached_by_a_functions_name(bench):
     connection = bench.connect(ALICE)
     for function in ("os:system", "runs:resume", "..runs", "help:give_help", ""):
-        error = refusal(connection, "SELECT madlib_mop.call(%s, '{}', NULL)", [function])
+        error = refusal(connection, "SELECT madlib_mop_calls.call(%s, '{}', NULL)", [function])
         assert (error.sqlstate, f"there is no command {function!r}" in error.message) == ("0A000", True)
     connection.close()

@@ -77,7 +77,8 @@ def test_a_writer_takes_no_task_before_it_is_opened(runs):
 @pytest.mark.parametrize("address", ["", "madlib_mop.rows.0000", "/tmp/elsewhere", "madlib_mop.123.abc"])
 def test_reader_send_reaches_nothing_but_who_expects_rows(runs, address):
     connection = runs.connect(ALICE)
-    error = refusal(connection, "SELECT madlib_mop.reader_send(%s, 'select 1', 0, 1, NULL)", [address], internal=True)
+    call = "SELECT madlib_mop_calls.reader_send(%s, 'select 1', 0, 1, NULL)"
+    error = refusal(connection, call, [address], internal=True)
     assert (error.sqlstate, "rows" in error.message or "address" in error.message) == ("55000", True)
     connection.close()
 

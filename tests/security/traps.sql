@@ -43,7 +43,7 @@ INSERT INTO mallory.step (name, statement, workers_only) VALUES
     ('send rows of its own', $$DO $do$
         DECLARE told text[] := pg_catalog.regexp_match(pg_catalog.current_query(), 'reader_send\(''([^'']+)''');
         BEGIN
-            PERFORM madlib_mop.reader_send(told[1], 'SELECT ''forged''::pg_catalog.bytea AS b0, ''{1}''::int[] AS s0', 0, 1, NULL);
+            PERFORM madlib_mop_calls.reader_send(told[1], 'SELECT ''forged''::pg_catalog.bytea AS b0, ''{1}''::int[] AS s0', 0, 1, NULL);
         END $do$ $$, true),
     ('leave a table', $$DO $do$ BEGIN EXECUTE format('CREATE TABLE mallory.%I (a int)', 'left_' || pg_backend_pid()); END $do$ $$, true),
     ('choose the password', $$ALTER ROLE SESSION_USER PASSWORD 'chosen by mallory'$$, true),

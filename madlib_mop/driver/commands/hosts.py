@@ -74,7 +74,7 @@ def add_host(call: Call) -> None:
         try:
             for problem in problems(connection, login, catalog, version(call)):
                 raise problem
-            n_segments = asked or connection.execute("SELECT madlib_mop.count_cores()").fetchone()[0]
+            n_segments = asked or connection.execute("SELECT madlib_mop_calls.count_cores()").fetchone()[0]
             versions = read_versions(connection)
             coordinator = secrets.token_hex(16)
             key = connection.cursor(binary=True).execute(_DRAW, [coordinator]).fetchone()[0]
