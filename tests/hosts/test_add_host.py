@@ -117,10 +117,10 @@ def test_the_doctor_looks_at_hosts(pair):
     assert (name, state) == ("host alpha", "ok"), said
     db.rows(
         "INSERT INTO madlib_mop.host_shard (server, table_schema, table_name, role, xid)"
-        " VALUES ('alpha', 'boss', 'points_seg0_1', 'anna', pg_current_xact_id())"
+        f" VALUES ('alpha', 'boss', 'points_seg0_1', '{ANALYST}', pg_current_xact_id())"
     )
     (name, state, said), _ = findings(pair)
-    assert (name, state) == ("shards at alpha", "warn") and "1 table(s) with shards of role anna" in said
+    assert (name, state) == ("shards at alpha", "warn") and f"1 table(s) with shards of role {ANALYST}" in said
     db.rows("DELETE FROM madlib_mop.host_shard")
     alpha.rows("UPDATE madlib_mop.coordinator SET key = sha256('another')")
     ((_, state, said),) = findings(pair)

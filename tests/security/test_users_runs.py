@@ -30,7 +30,7 @@ from tests.security.scenario import (
     processes,
 )
 
-NEWEST = "SELECT max(run_id) FROM madlib_mop.run WHERE owner = 'alice'"
+NEWEST = "SELECT max(run_id) FROM madlib_mop.run WHERE owner = 'alice'::regrole"
 WORKER = "login LIKE 'madlib\\_mop\\_run\\_%%'"
 ROLES = """
 SELECT r.rolname, r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplication OR r.rolbypassrls, r.rolcanlogin,

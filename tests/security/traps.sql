@@ -22,7 +22,7 @@ INSERT INTO mallory.step (name, statement) VALUES
     ('run a program', $$COPY (SELECT 1) TO PROGRAM 'cat'$$),
     ('read a file', $$SELECT pg_catalog.pg_read_file('postgresql.conf')$$),
     ('read passwords', 'SELECT rolpassword FROM pg_catalog.pg_authid'),
-    ('see the run of carol', $$SELECT 1 / count(*) FROM madlib_mop.run WHERE owner = 'carol'$$),
+    ('see the run of carol', $$SELECT 1 / count(*) FROM madlib_mop.run WHERE owner = 'carol'::regrole$$),
     ('see the state of carol', 'SELECT 1 / count(*) FROM madlib_mop.model_state WHERE run_id = {carols_run}'),
     ('see the progress of carol', 'SELECT 1 / count(*) FROM madlib_mop.progress WHERE run_id = {carols_run}'),
     ('change runs', 'UPDATE madlib_mop.run SET seed = 0'),
