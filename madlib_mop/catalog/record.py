@@ -28,7 +28,7 @@ class Record(RunDrivers):
         self.raw = raw
 
     def may_see(self, role: int, owner: int) -> bool:
-        """Tell whether a role is, or acts as, the role that owns a run (``madlib_mop.acts_as``); both are oids.
+        """Tell whether a role is, or acts as, the role that owns a run (``madlib_mop_calls.acts_as``); both are oids.
 
         A superuser sees all.
         """
