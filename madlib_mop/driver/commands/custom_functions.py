@@ -54,10 +54,10 @@ def delete_custom_function(call: Call) -> None:
     session, given = call.session, call.arguments
     _superusers_only(call)
     table = find_object_table(session, given.get("object_table"))
-    by, kind = ("id", "integer") if "id" in given else ("name", "text")
+    by, kind = ("name", "text") if given.get("id") is None else ("id", "integer")
     wanted = given[by]
     if wanted is None:
-        raise InvalidParameter(f"{by} of the function is missing. Received: NULL")
+        raise InvalidParameter("id or name of the function is missing. Received: NULL")
     deleted = session.execute(
         statement("DELETE FROM {t} WHERE {by} = $1 RETURNING id, name", t=table, by=Identifier(by)),
         [wanted],
