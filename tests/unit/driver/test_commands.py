@@ -21,7 +21,7 @@ SQLSTATES = {"22023", "22P02", "42P01", "42703", "42P07", "42501", "0A000"}
 
 def test_every_function_has_a_command_and_every_command_a_function():
     kept_in_the_session = {"predict"}  # asked for by mop_backend/predict.py, for models that it does not know
-    assert {*re.findall(r"madlib_mop\.call\('(\w+)'", SQL), *kept_in_the_session} == set(COMMANDS)
+    assert {*re.findall(r"madlib_mop_calls\.call\('(\w+)'", SQL), *kept_in_the_session} == set(COMMANDS)
     for name in COMMANDS:
         assert callable(find_command(name))
 
