@@ -4,36 +4,7 @@ To add one: a sentence that says what the defence is, the file, a text that is i
 place so that the defence is gone, and tests of which at least one must fail then. Choose tests that are quick.
 """
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Defence:
-    """A defence and its tests.
-
-    Attributes
-    ----------
-    name : str
-        One sentence: what holds because of it.
-    file : str
-        Path in the repository.
-    text : str
-        What is in the file exactly once.
-    instead : str
-        What to write in its place.
-    tests : tuple of str
-        Pytest's names of tests; at least one must fail without the defence.
-    as_root : bool
-        Whether only root can run these tests.
-    """
-
-    name: str
-    file: str
-    text: str
-    instead: str
-    tests: tuple[str, ...]
-    as_root: bool = False
-
+from tests.security.defence import Defence
 
 _SECCOMP = "tests/unit/trainer/test_seccomp.py::"
 _SANDBOX = "tests/unit/trainer/test_sandbox.py::"
