@@ -147,6 +147,18 @@ DISTRIBUTED BY (run_id)
 ;
 COMMENT ON TABLE madlib_mop.custom_function IS 'One custom loss or metric that a run uses, as it was registered when the run was begun';
 
+CREATE TABLE madlib_mop.caller_setting (
+    run_id  bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
+    name    text NOT NULL,
+    value   text NOT NULL,
+    PRIMARY KEY (run_id, name)
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+COMMENT ON TABLE madlib_mop.caller_setting IS 'One setting of the caller''s session that row policies of a run''s tables read, as it was when the run was begun';
+
 -- Every commit writes a state anew, and the caller's own statement keeps VACUUM from freeing the old ones as long as it
 -- runs. So a run writes its states into a few partitions of its own, and the driver empties by TRUNCATE, which frees
 -- disk at once, a partition that holds no newest state any more (madlib_mop/driver/state_slots.py).
@@ -264,6 +276,8 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.model',
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.start_weights',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.custom_function',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.caller_setting',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');

@@ -54,7 +54,8 @@ BEGIN
     END IF;
     IF wanted && '{train}' THEN
         EXECUTE format('GRANT USAGE ON SCHEMA madlib TO %I', role_name);
-        EXECUTE format('GRANT SELECT ON madlib_mop.start_weights, madlib_mop.custom_function, madlib_mop.model_state, madlib_mop.hosts TO %I', role_name);
+        EXECUTE format('GRANT SELECT ON madlib_mop.start_weights, madlib_mop.custom_function,'
+            ' madlib_mop.caller_setting, madlib_mop.model_state, madlib_mop.hosts TO %I', role_name);
         -- if greenplum
         EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);
         -- else

@@ -55,8 +55,9 @@ class Record(RunDrivers):
         segments: Sequence[dict],
         weights: dict[str, bytes],
         functions: Mapping[str, bytes] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> int:
-        """Write a new run with its models, segments, start weights and custom functions, in one transaction.
+        """Write a new run with its models, segments, start weights, custom functions and settings, in one transaction.
 
         This process is its driver before anybody sees it.
 
@@ -74,6 +75,8 @@ class Record(RunDrivers):
                 session.execute(insert(t.start_weights).values(run_id=run_id, origin=origin, weights=blob))
             for name, value in (functions or {}).items():
                 session.execute(insert(t.custom_function).values(run_id=run_id, name=name, object=value))
+            for name, value in (settings or {}).items():
+                session.execute(insert(t.caller_setting).values(run_id=run_id, name=name, value=value))
             self.take(run_id)
         return run_id
 
@@ -215,6 +218,11 @@ class Record(RunDrivers):
         """Give the custom functions that a run was begun with, by name."""
         rows = self._rows(select(t.custom_function).where(t.custom_function.c.run_id == run_id))
         return {row["name"]: bytes(row["object"]) for row in rows}
+
+    def caller_settings(self, run_id: int) -> dict[str, str]:
+        """Return the settings of the caller's session that a run's readers set, by name."""
+        rows = self._rows(select(t.caller_setting).where(t.caller_setting.c.run_id == run_id))
+        return {row["name"]: row["value"] for row in rows}
 
     # states
 

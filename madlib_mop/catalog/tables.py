@@ -134,6 +134,14 @@ custom_function = Table(
     Column("object", LargeBinary),
 )
 
+caller_setting = Table(
+    "caller_setting",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text),
+)
+
 model_state = Table(
     "model_state",
     metadata,
@@ -210,4 +218,4 @@ search_event = Table(
 )
 
 #: A run's rows, but its states.
-OF_RUN = (segment, model, start_weights, custom_function, visit, metric, evaluation, search_event)
+OF_RUN = (segment, model, start_weights, custom_function, caller_setting, visit, metric, evaluation, search_event)

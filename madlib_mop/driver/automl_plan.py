@@ -155,7 +155,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
             },
         },
     }
-    return RunPlan(run, [], data.segments(), weights, functions=functions.objects)
+    return RunPlan(run, [], data.segments(), weights, functions=functions.objects, settings=data.settings)
 
 
 def _random_state(given: int | None) -> int:

@@ -104,7 +104,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
             "replace": replace,
         },
     }
-    return RunPlan(run, models, data.segments(), origins, warm, functions.objects)
+    return RunPlan(run, models, data.segments(), origins, warm, functions.objects, data.settings)
 
 
 def _find_warm_start(

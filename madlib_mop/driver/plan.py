@@ -41,6 +41,8 @@ class RunPlan:
         Where the states come from that a warm start goes on with.
     functions : mapping of str to bytes
         Rows of `madlib_mop.custom_function` by name.
+    settings : mapping of str to str
+        Rows of `madlib_mop.caller_setting` by name.
     """
 
     run: dict
@@ -49,6 +51,7 @@ class RunPlan:
     weights: dict[str, bytes] = field(repr=False)
     warm: WarmStart | None = None
     functions: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def plan_fit(call: Call, record: Record) -> RunPlan:
@@ -140,7 +143,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             "replace": replace,
         },
     }
-    return RunPlan(run, models, data.segments(), weights, warm, selection.functions.objects)
+    return RunPlan(run, models, data.segments(), weights, warm, selection.functions.objects, data.settings)
 
 
 def model_rows(
@@ -244,7 +247,7 @@ def read_seed(arguments: dict, warm: WarmStart | None) -> int:
 def add_run(record: Record, plan: RunPlan) -> int:
     """Record a planned run, its models' first states included, in one transaction; give its run_id."""
     with record.transaction():
-        run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights, plan.functions)
+        run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights, plan.functions, plan.settings)
         taken_over = {key: m.state for key, m in (plan.warm.models if plan.warm else {}).items() if m.state}
         if taken_over:
             slot = run_id * SLOTS_PER_RUN

@@ -4,7 +4,7 @@ Called by the three plans of runs: ``plan.py``, ``model_plan.py`` and ``automl_p
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
@@ -46,13 +46,14 @@ class Data:
     gpus : mapping of int to int
         The GPU of each segment's trainer, where it is to have one.
     settings : mapping of str to str
-        The caller's values of the settings that row policies of these tables read.
+        The caller's values of the settings that row policies of these tables read; no part of the plan, which who
+        may see the run reads.
     """
 
     source: PackedTable
     validation: PackedTable | None
     gpus: Mapping[int, int]
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
 
     @property
     def tables(self) -> dict[str, Relation | None]:
@@ -87,7 +88,6 @@ class Data:
             "shares": {server: settings.share_at_host(n) for server, n in self.source.n_at_hosts.items()},
             "gpus": self.gpus,
             "worker_host": settings.worker_host,
-            "settings": self.settings,
             "host_wait_s": settings.host_wait_s,
             "output": place_of(output),
         }

@@ -68,6 +68,7 @@ def plan_replay(record: Record, run: dict, output: Relation, owner: int) -> RunP
         record.start_weights(run["run_id"]),
         _states(record, run, models),
         record.custom_functions(run["run_id"]),
+        record.caller_settings(run["run_id"]),
     )
 
 

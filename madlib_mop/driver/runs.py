@@ -133,10 +133,9 @@ def _access(info: SessionInfo, record: Record, run: dict, login: RunLogin | None
     catalog = {"dsn": info.catalog_dsn}
     if info.catalog_dsn is None:
         catalog = local_keywords(info.sockets, info.port, info.database)
-    plan = run["plan"]
-    where = plan["worker_host"], info.port, info.database
-    options = options_of(record.raw)
-    return Access(run["run_id"], catalog, *where, options, login, run["owner"], plan.get("settings", {}))
+    where = run["plan"]["worker_host"], info.port, info.database
+    settings = record.caller_settings(run["run_id"])
+    return Access(run["run_id"], catalog, *where, options_of(record.raw), login, run["owner"], settings)
 
 
 def _attend(call: Call, record: Record, run: dict) -> tuple[Progress, Steering]:

@@ -51,7 +51,7 @@ class Access:
     options: str
     login: RunLogin | None
     caller: str
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def writer(self, segment: int) -> Target:
         """Return how a segment's writer session is opened."""

@@ -2,18 +2,18 @@
 
 To add one: a sentence that says what the defence is, the file, a text that is in it exactly once, what to write in its
 place so that the defence is gone, and tests of which at least one must fail then. Choose tests that are quick.
+Those of roles, rights and locks are in ``rights_defences.py``.
 """
 
 from tests.security.defence import Defence
+from tests.security.rights_defences import DEFENCES_OF_RIGHTS
 
 _SECCOMP = "tests/unit/trainer/test_seccomp.py::"
 _SANDBOX = "tests/unit/trainer/test_sandbox.py::"
-_LOGIN_ROLES = "tests/security/test_login_roles.py::"
 _SOCKETS = "tests/unit/trainer/test_sockets.py::"
 _WHAT_RUNS = "tests/security/test_what_runs.py::"
 _CUSTOM = "tests/security/test_custom_functions.py::"
 _WRITERS = "tests/security/test_writers.py::"
-_USERS_RUNS = "tests/security/test_users_runs.py::"
 _SEGMENTS = "tests/hosts/test_segments.py::"
 _SUPERUSERS = "tests/security/test_superusers.py::"
 _TYPES = "tests/security/test_types.py::"
@@ -167,20 +167,6 @@ DEFENCES = (
         (_CUSTOM + "test_a_pickle_in_the_table_is_opened_by_nobody",),
     ),
     Defence(
-        "nobody may call a function who was not granted it",
-        "sql/90-grants.sql",
-        "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;",
-        "",
-        ("tests/security/test_privileges.py::test_every_function_is_refused_to_who_was_not_granted_it",),
-    ),
-    Defence(
-        "a user sees the runs of his own roles only",
-        "sql/22-visibility.sql",
-        "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop_calls.may_see(owner));",
-        "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (true);",
-        ("tests/security/test_own_runs.py::test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
-    ),
-    Defence(
         "a session that is a superuser's in part is refused",
         "plpython/mop_backend/rights.py",
         'if row["any_superuser"] and not row["all_superusers"]:',
@@ -221,83 +207,6 @@ DEFENCES = (
         "CASE WHEN tn.nspname <> 'pg_catalog' THEN tn.nspname || '.' ELSE '' END || t.typname AS type_name",
         "t.typname::pg_catalog.text AS type_name",
         (_TYPES + "test_a_users_type_of_a_known_name_is_not_packed",),
-    ),
-    Defence(
-        "members of pg_read_all_data read no key",
-        "sql/21-hosts.sql",
-        "ALTER TABLE madlib_mop.host ENABLE ROW LEVEL SECURITY;\n",
-        "",
-        ("tests/security/test_limits.py::test_who_reads_all_data_reads_no_key",),
-    ),
-    Defence(
-        "a user sees the states of his own runs only",
-        "sql/22-visibility.sql",
-        "ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;\n",
-        "",
-        ("tests/security/test_own_runs.py::test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
-    ),
-    Defence(
-        "only a superuser's session is a writer",
-        "plpython/mop_backend/writer.py",
-        """if not plpy.execute(_MIGHTY)[0]["rolsuper"]:""",
-        "if False:",
-        (_WRITERS + "test_even_who_may_execute_it_opens_no_writer_without_being_a_superuser",),
-    ),
-    Defence(
-        "a reader acts as the caller",
-        "madlib_mop/engines/access.py",
-        """, (_SET, ["role", self.caller])]""",
-        "]",
-        (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
-    ),
-    Defence(
-        "a superuser's run has no role that others could join",
-        "madlib_mop/engines/login.py",
-        "if is_superuser(catalog, caller):",
-        "if False:",
-        (_WRITERS + "test_a_superusers_run_makes_no_role_that_another_could_join",),
-    ),
-    Defence(
-        "a run's role has the settings of the caller's",
-        "madlib_mop/engines/login.py",
-        "_copy_settings(cursor, caller, role)\n",
-        "pass\n",
-        (_WRITERS + "test_settings_and_limits_of_the_caller_hold_for_a_runs_role",),
-    ),
-    Defence(
-        "what a user has a login role own stops nobody else's call",
-        "madlib_mop/engines/login.py",
-        "except psycopg2.DatabaseError as error:",
-        "except errors.UndefinedObject as error:",
-        (_LOGIN_ROLES + "test_a_role_that_owns_more_than_can_be_locked_stops_nobody",),
-    ),
-    Defence(
-        "a lock that every role may take keeps nobody from his run",
-        "madlib_mop/catalog/lock_holders.py",
-        "cursor.execute(_SESSIONS.format(lock=lock), params)",
-        "pass",
-        ("tests/security/test_own_runs.py::test_a_lock_that_anybody_may_take_keeps_nobody_from_his_run",),
-    ),
-    Defence(
-        "nor does one that a prepared transaction holds",
-        "madlib_mop/catalog/lock_holders.py",
-        "for (gid,) in cursor.fetchall():",
-        "for (gid,) in ():",
-        ("tests/security/test_locks.py::test_a_prepared_transaction_keeps_nobody_from_his_run",),
-    ),
-    Defence(
-        "who locks a login role does not keep it",
-        "madlib_mop/engines/login.py",
-        "end_holders(catalog, _LOCK_OF_ROLE, [role])",
-        "pass",
-        (_LOGIN_ROLES + "test_who_grants_a_login_role_something_does_not_keep_it",),
-    ),
-    Defence(
-        "what a reader is told is not to be seen by other sessions of its role",
-        "madlib_mop/engines/login.py",
-        "SET track_activities = off",
-        "SET track_activities = on",
-        (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
     ),
     Defence(
         "rows are taken from the reader's process alone",
@@ -364,20 +273,5 @@ DEFENCES = (
         "if False:",
         (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
     ),
-    Defence(
-        "a user lets others see his own runs only",
-        "sql/21-viewers.sql",
-        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));",
-        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (true);",
-        ("tests/security/test_rights.py::test_nobody_gives_away_what_is_anothers",),
-    ),
-    Defence(
-        "who may see a run has no right to its states",
-        "sql/22-visibility.sql",
-        """CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
-    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));""",
-        """CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
-    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));""",
-        ("tests/security/test_rights.py::test_an_owner_lets_another_user_see_but_not_control_his_runs",),
-    ),
+    *DEFENCES_OF_RIGHTS,
 )

@@ -5,10 +5,16 @@ import pytest
 from tests.security.kit import SOFTMAX, refusal, user
 from tests.workbench import load_digits, script
 
-PUPIL = "pupil_with_settings"
+PUPIL, VIEWER = "pupil_with_settings", "viewer_of_settings"
+SECRET = "token-7f3a"  # a value of the setting that names no buffer
 FIT = "SELECT madlib.madlib_keras_fit_multiple_model('train', '{0}.{1}', '{0}.mst', 1, seed => 1)"
 
 TRAINED = "SELECT n_rows FROM madlib_mop.visit WHERE run_id = (SELECT max(run_id) FROM madlib_mop.run)"
+NEWEST = "SELECT max(run_id) FROM madlib_mop.run"
+MAY_READ = """
+SELECT c.oid::regclass::text FROM pg_class c WHERE c.relnamespace::regnamespace::text LIKE 'madlib%%'
+AND c.relkind IN ('r', 'p', 'v') AND has_table_privilege(%s, c.oid, 'SELECT')
+"""
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +80,40 @@ def test_a_setting_that_only_a_function_reads_is_told(bench, pupil):
     error = refusal(pupil, FIT.format(PUPIL, "never"))
     assert error.sqlstate == "55000" and "sees 20 rows, the caller saw 40" in error.message, error
     assert "ALTER ROLE" in error.hint
+
+
+def found_by(db, role: str) -> set[str]:
+    """Return the tables and views of the extension in which a role finds the secret."""
+    tables = [table for (table,) in db.rows(MAY_READ, [role])]
+    assert "madlib_mop.run" in tables
+    query = "SELECT count(*) FROM {} t WHERE t::text LIKE %s"
+    return {table for table in tables if db.value(query.format(table), [f"%{SECRET}%"], role)}
+
+
+def test_only_the_owner_reads_the_values_of_settings(bench, pupil):
+    policy(bench, "current_setting('app.buffers', true)")
+    for role in (VIEWER, f"{VIEWER}_too"):
+        bench.cluster.create_role(role)
+    bench.rows(f"SELECT madlib_mop.grant_read('{VIEWER}', '{PUPIL}')")  # a role that may only see runs
+    bench.rows(f"SELECT madlib_mop.grant_use('{VIEWER}_too'), madlib_mop.grant_read('{VIEWER}_too', '{PUPIL}')")
+    with pupil.cursor() as cursor:
+        cursor.execute(f"SET app.buffers = '0,2,{SECRET}'")
+        cursor.execute(FIT.format(PUPIL, "secret"))
+    assert bench.rows(TRAINED) == [(40,)]
+    assert bench.value("SELECT count(*) FROM madlib_mop.progress", role=VIEWER) > 0
+    assert found_by(bench, VIEWER) == found_by(bench, f"{VIEWER}_too") == set()
+    assert found_by(bench, PUPIL) == {"madlib_mop.caller_setting"}
+    bench.rows("SELECT madlib_mop.drop_run(%s)", [bench.value(NEWEST)], PUPIL)
+    assert bench.rows("SELECT 1 FROM madlib_mop.caller_setting WHERE value LIKE %s", [f"%{SECRET}%"]) == []
+
+
+def test_resume_and_replay_read_by_the_settings_of_the_run(bench, pupil):
+    of_readers = "CASE WHEN session_user = '{}' THEN current_setting('app.buffers', true) ELSE '1' END"
+    policy(bench, of_readers.format(PUPIL))
+    error = refusal(pupil, FIT.format(PUPIL, "resumed"))
+    assert "sees 20 rows, the caller saw 40" in error.message, error
+    policy(bench, "current_setting('app.buffers', true)")
+    bench.rows(f"SELECT madlib_mop.resume(({NEWEST}))", role=PUPIL)
+    assert bench.rows(TRAINED) == [(40,)]
+    bench.rows(f"SELECT madlib_mop.replay(({NEWEST}), '{PUPIL}.replayed')", role=PUPIL)
+    assert bench.rows(TRAINED) == [(40,)]

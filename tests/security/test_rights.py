@@ -14,7 +14,7 @@ ALICE, BOB, TEAM, PREDICTS = "alice_of_rights", "bob_of_rights", "team_of_rights
 ALICES, BOBS = 71, 72
 SEEN = ("run", "segment", "model", "visit", "metric", "evaluation", "search_event", "progress", "leaderboard",
         "timeline", "search_history")  # fmt: skip
-NOT_SEEN = ("model_state", "start_weights", "custom_function")
+NOT_SEEN = ("model_state", "start_weights", "custom_function", "caller_setting")
 CLASSES = {"train", "predict", "read", "admin", "internal"}
 CALL = "SELECT madlib_mop.predict('rooms.models', 1, ARRAY[1, 2, 3, 4])"
 
