@@ -266,6 +266,23 @@ COMMENT ON TABLE madlib_mop.search_event IS 'What a search was told, in its orde
 COMMENT ON COLUMN madlib_mop.search_event.loss IS 'The loss that the search goes by: on validation data where there are some, else on training data';
 COMMENT ON COLUMN madlib_mop.search_event.actions IS 'The decisions: add, extend, stop, exploit, finish';
 
+CREATE TABLE madlib_mop.reserved_table (
+    table_schema   text NOT NULL,
+    table_name     text NOT NULL,
+    pid            integer NOT NULL,
+    session_start  timestamptz NOT NULL,
+    virtualxid     text,
+    txid           bigint,
+    PRIMARY KEY (table_schema, table_name)
+)
+-- if greenplum
+DISTRIBUTED BY (table_schema, table_name)
+-- end
+;
+COMMENT ON TABLE madlib_mop.reserved_table IS 'One name of an output table that no other run may take: while the transaction that it is reserved for goes on, or without virtualxid the session';
+COMMENT ON COLUMN madlib_mop.reserved_table.txid IS 'Set once that transaction has written the table, for it may be prepared then';
+ALTER TABLE madlib_mop.reserved_table ENABLE ROW LEVEL SECURITY;
+
 -- A dump has a role's name. Of a role that was dropped it would have a number, which may be another role's elsewhere.
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.setting', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run', 'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles)');

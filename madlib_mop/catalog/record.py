@@ -10,9 +10,10 @@ from sqlalchemy.dialects.postgresql import OID
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.drivers import RunDrivers
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.catalog.reservations import ReservedTables
 
 
-class Record(RunDrivers):
+class Record(RunDrivers, ReservedTables):
     """The extension's tables, written in autocommit: each method is one transaction.
 
     Parameters

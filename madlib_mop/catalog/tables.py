@@ -217,5 +217,16 @@ search_event = Table(
     Column("at", DateTime(timezone=True)),
 )
 
+reserved_table = Table(
+    "reserved_table",
+    metadata,
+    Column("table_schema", Text, primary_key=True),
+    Column("table_name", Text, primary_key=True),
+    Column("pid", Integer),
+    Column("session_start", DateTime(timezone=True)),
+    Column("virtualxid", Text),
+    Column("txid", BigInteger),
+)
+
 #: A run's rows, but its states.
 OF_RUN = (segment, model, start_weights, custom_function, caller_setting, visit, metric, evaluation, search_event)

@@ -63,6 +63,7 @@ class CallerSession(RelationLookup):
     """
 
     stop_fd = 0  # stdin: at its end the backend wants the work to stop
+    keeps_names_until_it_ends = False  # but until the transaction does, which lasts as long as the call at least
 
     def __init__(self, channel: Channel, info: SessionInfo):
         self.info = info
@@ -124,11 +125,6 @@ class CallerSession(RelationLookup):
     def run_started(self, run_id: int) -> None:
         """Tell the backend which run this is, so that it can go on with it if this process is killed."""
         self._channel.send({"do": "run", "run_id": run_id})
-
-    def reserve(self, key: int) -> bool:
-        """Take an advisory lock until the caller's transaction ends; False while another session has it."""
-        (row,) = self.execute("SELECT pg_catalog.pg_try_advisory_xact_lock($1) AS taken", [key], ["bigint"])
-        return row["taken"]
 
     def let_go(self) -> None:
         """Do nothing: the caller's statement has its snapshot for as long as it runs, and so for the whole run."""

@@ -35,6 +35,7 @@ class DirectSession(RelationLookup):
     """
 
     stop_fd = None  # a signal stops this process, not the end of a pipe
+    keeps_names_until_it_ends = True  # its transaction ends before a run trains
 
     def __init__(
         self,
@@ -50,10 +51,11 @@ class DirectSession(RelationLookup):
         psycopg2.extras.register_default_json(connection, loads=str)
         with connection.cursor() as cursor:
             self._pin(cursor)
-            cursor.execute("SELECT pg_catalog.current_database(), pg_catalog.current_setting('port')")
-            database, port = cursor.fetchone()
+            cursor.execute(
+                "SELECT pg_catalog.current_database(), pg_catalog.current_setting('port'), pg_catalog.pg_backend_pid()"
+            )
+            database, port, pid = cursor.fetchone()
             roles = _roles(cursor)
-        pid = connection.info.backend_pid
         self.info = SessionInfo(
             **roles, database=database, pid=pid, port=port, sockets="", search_path=search_path, catalog_dsn=catalog_dsn
         )
@@ -97,11 +99,6 @@ class DirectSession(RelationLookup):
     def run_started(self, run_id: int) -> None:
         """Keep in mind which run this is."""
         self.run_id = run_id
-
-    def reserve(self, key: int) -> bool:
-        """Take an advisory lock for as long as the session lives; False while another one has it."""
-        (row,) = self.execute("SELECT pg_catalog.pg_try_advisory_lock($1) AS taken", [key], ["bigint"])
-        return row["taken"]
 
     def let_go(self) -> None:
         """End the transaction, which has read only: while a run trains, the caller's session holds no snapshot."""

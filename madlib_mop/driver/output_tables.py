@@ -1,22 +1,16 @@
-"""The tables that a run will write: their names reserved while it trains, replaced or made anew at its end.
+"""The tables that a run will write: replaced or made anew at its end."""
 
-Two runs that train for one table would both train to the end, and one of them for nothing. So the caller's session
-holds an advisory lock on each name, until the transaction that makes the tables has ended, by whatever end.
-"""
-
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, quote, split_name, statement
-from madlib_mop.catalog.record import Record
 from madlib_mop.driver.automl_outputs import SELECTION_SUFFIXES, selection_relation
 from madlib_mop.driver.averaging import AVERAGING
 from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.class_values import class_parameter
 from madlib_mop.driver.engine import table_form
-from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, MopError, NotReady
+from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, MopError
 
 #: Columns by which a table is known as one that we or MADlib wrote, by the suffix of its name.
 MODEL_TABLES = {
@@ -32,13 +26,6 @@ SELECTION_TABLES = {
 _THERE = ("42P07", "42710", "23505")
 #: Names of tables with their schemas, by the columns that have them as the user wrote them.
 QUALIFIED = ("qualified_names", "json")
-_HOLDER = """
-SELECT l.pid, (SELECT max(r.run_id) FROM madlib_mop.run r WHERE r.caller_pid = l.pid AND r.state = 'running') AS run_id
-FROM pg_catalog.pg_locks l
-WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.classid = %s::pg_catalog.int8
-      AND l.objid = %s::pg_catalog.int8 AND l.granted
-      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
-"""
 _DEPENDENTS = """
 SELECT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS what
 FROM pg_catalog.pg_depend d
@@ -55,46 +42,6 @@ def output_relation(run: dict) -> Relation:
     """Return the name of a run's output table."""
     output = run["plan"]["output"]
     return Relation(output["schema"], output["name"], 0, "r", output["is_temp"])
-
-
-def reserve_outputs(session: CallerSession, record: Record, run: dict, suffixes: Sequence[str]) -> None:
-    """Reserve the names of a run's output tables, until the caller's transaction ends.
-
-    Parameters
-    ----------
-    session : CallerSession
-    record : Record
-    run : dict
-        Row of `madlib_mop.run`, or what is to be one.
-    suffixes : sequence of str
-
-    Raises
-    ------
-    NotReady
-        If another session has reserved one of them.
-    """
-    tables = [output_relation(run).with_suffix(suffix) for suffix in suffixes]
-    if (selection := selection_relation(run)) is not None:
-        tables += [selection.with_suffix(suffix) for suffix in SELECTION_SUFFIXES]
-    for table in tables:
-        if table.is_temp or session.reserve(key := _key(table)):
-            continue
-        holders = record.execute(_HOLDER, [key >> 32 & 0xFFFFFFFF, key & 0xFFFFFFFF])
-        pid, run_id = holders[0] if holders else (None, None)
-        whose = f"run {run_id}" if run_id is not None else "another session's call"
-        raise NotReady(
-            f"table {table} is being written by {whose}, in the session with process number {pid}."
-            f" Received: {output_relation(run)}",
-            hint=f"Choose another name, or wait until it has ended; SELECT madlib_mop.cancel({run_id}); stops it."
-            if run_id is not None
-            else "Choose another name, or wait until that session's transaction has ended.",
-        )
-
-
-def _key(table: Relation) -> int:
-    """Return the number, of 64 bits with a sign, that stands for a table's name."""
-    digest = hashlib.sha256(f"madlib_mop output {table.sql}".encode()).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def check_droppable(session: CallerSession, table: Relation, columns: set[str], what: str) -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.model_outputs import outputs_of
-from madlib_mop.driver.output_tables import reserve_outputs, telling_how_to_resume
+from madlib_mop.driver.output_tables import telling_how_to_resume
 from madlib_mop.driver.plan import RunPlan, add_run
+from madlib_mop.driver.reserved_names import keep_when_prepared, reserve_outputs
 from madlib_mop.driver.runs import drive
 from madlib_mop.schedule import Visit
 
@@ -38,3 +39,4 @@ def finish_run(call: Call, record: Record, run_id: int, recorded: list[Visit] | 
         call.session.run_started(run_id)  # this driver may be killed too
     with telling_how_to_resume(run):
         outputs_of(run).write_outputs(call.session, record, run_id)
+        keep_when_prepared(call.session, record)

@@ -10,8 +10,9 @@ from tests.security.kit import hold, refusal
 NOTHING, USAGE, GRANTED = "role_without", "role_with_usage", "role_granted"
 # they run with the extension owner's rights, and obey who knows a host's key
 DEFINERS = {"segment_open(text)"}
-# they hold what opens a host, and are closed to everybody; the view of hosts leaves that out, with its owner's rights
-CLOSED = {"madlib_mop.coordinator", "madlib_mop.host", "madlib_mop.host_shard"}
+# they hold what opens a host, or what nobody else may lock, and are closed to everybody; the view of hosts leaves out
+# what opens one, with its owner's rights
+CLOSED = {"madlib_mop.coordinator", "madlib_mop.host", "madlib_mop.host_shard", "madlib_mop.reserved_table"}
 OPENING_VIEWS = {"madlib_mop.hosts"}
 FUNCTIONS = """
 SELECT p.oid::regprocedure::text AS name, p.prosecdef AS definer, p.proconfig AS settings, l.lanname AS language,

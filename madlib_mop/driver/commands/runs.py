@@ -5,12 +5,13 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.driver.call import Call
 from madlib_mop.driver.model_outputs import outputs_of
 from madlib_mop.driver.moved_shards import follow_shards
-from madlib_mop.driver.output_tables import find_models, output_relation, reserve_outputs
+from madlib_mop.driver.output_tables import find_models, output_relation
 from madlib_mop.driver.outputs import check_some_trained
 from madlib_mop.driver.packed import new_segments
 from madlib_mop.driver.plan import RunPlan
 from madlib_mop.driver.plan_data import place_of
 from madlib_mop.driver.replays import plan_replay
+from madlib_mop.driver.reserved_names import reserve_outputs
 from madlib_mop.driver.runs import find_run, open_record, take
 from madlib_mop.driver.state_slots import drop_slot, existing_slots, sweep_slots
 from madlib_mop.driver.whole_runs import begin_run, finish_run

@@ -1,0 +1,107 @@
+"""The names of output tables that sessions have reserved; mixed into `Record`.
+
+A reservation is a committed row that drivers alone write. It holds as long as the caller's transaction or session, and
+whoever wants the name asks the server for that. So every end of these ends it, a crash too, and there is no lock that
+another role could take.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import delete, insert, select, update
+
+from madlib_mop.catalog import tables as t
+from madlib_mop.catalog.names import Relation
+
+_SESSION = "SELECT backend_start FROM pg_catalog.pg_stat_get_activity(%s)"
+# a transaction holds the lock of its own number until it ends; the number is one of that session's alone
+_TRANSACTION = """
+SELECT virtualxid FROM pg_catalog.pg_locks
+WHERE pid = %s AND locktype = 'virtualxid' AND virtualxid = virtualtransaction AND granted
+"""
+_IS_PREPARED = "SELECT pg_catalog.txid_status(%s) = 'in progress'"
+# who may make a table of a name, or write into the one that is there, as a warm start does
+_MAY_WRITE = """
+SELECT pg_catalog.has_schema_privilege(%s::pg_catalog.oid, n.oid, 'CREATE')
+       OR coalesce(pg_catalog.has_table_privilege(%s::pg_catalog.oid, c.oid, 'INSERT'), false)
+FROM pg_catalog.pg_namespace n LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = %s
+WHERE n.nspname = %s
+"""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who reserves a name: a transaction of a session, or where ``virtualxid`` is None the session."""
+
+    pid: int
+    session_start: datetime
+    virtualxid: str | None
+
+
+class ReservedTables:
+    """Needs `Record`'s ``transaction``, ``execute``, ``_do`` and ``_rows``."""
+
+    def holder(self, pid: int, whole_session: bool) -> Holder | None:
+        """Return what reserves names for a session with that process number; None if it is not there."""
+        sessions = self.execute(_SESSION, [pid])
+        transactions = [(None,)] if whole_session else self.execute(_TRANSACTION, [pid])
+        if not sessions or not transactions:
+            return None
+        return Holder(pid, sessions[0][0], transactions[0][0])
+
+    def reserve(self, tables: Sequence[Relation], holder: Holder) -> tuple[Relation, int] | None:
+        """Reserve all names, or none.
+
+        Returns
+        -------
+        tuple of Relation and int, or None
+            A name that somebody else has reserved, and the process number of that session; None where all are free.
+        """
+        with self.transaction():
+            self.execute("LOCK TABLE madlib_mop.reserved_table IN EXCLUSIVE MODE")
+            held = self._held()
+            for table in tables:
+                if (other := held.get((table.schema, table.name), holder)) != holder:
+                    return table, other.pid
+            for table in tables:
+                if (table.schema, table.name) not in held:
+                    self._do(insert(t.reserved_table).values(_key(table) | vars(holder)))
+        return None
+
+    def note_transaction(self, holder: Holder, txid: int) -> None:
+        """Keep the number of the transaction that reserves names: it is known by it when it was prepared."""
+        r = t.reserved_table.c
+        of_holder = r.pid == holder.pid, r.session_start == holder.session_start, r.virtualxid == holder.virtualxid
+        self._do(update(t.reserved_table).where(*of_holder).values(txid=txid))
+
+    def may_write(self, role: int, table: Relation) -> bool:
+        """Tell whether a role, an oid, may make a table of that name, or write into the one that is there.
+
+        Where the schema is not there, every role may: nobody else can use the name.
+        """
+        rows = self.execute(_MAY_WRITE, [role, role, table.name, table.schema])
+        return not rows or rows[0][0]
+
+    def _held(self) -> dict[tuple[str, str], Holder]:
+        """Return who holds which names; delete the reservations that have ended."""
+        held, lasts = {}, {}
+        for row in self._rows(select(t.reserved_table)):
+            name = row["table_schema"], row["table_name"]
+            holder = Holder(row["pid"], row["session_start"], row["virtualxid"])
+            if holder not in lasts:  # a run has some names
+                lasts[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)
+            if lasts[holder] or self._is_prepared(row["txid"]):
+                held[name] = holder
+            else:
+                r = t.reserved_table.c
+                self._do(delete(t.reserved_table).where(r.table_schema == name[0], r.table_name == name[1]))
+        return held
+
+    def _is_prepared(self, txid: int | None) -> bool:
+        """Tell whether a transaction has not ended, though its session may be gone."""
+        return txid is not None and bool(self.execute(_IS_PREPARED, [txid])[0][0])
+
+
+def _key(table: Relation) -> dict:
+    return {"table_schema": table.schema, "table_name": table.name}
