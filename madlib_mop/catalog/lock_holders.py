@@ -1,7 +1,8 @@
-"""Ending what holds a lock that drivers alone need; called where such a lock is not to be had.
+"""Ending what holds or waits for a lock that drivers alone need; called where such a lock is not to be had.
 
 PostgreSQL lets every role take any advisory lock, and lock any role by granting it something. Who holds one of ours
-would keep a user from his run, or a run's login role from being dropped, for as long as he likes.
+would keep a user from his run, or a run's login role from being dropped, for as long as he likes. Who waits for it
+would have it next.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ _SESSIONS = """
 SELECT madlib_mop_calls.end_session(l.pid, 10000)
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_get_activity(l.pid) a ON true
 LEFT JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
-WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND o.rolsuper IS NOT TRUE AND ({lock})
+WHERE l.pid <> pg_catalog.pg_backend_pid() AND o.rolsuper IS NOT TRUE AND ({lock})
 """
 # a prepared transaction has no process; that it holds the lock of its own number tells which one it is
 _PREPARED = """
@@ -26,7 +27,7 @@ WHERE l.pid IS NULL AND own.pid IS NULL AND NOT o.rolsuper AND p.database = pg_c
 
 
 def end_holders(catalog: connection, lock: str, params: Sequence) -> None:
-    """End the sessions that hold a lock, autovacuum's too, and roll back the prepared transactions that do.
+    """End the sessions that hold a lock or wait for it, autovacuum's too, and roll back prepared transactions with it.
 
     Those of superusers are left alone; so are prepared transactions while the catalog session has one open, in which
     none can be rolled back.

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -50,9 +51,8 @@ def install(
     try:
         session.autocommit = True
         found = read_cluster(session)
-        if not check:
-            claim(session)
-        reports = cluster.install(found, RemoteShell(words), _say, check)
+        with nullcontext() if check else claim(session):
+            reports = cluster.install(found, RemoteShell(words), _say, check)
     finally:
         session.close()
     raise typer.Exit(0 if show(reports) else 1)

@@ -7,6 +7,7 @@ _WRITERS = "tests/security/test_writers.py::"
 _USERS_RUNS = "tests/security/test_users_runs.py::"
 _LOCKS = "tests/security/test_locks.py::"
 _RIGHTS = "tests/security/test_rights.py::"
+_NAMES = "tests/security/test_reserved_names.py::"
 _OWN_RUNS = "tests/security/test_own_runs.py::"
 
 DEFENCES_OF_RIGHTS = (
@@ -132,5 +133,33 @@ DEFENCES_OF_RIGHTS = (
         '"host_wait_s": settings.host_wait_s,',
         '"host_wait_s": settings.host_wait_s, "settings": self.settings,',
         ("tests/security/test_policy_settings.py::test_only_the_owner_reads_the_values_of_settings",),
+    ),
+    Defence(
+        "who may not write a table reserves no run's output by its name",
+        "madlib_mop/driver/reserved_names.py",
+        "if not record.may_write(session.info.role_oid, table):",
+        "if False:",
+        (_NAMES + "test_who_may_make_no_table_there_reserves_no_name",),
+    ),
+    Defence(
+        "a crash frees the names that its transactions had reserved",
+        "madlib_mop/catalog/reservations.py",
+        "lasts[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)",
+        "lasts[holder] = True",
+        (_NAMES + "test_a_prepared_transaction_keeps_its_names_and_a_crash_frees_the_others",),
+    ),
+    Defence(
+        "who waits for the lock of a run's driver does not get it next",
+        "madlib_mop/catalog/lock_holders.py",
+        "WHERE l.pid <> pg_catalog.pg_backend_pid()",
+        "WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid()",
+        (_LOCKS + "test_who_waits_for_the_lock_does_not_get_it_next",),
+    ),
+    Defence(
+        "an advisory lock keeps nobody from adding an architecture to a table",
+        "madlib_mop/driver/commands/architectures.py",
+        'session.execute(statement(f"LOCK TABLE {{table}} IN {mode} MODE", table=table))',
+        'session.execute("SELECT pg_catalog.pg_advisory_xact_lock($1)", [0x6D6F70 << 32 | table.oid], ["bigint"])',
+        (_LOCKS + "test_a_lock_by_a_tables_number_keeps_nobody_from_adding_to_it",),
     ),
 )

@@ -1,12 +1,16 @@
 """Promise 7: locks that every role may take keep nobody from his runs, whatever holds them."""
 
 import os
+import threading
 
+import psycopg2
 import pytest
 
+from madlib_mop.cli.cluster.layout import claim
+from madlib_mop.errors import NotReady
 from tests.conftest import TEMPLATE, Cluster, Database, run
 from tests.faults.lab import wait_for
-from tests.security.kit import record_run, user
+from tests.security.kit import SOFTMAX, record_run, user
 
 ALICE, MALLORY = "alice", "mallory"
 LOCK = 0x6D6F70  # of a run's driver (madlib_mop/catalog/drivers.py)
@@ -83,3 +87,71 @@ def test_what_autovacuum_runs_keeps_nobody_from_his_run(locks):
     locks.rows("SELECT madlib_mop.drop_run(%s)", [run_id], ALICE)
     assert locks.rows("SELECT 1 FROM madlib_mop.run WHERE run_id = %s", [run_id]) == []
     assert locks.value(HELD, [LOCK, run_id]) == 0
+
+
+def test_who_waits_for_the_lock_does_not_get_it_next(locks):
+    run_id = record_run(locks, 54, ALICE)
+    sessions = [locks.connect(MALLORY) for _ in range(4)]
+
+    def hold(session):
+        with pytest.raises(psycopg2.OperationalError):
+            session.cursor().execute("SELECT pg_advisory_lock(%s, %s), pg_sleep(600)", [LOCK, run_id])
+
+    threads = [threading.Thread(target=hold, args=[session], daemon=True) for session in sessions]
+    for thread in threads:
+        thread.start()
+    waiting = HELD.replace("granted", "NOT granted")
+    wait_for(lambda: locks.value(waiting, [LOCK, run_id]) == 3, what="a queue")
+    locks.rows("SELECT madlib_mop.drop_run(%s)", [run_id], ALICE)
+    assert locks.rows("SELECT 1 FROM madlib_mop.run WHERE run_id = %s", [run_id]) == []
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+LOAD = f"SELECT madlib.load_keras_model('{ALICE}.arch', '{SOFTMAX}')"
+
+
+def test_a_lock_by_a_tables_number_keeps_nobody_from_adding_to_it(locks):
+    locks.rows(LOAD, role=ALICE)
+    number = locks.value(f"SELECT '{ALICE}.arch'::regclass::oid::bigint")
+    session = locks.connect(MALLORY)
+    with session.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s::bigint << 32 | %s), pg_advisory_lock(%s)", [LOCK, number, number])
+        owner = locks.connect(ALICE)
+        with owner.cursor() as own:
+            own.execute("SET statement_timeout = '60s'")
+            own.execute(LOAD)
+        owner.close()
+    session.close()
+
+
+@pytest.mark.parametrize("right", ["ALL", "INSERT, SELECT"])
+def test_architectures_get_ids_one_at_a_time(locks, right):
+    locks.rows("DROP TABLE IF EXISTS alice.arch")
+    locks.rows(LOAD, role=ALICE)
+    locks.rows(f"GRANT USAGE ON SCHEMA alice TO {MALLORY}; GRANT {right} ON alice.arch TO {MALLORY}")
+    owner = locks.connect(ALICE, autocommit=False)
+    owner.cursor().execute(LOAD)
+    other = threading.Thread(target=lambda: locks.rows(LOAD, role=MALLORY), daemon=True)
+    other.start()
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = %s"
+    wait_for(lambda: locks.rows(waits, [MALLORY]), what="the second to wait for the first")
+    owner.commit()
+    owner.close()
+    other.join(60)
+    assert locks.rows("SELECT model_id FROM alice.arch ORDER BY 1") == [(1,), (2,), (3,)]
+    locks.rows(f"REVOKE ALL ON SCHEMA alice FROM {MALLORY}")
+
+
+def test_no_role_of_a_server_keeps_it_from_being_installed_on(locks):
+    session = locks.connect(MALLORY)
+    with session.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(hashtext('madlib-mop install --greenplum'))")
+    first, second = locks.connect(), locks.connect()
+    with claim(first), pytest.raises(NotReady, match="another installation on this cluster is going on"), claim(second):
+        pass
+    with claim(second):
+        pass
+    for connection in (session, first, second):
+        connection.close()

@@ -1,8 +1,11 @@
 """What a Greenplum cluster is to an installation: its hosts, and where things lie, the same on each."""
 
+import fcntl
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +24,7 @@ FROM pg_catalog.gp_segment_configuration GROUP BY 1 ORDER BY pg_catalog.min(cont
 _HERE = "SELECT hostname::pg_catalog.text FROM pg_catalog.gp_segment_configuration WHERE content = -1 AND role = 'p'"
 _PATHS = "SELECT name, setting FROM pg_catalog.pg_config WHERE name IN ('BINDIR', 'PKGLIBDIR', 'SHAREDIR')"
 _WORKERS = "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE application_name LIKE 'madlib_mop writer%'"
-_LOCK = "SELECT pg_catalog.pg_try_advisory_lock(pg_catalog.hashtext('madlib-mop install --greenplum'))"
+_DATA = "SELECT pg_catalog.current_setting('data_directory')"
 _HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")  # none that the remote shell would take for an option
 
 
@@ -78,7 +81,7 @@ def read_cluster(session: Connection) -> Cluster:
         raise NotReady(
             f"the coordinator is at {host}", hint="Run this command there: its library is copied to the other hosts."
         )
-    _check_owner(_value(session, "SELECT pg_catalog.current_setting('data_directory')"))
+    _check_owner(_value(session, _DATA))
     paths = dict(_rows(session, _PATHS))
     library = Path(sys.prefix).parent
     expected = Path(paths["PKGLIBDIR"], "madlib_mop")
@@ -98,21 +101,34 @@ def read_cluster(session: Connection) -> Cluster:
     return Cluster(_hosts(session), Layout(paths["BINDIR"], str(expected), str(extension), python))
 
 
-def claim(session: Connection) -> None:
-    """Make sure that nobody else installs and that no run goes on, whose trainers would lose their files.
+@contextmanager
+def claim(session: Connection) -> Iterator[None]:
+    """Make sure that nobody else installs meanwhile and that no run goes on, whose trainers would lose their files.
+
+    What is locked is the coordinator's data directory, which the cluster's operating system user alone can open: any
+    role could take an advisory lock of the server.
 
     Raises
     ------
     NotReady
-        If that is so.
+        If another one is going on, or a run.
     """
-    if not _value(session, _LOCK):
-        raise NotReady("another installation on this cluster is going on", hint="Wait until it has ended.")
-    if n_workers := _value(session, _WORKERS):
-        raise NotReady(
-            f"runs are going on ({n_workers} workers), and their trainers use the library",
-            hint="Wait for them, or cancel them (madlib-mop cancel) and resume them afterwards.",
-        )
+    directory = os.open(_value(session, _DATA), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NotReady(
+                "another installation on this cluster is going on", hint="Wait until it has ended."
+            ) from None
+        if n_workers := _value(session, _WORKERS):
+            raise NotReady(
+                f"runs are going on ({n_workers} workers), and their trainers use the library",
+                hint="Wait for them, or cancel them (madlib-mop cancel) and resume them afterwards.",
+            )
+        yield
+    finally:
+        os.close(directory)
 
 
 def _check_owner(data_directory: str) -> None:

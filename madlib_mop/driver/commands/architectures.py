@@ -16,7 +16,10 @@ from madlib_mop.models.stored import check_statistics
 
 COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
 _WHAT = "keras_model_arch_table"
-_LOCK_SPACE = 0x6D6F70 << 32
+_MAY_CHANGE = """
+SELECT pg_catalog.bool_or(pg_catalog.has_table_privilege($1::pg_catalog.oid, r)) AS may
+FROM pg_catalog.unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) r
+"""
 
 _CREATE = """
 CREATE TABLE {table} (
@@ -56,8 +59,7 @@ def load_keras_model(call: Call) -> None:
         _check_columns(session, table, given[_WHAT])
     model, weights = _model(call)
     table = table or _create(session, given[_WHAT])
-    # ids are taken one at a time, until the transaction that took the last one ends
-    session.execute("SELECT pg_catalog.pg_advisory_xact_lock($1)", [_LOCK_SPACE | table.oid], ["bigint"])
+    _wait_for_others(session, table)
     (row,) = session.execute(
         statement(
             "INSERT INTO {table} (model_id, model_arch, model_weights, name, description, __internal_madlib_id__)"
@@ -68,6 +70,19 @@ def load_keras_model(call: Call) -> None:
         ["json", "bytea", "text", "text", "text"],
     )
     session.notice(f"{call.function}: model_id {row['model_id']} is in {table}")
+
+
+def _wait_for_others(session: CallerSession, table: Relation) -> None:
+    """Lock a table, so that ids are taken one at a time, until the transaction that took the last one ends.
+
+    The lock is one on the table itself: roles without rights on it cannot take it. Those that may only insert cannot
+    either. They wait for the others, but not for each other, so that two of them may draw one id.
+    """
+    if table.kind not in ("r", "p"):
+        return
+    (row,) = session.execute(_MAY_CHANGE, [table.oid], ["bigint"])
+    mode = "SHARE ROW EXCLUSIVE" if row["may"] else "ROW EXCLUSIVE"
+    session.execute(statement(f"LOCK TABLE {{table}} IN {mode} MODE", table=table))
 
 
 def _model(call: Call) -> tuple[DescribedModel, bytes | None]:
