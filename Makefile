@@ -1,9 +1,13 @@
 # The vocabulary of madlib_mop: `make` or `make help` lists it. The work is done by the scripts in make/.
-# PG_CONFIG=/path/to/pg_config chooses a PostgreSQL (15 or newer), MOP_STATE=/path where things are kept.
+# PG_CONFIG=/path/to/pg_config chooses a PostgreSQL (15 or newer), PYTHON=/path/to/python3 the Python that the library's
+# virtual environment is made with, MOP_STATE=/path where things are kept.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test server stop psql dsn doctor bench bench-full bench-check lint install uninstall dist docker clean
 MAKEFLAGS += --no-print-directory
+ifeq ($(origin PYTHON),command line) # not from the environment: other programs' builds read a PYTHON there
+export MOP_PYTHON := $(PYTHON)
+endif
 BENCH = make/server.sh test demo bench && python=$$(make/bench.sh) && \
 	MADLIB_MOP_DSN=$$(make/cluster.sh dsn) "$$python" benchmarks/run.py
 

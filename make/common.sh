@@ -2,7 +2,8 @@
 #
 #   ROOT    the clone           STATE     everything that is built or run from it
 #   OWNER   OS user of the server: `postgres` when we are root, else the caller
-# MOP_STATE moves STATE elsewhere; PG_CONFIG chooses the PostgreSQL (15 or newer); MOP_PYTHON the interpreter.
+# MOP_STATE moves STATE elsewhere; PG_CONFIG chooses the PostgreSQL (15 or newer); MOP_PYTHON (make's PYTHON=) the
+# interpreter that the library's virtual environment is made with.
 
 set -euo pipefail
 umask 022
@@ -12,8 +13,6 @@ for variable in "${!PG@}"; do
 done
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-# Never the first python3 on the PATH: that may be a version manager's, out of the server's reach.
-PYTHON=${MOP_PYTHON:-/usr/bin/python3}
 
 is_root() { [ "$(id -u)" = 0 ]; }
 
@@ -26,7 +25,17 @@ else
     STATE=${MOP_STATE:-$ROOT/.build}
 fi
 LIBRARY=$STATE/library # holds venv/ and backend/: what @LIBRARY@ stands for
-TREE=$STATE/pgsql      # the private PostgreSQL tree
+
+# Prints the Python that a library was made with, if it was made and its Python is still there.
+python_of() {
+    local made_with
+    made_with=$(cat "$1/python.path" 2>/dev/null || true)
+    [ ! -x "$made_with" ] || echo "$made_with"
+}
+
+# Never the first python3 on the PATH: that may be a version manager's, out of the server's reach.
+PYTHON=${MOP_PYTHON:-$(python_of "$LIBRARY")}
+PYTHON=${PYTHON:-/usr/bin/python3}
 
 say() { printf 'madlib_mop: %s\n' "$*" >&2; }
 
@@ -74,6 +83,30 @@ install_packages() {
 make_state() {
     mkdir -p "$STATE" || die "cannot make the directory $STATE. Set MOP_STATE to a directory that you may write to."
     [ -e "$STATE/.madlib_mop" ] || printf 'State of the madlib_mop clone in %s\n' "$ROOT" >"$STATE/.madlib_mop"
+}
+
+# True when a Python is one that pyproject.toml allows: TensorFlow has no wheels for others.
+suits() { "$1" -I -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
+
+SYSTEM_PYTHONS="/usr/bin/python3 /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11"
+
+# Prints the Python to make a library with: the one asked for, else the one that it was made with, else the first one of
+# the system's that suits. PL/Python may have another one: what runs there needs the standard library only.
+choose_python() {
+    local candidate
+    if [ -n "${MOP_PYTHON:-}" ]; then
+        realpath --no-symlinks "$(command -v "$MOP_PYTHON" || echo "$MOP_PYTHON")"
+        return
+    fi
+    # shellcheck disable=SC2086 # a list of paths
+    set -- "$(python_of "$1")" ${MOP_PYTHONS:-$SYSTEM_PYTHONS}
+    for candidate in "$@"; do
+        if suits "$candidate"; then
+            echo "$candidate"
+            return
+        fi
+    done
+    echo /usr/bin/python3
 }
 
 # Prints the pg_config to use: the one asked for, else the one used last, else the newest with PL/Python.

@@ -8,10 +8,10 @@
 
 [ -n "${PG_CONFIG:-}" ] || die "which server? For example:" \
     "make $1 PG_CONFIG=$(compgen -G '/usr/lib/postgresql/*/bin/pg_config' | tail -n 1 || true)"
-"$ROOT/make/packages.sh"
+library=$("$PG_CONFIG" --pkglibdir 2>/dev/null || true)/madlib_mop
+"$ROOT/make/packages.sh" "$library"
 
 extension=$("$PG_CONFIG" --sharedir)/extension
-library=$("$PG_CONFIG" --pkglibdir)/madlib_mop
 for directory in "$extension" "$(dirname "$library")"; do
     [ -w "$directory" ] || die "$(id -un) may not write to $directory. Run: sudo make $1 PG_CONFIG=$PG_CONFIG"
 done
@@ -19,7 +19,7 @@ done
 case $1 in
     install)
         "$ROOT/make/library.sh" "$library"
-        "$PYTHON" -I "$ROOT/make/build_extension.py" --library "$library" --output "$extension" \
+        "$library/venv/bin/python" -I "$ROOT/make/build_extension.py" --library "$library" --output "$extension" \
             --server "$(server_of "$PG_CONFIG")" >&2
         say_installed "$(server_of "$PG_CONFIG")" "$library"
         ;;

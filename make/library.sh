@@ -2,13 +2,16 @@
 # Puts the library where a server can run it: library.sh DIR [EXTRA...] makes DIR/venv and DIR/backend/mop_backend.
 #
 # EXTRAs are the extras of pyproject.toml. Nothing is done twice: the interpreter, each list of requirements and the
-# sources are stamped in DIR, and a second run with the same ones writes nothing and takes a moment.
+# sources are stamped in DIR, and a second run with the same ones writes nothing and takes a moment. DIR/venv is run by
+# the driver and the trainers. DIR/backend is imported by PL/Python and uses the standard library only, so PL/Python may
+# have another Python.
 
 . "$(dirname "$0")/common.sh"
 
 mkdir -p "$1"
 DIR=$(cd "$1" && pwd -P)
 VENV=$DIR/venv
+PYTHON=$(choose_python "$DIR")
 shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -17,10 +20,12 @@ pip() { "$VENV/bin/python" -I -m pip --disable-pip-version-check --no-input --qu
 
 make_venv() {
     "$PYTHON" -c 'import sys; print("Python %d.%d" % sys.version_info[:2])' >"$work/python"
+    [ "$PYTHON" = /usr/bin/python3 ] || echo "$PYTHON" >>"$work/python"
     cmp -s "$work/python" "$DIR/python.stamp" && return
-    say "making a virtual environment with $(cat "$work/python") in $VENV"
-    rm -rf "$VENV" "$DIR"/*.stamp
+    say "making a virtual environment with $(paste -sd ' ' "$work/python") in $VENV"
+    rm -rf "$VENV" "$DIR"/*.stamp "$DIR/python.path"
     "$PYTHON" -m venv "$VENV"
+    echo "$PYTHON" >"$DIR/python.path"
     cp "$work/python" "$DIR/python.stamp"
 }
 
@@ -56,6 +61,7 @@ install_library() {
     mkdir "$DIR/backend.new"
     cp -R "$work/clone/plpython/mop_backend" "$DIR/backend.new/"
     "$PYTHON" -m compileall -q "$DIR/backend.new" # the server's user may not write here
+    /usr/bin/python3 -m compileall -q "$DIR/backend.new" >/dev/null 2>&1 || true # PL/Python's, where that is another
     rm -rf "$DIR/backend"
     mv "$DIR/backend.new" "$DIR/backend"
     cp "$work/sources" "$DIR/sources.stamp"

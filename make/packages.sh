@@ -1,19 +1,27 @@
 #!/bin/bash
 # Makes sure that the packages of the operating system are there; installs what is missing when it may, else says how.
+# packages.sh [DIR]: DIR is where the library is, or will be (default: the private server's).
 
 . "$(dirname "$0")/common.sh"
 
 release() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null; }
 
-case $(release) in # the PostgreSQL of the distribution
+python=/usr/bin/python3
+case $(release) in # the PostgreSQL of the distribution, and its Python, where python3 is too new
+    forky) postgresql=18 python=/usr/bin/python3.13 ;;
     trixie) postgresql=17 ;;
     noble) postgresql=16 ;;
     *) postgresql=15 ;;
 esac
 
+PYTHON=$(choose_python "${1:-$LIBRARY}")
+[ -n "${MOP_PYTHON:-}" ] || suits "$PYTHON" || PYTHON=$python
+
+makes_venvs() { "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; }
+
 missing() {
     find_pg_config >/dev/null || printf '%s\n' "postgresql-$postgresql" "postgresql-plpython3-$postgresql"
-    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+    makes_venvs || echo "${PYTHON##*/}-venv" # which brings its Python, too
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates # pip cannot reach the package index without
 }
 
@@ -27,6 +35,9 @@ if [ -n "${PG_CONFIG:-}" ]; then
         die "the PostgreSQL of PG_CONFIG=$PG_CONFIG is older than 15 (and no Greenplum 7), or has no server, or no PL/Python (plpython3u)."
 fi
 
+[[ $PYTHON == /usr/bin/python3* ]] || makes_venvs ||
+    die "PYTHON=$PYTHON is no Python, or lacks the modules venv and ensurepip, which come with Python."
+
 mapfile -t packages < <(missing)
 if [ ${#packages[@]} -gt 0 ]; then
     install_packages "${packages[@]}"
@@ -34,4 +45,5 @@ if [ ${#packages[@]} -gt 0 ]; then
     [ ${#packages[@]} = 0 ] || die "still missing after the installation: ${packages[*]}"
 fi
 
-"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "$PYTHON is older than Python 3.11."
+suits "$PYTHON" || die "$PYTHON is $("$PYTHON" -V 2>&1), and the library runs on Python 3.11 to 3.13." \
+    "Name such a one: PYTHON=/path/to/python3.13. It need not be the one that PL/Python has."

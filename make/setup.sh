@@ -11,9 +11,15 @@ flock 9
 
 "$ROOT/make/library.sh" "$LIBRARY" "$@"
 
+if id "$OWNER" >/dev/null 2>&1 && ! as_owner "$LIBRARY/venv/bin/python" -I -c '' >/dev/null 2>&1; then
+    die "the server's user, $OWNER, cannot run $LIBRARY/venv/bin/python, which is" \
+        "$(readlink -f "$LIBRARY/venv/bin/python"): each directory above must let that user pass. Or name another: PYTHON=..."
+fi
+
 pg_config=$(find_pg_config)
-bindir=$("$PYTHON" -I "$ROOT/make/pgtree.py" "$pg_config" "$TREE")
-"$PYTHON" -I "$ROOT/make/build_extension.py" \
+tree=$STATE/pgsql/$(major_of "$pg_config") # one a major version: servers of others may be running
+bindir=$("$LIBRARY/venv/bin/python" -I "$ROOT/make/pgtree.py" "$pg_config" "$tree")
+"$LIBRARY/venv/bin/python" -I "$ROOT/make/build_extension.py" \
     --library "$LIBRARY" --output "$("$bindir/pg_config" --sharedir)/extension" >/dev/null
 echo "$pg_config" >"$STATE/pg_config"
 echo "$bindir" >"$STATE/bindir"

@@ -1,0 +1,192 @@
+"""Promises of ``make PG_CONFIG=... PYTHON=...``: which server and which Python the scripts in make/ take, and remember.
+
+The Pythons and servers here are small scripts: a Python says that it is of any version, and its environments install
+nothing.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PYTHON = """#!/bin/sh
+# A Python of version 3.{minor}
+case " $* " in
+    *" -m venv "*) for last; do :; done; mkdir -p "$last/bin" && cp "$0" "$last/bin/python"; exit ;;
+    *" -m pip "*) exit 0 ;;
+    *" -V "*) echo "Python 3.{minor}.0"; exit ;;
+esac
+[ "$1" != -I ] || shift
+[ "$1" = -c ] || exec '{real}' -I "$@"
+exec '{real}' -I -c 'import sys; sys.version_info = (3, {minor}, 0); exec(sys.argv[1])' "$2"
+"""
+
+PG_CONFIG = """#!/bin/sh
+prefix=$(cd "$(dirname "$0")/.." && pwd)
+case $1 in
+    --version) echo "PostgreSQL {major}.1" ;;
+    --bindir) echo "$prefix/bin" ;;
+    --sharedir) echo "$prefix/share" ;;
+    --pkglibdir) echo "$prefix/lib" ;;
+    --includedir-server) echo "$prefix/include" ;;
+esac
+"""
+
+
+class Machine:
+    """A directory with Pythons, servers and the state of a clone, which the scripts of this clone are run with."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.library = directory / "state" / "library"
+        self.system = [self.python(minor, "system") for minor in (14, 12)]
+
+    def python(self, minor: int, name: str = "other") -> str:
+        """Make a Python 3.<minor> and return its path."""
+        return self._program(f"{name}/python3.{minor}", PYTHON.format(minor=minor, real=sys.executable))
+
+    def server(self, major: int) -> str:
+        """Make an installed PostgreSQL and return the path of its pg_config."""
+        for file in ("bin/postgres", "lib/plpython3.so", "share/extension/plpython3u.control"):
+            self._program(f"postgresql-{major}/{file}", "")
+        return self._program(f"postgresql-{major}/bin/pg_config", PG_CONFIG.format(major=major))
+
+    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess:
+        """Run a command in the clone."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("MOP_", "PG", "MAKE", "MFLAGS"))}
+        env |= {"MOP_STATE": str(self.directory / "state"), "MOP_PYTHONS": " ".join(self.system), **variables}
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+
+    def function(self, *words: str, **variables: str) -> subprocess.CompletedProcess:
+        """Call a function of make/common.sh."""
+        return self.run("bash", "-c", '. make/common.sh && "$@"', "bash", *words, **variables)
+
+    def choose(self, **variables: str) -> str:
+        """Return the Python that would be taken for the library."""
+        return self.function("choose_python", str(self.library), **variables).stdout.strip()
+
+    def make_library(self, **variables: str) -> str:
+        """Run make/library.sh and return what it said."""
+        done = self.run("make/library.sh", str(self.library), **variables)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    def setup(self, pg_config: str) -> Path:
+        """Run make/setup.sh with a server and return the directory of the programs that a cluster would run."""
+        done = self.run("make/setup.sh", PG_CONFIG=pg_config)
+        assert done.returncode == 0, done.stderr
+        return Path(self.function("cat", str(self.directory / "state" / "bindir")).stdout.strip())
+
+    def _program(self, name: str, text: str) -> str:
+        file = self.directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+        return str(file)
+
+
+@pytest.fixture
+def machine():
+    """A machine in a directory that every user may enter; removed at the end."""
+    directory = Path(tempfile.mkdtemp(prefix="mop_choices_", dir="/tmp"))
+    directory.chmod(0o755)
+    yield Machine(directory)
+    shutil.rmtree(directory)
+
+
+def test_the_scripts_take_the_pythons_that_the_library_is_declared_for(machine):
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    first, end = (int(bound.rpartition(".")[2]) for bound in declared.split(","))
+    assert declared == f">=3.{first},<3.{end}"
+    taken = [minor for minor in range(6, 20) if machine.function("suits", machine.python(minor)).returncode == 0]
+    assert taken == list(range(first, end))
+
+
+def test_the_first_python_of_the_system_that_suits_is_taken(machine):
+    assert machine.choose() == machine.system[1]
+
+
+def test_the_python_asked_for_is_taken_and_remembered(machine):
+    other = machine.python(13)
+    assert other in machine.make_library(MOP_PYTHON=other)
+    assert machine.choose() == other
+    before = (machine.library / "venv").stat()
+    assert machine.make_library() == ""
+    assert (machine.library / "venv").stat().st_ino == before.st_ino
+
+
+def test_another_python_makes_the_environment_anew(machine):
+    first, second = machine.python(13), machine.python(13, "another")
+    machine.make_library(MOP_PYTHON=first)
+    (machine.library / "venv" / "old").touch()
+    assert second in machine.make_library(MOP_PYTHON=second)
+    assert not (machine.library / "venv" / "old").exists()
+    Path(second).unlink()
+    assert machine.system[1] in machine.make_library()
+
+
+def test_a_python_is_found_by_its_name_on_the_path(machine):
+    directory, name = os.path.split(machine.python(13))
+    assert machine.choose(MOP_PYTHON=name, PATH=f"{directory}:/usr/bin:/bin") == f"{directory}/{name}"
+
+
+def test_make_takes_python_from_its_command_line_and_not_from_the_environment(machine):
+    def told(*words, **variables):
+        return machine.run("make", "-s", "--eval", 'told: ; @echo "$$MOP_PYTHON"', "told", *words, **variables).stdout
+
+    assert told("PYTHON=/a/python3") == "/a/python3\n"
+    assert told(PYTHON="/a/python3") == "\n"
+    assert told(MOP_PYTHON="/a/python3") == "/a/python3\n"
+
+
+@pytest.mark.parametrize("minor", [10, 14])
+def test_a_python_that_has_no_tensorflow_is_refused_in_one_line(machine, minor):
+    python = machine.python(minor)
+    done = machine.run("make/packages.sh", PG_CONFIG=machine.server(18), MOP_PYTHON=python)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert done.stderr.startswith(f"madlib_mop: {python} is Python 3.{minor}.0")
+    assert "3.11 to 3.13" in done.stderr and "PYTHON=/path/to/" in done.stderr
+
+
+def test_a_program_that_is_no_python_is_refused_in_one_line(machine):
+    done = machine.run("make/packages.sh", PG_CONFIG=machine.server(18), MOP_PYTHON="/bin/false")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert done.stderr.startswith("madlib_mop: PYTHON=/bin/false is no Python")
+
+
+def test_the_server_asked_for_is_taken_and_remembered(machine):
+    newer, older = machine.server(18), machine.server(16)
+    installed = f"{machine.directory}/postgresql-*/bin/pg_config"
+    newest = machine.function("find_pg_config", MOP_PG_GLOB=installed)
+    assert newest.stdout.strip() == newer
+    machine.setup(older)
+    remembered = machine.function("find_pg_config", MOP_PG_GLOB=installed)
+    assert remembered.stdout.strip() == older
+
+
+def test_servers_of_two_versions_have_a_tree_each(machine):
+    old, new = (machine.setup(machine.server(major)) for major in (16, 18))
+    assert old != new
+    for major, programs in {16: old, 18: new}.items():
+        version = subprocess.run([programs / "pg_config", "--version"], capture_output=True, text=True).stdout
+        assert version == f"PostgreSQL {major}.1\n"
+        assert (programs.parent / "share" / "extension" / "madlib_mop.control").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the server's user must be another one")
+def test_a_python_that_the_servers_user_cannot_run_is_refused(machine):
+    closed = Path(machine.python(13, "closed"))
+    interpreter = closed.parent / "interpreter"
+    interpreter.symlink_to(sys.executable)
+    closed.write_text(closed.read_text().replace(f"'{sys.executable}'", f"'{interpreter}'"))
+    closed.parent.chmod(0o700)
+    done = machine.run("make/setup.sh", PG_CONFIG=machine.server(18), MOP_PYTHON=str(closed))
+    assert done.returncode == 1
+    assert "cannot run" in done.stderr.splitlines()[-1] and "PYTHON=" in done.stderr.splitlines()[-1]
