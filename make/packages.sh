@@ -22,6 +22,7 @@ makes_venvs() { "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; }
 missing() {
     find_pg_config >/dev/null || printf '%s\n' "postgresql-$postgresql" "postgresql-plpython3-$postgresql"
     makes_venvs || echo "${PYTHON##*/}-venv" # which brings its Python, too
+    [ -x /usr/bin/python3 ] || echo python3-minimal       # compiles what PL/Python imports
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates # pip cannot reach the package index without
 }
 

@@ -10,6 +10,12 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_COPIED = shutil.ignore_patterns(".git", ".build", "__pycache__", ".*_cache", ".hypothesis", "build", "dist")
 
 
+def share_setup(state: Path, other: Path) -> None:
+    """Let another state directory use the library and the PostgreSQL of ``state``."""
+    (other / "library").symlink_to(state / "library")
+    shutil.copy(state / "pg_config", other)
+
+
 class Clone:
     """A copy of the working tree with a state of its own, in which ``make`` is run.
 

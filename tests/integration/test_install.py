@@ -6,12 +6,13 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.integration.clones import Clone
+from tests.integration.clones import Clone, share_setup
 
 AS_ROOT = os.geteuid() == 0
 LONG_NAME = "a clone with spaces in its name, and a name that is longer than the path of a Unix socket may ever be"
@@ -32,7 +33,7 @@ def clone(scratch, state):
     (scratch / "private").mkdir(mode=0o700)
     own_state = scratch / "state"
     own_state.mkdir()
-    (own_state / "library").symlink_to(state / "library")
+    share_setup(state, own_state)
     clone = Clone(scratch / "private" / LONG_NAME, own_state)
     clone.make("server")
     yield clone
@@ -98,6 +99,15 @@ def test_the_extensions_files_have_no_placeholder_left(clone):
     assert len(files) == 2
     for file in files:
         assert not re.search(r"@[A-Z_]+@", file.read_text())
+
+
+def test_what_plpython_imports_is_compiled_for_its_python(clone):
+    """A session would compile it at each first call otherwise: 0.4 s on a busy machine."""
+    code = "import importlib.util, os; from mop_backend import call; paths = importlib.util.cache_from_source(call.__file__)"
+    library = clone.sql("SELECT substring(prosrc FROM '\"(/.*)/backend\"') FROM pg_proc WHERE proname = '_call'")
+    body = f"import sys; sys.path.insert(0, '{library}/backend'); {code}; plpy.notice(paths, os.path.exists(paths))"
+    done = clone.run(f"{clone.cluster('bindir')}/psql", "-Xq", "-d", clone.dsn, "-c", f"DO LANGUAGE plpython3u $${body}$$")
+    assert f"{library}/backend/mop_backend/__pycache__/call.cpython-" in done.stderr and "True" in done.stderr
 
 
 def test_the_server_knows_nothing_of_its_users_environment(clone):
@@ -167,7 +177,7 @@ def test_changed_sql_replaces_an_extension_without_runs_and_keeps_one_with_rows(
 def test_clean_leaves_nothing_and_spares_what_is_not_ours(scratch, state):
     own_state = scratch / "to_be_cleaned"
     own_state.mkdir()
-    (own_state / "library").symlink_to(state / "library")
+    share_setup(state, own_state)
     clone = Clone(scratch / "cleaned", own_state)
     clone.make("server")
     port, directory = int(clone.cluster("port")), re.search("host=([^&]*)", clone.dsn)[1]
@@ -190,7 +200,7 @@ def test_an_ordinary_user_runs_the_server_as_himself_with_his_own_state(scratch,
     clone = Clone(home / "clone", user="nobody")
     build = clone.root / ".build"
     build.mkdir()
-    (build / "library").symlink_to(state / "library")
+    share_setup(state, build)
     subprocess.run(["chown", "-R", "nobody", home], check=True)
     home.chmod(0o700)
     clone.make("server")
@@ -340,14 +350,14 @@ class TestDoctor:
 def test_install_into_an_existing_server_and_uninstall(scratch, state, clone):
     """An existing server is a second PostgreSQL tree, so that the system's own stays as it is."""
     system = (state / "pg_config").read_text().strip()
-    tree = ["/usr/bin/python3", "make/pgtree.py", system, str(scratch / "existing server")]
+    tree = [sys.executable, "make/pgtree.py", system, str(scratch / "existing server")]
     pg_config = Path(clone.run(*tree).stdout.strip()) / "pg_config"
     existing = Clone(scratch / "another clone", scratch / "another state")
 
     done = existing.make("install", check=False)
     assert "which server?" in done.stderr and "PG_CONFIG=" in done.stderr
 
-    existing.make("install", f"PG_CONFIG={pg_config}")
+    existing.make("install", f"PG_CONFIG={pg_config}", f"PYTHON={sys._base_executable}")
     (existing.state / "bindir").parent.mkdir(exist_ok=True)
     (existing.state / "bindir").write_text(str(pg_config.parent))
     existing.cluster("start")
@@ -377,7 +387,7 @@ def test_everything_from_nothing_as_a_new_user_whose_home_is_closed():
         home = Path(f"~{user}").expanduser()
         home.chmod(0o700)
         clone = Clone(home / "clone", user=user)
-        clone.make("server")
+        clone.make("server", f"PYTHON={sys._base_executable}")
         try:
             assert clone.dsn.startswith(f"postgresql://{user}@/madlib_mop?")
             assert "Everything that a run needs is there." in clone.make("doctor").stdout
