@@ -103,10 +103,11 @@ def test_the_extensions_files_have_no_placeholder_left(clone):
 
 def test_what_plpython_imports_is_compiled_for_its_python(clone):
     """A session would compile it at each first call otherwise: 0.4 s on a busy machine."""
-    code = "import importlib.util, os; from mop_backend import call; paths = importlib.util.cache_from_source(call.__file__)"
-    library = clone.sql("SELECT substring(prosrc FROM '\"(/.*)/backend\"') FROM pg_proc WHERE proname = '_call'")
-    body = f"import sys; sys.path.insert(0, '{library}/backend'); {code}; plpy.notice(paths, os.path.exists(paths))"
-    done = clone.run(f"{clone.cluster('bindir')}/psql", "-Xq", "-d", clone.dsn, "-c", f"DO LANGUAGE plpython3u $${body}$$")
+    library = clone.state / "library"
+    body = f"""import importlib.util, os, sys; sys.path.insert(0, '{library}/backend'); from mop_backend import call
+path = importlib.util.cache_from_source(call.__file__); plpy.notice(path, os.path.exists(path))"""
+    psql = (f"{clone.cluster('bindir')}/psql", "-Xq", "-d", clone.dsn, "-c")
+    done = clone.run(*psql, f"DO LANGUAGE plpython3u $${body}$$")
     assert f"{library}/backend/mop_backend/__pycache__/call.cpython-" in done.stderr and "True" in done.stderr
 
 

@@ -60,7 +60,8 @@ class Machine:
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess:
         """Run a command in the clone."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("MOP_", "PG", "MAKE", "MFLAGS"))}
+        ours = ("MOP_", "PG", "MAKE", "MFLAGS")
+        env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         env |= {"MOP_STATE": str(self.directory / "state"), "MOP_PYTHONS": " ".join(self.system), **variables}
         return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
 
