@@ -5,16 +5,16 @@
 . "$(dirname "$0")/common.sh"
 
 "$ROOT/make/packages.sh"
+PYTHON=$(choose_python "$LIBRARY")
+if id "$OWNER" >/dev/null 2>&1 && ! as_owner "$PYTHON" -I -c '' >/dev/null 2>&1; then
+    die "the server's user, $OWNER, cannot run $PYTHON ($(readlink -f "$PYTHON")). Every directory above it must let" \
+        "that user pass (chmod o+x), or name another Python: PYTHON=/path/to/python3"
+fi
 make_state
 exec 9>"$STATE/lock"
 flock 9
 
 "$ROOT/make/library.sh" "$LIBRARY" "$@"
-
-if id "$OWNER" >/dev/null 2>&1 && ! as_owner "$LIBRARY/venv/bin/python" -I -c '' >/dev/null 2>&1; then
-    die "the server's user, $OWNER, cannot run $LIBRARY/venv/bin/python, which is" \
-        "$(readlink -f "$LIBRARY/venv/bin/python"): each directory above must let that user pass. Or name another: PYTHON=..."
-fi
 
 pg_config=$(find_pg_config)
 tree=$STATE/pgsql/$(major_of "$pg_config") # one a major version: servers of others may be running
