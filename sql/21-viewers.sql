@@ -20,8 +20,35 @@ COMMENT ON TABLE madlib_mop.viewer IS 'Which role sees the runs of which: their 
 ALTER TABLE madlib_mop.viewer ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.viewer FOR SELECT
     USING (madlib_mop_calls.acts_as(owner) OR madlib_mop_calls.acts_as(viewer));
-CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));
-CREATE POLICY take ON madlib_mop.viewer FOR DELETE USING (madlib_mop_calls.acts_as(owner));
+
+-- Who may delete rows of a table may lock it, and so all that ask who sees what. So users may insert alone, and here.
+CREATE TABLE madlib_mop.viewer_change (
+    owner   regrole NOT NULL,
+    viewer  regrole NOT NULL,
+    sees    boolean NOT NULL
+);
+COMMENT ON TABLE madlib_mop.viewer_change IS 'One change of viewer by grant_read or revoke_read; a trigger makes it at once and deletes it here';
+ALTER TABLE madlib_mop.viewer_change ENABLE ROW LEVEL SECURITY;
+CREATE POLICY give ON madlib_mop.viewer_change FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));
+
+CREATE FUNCTION madlib_mop_calls._change_viewer() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF NEW.sees THEN
+        INSERT INTO madlib_mop.viewer (owner, viewer) VALUES (NEW.owner, NEW.viewer) ON CONFLICT DO NOTHING;
+    ELSE
+        DELETE FROM madlib_mop.viewer v
+        WHERE v.owner = NEW.owner AND (v.viewer = NEW.viewer OR v.viewer::oid NOT IN (SELECT oid FROM pg_roles));
+    END IF;
+    DELETE FROM madlib_mop.viewer_change c WHERE c.owner = NEW.owner;
+    RETURN NULL;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._change_viewer() IS 'Makes a change that the policy of viewer_change let in';
+
+-- after the row is in: only then has the policy let it in
+CREATE TRIGGER make AFTER INSERT ON madlib_mop.viewer_change
+FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_viewer();
 
 -- A dump has roles' names; of a role that was dropped it would have a number, which may be another role's elsewhere.
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.viewer',

@@ -19,7 +19,7 @@ VALUES
     -- what superusers call
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- what these, drivers, workers and other servers call, with the caller's rights or a secret of their own
-    ('internal', '{}', 'madlib_mop_calls', '{_classes, _grant, _model_tables, end_session}'),
+    ('internal', '{}', 'madlib_mop_calls', '{_change_viewer, _classes, _grant, _model_tables, end_session}'),
     ('internal', '{train, read}', 'madlib_mop_calls', '{acts_as, may_own, may_see}'),
     ('internal', '{train, predict}', 'madlib_mop_calls', '{_at_coordinator, _predict, _predict_error, _predict_texts, _raise}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
@@ -59,7 +59,7 @@ BEGIN
         -- if greenplum
         EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);
         -- else
-        EXECUTE format('GRANT INSERT, DELETE ON madlib_mop.viewer TO %I', role_name);
+        EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change TO %I', role_name);
         -- end
     END IF;
 END
@@ -169,7 +169,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: role %I may not use the extension''s views', role_name),
             HINT = format('A superuser lets it, and gives it your runs at once: SELECT madlib_mop.grant_read(%L, %L);', role_name, owner);
     END IF;
-    INSERT INTO madlib_mop.viewer (owner, viewer) VALUES (giver::regrole, taker::regrole) ON CONFLICT DO NOTHING;
+    INSERT INTO madlib_mop.viewer_change (owner, viewer, sees) VALUES (giver::regrole, taker::regrole, true);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.grant_read(name, name) IS
@@ -184,7 +184,7 @@ BEGIN
     IF NOT madlib_mop_calls.acts_as(giver) THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('revoke_read: you are no member of role %I, whose runs these are', owner);
     END IF;
-    DELETE FROM madlib_mop.viewer r WHERE r.owner = giver AND (r.viewer = taker OR r.viewer::oid NOT IN (SELECT oid FROM pg_roles));
+    INSERT INTO madlib_mop.viewer_change (owner, viewer, sees) VALUES (giver::regrole, taker::regrole, false);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.revoke_read(name, name) IS 'Undoes grant_read; revoke_use takes the role''s rights on the views as well';

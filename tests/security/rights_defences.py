@@ -105,8 +105,8 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a user lets others see his own runs only",
         "sql/21-viewers.sql",
-        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));",
-        "CREATE POLICY give ON madlib_mop.viewer FOR INSERT WITH CHECK (true);",
+        "CREATE POLICY give ON madlib_mop.viewer_change FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));",
+        "CREATE POLICY give ON madlib_mop.viewer_change FOR INSERT WITH CHECK (true);",
         (_RIGHTS + "test_nobody_gives_away_what_is_anothers",),
     ),
     Defence(
@@ -161,5 +161,12 @@ DEFENCES_OF_RIGHTS = (
         'session.execute(statement(f"LOCK TABLE {{table}} IN {mode} MODE", table=table))',
         'session.execute("SELECT pg_catalog.pg_advisory_xact_lock($1)", [0x6D6F70 << 32 | table.oid], ["bigint"])',
         (_LOCKS + "test_a_lock_by_a_tables_number_keeps_nobody_from_adding_to_it",),
+    ),
+    Defence(
+        "no user locks a table of the record against others",
+        "sql/90-grants.sql",
+        "GRANT INSERT ON madlib_mop.viewer_change TO %I",
+        "GRANT INSERT ON madlib_mop.viewer_change TO %1$I; GRANT DELETE ON madlib_mop.viewer TO %1$I",
+        (_LOCKS + "test_no_user_locks_a_table_of_the_record_against_others",),
     ),
 )

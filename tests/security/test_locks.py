@@ -10,7 +10,7 @@ from madlib_mop.cli.cluster.layout import claim
 from madlib_mop.errors import NotReady
 from tests.conftest import TEMPLATE, Cluster, Database, run
 from tests.faults.lab import wait_for
-from tests.security.kit import SOFTMAX, record_run, user
+from tests.security.kit import SOFTMAX, record_run, refusal, user
 
 ALICE, MALLORY = "alice", "mallory"
 LOCK = 0x6D6F70  # of a run's driver (madlib_mop/catalog/drivers.py)
@@ -155,3 +155,17 @@ def test_no_role_of_a_server_keeps_it_from_being_installed_on(locks):
         pass
     for connection in (session, first, second):
         connection.close()
+
+
+def test_no_user_locks_a_table_of_the_record_against_others(locks):
+    """Who may delete a row of a table may lock all of it, and so what others read by it."""
+    query = "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace IN ({})"
+    tables = locks.rows(query.format("'madlib'::regnamespace, 'madlib_mop'::regnamespace"))
+    assert ("madlib_mop.viewer",) in tables
+    session = locks.connect(MALLORY)
+    for (table,) in tables:
+        for mode in ("SHARE", "ACCESS EXCLUSIVE"):
+            error = refusal(session, f"BEGIN; LOCK TABLE {table} IN {mode} MODE NOWAIT")
+            assert error.sqlstate == "42501", table
+            session.cursor().execute("ROLLBACK")
+    session.close()

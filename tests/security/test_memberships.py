@@ -54,6 +54,7 @@ def test_a_member_without_the_owners_rights_sees_and_controls_nothing(runs, gran
     for function in ("grant_read", "revoke_read"):
         error = refusal_of(runs, f"SELECT madlib_mop.{function}(%s, %s)", [MEMBER, ALICE], MEMBER)
         assert error.sqlstate == "42501"
-    error = refusal_of(runs, f"INSERT INTO madlib_mop.viewer VALUES ('{ALICE}', '{MEMBER}')", role=MEMBER)
+    change = f"INSERT INTO madlib_mop.viewer_change VALUES ('{ALICE}', '{MEMBER}', true)"
+    error = refusal_of(runs, change, role=MEMBER)
     assert error.sqlstate == "42501"
     assert fingerprint(runs, ALICES) == before

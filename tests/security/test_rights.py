@@ -15,6 +15,8 @@ ALICES, BOBS = 71, 72
 SEEN = ("run", "segment", "model", "visit", "metric", "evaluation", "search_event", "progress", "leaderboard",
         "timeline", "search_history")  # fmt: skip
 NOT_SEEN = ("model_state", "start_weights", "custom_function", "caller_setting")
+INSERTS = ("INSERT INTO madlib_mop.viewer VALUES ('{}', '{}')",
+           "INSERT INTO madlib_mop.viewer_change VALUES ('{}', '{}', true)")  # fmt: skip
 CLASSES = {"train", "predict", "read", "admin", "internal"}
 CALL = "SELECT madlib_mop.predict('rooms.models', 1, ARRAY[1, 2, 3, 4])"
 
@@ -118,7 +120,8 @@ def test_a_role_that_may_only_see_runs(runs):
         assert refusal(connection, f"SELECT * FROM madlib_mop.{table}").sqlstate == "42501"
     for control in ("resume(71)", "cancel(71)", "replay(71, 't')", "drop_run(71)", "grant_read('postgres')"):
         assert refusal(connection, f"SELECT madlib_mop.{control}").sqlstate == "42501", control
-    assert refusal(connection, f"INSERT INTO madlib_mop.viewer VALUES ('{BOB}', '{TEAM}')").sqlstate == "42501"
+    for statement in INSERTS:
+        assert refusal(connection, statement.format(BOB, TEAM)).sqlstate == "42501"
     connection.close()
     runs.rows(f"SELECT madlib_mop.revoke_read('{TEAM}')", role=ALICE)
     assert [seen(runs, TEAM, table) for table in SEEN] == [[]] * len(SEEN)
@@ -143,8 +146,10 @@ def test_nobody_gives_away_what_is_anothers(runs):
     for statement in (
         f"SELECT madlib_mop.grant_read('{BOB}', '{ALICE}')",
         f"SELECT madlib_mop.revoke_read('{BOB}', '{ALICE}')",
-        f"INSERT INTO madlib_mop.viewer VALUES ('{ALICE}', '{BOB}')",
+        *(insert.format(ALICE, BOB) for insert in INSERTS),
         f"UPDATE madlib_mop.viewer SET viewer = '{BOB}'",
+        "DELETE FROM madlib_mop.viewer",
+        "SELECT madlib_mop_calls._change_viewer()",
     ):
         assert refusal(connection, statement).sqlstate == "42501", statement
     error = refusal(connection, "SELECT madlib_mop.grant_read('nobody of that name')")
