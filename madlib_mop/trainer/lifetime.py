@@ -14,6 +14,7 @@ import sys
 import tempfile
 
 from mop_backend.peer import end_with_parent, take_pipes
+from mop_backend.spinning import Spinner
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _ENVIRONMENT = {
@@ -76,11 +77,22 @@ def show_gpus(numbers: list[int]) -> None:
     os.environ["CUDA_CACHE_DISABLE"] = "1"  # it would write to a home directory
 
 
-def has_input(read_fd: int, idle_s: float | None) -> bool:
-    """Wait until there is something to read, or the end of it; False if nothing came for ``idle_s`` seconds."""
-    poller = select.poll()
-    poller.register(read_fd, select.POLLIN)
-    return bool(poller.poll(None if idle_s is None else idle_s * 1000))
+class Input:
+    """Where requests come from.
+
+    Parameters
+    ----------
+    read_fd : int
+    """
+
+    def __init__(self, read_fd: int):
+        self._poller = select.poll()
+        self._poller.register(read_fd, select.POLLIN)
+        self._spinner = Spinner()
+
+    def has_more(self, idle_s: float | None) -> bool:
+        """Wait until there is something to read, or the end of it; False if nothing came for ``idle_s`` seconds."""
+        return bool(self._spinner.poll(self._poller, None if idle_s is None else idle_s * 1000))
 
 
 def data_bytes() -> int:

@@ -28,10 +28,10 @@ _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
 def serve(read_fd: int, write_fd: int) -> None:
     """Answer requests until ``stop``, the end of the input, or an idle time that ``start`` may have set."""
-    channel = Channel(read_fd, write_fd)
+    channel, requests = Channel(read_fd, write_fd), lifetime.Input(read_fd)
     session = Session(read_fd)
     try:
-        while not session.stopped and lifetime.has_input(read_fd, session.idle_s):
+        while not session.stopped and requests.has_more(session.idle_s):
             header, blobs = channel.receive()
             answer, out = _handle(session, header, blobs)
             del blobs

@@ -10,6 +10,7 @@ import os
 import select
 import struct
 import time
+from functools import partial
 
 _PREFIX = struct.Struct(">II")
 _MAX_HEADER_BYTES = 1 << 28
@@ -40,13 +41,16 @@ class Channel:
         in a backend it is the interrupt check, so that a cancel is obeyed while the other side works.
     interval_s : float
         Time between two calls of ``check``, in seconds. It costs a backend more than a small frame does.
+    spinner : Spinner or None
+        How to wait where answers come within microseconds.
     """
 
-    def __init__(self, read_fd, write_fd, check=None, interval_s=0.1):
+    def __init__(self, read_fd, write_fd, check=None, interval_s=0.1, spinner=None):
         self.read_fd = read_fd
         self.write_fd = write_fd
         self.check = check
         self.interval_s = interval_s
+        self.spinner = spinner
         self._checked_at = time.monotonic()
         if check is not None:
             os.set_blocking(read_fd, False)
@@ -112,7 +116,8 @@ class Channel:
     def _wait(self, fd, event):
         poller = select.poll()
         poller.register(fd, event)
-        while not poller.poll(self.interval_s * 1000):
+        wait = poller.poll if self.spinner is None else partial(self.spinner.poll, poller)
+        while not wait(self.interval_s * 1000):
             self._check_now()
         self._check_in_time()
 

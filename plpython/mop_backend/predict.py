@@ -18,6 +18,7 @@ from mop_backend.arrays import Array
 from mop_backend.frames import encoded
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied, start_trainer
+from mop_backend.spinning import Spinner
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
@@ -233,7 +234,7 @@ class _Session:
 
     def _load(self, model):
         if self._child is None:
-            self._child = start_trainer(Interrupts())
+            self._child = start_trainer(Interrupts(), Spinner())
             try:
                 self._ask({"op": "start", **model.found["start"]})
             except call.CallError:

@@ -38,9 +38,9 @@ class ChildDied(Exception):
         return lines[-1].strip()[-300:] if lines else None
 
 
-def start_trainer(check=None):
+def start_trainer(check=None, spinner=None):
     """Start a trainer without GPUs beside this backend: forked, where that can be. See `Child`."""
-    return Child(TRAINER, check, forkserver=of_this_server(LIBRARY))
+    return Child(TRAINER, check, forkserver=of_this_server(LIBRARY), spinner=spinner)
 
 
 class Child:
@@ -61,9 +61,11 @@ class Child:
         Environment variables besides the fixed ones.
     forkserver : ForkServer or None
         What to fork the module's process from, if that can be.
+    spinner : Spinner or None
+        How to wait for answers that come within microseconds.
     """
 
-    def __init__(self, module, check=None, python=None, environment=None, forkserver=None):
+    def __init__(self, module, check=None, python=None, environment=None, forkserver=None, spinner=None):
         self._stderr_fd = os.memfd_create(module)
         try:
             forked = forkserver.fork(self._stderr_fd, check) if forkserver is not None else None
@@ -80,7 +82,7 @@ class Child:
         except BaseException:  # cancelled, too
             os.close(self._stderr_fd)
             raise
-        self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno(), check)
+        self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno(), check, spinner=spinner)
 
     @property
     def pid(self):

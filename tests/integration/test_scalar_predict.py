@@ -255,6 +255,42 @@ def test_a_cancelled_call_stops_at_once_and_the_next_one_works(database, user, s
     assert close(user.value("SELECT madlib_mop.predict('models', 1, x) FROM points WHERE id = 4"), scores[1][4])
 
 
+def test_a_cancelled_select_of_many_rows_ends_within_a_second(user, scores):
+    """Also where neither process sleeps between two rows (mop_backend/spinning.py)."""
+    ended = []
+
+    def run():
+        many = "SELECT count(madlib_mop.predict('models', 1, x)) FROM points, generate_series(1, 1000000)"
+        ended.append((user.refused(user.value, many).sqlstate, time.monotonic()))
+
+    user.rows("SELECT madlib_mop.predict('models', 1, x) FROM points")
+    (trainer,) = trainer_of(user)
+    thread = threading.Thread(target=run)
+    used_ns = processor_ns(trainer)
+    thread.start()
+    wait_until(lambda: processor_ns(trainer) > used_ns + 50_000_000)  # rows go to and fro
+    cancelled = time.monotonic()
+    user.connection.cancel()
+    thread.join()
+    ((sqlstate, at),) = ended
+    assert sqlstate == "57014" and at - cancelled < 1
+    assert close(user.value("SELECT madlib_mop.predict('models', 1, x) FROM points WHERE id = 4"), scores[1][4])
+
+
+def test_an_idle_trainer_uses_no_processor_time(user):
+    user.rows("SELECT madlib_mop.predict('models', 1, x) FROM points")
+    (trainer,) = trainer_of(user)
+    used_ns = processor_ns(trainer)
+    select.select([], [], [], 0.5)
+    assert processor_ns(trainer) - used_ns < 10_000_000
+
+
+def processor_ns(pid) -> int:
+    """Return how long the threads of a process have run, in nanoseconds."""
+    threads = pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads)
+
+
 def test_the_trainer_ends_with_its_session_or_when_idle(database, scores):
     session = User(database.connect("analyst"))
     session.rows("SET madlib_mop.predict_idle_s = 1")
