@@ -12,7 +12,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls._call(text, text, text, text, bytea) IS 'Starts the driver for one call; errors come back as JSON';
 
 CREATE FUNCTION madlib_mop_calls._raise(error json)
-RETURNS json LANGUAGE plpgsql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+RETURNS json LANGUAGE plpgsql VOLATILE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     detail text := error ->> 'detail';
     hint text := error ->> 'hint';
@@ -28,7 +28,7 @@ BEGIN
     RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate';
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; returns never';
+COMMENT ON FUNCTION madlib_mop_calls._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; NULL where there is none';
 
 -- if greenplum
 CREATE FUNCTION madlib_mop_calls._at_coordinator(function text)

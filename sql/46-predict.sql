@@ -48,10 +48,7 @@ BEGIN
     -- end
     answer := madlib_mop_calls._predict(model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop_calls._predict_error();
-        IF error IS NOT NULL THEN
-            error := madlib_mop_calls._raise(error);
-        END IF;
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
     RETURN answer;
 END
@@ -78,10 +75,7 @@ BEGIN
     -- end
     answer := madlib_mop_calls._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop_calls._predict_error();
-        IF error IS NOT NULL THEN
-            error := madlib_mop_calls._raise(error);
-        END IF;
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
     RETURN answer;
 END
@@ -108,10 +102,7 @@ BEGIN
     -- end
     answer := madlib_mop_calls._predict_texts('class', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop_calls._predict_error();
-        IF error IS NOT NULL THEN
-            error := madlib_mop_calls._raise(error);
-        END IF;
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
     RETURN answer[1];
 END
@@ -138,10 +129,7 @@ BEGIN
     -- end
     answer := madlib_mop_calls._predict_texts('named', false, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop_calls._predict_error();
-        IF error IS NOT NULL THEN
-            error := madlib_mop_calls._raise(error);
-        END IF;
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
     RETURN answer[1];
 END
@@ -168,10 +156,7 @@ BEGIN
     -- end
     answer := madlib_mop_calls._predict_texts('class', false, model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop_calls._predict_error();
-        IF error IS NOT NULL THEN
-            error := madlib_mop_calls._raise(error);
-        END IF;
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
     RETURN answer[1];
 END
@@ -198,10 +183,7 @@ BEGIN
     -- end
     answer := madlib_mop_calls._predict_texts('named', false, model_table, mst_key, inputs, allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop_calls._predict_error();
-        IF error IS NOT NULL THEN
-            error := madlib_mop_calls._raise(error);
-        END IF;
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
     RETURN answer[1];
 END
@@ -229,10 +211,7 @@ BEGIN
     -- end
     answer := madlib_mop_calls._predict(model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop_calls._predict_error();
-        IF error IS NOT NULL THEN
-            error := madlib_mop_calls._raise(error);
-        END IF;
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
     IF array_ndims(answer) = 1 THEN
         RETURN NEXT answer;
@@ -265,10 +244,7 @@ BEGIN
     -- end
     answer := madlib_mop_calls._predict_texts('class', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop_calls._predict_error();
-        IF error IS NOT NULL THEN
-            error := madlib_mop_calls._raise(error);
-        END IF;
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
     RETURN QUERY SELECT unnest(answer);
 END
@@ -295,10 +271,7 @@ BEGIN
     -- end
     answer := madlib_mop_calls._predict_texts('named', true, model_table, mst_key, ARRAY[madlib_mop.array_bytes(x::real[])], allow_null, caller_path);
     IF answer IS NULL THEN
-        error := madlib_mop_calls._predict_error();
-        IF error IS NOT NULL THEN
-            error := madlib_mop_calls._raise(error);
-        END IF;
+        error := madlib_mop_calls._raise(madlib_mop_calls._predict_error());
     END IF;
     RETURN QUERY SELECT unnest(answer)::jsonb;
 END

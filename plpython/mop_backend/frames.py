@@ -76,9 +76,9 @@ class Channel:
         n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
         if n_head > _MAX_HEADER_BYTES or n_blobs > _MAX_BLOBS:
             raise PeerGone("the other process sent something that is not a frame")
-        lengths = struct.unpack(f">{n_blobs}Q", self._read(8 * n_blobs)) if n_blobs else ()
-        header = json.loads(bytes(self._read(n_head)))
-        return header, [self._read(length) for length in lengths]
+        head = self._read(8 * n_blobs + n_head)
+        lengths = struct.unpack_from(f">{n_blobs}Q", head)
+        return json.loads(head[8 * n_blobs :]), [self._read(length) for length in lengths]
 
     def ask(self, header, blobs=()):
         """Send one frame and wait for the one that answers it."""
