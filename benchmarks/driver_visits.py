@@ -9,8 +9,8 @@ import sys
 import time
 from types import SimpleNamespace
 
-from madlib_mop.driver.hopper import Hopper
-from madlib_mop.engines.worker import Answer
+from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.engines.sessions.worker import Answer
 
 _VERSIONS = dict.fromkeys(("python", "tensorflow", "keras", "numpy"), "1")
 

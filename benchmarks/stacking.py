@@ -40,7 +40,7 @@ def compare_stacking(n_members: int = N_MEMBERS) -> None:
 
 def _measure(recipes: list, shard) -> tuple[float, float]:
     """Give what a visit costs a model, in seconds: apart, and stacked."""
-    from madlib_mop.trainer import stack_visits
+    from madlib_mop.trainer import fused_visits as stack_visits
     from madlib_mop.trainer.visits import Start, Visitor
 
     visitor = Visitor()
@@ -71,7 +71,7 @@ def _least(visit) -> float:
 def _shard():
     import numpy as np
 
-    from madlib_mop.trainer.shards import ShardBuilder
+    from madlib_mop.trainer.data.shards import ShardBuilder
 
     chance = np.random.default_rng(0)
     x = chance.normal(size=(N_ROWS, N_INPUTS)).astype(np.float32)

@@ -161,7 +161,7 @@ COMMENT ON TABLE madlib_mop.caller_setting IS 'One setting of the caller''s sess
 
 -- Every commit writes a state anew, and the caller's own statement keeps VACUUM from freeing the old ones as long as it
 -- runs. So a run writes its states into a few partitions of its own, and the driver empties by TRUNCATE, which frees
--- disk at once, a partition that holds no newest state any more (madlib_mop/driver/state_slots.py).
+-- disk at once, a partition that holds no newest state any more (madlib_mop/catalog/state_slots.py).
 CREATE TABLE madlib_mop.model_state (
     slot     bigint NOT NULL,
     run_id   bigint NOT NULL,

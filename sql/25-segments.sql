@@ -1,5 +1,5 @@
 -- Segments at other hosts: by host_access a writer session here learns how to get there, and by segment_open, _put, _send
--- and _get its relay (madlib_mop/engines/relay.py) has the work done there, by the trainer of the session it opened.
+-- and _get its relay (madlib_mop/engines/hosts/relay.py) has the work done there, by the trainer of the session it opened.
 
 CREATE FUNCTION madlib_mop_internal.host_access(run_id bigint, server text) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$

@@ -1,6 +1,6 @@
 """Settings that a session of ours needs, whatever an administrator has set for the database or a role.
 
-Used where the driver, the command line and planning open sessions; workers' are in ``engines/options.py``.
+Used where the driver, the command line and planning open sessions; workers' are in ``engines/sessions/options.py``.
 """
 
 #: For libpq's ``options``. None of them needs more rights than a login.

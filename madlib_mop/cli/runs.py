@@ -99,8 +99,8 @@ def runs(dsn: Dsn = "") -> None:
 def _drive(function: str, arguments: dict, dsn: str, catalog_dsn: str | None, settings: list[str] | None) -> None:
     """Do one call of the driver's in this process; NOTICEs go to stderr, the run's number to stdout."""
     from madlib_mop.cli.sessions import driving
-    from madlib_mop.driver.call import Call
     from madlib_mop.driver.commands import find_command
+    from madlib_mop.driver.session.call import Call
 
     with driving(dsn, catalog_dsn, settings or []) as session:
         find_command(function)(Call(function, arguments, session))

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import psycopg2
 
 from madlib_mop.catalog.session_settings import LIFT_TIMEOUTS
-from madlib_mop.driver.direct import DirectSession
-from madlib_mop.driver.stopping import Stopped, obey_sigint, obey_sigterm
+from madlib_mop.driver.session.direct import DirectSession
+from madlib_mop.driver.session.stopping import Stopped, obey_sigint, obey_sigterm
 from madlib_mop.errors import InvalidParameter, MopError, NotReady
 
 

@@ -11,7 +11,7 @@ import traceback
 from mop_backend.frames import Channel, PeerGone
 from mop_backend.values import decode_arguments
 
-from madlib_mop.driver.stopping import Stopped, obey_sigterm
+from madlib_mop.driver.session.stopping import Stopped, obey_sigterm
 from madlib_mop.errors import MopError
 
 _PR_SET_PDEATHSIG = 1
@@ -34,10 +34,10 @@ def main() -> int:
 
 def _answer(header, blobs, channel) -> dict:
     gc.disable()  # modules are loaded in three quarters of the time
-    from madlib_mop.driver.arguments import check_arguments
-    from madlib_mop.driver.call import Call
-    from madlib_mop.driver.caller import CallerSession, SessionInfo
     from madlib_mop.driver.commands import find_command
+    from madlib_mop.driver.session.arguments import check_arguments
+    from madlib_mop.driver.session.call import Call
+    from madlib_mop.driver.session.caller import CallerSession, SessionInfo
 
     function = header["function"]
     try:

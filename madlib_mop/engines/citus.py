@@ -11,9 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import Relation, split_name
+from madlib_mop.engines.base.interface import (
+    HERE,
+    MAX_SEGMENTS,
+    Engine,
+    Limits,
+    Place,
+    Segment,
+    Session,
+    ShardPlace,
+    Store,
+)
+from madlib_mop.engines.base.keyed_store import KeyedStore
 from madlib_mop.engines.citus_nodes import Added, Node, servers_of
-from madlib_mop.engines.interface import HERE, MAX_SEGMENTS, Engine, Limits, Place, Segment, Session, ShardPlace, Store
-from madlib_mop.engines.keyed_store import KeyedStore
 from madlib_mop.engines.postgres import count_cores, read_total
 from madlib_mop.errors import InvalidParameter, NotReady
 
@@ -156,7 +166,7 @@ class Citus(Engine):
         servers = servers_of(self._nodes(session), _added(session), session.info.database)
         others = [server for server in servers.values() if server is not None]
         if others:
-            from madlib_mop.engines.hosts import read_login
+            from madlib_mop.engines.hosts.connections import read_login
 
             catalog = self._open_catalog()
             for server in others:

@@ -7,8 +7,9 @@ by madlib_mop.segment_key. A worker reaches its trainer by queries for that key 
 from collections.abc import Mapping, Sequence
 
 from madlib_mop.catalog.names import Identifier, Relation, quote, statement
-from madlib_mop.engines.interface import HERE, Engine, Limits, Place, Segment, Session, ShardPlace, Store
-from madlib_mop.engines.keyed_store import KeyedStore
+from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.interface import HERE, Engine, Limits, Place, Segment, ShardPlace, Store
+from madlib_mop.engines.base.keyed_store import KeyedStore
 from madlib_mop.errors import InvalidParameter, NotReady, Unsupported
 
 _SEGMENTS = "madlib_mop.segments"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import Relation, split_name
-from madlib_mop.engines.dealing import Carrier, deal
-from madlib_mop.engines.interface import (
+from madlib_mop.engines.base.dealing import Carrier, deal
+from madlib_mop.engines.base.interface import (
     HERE,
     HOSTS,
     MAX_SEGMENTS,
@@ -91,7 +91,7 @@ class Postgres(Engine):
         """Log in at each host once, as the packing will, and see that rows may be brought there."""
         servers = _servers(segments)
         if servers:
-            from madlib_mop.engines.host_tables import check_hosts
+            from madlib_mop.engines.hosts.tables import check_hosts
 
             check_hosts(self._open_catalog(), servers, session.info.role)
 
@@ -99,7 +99,7 @@ class Postgres(Engine):
         """See `Engine.store`."""
         shards = None
         if _servers(segments):
-            from madlib_mop.engines.host_tables import HostTables
+            from madlib_mop.engines.hosts.tables import HostTables
 
             shards = HostTables(self._open_catalog(), session.info.role, columns)
         return PostgresStore(session, table, columns, segments, shards)

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from madlib_mop.catalog.names import Relation, quote, statement
-from madlib_mop.engines.interface import Segment, Session, Store
-from madlib_mop.engines.packed_form import PackedForm
+from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.interface import Segment, Store
+from madlib_mop.engines.base.packed_form import PackedForm
 
 if TYPE_CHECKING:  # brings psycopg along, which tables without hosts do without
-    from madlib_mop.engines.host_tables import HostTables
+    from madlib_mop.engines.hosts.tables import HostTables
 
 
 class PostgresStore(Store):

@@ -9,7 +9,6 @@ from typing import Any
 
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
 from madlib_mop.models import keras2
-from madlib_mop.models.calls import is_int, is_number, suggestion
 from madlib_mop.models.keras_layers import (
     ACTIVATIONS,
     BY_KEY,
@@ -24,7 +23,8 @@ from madlib_mop.models.keras_layers import (
     REFUSED_LAYERS,
     REGULARIZERS,
 )
-from madlib_mop.models.literals import json_float, json_int, shorten
+from madlib_mop.models.parameters.calls import is_int, is_number, suggestion
+from madlib_mop.models.parameters.literals import json_float, json_int, shorten
 
 MAX_JSON_LENGTH = 64_000_000
 MAX_DEPTH = 100

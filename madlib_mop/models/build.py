@@ -19,9 +19,9 @@ from keras.src.utils import rng_utils
 from madlib_mop.errors import ModelFailed, MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID
-from madlib_mop.models.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
-from madlib_mop.models.literals import CallSpec
-from madlib_mop.models.params import CompileParams
+from madlib_mop.models.parameters.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
+from madlib_mop.models.parameters.literals import CallSpec
+from madlib_mop.models.parameters.parser import CompileParams
 
 _KINDS = {
     "optimizer": (OPTIMIZERS, keras.optimizers),

@@ -16,7 +16,7 @@ from keras.src.utils import naming
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.build import build_architecture, failure
-from madlib_mop.models.calls import suggestion
+from madlib_mop.models.parameters.calls import suggestion
 
 #: Keras' modules whose classes may stand in a checked architecture with arguments of their own.
 _MODULES = {

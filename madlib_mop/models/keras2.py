@@ -9,7 +9,7 @@ from typing import Any
 
 from madlib_mop.errors import UnreadableText, Unsupported
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID, LAYERS, MODELS
-from madlib_mop.models.literals import shorten
+from madlib_mop.models.parameters.literals import shorten
 
 # Arguments that Keras 3 has dropped, and the values that said what Keras 3 does anyway.
 _DROPPED = {

@@ -1,6 +1,6 @@
 """Splits a model where its frozen, deterministic beginning ends: what comes before gives a row the same in every epoch.
 
-Called by ``trainer/compiled.py``; importing this module imports TensorFlow.
+Called by ``trainer/graphs/compiled.py``; importing this module imports TensorFlow.
 """
 
 import json

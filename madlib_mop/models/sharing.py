@@ -2,7 +2,7 @@
 
 A grid over L2 strengths differs in numbers only, and Keras names the layers of each model anew. So the trainer traces
 one of them, turns its L2 strengths into variables, and gives them the values of whichever configuration trains. Called
-by ``stacking.py`` and, in the trainer, by ``trainer/recipe.py`` and ``trainer/compiled.py``.
+by ``fusion.py`` and, in the trainer, by ``trainer/recipe.py`` and ``trainer/graphs/compiled.py``.
 """
 
 import copy
@@ -10,8 +10,8 @@ import hashlib
 import json
 from typing import Any
 
-from madlib_mop.models.literals import CallSpec, canonical
-from madlib_mop.models.params import CompileParams
+from madlib_mop.models.parameters.literals import CallSpec, canonical
+from madlib_mop.models.parameters.parser import CompileParams
 
 _LAYERS = ("Dense", "Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 _SLOTS = ("kernel_regularizer", "bias_regularizer")

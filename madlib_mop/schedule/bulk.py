@@ -11,6 +11,11 @@ from dataclasses import dataclass
 
 from .work import EpochDone, Evaluation, Visit
 
+#: `madlib_mop.run.schedule` of a run of model averaging.
+AVERAGING = "averaging"
+#: The key of its only model: that of the first row of a model selection table, so that a hopper's run draws the same.
+MST_KEY = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Average:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from madlib_mop.models.search_grid import check_random_state
+from madlib_mop.models.parameters.search_grid import check_random_state
 from madlib_mop.search.base import Search
 from madlib_mop.search.parameters import SearchParams, method_name, parse_params
 from madlib_mop.search.space import SearchSpace

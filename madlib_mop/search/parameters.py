@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.calls import is_int, is_number, suggestion
-from madlib_mop.models.literals import read_keywords, shorten, write_value
+from madlib_mop.models.parameters.calls import is_int, is_number, suggestion
+from madlib_mop.models.parameters.literals import read_keywords, shorten, write_value
 
 MAX_EPOCHS = 1_000_000
 MAX_CONFIGURATIONS = 100_000

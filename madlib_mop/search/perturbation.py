@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from madlib_mop.models.calls import is_number
-from madlib_mop.models.search_grid import as_range, draw_value
+from madlib_mop.models.parameters.calls import is_number
+from madlib_mop.models.parameters.search_grid import as_range, draw_value
 from madlib_mop.search.space import Point, SearchSpace
 
 RESAMPLE = 0.25  # how often a value is drawn anew instead; as in the paper's appendix A

@@ -10,8 +10,16 @@ from functools import cached_property
 import numpy as np
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.calls import is_int
-from madlib_mop.models.search_grid import Choice, Grid, as_range, iterate_choices, read_ranges, stream, write_choice
+from madlib_mop.models.parameters.calls import is_int
+from madlib_mop.models.parameters.search_grid import (
+    Choice,
+    Grid,
+    as_range,
+    iterate_choices,
+    read_ranges,
+    stream,
+    write_choice,
+)
 
 _MAX_DRAWS_FOR_ONE = 100
 

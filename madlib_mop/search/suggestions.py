@@ -6,7 +6,7 @@ from typing import Any
 
 import optuna
 
-from madlib_mop.models.search_grid import Choice, as_range
+from madlib_mop.models.parameters.search_grid import Choice, as_range
 from madlib_mop.search.space import Point, SearchSpace
 
 

@@ -3,7 +3,7 @@
 Forked trainers come here by ``forkserver.py``.
 """
 
-from madlib_mop.trainer import lifetime
+from madlib_mop.trainer.process import lifetime
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from madlib_mop.errors import ModelFailed
-from madlib_mop.models.custom import CustomFunctions, is_pickle
-from madlib_mop.trainer.failures import MEMORY, failure_of, sentence_of
+from madlib_mop.models.parameters.custom import CustomFunctions, is_pickle
+from madlib_mop.trainer.process.failures import MEMORY, failure_of, sentence_of
 
 _WANTED = "Give one value a row, float32 (batch,), computed from y_true and y_pred."
 _MAX_KEPT = 256

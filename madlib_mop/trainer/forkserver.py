@@ -25,11 +25,11 @@ from dataclasses import dataclass
 
 from mop_backend.sockets import owner_of
 
-from madlib_mop.trainer import lifetime, loading
+from madlib_mop.trainer.process import lifetime, loading
 
 _IDLE_S = 600.0
 _ASKS_WITHIN_S = 1.0
-_MODULES = ("averaging", "gpus", "sandbox", "seccomp", "server", "visits")
+_MODULES = ("data.averaging", "process.gpus", "process.sandbox", "process.seccomp", "server", "visits")
 
 
 @dataclass

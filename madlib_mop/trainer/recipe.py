@@ -9,11 +9,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from madlib_mop.models import architecture, build, params, seeds, shapes, sharing
-from madlib_mop.models.custom import CustomFunctions
+from madlib_mop.models import architecture, build, seeds, shapes, sharing
+from madlib_mop.models.parameters import parser as params
+from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.trainer import custom
-from madlib_mop.trainer.failures import MODEL, blaming
-from madlib_mop.trainer.variables import ModelVariables
+from madlib_mop.trainer.graphs.variables import ModelVariables
+from madlib_mop.trainer.process.failures import MODEL, blaming
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ Nothing here imports TensorFlow before a request is about a model.
 """
 
 from madlib_mop.errors import MopError
-from madlib_mop.trainer.failures import INTERNAL, Failure, invalid_input
+from madlib_mop.trainer.process.failures import INTERNAL, Failure, invalid_input
 
 
 class Request(dict):

@@ -14,8 +14,8 @@ from mop_backend.frames import Channel, PeerGone
 from mop_backend.peer import end_with_peer
 
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.trainer import lifetime, loading
-from madlib_mop.trainer.failures import INPUT, MEMORY, Failure, blaming, failure_of, invalid_input
+from madlib_mop.trainer.process import lifetime, loading
+from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming, failure_of, invalid_input
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
 
 #: What TensorFlow needs to do anything at all beyond what it has taken when it is loaded.
@@ -101,7 +101,7 @@ class Session:
         in_force = {"landlock": False, "seccomp": False}
         loading.load_dill()
         if header.get("sandbox", True):
-            from madlib_mop.trainer import sandbox, seccomp
+            from madlib_mop.trainer.process import sandbox, seccomp
 
             in_force["landlock"] = sandbox.restrict_files(with_gpus=bool(gpu_numbers))
         loading.load_keras()
@@ -109,7 +109,9 @@ class Session:
         import numpy
         import tensorflow as tf
 
-        from madlib_mop.trainer import gpus, shards, state, visits
+        from madlib_mop.trainer import visits
+        from madlib_mop.trainer.data import shards, state
+        from madlib_mop.trainer.process import gpus
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
@@ -144,10 +146,10 @@ class Session:
 
     def confine(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Give up what sums of training states do not need, as ``start`` does, but without loading TensorFlow."""
-        from madlib_mop.trainer import sandbox, seccomp
+        from madlib_mop.trainer.process import sandbox, seccomp
 
         in_force = {"landlock": sandbox.restrict_files()}
-        importlib.import_module("madlib_mop.trainer.averaging")
+        importlib.import_module("madlib_mop.trainer.data.averaging")
         end_with_peer(self._read_fd)
         in_force["seccomp"] = seccomp.restrict_calls()
         return in_force, []
@@ -166,7 +168,7 @@ class Session:
 
     def shard_begin(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Begin to take a shard; errors wait for ``shard_end``."""
-        from madlib_mop.trainer.shards import ShardBuilder
+        from madlib_mop.trainer.data.shards import ShardBuilder
 
         self._key = self._builder = self._spoiled = None
         self._shards.drop(str(header["shard"]))
@@ -227,7 +229,7 @@ class Session:
         ``members`` are a request to train each, with ``n_blobs`` of the blobs, or None where one has failed before. The
         answer's ``members`` are answers likewise: that of ``train`` with ``n_blobs``, an error, or None.
         """
-        from madlib_mop.trainer import stack_visits
+        from madlib_mop.trainer import fused_visits as stack_visits
 
         recipes, starts = members_of(header, blobs)
         place = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
@@ -244,7 +246,7 @@ class Session:
 
     def evaluate_stack(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Evaluate several configurations of one shape together; ``members`` are as for ``train_stack``, or None."""
-        from madlib_mop.trainer import stack_visits
+        from madlib_mop.trainer import fused_visits as stack_visits
 
         recipes, starts = members_of(header, blobs)
         shard = self._shard(header, *recipes)
@@ -267,7 +269,7 @@ class Session:
 
     def predict(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Predict rows; answers shapes, and a float32 blob an output."""
-        from madlib_mop.trainer.shards import buffer_array, check_finite
+        from madlib_mop.trainer.data.shards import buffer_array, check_finite
 
         if len(header["shapes"]) != len(blobs) or not blobs:
             raise invalid_input(f"a request to predict has {len(blobs)} columns and {len(header['shapes'])} shapes")
@@ -282,7 +284,7 @@ class Session:
 
     def average_add(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Add two parts of training states, or sums of such, weighted by their rows."""
-        from madlib_mop.trainer import averaging
+        from madlib_mop.trainer.data import averaging
 
         if len(blobs) != 2:
             raise malformed(f"average_add has {len(blobs)} blobs, expected 2")
@@ -290,7 +292,7 @@ class Session:
 
     def average_end(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Divide such a sum by its rows."""
-        from madlib_mop.trainer import averaging
+        from madlib_mop.trainer.data import averaging
 
         if len(blobs) != 1:
             raise malformed(f"average_end has {len(blobs)} blobs, expected 1")
@@ -298,7 +300,7 @@ class Session:
 
     def describe_state(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Check a whole training state; give its digests."""
-        from madlib_mop.trainer import averaging
+        from madlib_mop.trainer.data import averaging
 
         return averaging.describe(blobs), []
 
@@ -349,7 +351,7 @@ class Session:
 
     def _shard(self, header: Request, *recipes):
         """Return a shard as models of one form take it; None stands for a model that has failed."""
-        from madlib_mop.trainer.shards import dealt_out
+        from madlib_mop.trainer.data.shards import dealt_out
 
         n_inputs = next(recipe.n_inputs for recipe in recipes if recipe is not None)
         return dealt_out(self._shards.take(str(header["shard"])), n_inputs)

@@ -11,17 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from madlib_mop.errors import MopError
-from madlib_mop.trainer import loop
-from madlib_mop.trainer.compiled import CompiledCache, CompiledModel
-from madlib_mop.trainer.failures import INTERNAL, MODEL, Failure, blaming, model_failed
-from madlib_mop.trainer.features import BatchSizes, FeatureCache
-from madlib_mop.trainer.loop import DataSpec
-from madlib_mop.trainer.metric_sums import MetricSums
-from madlib_mop.trainer.parts import GROUPS, StateError
-from madlib_mop.trainer.predict import Predictor, Predictors, Values, batch_rows
-from madlib_mop.trainer.recipe import Recipe
-from madlib_mop.trainer.shards import Shard
-from madlib_mop.trainer.state import (
+from madlib_mop.trainer.data.parts import GROUPS, StateError
+from madlib_mop.trainer.data.shards import Shard
+from madlib_mop.trainer.data.state import (
     DEFAULT_PART_BYTES,
     FORWARD_GROUPS,
     UNDECIDED,
@@ -30,7 +22,15 @@ from madlib_mop.trainer.state import (
     decode_state,
     digest_of,
 )
-from madlib_mop.trainer.variables import ModelVariables, Readable
+from madlib_mop.trainer.graphs import loop
+from madlib_mop.trainer.graphs.compiled import CompiledCache, CompiledModel
+from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
+from madlib_mop.trainer.graphs.loop import DataSpec
+from madlib_mop.trainer.graphs.metric_sums import MetricSums
+from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values, batch_rows
+from madlib_mop.trainer.graphs.variables import ModelVariables, Readable
+from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming, model_failed
+from madlib_mop.trainer.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)

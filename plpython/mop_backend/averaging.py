@@ -4,7 +4,7 @@ Called by the bodies in sql/28-averaging.sql, in a worker session of a run (whic
 session, one with its trainer at another host included (which gets one for itself; it loads NumPy only, gives up its
 rights at once, and starts fast). The aggregate's state is bytes, so that parallel workers, or Greenplum's segments, can
 hand it on: one byte for what follows, the number of rows, and then either the one part that was seen so far, as it is,
-or a sum of parts in float64 (madlib_mop/trainer/averaging.py).
+or a sum of parts in float64 (madlib_mop/trainer/data/averaging.py).
 """
 
 import contextlib

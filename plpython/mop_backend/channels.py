@@ -118,7 +118,7 @@ class Remote(FedByReader):
     averages = False  # the states that are averaged are here
 
     def __init__(self, check, server, access, run_id):
-        super().__init__("madlib_mop.engines.relay", check)
+        super().__init__("madlib_mop.engines.hosts.relay", check)
         self._server = server
         self.send({"op": "connect", "server": server, "run_id": run_id, **access})
 

@@ -7,7 +7,7 @@ import psycopg2
 import pytest
 
 from madlib_mop.catalog.connection import connect_by_dsn
-from madlib_mop.engines.login import create_login, drop_login
+from madlib_mop.engines.sessions.login import create_login, drop_login
 from tests.citus_kit import ANALYST, NEEDS_CITUS
 from tests.faults.lab import BackgroundFit, assert_whole, newest_run, visits, wait_for
 from tests.hosts.remote import sessions

@@ -40,7 +40,7 @@ def trainers_at(at) -> list[int]:
 
 def relays(db) -> list[int]:
     """Give the relays of the coordinator's workers."""
-    return [child for pid in workers(db) for child in children(pid, "madlib_mop.engines.relay")]
+    return [child for pid in workers(db) for child in children(pid, "madlib_mop.engines.hosts.relay")]
 
 
 def processes(hosts) -> set[int]:

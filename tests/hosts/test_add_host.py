@@ -99,11 +99,11 @@ def test_only_superusers_add(pair):
 def findings(pair):
     """Give what the doctor says of hosts."""
     from madlib_mop.cli.doctor import hosts
-    from madlib_mop.cli.doctor.patient import Patient
+    from madlib_mop.cli.doctor.context import CheckContext
 
     connection = pair.db.connect()
     try:
-        return [(f.check, f.state.value, f"{f.found} | {f.mend}") for f in hosts.check(Patient(connection))]
+        return [(f.check, f.state.value, f"{f.found} | {f.mend}") for f in hosts.check(CheckContext(connection))]
     finally:
         connection.close()
 

@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 from mop_backend.memory import share_of_memory
 
-from madlib_mop.engines.relay import Relay
+from madlib_mop.engines.hosts.relay import Relay
 from tests.faults.lab import BackgroundFit, wait_for
 from tests.hosts.remote import assert_gone, processes, trainers_at
 from tests.hosts_kit import ANALYST, PASSWORD

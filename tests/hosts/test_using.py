@@ -168,8 +168,8 @@ def test_policies_are_refused(bench):
 
 def test_gpus_are_refused():
     """Which GPUs a host has is not known here."""
-    from madlib_mop.driver.packed import gpus_of_run
-    from madlib_mop.engines.interface import HERE, Place
+    from madlib_mop.driver.data.packed import gpus_of_run
+    from madlib_mop.engines.base.interface import HERE, Place
     from madlib_mop.engines.postgres import Postgres
     from madlib_mop.errors import Unsupported
 

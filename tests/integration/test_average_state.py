@@ -4,8 +4,8 @@ import numpy as np
 import psycopg2
 import pytest
 
-from madlib_mop.trainer.parts import GROUPS, TensorSpec
-from madlib_mop.trainer.state import encode_state, weights_of
+from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
+from madlib_mop.trainer.data.state import encode_state, weights_of
 
 ROWS = (5, 1, 30, 700)
 

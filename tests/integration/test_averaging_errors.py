@@ -4,10 +4,10 @@ import pytest
 from direct import record_on
 from lab import assert_nothing_left
 
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.direct import DirectSession
-from madlib_mop.driver.model_plan import plan_model
-from madlib_mop.driver.plan import add_run, plan_fit
+from madlib_mop.driver.planning.averaging import plan_model
+from madlib_mop.driver.planning.hopper import add_run, plan_fit
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.errors import MopError, NotReady
 from tests.integration.bad_averages import CASES, GOOD
 from tests.integration.bad_inputs import COMPILE, write_tables
@@ -115,8 +115,8 @@ MANY = {
 @pytest.fixture
 def loose(monkeypatch):
     """Let output tables made by hand pass for a run's."""
-    for module in ("model_plan", "plan"):
-        monkeypatch.setattr(f"madlib_mop.driver.{module}.check_replaceable", lambda *_: None)
+    for module in ("averaging", "hopper"):
+        monkeypatch.setattr(f"madlib_mop.driver.planning.{module}.check_replaceable", lambda *_: None)
 
 
 def test_weights_above_1_gb_go_on_from_the_recorded_state(too_large, planner, loose):

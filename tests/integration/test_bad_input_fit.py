@@ -10,9 +10,9 @@ from direct import record_on
 from lab import assert_nothing_left
 from sessions import Refusal
 
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.direct import DirectSession
-from madlib_mop.driver.plan import add_run, plan_fit
+from madlib_mop.driver.planning.hopper import add_run, plan_fit
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.errors import MopError
 from tests.integration.bad_inputs import CASES, write_tables
 from tests.security.kit import record_run, refusal, refusal_of, user

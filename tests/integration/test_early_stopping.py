@@ -7,9 +7,9 @@ from workbench import ADAM, MIXED, digests, fit, load_architectures, load_digits
 
 from madlib_mop.catalog.connection import connect_by_dsn
 from madlib_mop.catalog.record import Record
-from madlib_mop.driver.early_stopping import best_key, best_states
-from madlib_mop.driver.state_slots import StateSlots, create_slot
-from madlib_mop.models.early_stopping import EarlyStopping
+from madlib_mop.catalog.state_slots import StateSlots, create_slot
+from madlib_mop.driver.evaluation.early_stopping import best_key, best_states
+from madlib_mop.models.parameters.early_stopping import EarlyStopping
 from tests.faults.lab import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
 from tests.integration.averaging_kit import FIT_PARAMS, average
 from tests.unit.models.test_early_stopping import by_keras
@@ -160,7 +160,7 @@ def test_a_best_state_can_be_moved_to_another_slot(bench):
 
 
 def weights_of(record, run_id: int) -> bytes:
-    from madlib_mop.trainer import state
+    from madlib_mop.trainer.data import state
 
     model = record.models(run_id)[0]
     return state.weights_of(list(record.state_parts(run_id, model))[: model["forward_parts"]])

@@ -59,7 +59,7 @@ def by_keras(db, output: str, packed: str, params: str) -> list[dict[str, float]
     import keras
 
     from madlib_mop.models.build import compile_model
-    from madlib_mop.models.params import parse_compile_params
+    from madlib_mop.models.parameters.parser import parse_compile_params
 
     arch, blob = db.rows(f"SELECT model_arch::text, model_weights FROM {output}")[0]
     model = keras.models.model_from_json(arch)

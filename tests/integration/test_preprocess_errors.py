@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from madlib_mop.driver.gpus import count_gpus
+from madlib_mop.driver.data.gpus import count_gpus
 from tests.integration.preprocess_kit import Caller
 
 LONG = "n" * 60

@@ -146,7 +146,7 @@ def test_the_columns_of_the_output_tables_are_in_the_reference(tour, db):
 
 
 def test_every_setting_is_listed():
-    from madlib_mop.driver import settings
+    from madlib_mop.driver.session import settings
 
     listed = re.findall(r"^\| `(\w+)`", section("Settings"), re.MULTILINE)
     superusers = {"worker_host", "accepted_functions", "sandbox", "pickled_functions"}

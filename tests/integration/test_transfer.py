@@ -89,7 +89,7 @@ def test_nothing_to_train_changes_nothing(bench):
 
 def test_the_gpus_of_this_host(bench):
     """A table without rows where there are none; NVIDIA's tool that is not installed is an error."""
-    from madlib_mop.driver.gpus import NVIDIA_SMI, count_gpus
+    from madlib_mop.driver.data.gpus import NVIDIA_SMI, count_gpus
 
     bench.rows("SELECT madlib.gpu_configuration('gpus')")
     columns = (

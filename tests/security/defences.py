@@ -17,7 +17,7 @@ _WRITERS = "tests/security/test_writers.py::"
 _SEGMENTS = "tests/hosts/test_segments.py::"
 _SUPERUSERS = "tests/security/test_superusers.py::"
 _TYPES = "tests/security/test_types.py::"
-_SYSCALLS = "madlib_mop/trainer/syscalls.py"
+_SYSCALLS = "madlib_mop/trainer/process/syscalls.py"
 
 DEFENCES = (
     Defence(
@@ -50,7 +50,7 @@ DEFENCES = (
     ),
     Defence(
         "a system call that is not on the list is refused",
-        "madlib_mop/trainer/seccomp.py",
+        "madlib_mop/trainer/process/seccomp.py",
         "_MISSING, _REFUSE]",
         "_MISSING, _ALLOW]",
         (_SECCOMP + "test_no_other_process_can_be_looked_at_or_changed_and_nothing_is_got_that_is_not_needed",),
@@ -64,7 +64,7 @@ DEFENCES = (
     ),
     Defence(
         "a trainer reads no file but its libraries'",
-        "madlib_mop/trainer/sandbox.py",
+        "madlib_mop/trainer/process/sandbox.py",
         "return no_new_privileges() and _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0",
         "return True",
         (_SANDBOX + "test_files_cannot_be_read",),
@@ -78,7 +78,7 @@ DEFENCES = (
     ),
     Defence(
         "images are decoded by processes that are shut in",
-        "madlib_mop/driver/decoders.py",
+        "madlib_mop/driver/data/decoders.py",
         "DecoderPool(guards=SANDBOX)",
         "DecoderPool()",
         ("tests/unit/packing/test_images.py::test_the_drivers_decoders_are_shut_in",),
@@ -140,28 +140,28 @@ DEFENCES = (
     ),
     Defence(
         "custom functions come from a table that is a superuser's",
-        "madlib_mop/driver/custom_functions.py",
+        "madlib_mop/driver/data/custom_functions.py",
         'if not rights["is_superusers"]:',
         "if False:",
         (_CUSTOM + "test_a_table_that_is_not_a_superusers_is_refused",),
     ),
     Defence(
         "custom functions come from a table that nobody but superusers may write to",
-        "madlib_mop/driver/custom_functions.py",
+        "madlib_mop/driver/data/custom_functions.py",
         'if rights["writer"] is not None:',
         "if False:",
         (_CUSTOM + "test_a_table_that_others_may_write_to_is_refused",),
     ),
     Defence(
         "custom functions come from an ordinary table",
-        "madlib_mop/driver/custom_functions.py",
+        "madlib_mop/driver/data/custom_functions.py",
         'if rights["kind"] != "r":',
         "if False:",
         (_CUSTOM + "test_a_view_is_refused",),
     ),
     Defence(
         "a pickle is not opened unless a superuser allowed it",
-        "madlib_mop/driver/custom_functions.py",
+        "madlib_mop/driver/data/custom_functions.py",
         '            check_pickle(f"custom function {name!r}", functions.pickles)',
         "            pass",
         (_CUSTOM + "test_a_pickle_in_the_table_is_opened_by_nobody",),
@@ -182,28 +182,28 @@ DEFENCES = (
     ),
     Defence(
         "a superuser's call takes only what superusers own",
-        "madlib_mop/driver/relations.py",
+        "madlib_mop/driver/session/relations.py",
         "            check_owners(self, found, what)\n",
         "",
         (_SUPERUSERS + "test_a_superusers_call_runs_no_code_of_another_role",),
     ),
     Defence(
         "what a relation uses must be superusers' too",
-        "madlib_mop/driver/rights.py",
+        "madlib_mop/driver/session/rights.py",
         "WHERE d.classid = u.classid AND d.objid = u.objid AND",
         "WHERE false AND",
         (_SUPERUSERS + "test_a_superusers_call_runs_no_code_of_another_role[our view with her function]",),
     ),
     Defence(
         "tables of ours have no columns of users' types",
-        "madlib_mop/driver/relations.py",
+        "madlib_mop/driver/session/relations.py",
         "                check_types(self, found, what)\n",
         "                pass\n",
         (_TYPES + "test_a_packed_table_with_a_users_type_is_refused",),
     ),
     Defence(
         "a type counts by its schema, not by its name",
-        "madlib_mop/driver/relations.py",
+        "madlib_mop/driver/session/relations.py",
         "CASE WHEN tn.nspname <> 'pg_catalog' THEN tn.nspname || '.' ELSE '' END || t.typname AS type_name",
         "t.typname::pg_catalog.text AS type_name",
         (_TYPES + "test_a_users_type_of_a_known_name_is_not_packed",),
@@ -233,7 +233,7 @@ DEFENCES = (
     ),
     Defence(
         "nothing is trained on rows that are not the run's",
-        "madlib_mop/engines/worker.py",
+        "madlib_mop/engines/sessions/worker.py",
         """            self._on_shard(load.data_set, load.segment_id, load.answer["shard"])\n""",
         "",
         ("tests/faults/test_changed_rows.py",),
@@ -254,7 +254,7 @@ DEFENCES = (
     ),
     Defence(
         "code of users at a host does not answer for the trainer",
-        "madlib_mop/engines/relay.py",
+        "madlib_mop/engines/hosts/relay.py",
         "self._cursor.execute(query, values, prepare=False)",
         "self._cursor.execute(query, values, prepare=True)",
         (_SEGMENTS + "test_code_of_users_at_a_host_answers_for_no_trainer",),

@@ -99,8 +99,8 @@ JUNK = [
 
 def test_no_command_has_an_internal_error_whatever_json_it_is_given(bench, alice):
     """What the SQL functions check by their types comes unchecked to madlib_mop_calls.call."""
-    from madlib_mop.driver.arguments import KINDS
     from madlib_mop.driver.commands import COMMANDS
+    from madlib_mop.driver.session.arguments import KINDS
 
     names = (*KINDS, "run_id", "pred_type", "class_values", "topic")
     texts = ["null", "[]", "1", '"x"', "{", '{"a": NaN}', "[" * 10_000 + "]" * 10_000, '{"a": ' + "9" * 5000 + "}"]
@@ -193,7 +193,7 @@ def test_a_driver_that_needs_too_much_memory_says_so_in_one_error(monkeypatch):
 
 
 def test_arguments_are_checked_by_the_types_that_they_have_in_sql(bench):
-    from madlib_mop.driver.arguments import KINDS
+    from madlib_mop.driver.session.arguments import KINDS
 
     families = {
         "character varying": "text", "json": "text", "name": "text", "real": "number", "double precision": "number",

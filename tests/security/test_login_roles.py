@@ -4,7 +4,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from madlib_mop.engines.login import PREFIX, create_login, drop_login, sweep_logins
+from madlib_mop.engines.sessions.login import PREFIX, create_login, drop_login, sweep_logins
 from tests.security.kit import record_run, user
 
 ALICE, MALLORY, STAFF = "alice", "mallory", "staff"

@@ -7,7 +7,7 @@ import psycopg2
 import pytest
 from direct import record_on
 
-from madlib_mop.driver.state_slots import create_slot, drop_slot
+from madlib_mop.catalog.state_slots import create_slot, drop_slot
 from tests.security.kit import fingerprint, record_run, refusal, refusal_of, user
 
 ALICE, CAROL, LEAD = "alice", "carol", "team_lead"

@@ -12,7 +12,7 @@ from psycopg2.extensions import encrypt_password
 from workbench import digests
 
 from madlib_mop.catalog.names import Relation, quote
-from madlib_mop.driver.packed import shard_query
+from madlib_mop.driver.data.packed import shard_query
 from tests.security.kit import fingerprint, refusal_of
 from tests.security.scenario import (
     ALICE,

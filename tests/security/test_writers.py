@@ -184,7 +184,7 @@ def bench_of_a_superuser(db):
 
 
 def test_settings_and_limits_of_the_caller_hold_for_a_runs_role(runs):
-    from madlib_mop.engines.login import create_login, drop_login
+    from madlib_mop.engines.sessions.login import create_login, drop_login
 
     runs.rows("ALTER ROLE alice CONNECTION LIMIT 3")
     settings = ("temp_file_limit = '100MB'", "log_statement = 'all'", "search_path = 'a b', c", "app.tenant = 'x, y'")

@@ -3,10 +3,10 @@
 import pytest
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.moved_shards import _in_plan
-from madlib_mop.driver.packed import shard_query
+from madlib_mop.driver.data.moved_shards import _in_plan
+from madlib_mop.driver.data.packed import shard_query
+from madlib_mop.engines.base.interface import ShardPlace
 from madlib_mop.engines.citus_nodes import Added, Node, servers_of
-from madlib_mop.engines.interface import ShardPlace
 from madlib_mop.errors import NotReady
 
 ADDRESSES = {"worker-1": {"10.0.0.1"}, "one.example": {"10.0.0.1", "fd00::1"}, "worker-2": {"10.0.0.2"}}

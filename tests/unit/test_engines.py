@@ -1,7 +1,7 @@
 """Nothing above ``engines/`` asks which engine it is: held against what the files import, name and compare.
 
-`driver/engine.py` chooses the engine of a call. The doctor and the installation on a cluster's hosts look at servers
-before there is anything to choose.
+`driver/data/engine.py` chooses the engine of a call. The doctor and the installation on a cluster's hosts look at
+servers before there is anything to choose.
 """
 
 import ast
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2] / "madlib_mop"
 ONE_ENGINE = {"greenplum", "citus", "citus_nodes", "postgres", "postgres_store", "keyed_store"}
 NAMES = {"greenplum", "citus", "postgres"}
 CATALOGS = ("gp_segment_configuration", "gp_distribution_policy", "pg_dist_", "gp_segment_id", "DISTRIBUTED BY")
-MAY_ASK = {"driver/engine.py", "cli/install.py"}
+MAY_ASK = {"driver/data/engine.py", "cli/install.py"}
 FILES = [
     path
     for path in sorted(ROOT.rglob("*.py"))

@@ -8,7 +8,7 @@ import struct
 import psycopg
 import pytest
 
-from madlib_mop.engines import host_login
+from madlib_mop.engines.hosts import login as host_login
 
 _SSL, _GSS = 80877103, 80877104
 _ASK_PASSWORD = b"R" + struct.pack("!ii", 8, 3)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from madlib_mop.driver.evaluations import _places
-from madlib_mop.driver.host_checks import clock_problem
-from madlib_mop.engines.dealing import Carrier, deal
-from madlib_mop.engines.hosts import HostLogin, offset_beyond, reason
-from madlib_mop.engines.interface import HERE, Place
+from madlib_mop.driver.data.host_checks import clock_problem
+from madlib_mop.driver.evaluation.evaluations import _places
+from madlib_mop.engines.base.dealing import Carrier, deal
+from madlib_mop.engines.base.interface import HERE, Place
+from madlib_mop.engines.hosts.connections import HostLogin, offset_beyond, reason
 
 ALPHA, BETA, GAMMA = Place("alpha"), Place("beta"), Place("gamma")
 

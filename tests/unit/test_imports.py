@@ -7,6 +7,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYBODY = {"errors", ""}
+#: Folders inside a room, from the bottom: each imports from those before it, and the room's own files from all.
+FLOORS = {
+    "driver": (
+        "session", "data", "evaluation", "packing", "inference", "outputs", "planning", "steering", "search", "running",
+        "commands",
+    ),
+    "engines": ("sessions", "base", "hosts"),
+    "models": ("parameters",),
+    "trainer": ("process", "data", "graphs"),
+}  # fmt: skip
+MAX_FILES = 14
+MAX_LINES = 400
 MAY_IMPORT = {
     "errors": set(),
     "schedule": set(),
@@ -75,3 +87,78 @@ def test_backend_modules_use_the_standard_library_only(path):
 def test_every_room_is_known():
     rooms = {p.name for p in (ROOT / "madlib_mop").iterdir() if p.is_dir() and not p.name.startswith("__")}
     assert rooms <= set(MAY_IMPORT)
+
+
+def modules() -> dict[str, Path]:
+    """Return the file of each module of the library by its dotted name; a package's is its ``__init__.py``."""
+    found = {}
+    for path in FILES:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def arrows() -> dict[str, set[str]]:
+    """Return which modules of the library each one imports; imports inside functions count as any other."""
+    known = modules()
+    found = {}
+    for name, path in known.items():
+        found[name] = set()
+        for _, target in imports_of(path):
+            while target and target not in known:
+                target = target.rpartition(".")[0]
+            if target and target != name and target != "madlib_mop":
+                found[name].add(target)
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Return the sets of modules that reach each other."""
+    reached = {name: {name} for name in graph}
+    while True:
+        grown = {name: those.union(*(reached[t] for n in those for t in graph[n])) for name, those in reached.items()}
+        if grown == reached:
+            break
+        reached = grown
+    found = {frozenset(other for other in those if name in reached[other]) for name, those in reached.items()}
+    return [set(circle) for circle in found if len(circle) > 1]
+
+
+def floor_of(module: str) -> tuple[str, int] | None:
+    """Return the room of a module and the number of its floor; None for rooms that have none."""
+    parts = module.split(".")
+    if len(parts) < 2 or parts[1] not in FLOORS:
+        return None
+    floors = FLOORS[parts[1]]
+    return parts[1], floors.index(parts[2]) if len(parts) > 2 and parts[2] in floors else len(floors)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circles(arrows()) == []
+
+
+def test_a_circle_is_found_through_an_import_inside_a_function():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
+
+
+def test_folders_of_a_room_import_downwards():
+    for name, targets in arrows().items():
+        for target in targets:
+            here, there = floor_of(name), floor_of(target)
+            if here and there and here[0] == there[0] and modules()[target].name != "__init__.py":
+                assert here[1] >= there[1], f"{name} imports {target}"
+
+
+def test_every_folder_of_a_room_is_a_floor():
+    for room, floors in FLOORS.items():
+        folders = {p.parent.name for p in (ROOT / "madlib_mop" / room).glob("*/*.py")}
+        assert folders == set(floors), room
+
+
+def test_no_folder_and_no_file_is_too_large():
+    for folder in {path.parent for path in FILES}:
+        n_files = len([p for p in folder.glob("*.py") if p.name != "__init__.py"])
+        assert n_files <= MAX_FILES, f"{folder}: {n_files} files"
+    for path in FILES:
+        n_lines = len(path.read_text().splitlines())
+        assert n_lines <= MAX_LINES, f"{path}: {n_lines} lines"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from madlib_mop.cli.cluster.layout import Layout
-from madlib_mop.driver.host_checks import MOST_CLOCK_OFFSET_S
+from madlib_mop.driver.data.host_checks import MOST_CLOCK_OFFSET_S
 from madlib_mop.errors import NotReady
 
 _SPARE = 1.1  # free disk, in sizes of the library

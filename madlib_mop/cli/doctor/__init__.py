@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from madlib_mop.cli.doctor import citus, greenplum, hosts, library, logins, server
+from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.cli.doctor.patient import Patient
 
 _MARKS = {
     State.OK: "[green]ok  [/green]",
@@ -38,17 +38,17 @@ def examine(dsn: str) -> Iterator[Finding]:
         return
     connection.autocommit = True
     try:
-        patient = Patient(connection)
-        yield Finding("connection", State.OK, f"database {patient.database} as {patient.role}")
-        yield from server.check(patient)
-        yield from library.check(patient)
-        yield from logins.check(patient)
-        yield from server.check_resources(patient)
-        if patient.is_greenplum:
-            yield from greenplum.check(patient)
+        context = CheckContext(connection)
+        yield Finding("connection", State.OK, f"database {context.database} as {context.role}")
+        yield from server.check(context)
+        yield from library.check(context)
+        yield from logins.check(context)
+        yield from server.check_resources(context)
+        if context.is_greenplum:
+            yield from greenplum.check(context)
         else:
-            yield from hosts.check(patient)
-            yield from citus.check(patient)
+            yield from hosts.check(context)
+            yield from citus.check(context)
     finally:
         connection.close()
 

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 
+from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.cli.doctor.patient import Patient
 from madlib_mop.engines.citus import ADDED, NODES
 from madlib_mop.engines.citus_nodes import Added, Node, servers_of
 from madlib_mop.errors import NotReady
 
 
-def check(patient: Patient) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     """Give one finding; none where there is no Citus, or no node of it takes shards."""
-    if patient.extension_version is None or patient.value("SELECT pg_catalog.to_regclass('pg_dist_node')") is None:
+    if context.extension_version is None or context.value("SELECT pg_catalog.to_regclass('pg_dist_node')") is None:
         return
-    with patient.session.cursor() as cursor:
+    with context.session.cursor() as cursor:
         cursor.execute(NODES)
         nodes = [Node(*row) for row in cursor.fetchall()]
         cursor.execute(ADDED)
@@ -21,7 +21,7 @@ def check(patient: Patient) -> Iterator[Finding]:
     if not nodes:
         return
     try:
-        servers_of(nodes, added, patient.database)
+        servers_of(nodes, added, context.database)
     except NotReady as error:
         yield Finding("Citus", State.FAIL, error.message, error.hint)
         return

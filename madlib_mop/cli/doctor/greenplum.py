@@ -6,8 +6,8 @@ from importlib import resources
 
 import psycopg2
 
+from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.cli.doctor.patient import Patient
 from madlib_mop.cli.doctor.server import TRAINER_BYTES
 
 _DOWN = (
@@ -30,18 +30,18 @@ _ASK = (
 _AGAIN = "On the coordinator's host, as the cluster's owner: madlib-mop install --greenplum"
 
 
-def check(patient: Patient) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     """Give the findings about a cluster, one a host among them."""
-    yield _detector(patient)
-    yield _up(patient)
-    if patient.extension_version is not None and patient.is_superuser:
-        yield _keys(patient)
-    yield from _hosts(patient)
+    yield _detector(context)
+    yield _up(context)
+    if context.extension_version is not None and context.is_superuser:
+        yield _keys(context)
+    yield from _hosts(context)
 
 
-def _detector(patient: Patient) -> Finding:
+def _detector(context: CheckContext) -> Finding:
     name = "deadlock detector"
-    if patient.setting("gp_enable_global_deadlock_detector") == "on":
+    if context.setting("gp_enable_global_deadlock_detector") == "on":
         return Finding(name, State.OK, "gp_enable_global_deadlock_detector is on: workers commit side by side")
     return Finding(
         name,
@@ -51,8 +51,8 @@ def _detector(patient: Patient) -> Finding:
     )
 
 
-def _up(patient: Patient) -> Finding:
-    with patient.session.cursor() as cursor:
+def _up(context: CheckContext) -> Finding:
+    with context.session.cursor() as cursor:
         cursor.execute(_DOWN)
         down = cursor.fetchall()
     if down:
@@ -61,8 +61,8 @@ def _up(patient: Patient) -> Finding:
     return Finding("segments", State.OK, "all are up")
 
 
-def _keys(patient: Patient) -> Finding:
-    with patient.session.cursor() as cursor:
+def _keys(context: CheckContext) -> Finding:
+    with context.session.cursor() as cursor:
         cursor.execute(_WITHOUT_KEY)
         missing = [number for (number,) in cursor.fetchall()]
     if missing:
@@ -71,11 +71,11 @@ def _keys(patient: Patient) -> Finding:
     return Finding("distribution keys", State.OK, "there is one for each segment")
 
 
-def _hosts(patient: Patient) -> Iterator[Finding]:
-    with patient.session.cursor() as cursor:
+def _hosts(context: CheckContext) -> Iterator[Finding]:
+    with context.session.cursor() as cursor:
         cursor.execute(_HOSTS)
         hosts = cursor.fetchall()
-        library, inside = patient.probe.get("library"), patient.probe.get("inside")
+        library, inside = context.probe.get("library"), context.probe.get("inside")
         if library is None or inside is None:
             for host, _, _ in hosts:
                 yield Finding(f"host {host}", State.SKIP, "the coordinator's own library could not be looked at")

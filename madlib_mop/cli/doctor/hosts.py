@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import psycopg
 
+from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.cli.doctor.patient import Patient
-from madlib_mop.driver.host_checks import SAME, problems
-from madlib_mop.engines.host_tables import unused_tables
-from madlib_mop.engines.hosts import connect_host, read_login, reason
+from madlib_mop.driver.data.host_checks import SAME, problems
+from madlib_mop.engines.hosts.connections import connect_host, read_login, reason
+from madlib_mop.engines.hosts.tables import unused_tables
 from madlib_mop.errors import MopError
 
 _ADDED = """
@@ -22,37 +22,37 @@ FROM madlib_mop.host h ORDER BY h.added_at, h.server
 """
 
 
-def check(patient: Patient) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     """Give one finding or more a host, and one for what is left there; none where no host was added."""
-    if not patient.is_superuser or patient.extension_version is None:
+    if not context.is_superuser or context.extension_version is None:
         return
-    with patient.session.cursor() as cursor:
+    with context.session.cursor() as cursor:
         cursor.execute("SELECT pg_catalog.to_regclass('madlib_mop.host') IS NOT NULL")
         if not cursor.fetchone()[0]:
             return
         cursor.execute(_ADDED)
         added = cursor.fetchall()
-    yield from _leftovers(patient, {server for server, *_ in added})
+    yield from _leftovers(context, {server for server, *_ in added})
     if not added:
         return
-    versions = patient.row(f"SELECT {', '.join(SAME)} FROM madlib_mop.version()")
+    versions = context.row(f"SELECT {', '.join(SAME)} FROM madlib_mop.version()")
     ours = dict(zip(SAME, versions, strict=True))
     for server, is_mapped, is_there in added:
         name = f"host {server}"
         if is_there and not is_mapped:
-            found = f"role {patient.role} has no user mapping for it, by which it could be looked at"
+            found = f"role {context.role} has no user mapping for it, by which it could be looked at"
             yield Finding(
-                name, State.SKIP, found, f"CREATE USER MAPPING FOR {patient.role} SERVER {server} OPTIONS ..."
+                name, State.SKIP, found, f"CREATE USER MAPPING FOR {context.role} SERVER {server} OPTIONS ..."
             )
             continue
-        yield from _check_one(patient, name, server, ours)
+        yield from _check_one(context, name, server, ours)
 
 
-def _leftovers(patient: Patient, added: set[str]) -> Iterator[Finding]:
+def _leftovers(context: CheckContext, added: set[str]) -> Iterator[Finding]:
     """Find tables that take room at hosts for nobody, and say what drops them."""
-    if not patient.value("SELECT EXISTS (SELECT FROM madlib_mop.host_shard)"):
+    if not context.value("SELECT EXISTS (SELECT FROM madlib_mop.host_shard)"):
         return
-    tables = Counter((t.server, t.role) for t in unused_tables(patient.session))
+    tables = Counter((t.server, t.role) for t in unused_tables(context.session))
     for (server, role), n in sorted(tables.items()):
         found = f"{n} table(s) with shards of role {role} are left there; no packed table needs them any more"
         mend = "The next call that packs to it as that role drops them, and so does madlib_mop.remove_host."
@@ -61,9 +61,9 @@ def _leftovers(patient: Patient, added: set[str]) -> Iterator[Finding]:
         yield Finding(f"shards at {server}", State.WARN, found, mend)
 
 
-def _check_one(patient: Patient, name: str, server: str, ours: dict) -> Iterator[Finding]:
+def _check_one(context: CheckContext, name: str, server: str, ours: dict) -> Iterator[Finding]:
     try:
-        login = read_login(patient.session, server, patient.role)
+        login = read_login(context.session, server, context.role)
         connection = connect_host(login, "madlib-mop doctor")
     except MopError as error:
         yield _failed(name, error)
@@ -71,7 +71,7 @@ def _check_one(patient: Patient, name: str, server: str, ours: dict) -> Iterator
     found = []
     with contextlib.closing(connection):
         try:
-            found = list(problems(connection, login, patient.session, ours, is_paired=True))
+            found = list(problems(connection, login, context.session, ours, is_paired=True))
         except psycopg.Error as error:
             yield Finding(name, State.FAIL, f"it was lost: {reason(error, login)}", "See the log of the server there.")
             return

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
+from madlib_mop.cli.doctor.context import CheckContext, Probe
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.cli.doctor.patient import Patient, Probe
 
 _AGAIN = "Install it anew: make server (the private server), or make install PG_CONFIG=... (another one)."
 
 
-def check(patient: Patient) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     """Give the findings about the library; all are the word of the server's operating system user."""
-    probe = patient.probe
+    probe = context.probe
     if probe.refusal or probe.error or probe.get("library") is None:
         why = probe.refusal or probe.error or "the extension is not in this database"
         for name in ("interpreter", "tensorflow", "library", "catalog login"):
@@ -23,8 +23,8 @@ def check(patient: Patient) -> Iterator[Finding]:
             yield Finding(name, State.SKIP, "the interpreter does not run the library")
         return
     yield _tensorflow(inside)
-    yield _library(inside, patient)
-    yield _catalog_login(inside, patient)
+    yield _library(inside, context)
+    yield _catalog_login(inside, context)
 
 
 def _interpreter(probe: Probe) -> Finding:
@@ -51,19 +51,19 @@ def _tensorflow(inside: dict) -> Finding:
     return Finding("tensorflow", State.OK, f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}")
 
 
-def _library(inside: dict, patient: Patient) -> Finding:
+def _library(inside: dict, context: CheckContext) -> Finding:
     versions = {inside["version"], inside["modules"]["mop_backend"].get("version", inside["version"])}
-    if versions != {patient.extension_version}:
-        found = f"version {', '.join(sorted(versions))}, but the extension is {patient.extension_version}"
+    if versions != {context.extension_version}:
+        found = f"version {', '.join(sorted(versions))}, but the extension is {context.extension_version}"
         return Finding("library", State.FAIL, found, "ALTER EXTENSION madlib_mop UPDATE, or " + _AGAIN.lower())
     return Finding("library", State.OK, f"version {inside['version']}, as the extension")
 
 
-def _catalog_login(inside: dict, patient: Patient) -> Finding:
+def _catalog_login(inside: dict, context: CheckContext) -> Finding:
     login = inside["login"]
     if "error" in login:
         mend = (
-            f"In {patient.setting('hba_file')}, above the other `local` lines: `local all all peer`; the role has the "
+            f"In {context.setting('hba_file')}, above the other `local` lines: `local all all peer`; the role has the "
             "name of the operating system user that runs the server. Then: SELECT pg_reload_conf();"
         )
         return Finding("catalog login", State.FAIL, login["error"], mend)

@@ -7,40 +7,40 @@ import psycopg2
 from psycopg2 import sql
 from psycopg2.extensions import encrypt_password
 
+from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.cli.doctor.patient import Patient
 
 _LINE = "host all all 127.0.0.1/32 scram-sha-256"
 
 
-def check(patient: Patient) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     """Make a role for a moment, log in as it, drop it."""
-    if not patient.is_superuser:
-        yield Finding("worker login", State.SKIP, f"role {patient.role} is no superuser and can make no role")
+    if not context.is_superuser:
+        yield Finding("worker login", State.SKIP, f"role {context.role} is no superuser and can make no role")
         return
-    if not patient.is_local:
+    if not context.is_local:
         yield Finding("worker login", State.SKIP, "the server is on another machine: run the doctor there")
         return
     role, password = f"madlib_mop_doctor_{secrets.token_hex(4)}", secrets.token_urlsafe(24)
-    verifier = encrypt_password(password, role, scope=patient.session, algorithm="scram-sha-256")
+    verifier = encrypt_password(password, role, scope=context.session, algorithm="scram-sha-256")
     create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(role), sql.Literal(verifier))
-    with patient.session.cursor() as cursor:
+    with context.session.cursor() as cursor:
         cursor.execute(create)
         try:
-            error = _try(patient, role, password)
-            trusting = error is None and _try(patient, role, "not the password") is None
+            error = _try(context, role, password)
+            trusting = error is None and _try(context, role, "not the password") is None
         finally:
             cursor.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
-    yield _finding(patient, error, trusting)
+    yield _finding(context, error, trusting)
 
 
-def _try(patient: Patient, role: str, password: str) -> str | None:
+def _try(context: CheckContext, role: str, password: str) -> str | None:
     """Log in over 127.0.0.1; give the reason why not, or None."""
     try:
         psycopg2.connect(
             host="127.0.0.1",
-            port=patient.setting("port"),
-            dbname=patient.database,
+            port=context.setting("port"),
+            dbname=context.database,
             user=role,
             password=password,
             connect_timeout=10,
@@ -50,8 +50,8 @@ def _try(patient: Patient, role: str, password: str) -> str | None:
     return None
 
 
-def _finding(patient: Patient, error: str | None, trusting: bool) -> Finding:
-    file = patient.setting("hba_file")
+def _finding(context: CheckContext, error: str | None, trusting: bool) -> Finding:
+    file = context.setting("hba_file")
     reload = "Then: SELECT pg_reload_conf();"
     if trusting:
         found = f"{file} trusts 127.0.0.1: everybody on this machine is let in as anybody, superusers too"
@@ -61,7 +61,7 @@ def _finding(patient: Patient, error: str | None, trusting: bool) -> Finding:
     if "no pg_hba.conf entry" in error:
         mend = f"Add this line to {file}: {_LINE}   {reload}"
     elif "onnection refused" in error:
-        listen = patient.setting("listen_addresses")
+        listen = context.setting("listen_addresses")
         mend = f"listen_addresses is '{listen}': ALTER SYSTEM SET listen_addresses = 'localhost'; then restart it."
     elif "too many" in error or "remaining connection slots" in error:
         mend = "Raise max_connections, or wait until other sessions end."

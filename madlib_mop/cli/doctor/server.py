@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from madlib_mop import __version__
+from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.cli.doctor.patient import Patient
 
 _MIN_MAJOR = 15
 _MIN_MAJOR_OF_GREENPLUM = 12  # that is Greenplum 7
@@ -12,59 +12,59 @@ TRAINER_BYTES = 600 << 20  # resident size of a process that has imported Tensor
 _BESIDES_SEGMENTS = 4  # the caller, the driver's two and one for looking on
 
 
-def check(patient: Patient) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     """Give the findings about versions, PL/Python and the extension."""
-    yield _version(patient)
-    if not patient.is_superuser:
+    yield _version(context)
+    if not context.is_superuser:
         yield Finding(
             "superuser",
             State.WARN,
-            f"role {patient.role} is no superuser: what only the server can tell is skipped",
+            f"role {context.role} is no superuser: what only the server can tell is skipped",
             "Run the doctor with a superuser's --dsn.",
         )
-    yield _plpython(patient)
-    yield _extension(patient)
+    yield _plpython(context)
+    yield _extension(context)
 
 
-def check_resources(patient: Patient) -> Iterator[Finding]:
+def check_resources(context: CheckContext) -> Iterator[Finding]:
     """Give the findings about connections, memory and the check for vanished clients."""
-    yield _connections(patient)
-    if not patient.is_greenplum:  # its trainers are at the segments' hosts
-        yield _memory(patient)
-    if patient.setting("client_connection_check_interval") is not None:  # a setting since PostgreSQL 14
-        yield _client_check(patient)
+    yield _connections(context)
+    if not context.is_greenplum:  # its trainers are at the segments' hosts
+        yield _memory(context)
+    if context.setting("client_connection_check_interval") is not None:  # a setting since PostgreSQL 14
+        yield _client_check(context)
 
 
-def _version(patient: Patient) -> Finding:
-    found = f"PostgreSQL {patient.setting('server_version')}"
-    if patient.is_greenplum:
+def _version(context: CheckContext) -> Finding:
+    found = f"PostgreSQL {context.setting('server_version')}"
+    if context.is_greenplum:
         found = f"Greenplum, {found}"
-        if patient.major < _MIN_MAJOR_OF_GREENPLUM:
+        if context.major < _MIN_MAJOR_OF_GREENPLUM:
             return Finding("server", State.FAIL, found, "Greenplum 7 (PostgreSQL 12) is the first that can be used.")
-    elif patient.major < _MIN_MAJOR:
+    elif context.major < _MIN_MAJOR:
         return Finding("server", State.FAIL, found, f"PostgreSQL {_MIN_MAJOR} or newer is needed.")
     return Finding("server", State.OK, found)
 
 
-def _plpython(patient: Patient) -> Finding:
-    available = patient.value("SELECT 1 FROM pg_catalog.pg_available_extensions WHERE name = 'plpython3u'")
+def _plpython(context: CheckContext) -> Finding:
+    available = context.value("SELECT 1 FROM pg_catalog.pg_available_extensions WHERE name = 'plpython3u'")
     if not available:
         return Finding(
             "plpython3u",
             State.FAIL,
             "the server has no PL/Python",
             "It comes with Greenplum: install all of it."
-            if patient.is_greenplum
-            else f"Install it; on Debian: apt-get install postgresql-plpython3-{patient.major}",
+            if context.is_greenplum
+            else f"Install it; on Debian: apt-get install postgresql-plpython3-{context.major}",
         )
-    if not patient.value("SELECT 1 FROM pg_catalog.pg_language WHERE lanname = 'plpython3u'"):
+    if not context.value("SELECT 1 FROM pg_catalog.pg_language WHERE lanname = 'plpython3u'"):
         return Finding(
             "plpython3u",
             State.FAIL,
-            f"not in database {patient.database}",
+            f"not in database {context.database}",
             "As a superuser: CREATE EXTENSION madlib_mop CASCADE",
         )
-    probe = patient.probe
+    probe = context.probe
     if probe.refusal:
         return Finding("plpython3u", State.OK, "in this database")
     if probe.error:
@@ -73,15 +73,15 @@ def _plpython(patient: Patient) -> Finding:
             State.FAIL,
             f"it does not work: {probe.error}",
             "Install Greenplum's plpython3u anew."
-            if patient.is_greenplum
-            else f"Install PL/Python anew; on Debian: apt-get install --reinstall postgresql-plpython3-{patient.major}",
+            if context.is_greenplum
+            else f"Install PL/Python anew; on Debian: apt-get install --reinstall postgresql-plpython3-{context.major}",
         )
     return Finding("plpython3u", State.OK, f"with Python {probe.get('python')}")
 
 
-def _extension(patient: Patient) -> Finding:
-    offered = patient.value("SELECT default_version FROM pg_catalog.pg_available_extensions WHERE name = 'madlib_mop'")
-    installed = patient.extension_version
+def _extension(context: CheckContext) -> Finding:
+    offered = context.value("SELECT default_version FROM pg_catalog.pg_available_extensions WHERE name = 'madlib_mop'")
+    installed = context.extension_version
     if installed is None and offered is None:
         return Finding(
             "extension",
@@ -93,7 +93,7 @@ def _extension(patient: Patient) -> Finding:
         return Finding(
             "extension",
             State.FAIL,
-            f"not in database {patient.database}",
+            f"not in database {context.database}",
             "As a superuser: CREATE EXTENSION madlib_mop CASCADE",
         )
     if installed != __version__ and offered == __version__:
@@ -113,34 +113,34 @@ def _extension(patient: Patient) -> Finding:
     return Finding("extension", State.OK, f"version {installed}")
 
 
-def _connections(patient: Patient) -> Finding:
-    limit = int(patient.setting("max_connections"))
-    reserved = int(patient.setting("superuser_reserved_connections"))
-    used = patient.value("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'")
-    segments, needed = _segments(patient), 2 * _segments(patient) + _BESIDES_SEGMENTS
+def _connections(context: CheckContext) -> Finding:
+    limit = int(context.setting("max_connections"))
+    reserved = int(context.setting("superuser_reserved_connections"))
+    used = context.value("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'")
+    segments, needed = _segments(context), 2 * _segments(context) + _BESIDES_SEGMENTS
     found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) takes {needed}"
     if limit - reserved - used < needed:
         mend = f"ALTER SYSTEM SET max_connections = {limit + needed}; then restart the server."
-        if patient.is_greenplum:
+        if context.is_greenplum:
             at_segments = 3 * (limit + needed)  # the ratio that Greenplum's own settings have
             mend = f"gpconfig -c max_connections -v {at_segments} -m {limit + needed}; then restart it: gpstop -ra"
         return Finding("connections", State.FAIL, found, mend)
     return Finding("connections", State.OK, found)
 
 
-def _memory(patient: Patient) -> Finding:
-    free = patient.probe.get("memory_bytes")
+def _memory(context: CheckContext) -> Finding:
+    free = context.probe.get("memory_bytes")
     if free is None:
         return Finding("memory", State.SKIP, "only the server can tell")
-    needed = _segments(patient) * TRAINER_BYTES
-    found = f"{free / 2**30:.1f} GiB free; {_segments(patient)} trainer(s) take {needed / 2**30:.1f} GiB and their data"
+    needed = _segments(context) * TRAINER_BYTES
+    found = f"{free / 2**30:.1f} GiB free; {_segments(context)} trainer(s) take {needed / 2**30:.1f} GiB and their data"
     if free < needed:
         return Finding("memory", State.WARN, found, "Use fewer segments: SET madlib_mop.segments = 1 when packing.")
     return Finding("memory", State.OK, found)
 
 
-def _client_check(patient: Patient) -> Finding:
-    interval = patient.setting("client_connection_check_interval")
+def _client_check(context: CheckContext) -> Finding:
+    interval = context.setting("client_connection_check_interval")
     if interval == "0":
         return Finding(
             "vanished clients",
@@ -151,10 +151,10 @@ def _client_check(patient: Patient) -> Finding:
     return Finding("vanished clients", State.OK, f"looked for every {interval}")
 
 
-def _segments(patient: Patient) -> int:
-    if patient.is_greenplum:
-        return patient.value(
+def _segments(context: CheckContext) -> int:
+    if context.is_greenplum:
+        return context.value(
             "SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'"
         )
-    asked = patient.setting("madlib_mop.segments")
-    return int(asked) if asked and asked.isdigit() else patient.probe.get("cores") or 2
+    asked = context.setting("madlib_mop.segments")
+    return int(asked) if asked and asked.isdigit() else context.probe.get("cores") or 2

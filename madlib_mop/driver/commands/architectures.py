@@ -3,13 +3,13 @@
 import uuid
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.emptied import drop_if_empty
-from madlib_mop.driver.engine import table_form
+from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.data.library_tables import drop_if_empty
 from madlib_mop.driver.inference.described import DescribedModel, describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
-from madlib_mop.driver.start_weights import weights_by_layer
+from madlib_mop.driver.planning.start_weights import weights_by_layer
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.stored import check_statistics

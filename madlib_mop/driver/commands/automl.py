@@ -1,14 +1,14 @@
 """madlib_keras_automl: plans a search, drives its run, writes the output tables; and hyperband_schedule."""
 
 from madlib_mop.catalog.names import statement
-from madlib_mop.driver.automl_plan import plan_automl
-from madlib_mop.driver.call import Call
 from madlib_mop.driver.commands.configurations import Parser, check_model_ids
-from madlib_mop.driver.engine import table_form
-from madlib_mop.driver.plan import RunPlan
-from madlib_mop.driver.runs import open_record
-from madlib_mop.driver.selection import read_architecture_table
-from madlib_mop.driver.whole_runs import begin_run, finish_run
+from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.planning.hopper import RunPlan
+from madlib_mop.driver.planning.search import plan_automl
+from madlib_mop.driver.planning.selection import read_architecture_table
+from madlib_mop.driver.running.whole_runs import begin_run, finish_run
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import open_record
 from madlib_mop.search import HyperbandParams, hyperband_rounds
 
 _SCHEDULE = "CREATE TABLE {table} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))"

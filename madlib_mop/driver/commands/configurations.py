@@ -9,19 +9,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Identifier, Relation, quote, split_name, statement
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.custom_functions import custom_names
-from madlib_mop.driver.selection_tables import (
+from madlib_mop.driver.data.custom_functions import custom_names
+from madlib_mop.driver.data.selection_tables import (
     create_selection,
     create_selection_summary,
     read_arch_table_name,
     stored_name,
 )
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn
-from madlib_mop.models.calls import is_int
-from madlib_mop.models.params import CompileParams, FitParams, parse_compile_params, parse_fit_params, told_of_recorded
-from madlib_mop.models.search_grid import (
+from madlib_mop.models.parameters.calls import is_int
+from madlib_mop.models.parameters.parser import (
+    CompileParams,
+    FitParams,
+    parse_compile_params,
+    parse_fit_params,
+    told_of_recorded,
+)
+from madlib_mop.models.parameters.search_grid import (
     MAX_CONFIGURATIONS,
     check_random_state,
     expand_grid,

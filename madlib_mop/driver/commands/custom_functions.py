@@ -1,13 +1,13 @@
 """The commands load_custom_function, delete_custom_function and load_top_k_accuracy_function: a superuser's own."""
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.custom_functions import check_pickle, find_object_table, object_relation, pickles_allowed
-from madlib_mop.driver.emptied import drop_if_empty
-from madlib_mop.driver.engine import table_form
+from madlib_mop.driver.data.custom_functions import check_pickle, find_object_table, object_relation, pickles_allowed
+from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.data.library_tables import drop_if_empty
+from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
-from madlib_mop.models.calls import is_int
-from madlib_mop.models.custom import check_name, check_source, is_pickle, top_k_name, top_k_source
+from madlib_mop.models.parameters.calls import is_int
+from madlib_mop.models.parameters.custom import check_name, check_source, is_pickle, top_k_name, top_k_source
 
 _CREATE = "CREATE TABLE {table} (id serial, name text PRIMARY KEY, description text, object bytea)"
 _N_SHOWN = 20

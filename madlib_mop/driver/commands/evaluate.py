@@ -4,16 +4,16 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.custom_functions import functions_of_model
-from madlib_mop.driver.engine import table_form
-from madlib_mop.driver.gpus import assign_gpus
+from madlib_mop.driver.data.custom_functions import functions_of_model
+from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.data.gpus import assign_gpus
+from madlib_mop.driver.data.packed import PackedTable, Shard, read_packed_table
+from madlib_mop.driver.evaluation.metric_sums import add
 from madlib_mop.driver.inference.fits import check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_model, read_weights
 from madlib_mop.driver.inference.trainer import LocalTrainer
-from madlib_mop.driver.metric_sums import add
-from madlib_mop.driver.packed import PackedTable, Shard, read_packed_table
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import NotReady
 
 

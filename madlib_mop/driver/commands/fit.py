@@ -1,10 +1,10 @@
 """The fit functions: each plans a run, drives it, and writes its output tables in the caller's transaction."""
 
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.model_plan import plan_model
-from madlib_mop.driver.plan import plan_fit
-from madlib_mop.driver.runs import open_record
-from madlib_mop.driver.whole_runs import begin_run, finish_run
+from madlib_mop.driver.planning.averaging import plan_model
+from madlib_mop.driver.planning.hopper import plan_fit
+from madlib_mop.driver.running.whole_runs import begin_run, finish_run
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import open_record
 
 
 def madlib_keras_fit_multiple_model(call: Call) -> None:

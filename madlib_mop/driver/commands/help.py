@@ -2,7 +2,7 @@
 
 from importlib.resources import files
 
-from madlib_mop.driver.call import Call
+from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import InvalidParameter
 
 _USAGE_WORDS = ("", "help", "?", "usage", "example", "examples")

@@ -11,16 +11,16 @@ import secrets
 import psycopg
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.commands.installation import version
-from madlib_mop.driver.engine import engine_of
-from madlib_mop.driver.host_checks import problems, read_versions
-from madlib_mop.driver.runs import open_record
-from madlib_mop.driver.settings import read_settings
-from madlib_mop.engines.host_tables import sweep
-from madlib_mop.engines.hosts import HostLogin, connect_host, connecting, read_login, reason
-from madlib_mop.engines.interface import MAX_SEGMENTS
+from madlib_mop.driver.data.engine import engine_of
+from madlib_mop.driver.data.host_checks import problems, read_versions
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.opening import open_record
+from madlib_mop.driver.session.settings import read_settings
+from madlib_mop.engines.base.interface import MAX_SEGMENTS
+from madlib_mop.engines.hosts.connections import HostLogin, connect_host, connecting, read_login, reason
+from madlib_mop.engines.hosts.tables import sweep
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
 
 _SESSION = "madlib_mop add_host"
@@ -139,7 +139,7 @@ def _unpair(catalog, server: str, role: str, coordinator: str) -> None:
 
 def _try_trainer(session: CallerSession, record: Record, login: HostLogin, coordinator: str, key: bytes) -> None:
     """Have the host start a trainer, by the way that workers will go; it ends with the session."""
-    from madlib_mop.engines.relay import Relay
+    from madlib_mop.engines.hosts.relay import Relay
 
     access = {
         "server": login.server,

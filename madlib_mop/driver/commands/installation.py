@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
 from madlib_mop import __version__
-from madlib_mop.driver.call import Call
+from madlib_mop.driver.session.call import Call
 
 
 def version(call: Call) -> dict:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.gpus import assign_gpus
+from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.inference.byom import read_own_model
 from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.inference.prediction import predict_table
 from madlib_mop.driver.inference.rows import read_test_table
 from madlib_mop.driver.inference.wanted import read_pred_type
+from madlib_mop.driver.session.call import Call
 
 
 def madlib_keras_predict(call: Call) -> None:

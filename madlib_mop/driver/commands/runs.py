@@ -2,21 +2,22 @@
 
 from madlib_mop.catalog.names import statement
 from madlib_mop.catalog.record import Record
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.model_outputs import outputs_of
-from madlib_mop.driver.moved_shards import follow_shards
-from madlib_mop.driver.output_tables import find_models, output_relation
-from madlib_mop.driver.outputs import check_some_trained
-from madlib_mop.driver.packed import new_segments
-from madlib_mop.driver.plan import RunPlan
-from madlib_mop.driver.plan_data import place_of
-from madlib_mop.driver.replays import plan_replay
-from madlib_mop.driver.reserved_names import reserve_outputs
-from madlib_mop.driver.runs import find_run, open_record, take
-from madlib_mop.driver.state_slots import drop_slot, existing_slots, sweep_slots
-from madlib_mop.driver.whole_runs import begin_run, finish_run
-from madlib_mop.driver.workers import end_old_writers
-from madlib_mop.engines.login import sweep_logins
+from madlib_mop.catalog.state_slots import drop_slot, existing_slots, sweep_slots
+from madlib_mop.driver.data.moved_shards import follow_shards
+from madlib_mop.driver.data.packed import new_segments
+from madlib_mop.driver.outputs.hopper import check_some_trained
+from madlib_mop.driver.outputs.reserved_names import reserve_outputs
+from madlib_mop.driver.outputs.tables import find_models, output_relation
+from madlib_mop.driver.outputs.writers import outputs_of
+from madlib_mop.driver.planning.hopper import RunPlan
+from madlib_mop.driver.planning.replay import plan_replay
+from madlib_mop.driver.planning.run_data import place_of
+from madlib_mop.driver.running.driving import take
+from madlib_mop.driver.running.whole_runs import begin_run, finish_run
+from madlib_mop.driver.running.workers import end_old_writers
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import find_run, open_record
+from madlib_mop.engines.sessions.login import sweep_logins
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 from madlib_mop.schedule import Visit
 

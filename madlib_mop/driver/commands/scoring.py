@@ -1,12 +1,12 @@
 """The command predict: finds a model for the scalar function madlib_mop.predict, whose session then uses it itself."""
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
-from madlib_mop.driver.call import Call
-from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.engine import engine_of_table
+from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.inference.model import Output, TrainedModel, read_model
 from madlib_mop.driver.inference.trainer import FixedSettings
-from madlib_mop.driver.settings import read_settings
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import MopError
 
 

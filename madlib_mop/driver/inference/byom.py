@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, statement
-from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.inference.model import Output, Place, TrainedModel, read_architecture
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 from madlib_mop.models.shapes import ModelShape, describe
 

@@ -2,8 +2,8 @@
 
 import math
 
+from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.packed import PackedTable
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.shapes import ModelShape, shapes_fit
 

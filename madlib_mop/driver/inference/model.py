@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.driver.caller import CallerSession
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, UndefinedColumn, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.custom import CustomFunctions, possible_names
-from madlib_mop.models.params import parse_compile_params
+from madlib_mop.models.parameters.custom import CustomFunctions, possible_names
+from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.models.shapes import ModelShape, describe
 
 _MODEL_COLUMNS = ("model_weights", "model_arch")

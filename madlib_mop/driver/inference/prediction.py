@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.caller import CallerSession
 from madlib_mop.driver.inference.model import Output, TrainedModel, read_weights
 from madlib_mop.driver.inference.results import ResultTable, quoted
 from madlib_mop.driver.inference.rows import RowReader, Rows, TestTable
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.inference.wanted import PredType, all_of, by_class, choose
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, Unsupported
 
 _AHEAD_BYTES = 64 << 20

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.engine import distribution
+from madlib_mop.driver.data.engine import distribution
 from madlib_mop.driver.inference.rows import TestTable
 from madlib_mop.driver.inference.wanted import Choice
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 
 _COLUMNS = ("class_name", "class_value", "prob", "rank")

@@ -7,20 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.driver.caller import Batch, BytesColumn, CallerSession
-from madlib_mop.driver.commands.preprocess_columns import (
-    Kind,
-    SourceColumn,
-    as_input,
-    find_column,
-    split_columns,
-)
-from madlib_mop.driver.decoders import image_decoders
+from madlib_mop.driver.data.decoders import image_decoders
 from madlib_mop.driver.inference.fits import check_input_shape
 from madlib_mop.driver.inference.model import TrainedModel
-from madlib_mop.driver.relations import Column
+from madlib_mop.driver.packing.columns import Kind, SourceColumn, as_input, find_column, split_columns
+from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
+from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.literals import shorten
+from madlib_mop.models.parameters.literals import shorten
 from madlib_mop.packing.arrays import BadRow, read_header
 from madlib_mop.packing.encoders import ArrayEncoder, Encoder
 from madlib_mop.packing.images import ImageEncoder

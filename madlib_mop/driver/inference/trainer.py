@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from mop_backend.forkserver import ForkServer
 from mop_backend.process import FORKSERVER, TRAINER, Child, ChildDied
 
-from madlib_mop.driver.caller import CallerSession
-from madlib_mop.driver.settings import read_settings
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, from_dict
 
 _SIGKILL = -9

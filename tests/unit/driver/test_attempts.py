@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from madlib_mop.driver.attempts import MAX_FAULTS, MAX_KILLED, MAX_MEMORY_FAULTS, Attempts
+from madlib_mop.driver.running.retries import MAX_FAULTS, MAX_KILLED, MAX_MEMORY_FAULTS, Attempts
 from madlib_mop.schedule import Evaluation, Visit
 
 VISIT = Visit(3, 1, 2, 1)
@@ -34,8 +34,8 @@ def test_attempts_are_counted_by_task():
 
 @pytest.mark.parametrize("kind, ends_run", [("model", False), ("input", True)])
 def test_a_fault_of_the_model_ends_the_model_and_one_of_the_data_the_run(kind, ends_run):
-    verdict = Attempts().judge(VISIT, failed(kind))
-    assert (verdict.again, verdict.ends_run, verdict.error) == (False, ends_run, ERROR)
+    decision = Attempts().decide(VISIT, failed(kind))
+    assert (decision.again, decision.ends_run, decision.error) == (False, ends_run, ERROR)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_a_fault_of_the_model_ends_the_model_and_one_of_the_data_the_run(kind, e
 )
 def test_the_same_fault_again_and_again_ends_the_model_only(fields, tries):
     attempts = Attempts()
-    verdicts = [attempts.judge(VISIT, fields) for _ in range(tries)]
-    assert [verdict.again for verdict in verdicts] == [True] * (tries - 1) + [False]
-    assert not any(verdict.ends_run for verdict in verdicts)
-    assert attempts.judge(Visit(4, 1, 2, 1), fields).again
+    decisions = [attempts.decide(VISIT, fields) for _ in range(tries)]
+    assert [decision.again for decision in decisions] == [True] * (tries - 1) + [False]
+    assert not any(decision.ends_run for decision in decisions)
+    assert attempts.decide(Visit(4, 1, 2, 1), fields).again
 
 
 _FAULTHANDLER = """Fatal Python error: Aborted
@@ -74,7 +74,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "failures.py", line 77, in blaming
-madlib_mop.trainer.failures.Failure: not enough memory for a tensor of shape (4000, 9000)
+madlib_mop.trainer.process.failures.Failure: not enough memory for a tensor of shape (4000, 9000)
 """
 _BAD_ALLOC = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
 _ABORTED = -signal.SIGABRT
@@ -95,9 +95,9 @@ _ABORTED = -signal.SIGABRT
     ],
 )
 def test_a_trainer_that_ran_out_of_memory_is_told_as_that(status, stderr):
-    verdict = Attempts().judge(VISIT, died(status, stderr))
-    assert verdict.error["message"] == "its trainer ran out of memory"
-    assert "madlib_mop.trainer_memory_mb" in verdict.error["hint"]
+    decision = Attempts().decide(VISIT, died(status, stderr))
+    assert decision.error["message"] == "its trainer ran out of memory"
+    assert "madlib_mop.trainer_memory_mb" in decision.error["hint"]
 
 
 @pytest.mark.parametrize(
@@ -116,53 +116,53 @@ def test_a_trainer_that_ran_out_of_memory_is_told_as_that(status, stderr):
     ],
 )
 def test_what_only_speaks_of_memory_is_no_lack_of_it(status, stderr):
-    verdict = Attempts().judge(VISIT, died(status, stderr))
-    assert verdict.error["message"].startswith("its trainer died (")
-    assert "trainer_memory_mb" not in verdict.error["hint"]
+    decision = Attempts().decide(VISIT, died(status, stderr))
+    assert decision.error["message"].startswith("its trainer died (")
+    assert "trainer_memory_mb" not in decision.error["hint"]
 
 
 def test_the_last_words_are_those_before_the_stacks():
-    error = Attempts().judge(VISIT, died(_ABORTED, "F0000 conv.cc:1] Check failed: a == b\n" + _FAULTHANDLER)).error
+    error = Attempts().decide(VISIT, died(_ABORTED, "F0000 conv.cc:1] Check failed: a == b\n" + _FAULTHANDLER)).error
     assert error["hint"] == "Its last words: F0000 conv.cc:1] Check failed: a == b"
-    error = Attempts().judge(VISIT, died(-signal.SIGSEGV, _FAULTHANDLER)).error
+    error = Attempts().decide(VISIT, died(-signal.SIGSEGV, _FAULTHANDLER)).error
     assert error["hint"] == "Its last words: Fatal Python error: Aborted"
 
 
 def test_killed_trainers_do_not_count_as_faults():
     attempts = Attempts()
     for _ in range(MAX_FAULTS):
-        assert attempts.judge(VISIT, died(-signal.SIGKILL)).again
-    assert attempts.judge(VISIT, failed("internal")).again
+        assert attempts.decide(VISIT, died(-signal.SIGKILL)).again
+    assert attempts.decide(VISIT, failed("internal")).again
 
 
 @pytest.mark.parametrize("sqlstate", ["42501", "42P01", "22023", "28000"])
 def test_no_right_or_no_table_ends_the_run(sqlstate):
-    verdict = Attempts().judge(VISIT, sql(sqlstate))
-    assert (verdict.again, verdict.ends_run) == (False, True)
-    assert ("madlib_mop.resume" in (verdict.error.get("hint") or "")) == (sqlstate == "42P01")
+    decision = Attempts().decide(VISIT, sql(sqlstate))
+    assert (decision.again, decision.ends_run) == (False, True)
+    assert ("madlib_mop.resume" in (decision.error.get("hint") or "")) == (sqlstate == "42P01")
 
 
 def test_a_lock_that_is_not_to_be_had_ends_the_run_with_the_reason():
-    verdict = Attempts().judge(VISIT, sql("55P03"))
-    assert verdict.ends_run and "holds a lock on the packed table" in verdict.error["hint"]
+    decision = Attempts().decide(VISIT, sql("55P03"))
+    assert decision.ends_run and "holds a lock on the packed table" in decision.error["hint"]
 
 
 @pytest.mark.parametrize("sqlstate", ["40001", "53100", "XX000", None])
 def test_what_may_pass_is_tried_again_and_then_ends_the_run(sqlstate):
     attempts = Attempts()
-    verdicts = [attempts.judge(VISIT, sql(sqlstate)) for _ in range(MAX_FAULTS)]
-    assert [(v.again, v.ends_run) for v in verdicts] == [(True, False)] * (MAX_FAULTS - 1) + [(False, True)]
+    decisions = [attempts.decide(VISIT, sql(sqlstate)) for _ in range(MAX_FAULTS)]
+    assert [(v.again, v.ends_run) for v in decisions] == [(True, False)] * (MAX_FAULTS - 1) + [(False, True)]
 
 
 def test_a_reason_says_what_where_and_what_to_do_in_one_line():
-    verdict = Attempts().judge(VISIT, failed("model"))
-    assert verdict.reason(VISIT) == ("the loss is NaN (epoch 2, position 1, segment 1); Use a smaller learning rate.")
-    assert verdict.reason(Evaluation(3, 1)).startswith("the loss is NaN (evaluation, segment 1); ")
+    decision = Attempts().decide(VISIT, failed("model"))
+    assert decision.reason(VISIT) == ("the loss is NaN (epoch 2, position 1, segment 1); Use a smaller learning rate.")
+    assert decision.reason(Evaluation(3, 1)).startswith("the loss is NaN (evaluation, segment 1); ")
 
 
 def test_no_traceback_gets_into_a_reason():
     stderr = 'Traceback (most recent call last):\n  File "/secret/path.py", line 1\nValueError: what was wrong\n\n'
-    reason = Attempts().judge(VISIT, died(1, stderr)).reason(VISIT)
+    reason = Attempts().decide(VISIT, died(1, stderr)).reason(VISIT)
     assert "Traceback" not in reason and "secret" not in reason and "\n" not in reason
     assert reason.endswith("Its last words: ValueError: what was wrong")
 
@@ -172,12 +172,12 @@ def test_an_interrupted_run_goes_on_with_the_count():
     before = Attempts(None, recorded.update)
     for _ in range(MAX_FAULTS - 1):
         before.begin(VISIT)
-        assert before.judge(VISIT, died(-signal.SIGSEGV)).again
-    assert before.judge(Visit(4, 1, 2, 1), died(-signal.SIGKILL)).again
+        assert before.decide(VISIT, died(-signal.SIGSEGV)).again
+    assert before.decide(Visit(4, 1, 2, 1), died(-signal.SIGKILL)).again
     resumed = Attempts(json.loads(json.dumps(recorded)))
     assert resumed.begin(VISIT) == MAX_FAULTS
-    assert not resumed.judge(VISIT, died(-signal.SIGSEGV)).again
-    assert resumed.judge(Visit(4, 1, 2, 1), died(-signal.SIGSEGV)).again
+    assert not resumed.decide(VISIT, died(-signal.SIGSEGV)).again
+    assert resumed.decide(Visit(4, 1, 2, 1), died(-signal.SIGSEGV)).again
 
 
 @pytest.mark.parametrize("fields", [sql("53100"), died(-signal.SIGABRT)])
@@ -185,5 +185,5 @@ def test_what_has_ended_a_run_or_a_model_is_counted_anew(fields):
     kept = []
     attempts = Attempts(None, kept.append)
     for _ in range(MAX_FAULTS):
-        attempts.judge(VISIT, fields)
+        attempts.decide(VISIT, fields)
     assert [len(tasks) for tasks in kept] == [1] * (MAX_FAULTS - 1) + [0]

@@ -10,7 +10,7 @@ import pytest
 from lab import wait_for
 from mop_backend.process import Child, ChildDied
 
-from madlib_mop.driver.deaths import ran_out_of_memory
+from madlib_mop.driver.running.deaths import ran_out_of_memory
 
 
 @pytest.fixture

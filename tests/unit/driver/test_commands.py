@@ -9,7 +9,7 @@ import pytest
 from madlib_mop import errors
 from madlib_mop.driver.commands import COMMANDS, find_command
 from madlib_mop.driver.commands.help import give_help
-from madlib_mop.driver.runs import find_run
+from madlib_mop.driver.session.opening import find_run
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported, from_dict
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
-from madlib_mop.driver.custom_functions import check_openable, custom_names, object_relation, pickles_on
+from madlib_mop.driver.data.custom_functions import check_openable, custom_names, object_relation, pickles_on
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
-from madlib_mop.models.custom import CustomFunctions
+from madlib_mop.models.parameters.custom import CustomFunctions
 
 PICKLE = b"\x80\x04\x95."
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from madlib_mop.driver.evaluations import Evaluations
-from madlib_mop.driver.metrics import EvaluationTask
+from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.driver.evaluation.metrics import EvaluationTask
 from madlib_mop.schedule import Evaluation
 from tests.unit.driver.sums import sums_of, values_of
 

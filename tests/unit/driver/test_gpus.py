@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from madlib_mop.driver import gpus
+from madlib_mop.driver.data import gpus
 from madlib_mop.errors import NotReady, Unsupported
 
 LISTED = """\

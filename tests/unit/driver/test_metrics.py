@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from madlib_mop.driver.metrics import EpochMetrics, EvaluationTask, is_due
+from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, is_due
 from tests.unit.driver.sums import sums_of, values_of
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, quote, split_name, statement
-from madlib_mop.driver.packed import shard_query
+from madlib_mop.driver.data.packed import shard_query
 from madlib_mop.errors import InvalidParameter, UnreadableText
 
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=15)

@@ -1,6 +1,6 @@
 """Rows of models that a search proposes: what they are built and trained by."""
 
-from madlib_mop.driver.search_models import SearchModels
+from madlib_mop.driver.search.models import SearchModels
 
 PLAN = {"archs": {"1": "{}"}, "start_weights": {}, "custom_names": []}
 COMPILE = "loss='mse', optimizer='adam'"

@@ -1,7 +1,7 @@
 """A search that steers a run, without a server: killed after any step, it goes on to the history of an undisturbed one.
 
-The record is in memory; scheduler, evaluations, roster and searches are the real ones. What a model's loss is after an
-epoch is a function of its parameters and of whose state it trains on with.
+The record is in memory; scheduler, evaluations, changes of models and searches are the real ones. What a model's loss
+is after an epoch is a function of its parameters and of whose state it trains on with.
 """
 
 import math
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from madlib_mop.driver.automl import Searcher, loss_of
-from madlib_mop.driver.automl_outputs import brackets
-from madlib_mop.driver.evaluations import Evaluations
-from madlib_mop.driver.recorded_search import RecordedSearch
-from madlib_mop.driver.roster import Roster
-from madlib_mop.driver.search_actions import from_json, to_json
+from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.driver.outputs.search import brackets
+from madlib_mop.driver.search.actions import from_json, to_json
+from madlib_mop.driver.search.controller import Searcher, loss_of
+from madlib_mop.driver.search.recorded import RecordedSearch
+from madlib_mop.driver.steering.model_changes import ModelChanges
 from madlib_mop.errors import NotReady
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.search import SearchSpace, make_search
@@ -157,7 +157,7 @@ class Driver:
         schedule = "recorded" if recorded is not None else "rotation"
         self.scheduler = make_scheduler(schedule, works, SEGMENTS, recorded)
         self.evaluations = Evaluations(record, run, self.scheduler, self.models)
-        self.roster = Roster(record, run, self.models, {}, Slots(), self.scheduler, self.evaluations)
+        self.model_changes = ModelChanges(record, run, self.models, {}, Slots(), self.scheduler, self.evaluations)
         self.progress = Quiet()
         search = search or make_search(method, METHODS[method], SearchSpace.read([1], *GRIDS), 7)
         self.searcher = Searcher(record, run, search, self.progress, 100.0)
@@ -173,7 +173,7 @@ class Driver:
     def live(self, stop_after: float = math.inf) -> None:
         """Work until all is done; the budget is spent after so many tasks."""
         self.evaluations.add_missing()
-        self.searcher.begin(self.roster)
+        self.searcher.begin(self.model_changes)
         flights, n_done = [], 0
         while not self.scheduler.done:
             flights += self.scheduler.next_tasks()

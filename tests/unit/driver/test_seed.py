@@ -1,6 +1,6 @@
 """Promise 2: a run whose seed is not given draws one, another each time, of those that may be given."""
 
-from madlib_mop.driver.plan import MAX_SEED, read_seed
+from madlib_mop.driver.planning.hopper import MAX_SEED, read_seed
 
 
 def test_seeds_are_drawn_from_those_that_may_be_given():

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from madlib_mop.driver.settings import CALLER_SETTINGS, MIB, read_settings
+from madlib_mop.driver.session.settings import CALLER_SETTINGS, MIB, read_settings
 from madlib_mop.errors import InvalidParameter
 
 

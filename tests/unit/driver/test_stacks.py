@@ -1,6 +1,6 @@
 """What the scheduler has for models where some are trained together: keys, places, numbers, recorded visits."""
 
-from madlib_mop.driver.stacks import Stacks
+from madlib_mop.driver.planning.fused_groups import Stacks
 from madlib_mop.schedule import Visit
 
 MODELS = [{"mst_key": key, "ordinal": ordinal} for ordinal, key in enumerate((10, 20, 30, 40, 50, 60))]

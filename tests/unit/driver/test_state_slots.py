@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.driver.state_slots import StateSlots
+from madlib_mop.catalog.state_slots import StateSlots
 
 RUN_ID = 7
 

@@ -15,7 +15,7 @@ from keras import layers  # noqa: E402
 from madlib_mop.errors import ModelFailed, MopError, Unsupported  # noqa: E402
 from madlib_mop.models.architecture import check_architecture  # noqa: E402
 from madlib_mop.models.build import build_architecture, build_model, first_reason, make  # noqa: E402
-from madlib_mop.models.params import parse_compile_params  # noqa: E402
+from madlib_mop.models.parameters.parser import parse_compile_params  # noqa: E402
 from madlib_mop.models.shapes import describe  # noqa: E402
 from madlib_mop.models.sharing import compile_signature  # noqa: E402
 from tests.unit.models.dangers import Marker, dangerous  # noqa: E402

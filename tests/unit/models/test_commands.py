@@ -7,12 +7,12 @@ import re
 import pytest
 
 from madlib_mop.catalog.names import Relation, split_name
-from madlib_mop.driver.call import Call
 from madlib_mop.driver.commands import architectures
 from madlib_mop.driver.commands.architectures import COLUMNS, delete_keras_model, load_keras_model
 from madlib_mop.driver.commands.configurations import generate_model_configs, load_model_selection_table
 from madlib_mop.driver.inference.described import DescribedModel, LayerWeights
-from madlib_mop.driver.relations import Column
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import DuplicateTable, InvalidParameter, MopError, UndefinedColumn, UndefinedTable
 from tests.unit.models.documents import dense, keras_3, layer
 

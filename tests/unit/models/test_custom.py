@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
-from madlib_mop.models.custom import (
+from madlib_mop.models.parameters.custom import (
     CustomFunctions,
     check_name,
     check_source,
@@ -16,7 +16,7 @@ from madlib_mop.models.custom import (
     top_k_name,
     top_k_source,
 )
-from madlib_mop.models.params import parse_compile_params
+from madlib_mop.models.parameters.parser import parse_compile_params
 
 GOOD = {
     "def": "def f(y_true, y_pred):\n    return y_true - y_pred",
@@ -120,5 +120,5 @@ def test_words_that_may_be_functions_are_found():
 
 
 def test_what_the_driver_uses_imports_no_tensorflow():
-    code = "import sys, madlib_mop.models.custom; assert not {'tensorflow', 'keras'} & set(sys.modules)"
+    code = "import sys, madlib_mop.models.parameters.custom; assert not {'tensorflow', 'keras'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.errors import MopError
-from madlib_mop.models.early_stopping import EarlyStopping, follow, read_early_stopping
-from madlib_mop.models.params import parse_fit_params
+from madlib_mop.models.parameters.early_stopping import EarlyStopping, follow, read_early_stopping
+from madlib_mop.models.parameters.parser import parse_fit_params
 
 VALUES = st.lists(st.sampled_from([0.125 * n for n in range(12)]), min_size=1, max_size=12)
 

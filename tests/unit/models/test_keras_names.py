@@ -12,7 +12,8 @@ from keras.src import activations, constraints, initializers, losses, metrics, r
 from keras.src.ops import nn, numpy  # noqa: E402
 from keras.src.ops.operation import Operation  # noqa: E402
 
-from madlib_mop.models import keras_layers, keras_names  # noqa: E402
+from madlib_mop.models import keras_layers  # noqa: E402
+from madlib_mop.models.parameters import keras_names  # noqa: E402
 
 TABLES = {
     "optimizers": (keras_names.OPTIMIZERS, keras.optimizers),
@@ -40,7 +41,7 @@ def test_arguments_are_those_of_keras_in_their_order(kind, name):
 
 @pytest.mark.parametrize("kind,name", CLASSES, ids=lambda value: value)
 def test_defaults_of_keras_are_of_the_kinds_in_the_table(kind, name):
-    from madlib_mop.models.calls import check_kind
+    from madlib_mop.models.parameters.calls import check_kind
 
     for item in parameters(kind, name):
         default = list(item.default) if isinstance(item.default, tuple) else item.default

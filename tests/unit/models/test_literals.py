@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.errors import UnreadableText
-from madlib_mop.models.literals import MAX_FLOAT, CallSpec, canonical, read_dict, read_keywords, read_value, write_value
+from madlib_mop.models.parameters.literals import (
+    MAX_FLOAT,
+    CallSpec,
+    canonical,
+    read_dict,
+    read_keywords,
+    read_value,
+    write_value,
+)
 
 _SCALARS = (
     st.none()

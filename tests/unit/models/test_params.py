@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 from madlib_mop.errors import InvalidParameter, UnreadableText
-from madlib_mop.models.class_weights import as_given, balanced_weights, plan_of_weights, weights_in, written_out
-from madlib_mop.models.literals import CallSpec
-from madlib_mop.models.params import FitParams, parse_compile_params, parse_fit_params, told_of_recorded
+from madlib_mop.models.parameters.class_weights import (
+    as_given,
+    balanced_weights,
+    plan_of_weights,
+    weights_in,
+    written_out,
+)
+from madlib_mop.models.parameters.literals import CallSpec
+from madlib_mop.models.parameters.parser import FitParams, parse_compile_params, parse_fit_params, told_of_recorded
 
 SGD_NESTEROV = CallSpec("SGD", (), {"learning_rate": 0.1, "momentum": 0.9, "nesterov": True})
 
@@ -312,7 +318,7 @@ def test_bad_fit_params_are_errors(text):
 def test_the_parsers_do_not_import_tensorflow():
     code = """
 import sys
-import madlib_mop.models.params, madlib_mop.models.search_grid, madlib_mop.models.architecture
+import madlib_mop.models.parameters.parser, madlib_mop.models.parameters.search_grid, madlib_mop.models.architecture
 import madlib_mop.models.shapes, madlib_mop.models.seeds
 assert not {"tensorflow", "keras"} & set(sys.modules)
 """

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
-from madlib_mop.models import keras_names
-from madlib_mop.models.literals import CallSpec, write_value
-from madlib_mop.models.params import parse_compile_params, parse_fit_params
-from madlib_mop.models.search_grid import draw_random, expand_grid, iterate_random, search_type
+from madlib_mop.models.parameters import keras_names
+from madlib_mop.models.parameters.literals import CallSpec, write_value
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+from madlib_mop.models.parameters.search_grid import draw_random, expand_grid, iterate_random, search_type
 
 GRID = """{'loss': ['categorical_crossentropy', 'mse'],
            'optimizer_params_list': [{'optimizer': ['Adam', 'sgd'], 'lr': [0.1, 0.01]},

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.params import parse_compile_params, parse_fit_params
-from madlib_mop.models.stacking import ALONE, FEW, FULL, Candidate, Group, form_groups
+from madlib_mop.models.fusion import ALONE, FEW, FULL, Candidate, Group, form_groups
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from tests.unit.models.documents import dense, keras_3, layer
 
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={rate})', metrics=['accuracy']"

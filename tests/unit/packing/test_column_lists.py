@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.catalog.names import quote
-from madlib_mop.driver.commands.preprocess_columns import split_columns
+from madlib_mop.driver.packing.columns import split_columns
 from madlib_mop.errors import InvalidParameter, UnreadableText
 
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=10)

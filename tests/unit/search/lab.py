@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from madlib_mop.models.params import parse_compile_params
+from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.schedule.simulator import Simulation, simulate
 from madlib_mop.search import Action, Add, Exploit, Extend, Finish, Search, SearchSpace, Stop, make_search

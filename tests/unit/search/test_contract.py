@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.models.params import parse_compile_params, parse_fit_params
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.search import Add, Exploit, Extend, Finish, Stop
 from tests.unit.search.lab import METHODS, SYNCHRONOUS, Laboratory, epochs_made, search_of, train_on_scheduler
 

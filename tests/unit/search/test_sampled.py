@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from madlib_mop.models.params import parse_compile_params, parse_fit_params
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.search import Add, make_search
 from tests.unit.search.lab import Laboratory, search_of, space
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from madlib_mop.errors import InvalidParameter, UnreadableText
-from madlib_mop.models.search_grid import draw_random, stream
+from madlib_mop.models.parameters.search_grid import draw_random, stream
 from madlib_mop.search import SearchSpace
 from tests.unit.search.lab import COMPILE_GRID, FIT_GRID, space
 

@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from madlib_mop.trainer.averaging import add, describe, finish
-from madlib_mop.trainer.parts import GROUPS, StateError, TensorSpec
-from madlib_mop.trainer.state import (
+from madlib_mop.trainer.data.averaging import add, describe, finish
+from madlib_mop.trainer.data.parts import GROUPS, StateError, TensorSpec
+from madlib_mop.trainer.data.state import (
     UNDECIDED,
     count_forward_parts,
     decode_state,

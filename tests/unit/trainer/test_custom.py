@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from madlib_mop.models.custom import CustomFunctions, top_k_source
+from madlib_mop.models.parameters.custom import CustomFunctions, top_k_source
 from tests.unit.trainer.cases import CASES, Case, weights_of
 from tests.unit.trainer.harness import Trainer, TrainerError
 

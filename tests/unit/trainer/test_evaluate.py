@@ -8,8 +8,8 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 
-from madlib_mop.trainer import state  # noqa: E402
-from madlib_mop.trainer.parts import SMALLEST_PART_BYTES  # noqa: E402
+from madlib_mop.trainer.data import state  # noqa: E402
+from madlib_mop.trainer.data.parts import SMALLEST_PART_BYTES  # noqa: E402
 from tests.unit.trainer.cases import CASES, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer, TrainerError  # noqa: E402
 

@@ -9,8 +9,8 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 
-from madlib_mop.models import keras_names  # noqa: E402
-from madlib_mop.trainer import state  # noqa: E402
+from madlib_mop.models.parameters import keras_names  # noqa: E402
+from madlib_mop.trainer.data import state  # noqa: E402
 from tests.unit.trainer.cases import CASES, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
 

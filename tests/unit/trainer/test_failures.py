@@ -10,7 +10,7 @@ from keras import layers
 from mop_backend.frames import PeerGone
 
 from madlib_mop.errors import ModelFailed, UnreadableText
-from madlib_mop.trainer.failures import MODEL, failure_of, sentence_of
+from madlib_mop.trainer.process.failures import MODEL, failure_of, sentence_of
 from tests.unit.trainer.cases import CASES, weights_of
 from tests.unit.trainer.harness import Trainer, TrainerError
 

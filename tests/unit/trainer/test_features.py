@@ -11,7 +11,7 @@ import keras  # noqa: E402
 from keras import layers  # noqa: E402
 
 from madlib_mop.models.prefix import split  # noqa: E402
-from madlib_mop.trainer import state  # noqa: E402
+from madlib_mop.trainer.data import state  # noqa: E402
 from tests.unit.trainer.cases import CASES, Case, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
 

@@ -6,7 +6,7 @@ from tests.unit.trainer.harness import Trainer, TrainerError
 
 
 def has_gpu():
-    from madlib_mop.driver.gpus import count_gpus
+    from madlib_mop.driver.data.gpus import count_gpus
 
     return count_gpus() > 0
 

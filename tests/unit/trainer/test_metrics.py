@@ -9,9 +9,10 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 
-from madlib_mop.driver.metric_sums import add  # noqa: E402
-from madlib_mop.models import build, params  # noqa: E402
-from madlib_mop.models.keras_names import METRICS  # noqa: E402
+from madlib_mop.driver.evaluation.metric_sums import add  # noqa: E402
+from madlib_mop.models import build  # noqa: E402
+from madlib_mop.models.parameters import parser as params  # noqa: E402
+from madlib_mop.models.parameters.keras_names import METRICS  # noqa: E402
 from tests.unit.trainer.cases import weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
 
@@ -77,7 +78,7 @@ KINDS = [
         "PearsonCorrelation()", "ConcordanceCorrelation()",
     )),
 ]  # fmt: skip
-#: They take labels as class numbers, and labels are packed one-hot: `models/functions.py` refuses them.
+#: They take labels as class numbers, and labels are packed one-hot: `models/parameters/functions.py` refuses them.
 SPARSE = {name for name in METRICS if name.startswith("Sparse")}
 
 

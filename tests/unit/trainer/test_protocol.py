@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from madlib_mop.trainer import state
-from madlib_mop.trainer.parts import SMALLEST_PART_BYTES
+from madlib_mop.trainer.data import state
+from madlib_mop.trainer.data.parts import SMALLEST_PART_BYTES
 from tests.unit.trainer.cases import CASES, weights_of
 from tests.unit.trainer.harness import Trainer, TrainerError
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from madlib_mop.trainer import state
+from madlib_mop.trainer.data import state
 from tests.unit.trainer.harness import REPOSITORY, Trainer
 
 _PROBE = """

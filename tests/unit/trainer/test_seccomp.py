@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from madlib_mop.trainer import seccomp, syscalls
+from madlib_mop.trainer.process import seccomp, syscalls
 from tests.unit.trainer.harness import REPOSITORY
 
 _PROBE = """

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.trainer.failures import Failure
-from madlib_mop.trainer.shards import ShardBuilder, ShardCache
+from madlib_mop.trainer.data.shards import ShardBuilder, ShardCache
+from madlib_mop.trainer.process.failures import Failure
 
 
 def build(columns, cuts=(), n_x=1, **more):

@@ -14,7 +14,7 @@ from keras import layers  # noqa: E402
 
 from madlib_mop.models.build import build_architecture  # noqa: E402
 from madlib_mop.models.sharing import shared_form, strengths_of  # noqa: E402
-from madlib_mop.trainer import state  # noqa: E402
+from madlib_mop.trainer.data import state  # noqa: E402
 from tests.unit.trainer.cases import Case, weights_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
 

@@ -11,7 +11,7 @@ import numpy as np  # noqa: E402
 from keras import layers  # noqa: E402
 from workbench import one_thread  # noqa: E402
 
-from madlib_mop.trainer.state import decode_state, digest_of  # noqa: E402
+from madlib_mop.trainer.data.state import decode_state, digest_of  # noqa: E402
 from tests.unit.trainer.harness import Trainer, TrainerError  # noqa: E402
 
 one_thread()
@@ -195,7 +195,7 @@ def test_losses(trainer, loss):
 
 
 def test_bits_are_the_same_again_whoever_the_others_are(trainer):
-    """In the same place, that is; in another one elementwise operations may round otherwise (`stacks.py`)."""
+    """In the same place, that is; in another one elementwise operations may round otherwise (`fused.py`)."""
     models = [member(number, "Adam(lr={rate})") for number in range(3)]
     first = train_stacked(trainer, models)
     assert [outcome.digest for outcome in train_stacked(trainer, models)] == [outcome.digest for outcome in first]

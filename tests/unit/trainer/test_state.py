@@ -11,8 +11,8 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.trainer.parts import GROUPS, SMALLEST_PART_BYTES, StateError, TensorSpec
-from madlib_mop.trainer.state import (
+from madlib_mop.trainer.data.parts import GROUPS, SMALLEST_PART_BYTES, StateError, TensorSpec
+from madlib_mop.trainer.data.state import (
     FORWARD_GROUPS,
     count_forward_parts,
     decode_state,

@@ -10,7 +10,7 @@ import keras  # noqa: E402
 from workbench import one_thread  # noqa: E402
 
 from madlib_mop.models.seeds import model_seed, pass_permutation  # noqa: E402
-from madlib_mop.trainer import state  # noqa: E402
+from madlib_mop.trainer.data import state  # noqa: E402
 from tests.unit.trainer.harness import Trainer  # noqa: E402
 
 one_thread()

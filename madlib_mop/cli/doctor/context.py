@@ -1,0 +1,98 @@
+"""The server under examination: one connection, and the facts that several checks need."""
+
+import json
+from functools import cached_property
+from importlib import resources
+
+import psycopg2
+from psycopg2.extensions import connection
+
+
+class CheckContext:
+    """A server and one of its databases.
+
+    Parameters
+    ----------
+    session : psycopg2 connection
+        In autocommit; most checks want a superuser's.
+    """
+
+    def __init__(self, session: connection):
+        self.session = session
+
+    def row(self, query: str, parameters=None) -> tuple | None:
+        """Run one statement and give its first row."""
+        with self.session.cursor() as cursor:
+            cursor.execute(query, parameters)
+            return cursor.fetchone() if cursor.description else None
+
+    def value(self, query: str, parameters=None):
+        """Run one statement and give the first value of its first row; None when there is no row."""
+        row = self.row(query, parameters)
+        return row[0] if row else None
+
+    def setting(self, name: str) -> str | None:
+        """Give a setting of the server; None when there is none of that name."""
+        return self.value("SELECT pg_catalog.current_setting(%s, true)", [name])
+
+    @cached_property
+    def database(self) -> str:
+        """The database's name."""
+        return self.session.info.dbname
+
+    @cached_property
+    def role(self) -> str:
+        """The role that the doctor logged in as."""
+        return self.session.info.user
+
+    @cached_property
+    def is_superuser(self) -> bool:
+        """Whether that role is a superuser."""
+        return self.session.info.parameter_status("is_superuser") == "on"
+
+    @cached_property
+    def is_local(self) -> bool:
+        """Whether the server is on this machine."""
+        host = self.session.info.host or "/"
+        return host.startswith("/") or host in ("localhost", "127.0.0.1", "::1")
+
+    @cached_property
+    def major(self) -> int:
+        """The server's major version."""
+        return self.session.server_version // 10000
+
+    @cached_property
+    def is_greenplum(self) -> bool:
+        """Whether it is the coordinator of a Greenplum cluster."""
+        return self.value("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL")
+
+    @cached_property
+    def extension_version(self) -> str | None:
+        """Version of the extension in this database; None when it is not there."""
+        return self.value("SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'madlib_mop'")
+
+    @cached_property
+    def probe(self) -> "Probe":
+        """What the server's own operating system user sees; asked once, and only as a superuser."""
+        if not self.is_superuser:
+            return Probe(refusal=f"role {self.role} is no superuser")
+        try:
+            with self.session.cursor() as cursor:
+                cursor.execute(resources.files(__package__).joinpath("probe.sql").read_text())
+                cursor.execute("SELECT pg_catalog.current_setting('madlib_mop.doctor')")
+                return Probe(facts=json.loads(cursor.fetchone()[0]))
+        except psycopg2.Error as error:
+            return Probe(error=(error.diag.message_primary or str(error)).strip())
+
+
+class Probe:
+    """Facts gathered inside the server; ``refusal`` and ``error`` say why there are none."""
+
+    def __init__(self, facts: dict | None = None, refusal: str | None = None, error: str | None = None):
+        self.facts = facts or {}
+        self.refusal = refusal
+        self.error = error
+
+    def get(self, name: str):
+        """Give one fact, or None."""
+        return self.facts.get(name)

@@ -1,0 +1,41 @@
+"""The command gpu_configuration: which GPUs the server's host has, by TensorFlow or by NVIDIA's driver."""
+
+import socket
+
+from madlib_mop.catalog.names import statement
+from madlib_mop.driver.data import gpus
+from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.session.call import Call
+from madlib_mop.errors import InvalidParameter
+
+SOURCES = ("tensorflow", "nvidia")
+
+
+def gpu_configuration(call: Call) -> None:
+    """Write a table with one row for each GPU of the host: hostname, gpu_descr."""
+    a, session = call.arguments, call.session
+    source = (a.get("source") or "tensorflow").strip().lower()
+    if source not in SOURCES:
+        raise InvalidParameter(
+            f"source must be one of {', '.join(SOURCES)}. Received: {a['source']!r}",
+            hint="'tensorflow' lists what trainers can use, 'nvidia' what NVIDIA's driver shows.",
+        )
+    output = session.output(a.get("output_table"), ("",), "output_table")
+    found = gpus.list_by_driver() if source == "nvidia" else _seen_by_tensorflow(call)
+    if not found:
+        session.notice(f"{call.function}: {source} shows no GPU on this host; {output} has no rows")
+    made = statement("CREATE TABLE {t} (hostname pg_catalog.text, gpu_descr pg_catalog.text)", t=output)
+    session.execute(made + table_form(session))
+    for description in found:
+        insert = statement("INSERT INTO {t} (hostname, gpu_descr) VALUES ($1, $2)", t=output)
+        session.execute(insert, [socket.gethostname(), description])
+
+
+def _seen_by_tensorflow(call: Call) -> list[str]:
+    """Ask a trainer; without a device none is started."""
+    n_gpus = gpus.count_gpus()
+    if not n_gpus:
+        return []
+    with LocalTrainer(call.session, gpus=range(n_gpus), need_gpus=False) as trainer:
+        return trainer.ask({"op": "stats"})[0]["gpus"]

@@ -1,0 +1,285 @@
+"""Custom functions for whoever plans a run or uses a model: from an object table whose rights are right, or recorded.
+
+``custom_names`` goes into `parse_compile_params`; ``read_custom_functions`` gives what those parameters use. Nothing
+here runs a function: sources are parsed, pickles are told by their first bytes.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Iterable
+
+from madlib_mop.catalog.names import Relation, split_name, statement
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import (
+    InsufficientPrivilege,
+    InvalidParameter,
+    MopError,
+    NotReady,
+    UndefinedColumn,
+    UndefinedTable,
+    Unsupported,
+)
+from madlib_mop.models.parameters.custom import CustomFunctions, check_source, is_pickle
+from madlib_mop.models.parameters.parser import parse_compile_params
+
+SCHEMA = "madlib"
+COLUMNS = {"id": ("integer",), "name": ("text",), "description": ("text",), "object": ("bytea",)}
+SETTING = "pickled_functions"
+_WHAT = "object_table"
+
+# Who is no superuser, nor can become one, and may write the table. A right to make triggers is one to change what is
+# written; pg_write_all_data, a role since PostgreSQL 14, is a right to write that no table shows.
+_RIGHTS = """
+SELECT c.relkind::pg_catalog.text AS kind, o.rolname::pg_catalog.text AS owner, o.rolsuper AS is_superusers,
+       (SELECT pg_catalog.min(r.rolname::pg_catalog.text) FROM pg_catalog.pg_roles r
+        WHERE NOT r.rolsuper AND r.rolname <> 'pg_write_all_data'
+              AND (pg_catalog.has_table_privilege(r.oid, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')
+                   OR pg_catalog.has_any_column_privilege(r.oid, c.oid, 'INSERT, UPDATE')
+                   OR EXISTS (SELECT FROM pg_catalog.pg_roles w
+                              WHERE w.rolname = 'pg_write_all_data' AND pg_catalog.pg_has_role(r.oid, w.oid, 'MEMBER')))
+              AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles s
+                              WHERE s.rolsuper AND pg_catalog.pg_has_role(r.oid, s.oid, 'MEMBER'))) AS writer
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
+WHERE c.oid = $1::pg_catalog.oid
+"""
+
+_RECORDED = """
+SELECT f.name, f.object FROM madlib_mop.custom_function f
+WHERE f.run_id = (SELECT pg_catalog.max(r.run_id) FROM madlib_mop.run r
+                  WHERE r.model_output_table = $1 AND r.state IN ('trained', 'finished'))
+"""
+
+
+def object_relation(object_table: str, stored: bool = False) -> Relation:
+    """Give the name ``madlib.<object_table>``, of a table that need not exist.
+
+    Parameters
+    ----------
+    object_table : str
+        As the caller wrote it, without a schema.
+    stored : bool
+        Whether it comes from a summary table, which has it with its schema.
+
+    Raises
+    ------
+    InvalidParameter, UnreadableText
+        If it is missing, has a schema, or is no name.
+    """
+    if object_table is None or not object_table.strip():
+        raise InvalidParameter(f"{_WHAT} is missing. Received: {object_table!r}", hint="Give the name of a table.")
+    schema, base = split_name(object_table, _WHAT)
+    if schema is not None and not (stored and schema == SCHEMA):
+        raise InvalidParameter(
+            f"{_WHAT} must be a name without a schema: such tables are in schema {SCHEMA}. Received: {object_table!r}",
+            hint=f"Write {base}.",
+        )
+    return Relation(SCHEMA, base)
+
+
+def find_object_table(session: CallerSession, object_table: str, stored: bool = False) -> Relation:
+    """Find an object table, and see that superusers alone decide what is in it, before anything in it is read.
+
+    Raises
+    ------
+    UndefinedTable, UndefinedColumn
+        If there is none, or it is no such table.
+    InsufficientPrivilege
+        If it is not a superuser's own table, or somebody else may write to it.
+    """
+    table = session.existing(object_relation(object_table, stored).sql, _WHAT)
+    received = f"Received: {object_table!r}"
+    if table is None:
+        raise UndefinedTable(
+            f"{_WHAT} does not exist in schema {SCHEMA}. {received}",
+            hint="A superuser makes it by load_custom_function or load_top_k_accuracy_function.",
+        )
+    (rights,) = session.execute(_RIGHTS, [table.oid], ["bigint"])
+    if rights["kind"] != "r":
+        raise InsufficientPrivilege(
+            f"{_WHAT}: {table} is not an ordinary table, so that others may decide what it shows. {received}",
+            hint="A superuser makes such tables by load_custom_function.",
+        )
+    if not rights["is_superusers"]:
+        raise InsufficientPrivilege(
+            f"{_WHAT}: {table} belongs to {rights['owner']}, who is no superuser. {received}",
+            hint="Custom functions are code that the server runs: superusers alone register them.",
+        )
+    if rights["writer"] is not None:
+        raise InsufficientPrivilege(
+            f"{_WHAT}: role {rights['writer']}, which is no superuser, may write to {table}. {received}",
+            hint=f"REVOKE the right: superusers alone may write to {table}, for it holds code.",
+        )
+    columns = {column.name: column.type_sql for column in session.columns(table)}
+    for name, types in COLUMNS.items():
+        if columns.get(name) not in types:
+            raise UndefinedColumn(
+                f"{_WHAT}: {table} has no column {name} of type {types[0]}. {received}",
+                hint="load_custom_function makes such a table where there is none.",
+            )
+    return table
+
+
+def custom_names(
+    session: CallerSession, object_table: str | None, stored: bool = False, recorded: CustomFunctions | None = None
+) -> frozenset[str]:
+    """Give the names that compile parameters may use; none where there is no object table.
+
+    Parameters
+    ----------
+    session : CallerSession
+    object_table : str or None
+    stored : bool
+        As for `object_relation`.
+    recorded : CustomFunctions or None
+        Those of the run that is gone on with; they are there even if the table is not.
+
+    Raises
+    ------
+    MopError
+        As `find_object_table`.
+    """
+    if not (object_table or "").strip():
+        return frozenset()
+    kept = recorded.names if recorded else frozenset()
+    try:
+        table = find_object_table(session, object_table, stored)
+    except UndefinedTable:
+        if kept:
+            return kept
+        raise
+    return kept | {row["name"] for row in session.execute(statement("SELECT name FROM ONLY {t}", t=table))}
+
+
+def read_custom_functions(
+    session: CallerSession,
+    object_table: str | None,
+    names: Iterable[str],
+    stored: bool = False,
+    recorded: CustomFunctions | None = None,
+) -> CustomFunctions:
+    """Read the functions of some names, those ``recorded`` before what the table has now, and check them all.
+
+    Raises
+    ------
+    MopError
+        As `find_object_table`; also if a name is not there, a source is none, or a pickle may not be opened.
+    """
+    wanted = sorted(set(names))
+    objects = {name: recorded.objects[name] for name in wanted if recorded and name in recorded.objects}
+    missing = [name for name in wanted if name not in objects]
+    if missing:
+        if not (object_table or "").strip():
+            raise InvalidParameter(
+                f"custom function {missing[0]!r} needs an object_table. Received: {object_table!r}",
+                hint="Give the table that load_custom_function registered it in.",
+            )
+        objects |= _read(session, find_object_table(session, object_table, stored), missing)
+    functions = CustomFunctions(dict(sorted(objects.items())), pickles_allowed(session) if objects else False)
+    for name, value in functions.objects.items():
+        if not is_pickle(value):
+            check_source(name, value)
+    check_openable(functions)
+    return functions
+
+
+def functions_of_model(
+    session: CallerSession, relation: Relation, object_table: str | None, compile_params: str | None
+) -> CustomFunctions:
+    """Read the functions that a model was trained with: as its run recorded them, else as they are registered now.
+
+    Parameters
+    ----------
+    session : CallerSession
+    relation : Relation
+        The output table of a fit function.
+    object_table : str or None
+        As its summary has it.
+    compile_params : str or None
+
+    Raises
+    ------
+    MopError
+        As `read_custom_functions`, or if the parameters cannot be read.
+    """
+    if not (object_table or "").strip() or compile_params is None:
+        return CustomFunctions()
+    rows = session.execute(_RECORDED, [str(relation)])
+    recorded = CustomFunctions({row["name"]: bytes(row["object"]) for row in rows})
+    try:
+        names = parse_compile_params(compile_params, recorded.names).custom_names
+    except MopError:  # the record is not the caller's to see, or was dropped
+        known = custom_names(session, object_table, True, recorded)
+        names = parse_compile_params(compile_params, known).custom_names
+    return read_custom_functions(session, object_table, names, True, recorded)
+
+
+def tell_changed(session: CallerSession, object_table: str | None, used: CustomFunctions) -> None:
+    """Say by a NOTICE which functions of a run that is gone on with are not what the table has now."""
+    if not used.objects:
+        return
+    try:
+        table = find_object_table(session, object_table, True)
+    except MopError:  # gone, or not to be trusted any more: nothing of it was used
+        return
+    rows = session.execute(statement("SELECT name, object FROM ONLY {t}", t=table))
+    now = {row["name"]: row["object"] for row in rows}
+    if changed := [name for name, value in used.objects.items() if now.get(name) != value]:
+        session.notice(
+            f"warm start: custom function {', '.join(changed)}: going on with what the earlier run used;"
+            f" {table} has changed since"
+        )
+
+
+def check_openable(functions: CustomFunctions) -> None:
+    """Refuse pickles unless a superuser lets them be opened, and the library can.
+
+    Raises
+    ------
+    Unsupported
+        If a function is a pickle and pickles are not opened here.
+    NotReady
+        If dill is not installed.
+    """
+    for name, value in functions.objects.items():
+        if is_pickle(value):
+            check_pickle(f"custom function {name!r}", functions.pickles)
+
+
+def check_pickle(what: str, allowed: bool) -> None:
+    """Raise unless pickles may be opened, by a superuser's setting, and can be, by dill."""
+    if not allowed:
+        raise Unsupported(
+            f"{what} is a pickle: opening one runs whatever code it holds, so it is not done here",
+            hint="Register the function's Python source instead. Where pickles are trusted, a superuser says so:"
+            f" INSERT INTO madlib_mop.setting (name, value) VALUES ('{SETTING}', 'on').",
+        )
+    if importlib.util.find_spec("dill") is None:
+        raise NotReady(
+            f"{what} is a dill pickle, and the library has no dill to open it with",
+            hint=f"As who owns the library: {sys.prefix}/bin/python -m pip install 'dill>=0.3.8,<1'",
+        )
+
+
+def pickles_on(settings: dict[str, str]) -> bool:
+    """Tell whether the superusers' settings let pickles be opened."""
+    return settings.get(SETTING) == "on"
+
+
+def pickles_allowed(session: CallerSession) -> bool:
+    """Tell whether pickles may be opened, as the caller's session sees the superusers' settings."""
+    rows = session.execute("SELECT name, value FROM madlib_mop.setting WHERE name = $1", [SETTING])
+    return pickles_on({row["name"]: row["value"] for row in rows})
+
+
+def _read(session: CallerSession, table: Relation, names: list[str]) -> dict[str, bytes]:
+    rows = session.execute(
+        statement("SELECT name, object FROM ONLY {t} WHERE name = ANY ($1)", t=table), [names], ["text[]"]
+    )
+    found = {row["name"]: row["object"] for row in rows if row["object"] is not None}
+    if missing := [name for name in names if name not in found]:
+        present = session.execute(statement("SELECT name FROM ONLY {t} ORDER BY name", t=table))
+        raise InvalidParameter(
+            f"custom function {missing[0]!r} is not in {table}",
+            hint=f"It has {', '.join(row['name'] for row in present) or 'none'}.",
+        )
+    return found

@@ -1,0 +1,51 @@
+"""Which engine a call works on; called by the commands that pack, plan or evaluate."""
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.interface import HOSTS, Engine
+from madlib_mop.engines.citus import Citus, is_citus, is_distributed
+from madlib_mop.engines.greenplum import Greenplum, is_greenplum
+from madlib_mop.engines.postgres import Postgres
+
+
+def engine_of(session: Session) -> Engine:
+    """Give the engine that packs tables for a call: in a Citus cluster Citus, unless the caller names hosts."""
+    if is_greenplum(session):
+        return Greenplum()
+    if is_citus(session) and not (session.caller_setting(HOSTS) or "").strip():
+        return Citus(_catalog_opener(session))
+    return Postgres(_catalog_opener(session))
+
+
+def engine_of_table(session: Session, relation: Relation) -> Engine:
+    """Return the engine that has a table, or that the caller's server has where it is a view or lies in one place."""
+    if is_greenplum(session):
+        return Greenplum()
+    if is_distributed(session, relation):
+        is_citus(session)  # refuses to drive a run from another node than the coordinator
+        return Citus(_catalog_opener(session))
+    return Postgres(_catalog_opener(session))
+
+
+def table_form(session: Session, *columns: str) -> str:
+    """Return what CREATE TABLE says after the columns of a table of ours: heap, whatever the default access method is.
+
+    Only heap promises unique indexes and an ``xmin`` (`engines.base.system_columns`). ``columns``: see `distribution`.
+    """
+    return " USING heap" + distribution(session, *columns)
+
+
+def distribution(session: Session, *columns: str) -> str:
+    """Return what CREATE TABLE says at its end, so that rows are spread by these columns, or by chance if none."""
+    return engine_of(session).distribution(columns)
+
+
+def _catalog_opener(session: Session):
+    info = session.info
+
+    def open_catalog():
+        from madlib_mop.driver.session.opening import open_record  # SQLAlchemy with it; most calls need none of it
+
+        return open_record(info).raw
+
+    return open_catalog

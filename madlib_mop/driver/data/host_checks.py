@@ -1,0 +1,156 @@
+"""What must be so at another server before it carries segments; called by add_host, and by the doctor ever after."""
+
+from collections.abc import Iterator, Mapping
+
+import psycopg
+from psycopg2.extensions import connection as CatalogConnection
+
+from madlib_mop import __version__
+from madlib_mop.engines.hosts.connections import HostLogin, clock_offset_s, reason
+from madlib_mop.errors import NotReady
+
+LEAST_VERSION = 150000
+MOST_CLOCK_OFFSET_S = 2.0
+#: Packages whose versions decide about the bits of a run.
+SAME = ("tensorflow", "keras", "numpy")
+# Two servers of one system identifier may be copies of each other; one that began at the same moment is the same.
+_WHICH = """
+SELECT c.system_identifier::pg_catalog.text, pg_catalog.pg_postmaster_start_time()::pg_catalog.text
+FROM pg_catalog.pg_control_system() c
+"""
+_FACTS = """
+SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, pg_catalog.current_setting('server_version'),
+       pg_catalog.pg_is_in_recovery(), (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user),
+       (SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'madlib_mop'),
+       (SELECT a.default_version FROM pg_catalog.pg_available_extensions a WHERE a.name = 'madlib_mop')
+"""
+_VERSIONS = "SELECT tensorflow, keras, numpy, python, package FROM madlib_mop.version()"
+_OURS = "SELECT coordinator, key FROM madlib_mop.host WHERE server = %s"
+_THEIRS = "SELECT key FROM madlib_mop.coordinator WHERE coordinator = %s"
+_OUR_NAMES = "SELECT server::pg_catalog.text, coordinator FROM madlib_mop.host WHERE server <> %s"
+
+
+def problems(
+    connection: psycopg.Connection,
+    login: HostLogin,
+    catalog: CatalogConnection,
+    ours: Mapping[str, str | None],
+    is_paired: bool = False,
+) -> Iterator[NotReady]:
+    """Give what keeps a server from carrying segments, one clear error each; what cannot be looked at then is left out.
+
+    Parameters
+    ----------
+    connection : psycopg.Connection
+        A session there, in autocommit; a superuser's, unless the two are paired.
+    login : HostLogin
+        Whose it is.
+    catalog : psycopg2 connection
+        The catalog session here.
+    ours : mapping of str to str
+        Versions of the packages here.
+    is_paired : bool
+        Whether it was added already: then it is held against what both kept of that.
+    """
+    server = login.server
+    number, version, in_recovery, is_superuser, extension, offered = connection.execute(_FACTS).fetchone()
+    if not is_superuser and not is_paired:
+        yield NotReady(
+            f"the user mapping of role {login.role} for server {server} is to a role that is no superuser there",
+            hint="A superuser's mapping to a superuser is used once, to pair the two servers; others map as they like.",
+        )
+        return
+    if number < LEAST_VERSION:
+        yield NotReady(
+            f"server {server} is PostgreSQL {version}; {LEAST_VERSION // 10000} is the first that can carry segments",
+            hint="Upgrade it.",
+        )
+    if in_recovery:
+        yield NotReady(f"server {server} is a standby, where nothing can be written", hint="Add its primary.")
+    with catalog.cursor() as cursor:
+        cursor.execute(_WHICH)
+        if cursor.fetchone() == connection.execute(_WHICH).fetchone():
+            yield NotReady(
+                f"server {server} is this server itself",
+                hint="This one carries segments anyway: `here` in the setting madlib_mop.hosts.",
+            )
+            return
+    if extension is None:
+        missing = "CREATE EXTENSION madlib_mop CASCADE;"
+        yield NotReady(
+            f"server {server}: its database has no extension madlib_mop",
+            hint=f"At that host: {missing}" if offered else f"At that host: make install PG_CONFIG=...; then {missing}",
+        )
+        return
+    if extension != __version__:
+        yield NotReady(
+            f"server {server} has version {extension} of extension madlib_mop; this server has {__version__}",
+            hint="Install the same version on both: make install PG_CONFIG=..., ALTER EXTENSION madlib_mop UPDATE;",
+        )
+        return
+    if is_superuser:
+        yield from (_pairing if is_paired else _other_name)(connection, login, catalog)
+    try:
+        versions = read_versions(connection)
+    except psycopg.errors.InsufficientPrivilege:  # a user mapping that is for nothing but looking
+        versions = ours
+    except psycopg.Error as error:
+        yield NotReady(
+            f"server {server}: the library of extension madlib_mop does not work there",
+            detail=reason(error, login),
+            hint="`madlib-mop doctor` at that host says what is missing.",
+        )
+        return
+    other = [f"{name} {versions[name]} (here {ours[name]})" for name in SAME if versions[name] != ours[name]]
+    if other:
+        yield NotReady(
+            f"server {server} has other versions, which would not compute the same bits: {', '.join(other)}",
+            hint="Install the same versions on both: make install makes the library's environment anew.",
+        )
+    offset_s = clock_offset_s(connection)
+    if abs(offset_s) > MOST_CLOCK_OFFSET_S:
+        yield clock_problem(server, offset_s)
+
+
+def clock_problem(server: str, offset_s: float) -> NotReady:
+    """Give the error for a clock that differs too much."""
+    off = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'}"
+    return NotReady(
+        f"the clock of server {server} is {off} this one's; {MOST_CLOCK_OFFSET_S:g} s are allowed",
+        hint="Let both be set by NTP: the record's times would not fit together.",
+    )
+
+
+def read_versions(connection: psycopg.Connection) -> dict[str, str | None]:
+    """Ask a server for the versions of its library's packages."""
+    names = (*SAME, "python", "package")
+    return dict(zip(names, connection.execute(_VERSIONS).fetchone(), strict=True))
+
+
+def _other_name(connection: psycopg.Connection, login: HostLogin, catalog: CatalogConnection) -> Iterator[NotReady]:
+    """Find a server that was added already under another name, by what it was then told of us."""
+    with catalog.cursor() as cursor:
+        cursor.execute(_OUR_NAMES, [login.server])
+        by_name = {coordinator: server for server, coordinator in cursor.fetchall()}
+    known = connection.execute("SELECT coordinator FROM madlib_mop.coordinator").fetchall()
+    for (coordinator,) in known:
+        if coordinator in by_name:
+            yield NotReady(
+                f"server {login.server} is the same server as {by_name[coordinator]}, which was added already",
+                hint="One name is enough: its segments run side by side.",
+            )
+            return
+
+
+def _pairing(connection: psycopg.Connection, login: HostLogin, catalog: CatalogConnection) -> Iterator[NotReady]:
+    """See that a host knows the key that we know."""
+    with catalog.cursor() as cursor:
+        cursor.execute(_OURS, [login.server])
+        coordinator, key = cursor.fetchone()
+    theirs = connection.execute(_THEIRS, [coordinator]).fetchone()
+    if theirs is None or bytes(theirs[0]) != bytes(key):
+        yield NotReady(
+            f"server {login.server} does not know the key that it shares with this server, and refuses its work",
+            hint=f"Pair them anew: SELECT madlib_mop.remove_host('{login.server}');"
+            f" SELECT madlib_mop.add_host('{login.server}');",
+        )

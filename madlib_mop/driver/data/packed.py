@@ -1,0 +1,375 @@
+"""A packed table as a run needs it: read from the table and its summary in the caller's session, checked once."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.data.engine import engine_of_table
+from madlib_mop.driver.data.gpus import assign_gpus
+from madlib_mop.driver.data.remote_shards import ShardReader, check_reachable
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.engines.base.interface import HERE, Limits, Place, ShardPlace
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable, Unsupported
+
+_PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
+_KEY_TYPES = ("integer", "smallint")
+_SHAPE_TYPES = ("integer[]", "smallint[]", "bigint[]")
+_SUMMARY_COLUMNS = (
+    "dependent_varname", "independent_varname", "dependent_vartype", "buffer_size", "normalizing_const", "num_classes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One segment's share of a packed table.
+
+    Attributes
+    ----------
+    segment_id, n_rows, n_bytes : int
+    elsewhere : ShardPlace or None
+        Where it lies, if not on this server.
+    key : int or None
+        Its ``__dist_key__``, if that is not the segment's number.
+    """
+
+    segment_id: int
+    n_rows: int
+    n_bytes: int
+    elsewhere: ShardPlace | None = None
+    key: int | None = None
+
+    @property
+    def key_there(self) -> int:
+        """Its ``__dist_key__``."""
+        return self.segment_id if self.key is None else self.key
+
+    @property
+    def place(self) -> Place:
+        """Where it lies."""
+        return Place(self.elsewhere.server) if self.elsewhere else HERE
+
+
+@dataclass(frozen=True)
+class PackedTable:
+    """A packed table and its summary.
+
+    Attributes
+    ----------
+    relation : Relation
+    independent, dependent : list of str
+        Column names of the inputs and outputs.
+    dependent_vartype : list of str
+    class_values : list of (str, str or None)
+        For each output the type of its ``<dep>_class_values`` column, and the value as PostgreSQL writes it.
+    num_classes : list of int
+    normalizing_const : float
+    shards : list of Shard
+        In the order of their segments; a segment without rows has none, and no part in a run.
+    shapes : list of list of int
+        Shape of one row of each input, then of each output.
+    engine : str
+        Name of the engine that has it.
+    limits : Limits
+        What cannot be done with it.
+    row_security : bool
+        Whether policies may hide rows from the caller.
+    class_counts : tuple of (tuple of int, or None)
+        For each output the rows of each class; None where its summary does not tell.
+    """
+
+    relation: Relation
+    independent: list[str]
+    dependent: list[str]
+    dependent_vartype: list[str]
+    class_values: list[tuple[str, str | None]]
+    num_classes: list[int]
+    normalizing_const: float
+    shards: list[Shard]
+    shapes: list[list[int]]
+    engine: str
+    limits: Limits
+    row_security: bool
+
+    @property
+    def columns(self) -> list[str]:
+        """Inputs, then outputs."""
+        return [*self.independent, *self.dependent]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all shards."""
+        return sum(shard.n_rows for shard in self.shards)
+
+    @property
+    def query(self) -> str:
+        """The SELECT by which a worker reads one segment's buffers: columns b0, s0, b1, s1, ...; $1 is the segment."""
+        return shard_query(self.relation, self.columns, self._has_key)
+
+    @property
+    def n_here(self) -> int:
+        """How many shards lie at this server; 1 where none does."""
+        return max(1, sum(shard.place.server is None for shard in self.shards))
+
+    @property
+    def n_at_hosts(self) -> dict[str, int]:
+        """How many shards lie at each other server that has some."""
+        return dict(Counter(shard.place.server for shard in self.shards if shard.place.server is not None))
+
+    class_counts: tuple[tuple[int, ...] | None, ...] = ()
+    _has_key: bool = True
+    _feed_query: str | None = None
+
+    def as_plan(self) -> dict:
+        """Give what a worker must know of the table."""
+        return {
+            "table": str(self.relation),
+            "sql_name": self.relation.sql,
+            "oid": self.relation.oid,
+            "query": self.query,
+            "n_x": len(self.independent),
+            "n_y": len(self.dependent),
+            "normalizing_const": self.normalizing_const,
+            "segments": [self._shard_plan(shard) for shard in self.shards],
+        }
+
+    def _shard_plan(self, shard: Shard) -> dict:
+        there = shard.elsewhere
+        place = {"server": there.server, "query": shard_query(there.table, self.columns, True)} if there else None
+        if self._feed_query is not None:
+            place = {"key": shard.key_there, "query": self._feed_query}
+        plan = {"segment_id": shard.segment_id, "n_rows": shard.n_rows, "n_bytes": shard.n_bytes, "place": place}
+        return plan if shard.key is None else {**plan, "key": shard.key}
+
+
+def shard_query(relation: Relation, columns: list[str], has_key: bool) -> str:
+    """Write the query of one segment's buffers in their order."""
+    items, names = [], {}
+    for number, column in enumerate(columns):
+        items.append(f"{{b{number}}} AS b{number}, {{s{number}}} AS s{number}")
+        names[f"b{number}"] = Identifier(column)
+        names[f"s{number}"] = Identifier(f"{column}_shape")
+    where = "__dist_key__ = $1" if has_key else "$1::pg_catalog.int4 IS NOT NULL"
+    return statement(
+        f"SELECT {', '.join(items)} FROM {{packed}} WHERE {where} ORDER BY buffer_id", packed=relation, **names
+    )
+
+
+def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTable:
+    """Find a packed table and read its summary.
+
+    Parameters
+    ----------
+    session : CallerSession
+    name : str
+        As the caller wrote it.
+    what : str
+        The argument's name, for messages.
+
+    Raises
+    ------
+    UndefinedTable, UndefinedColumn, InvalidParameter
+        If it is not there, was not made by a preprocessor, or has no rows.
+    """
+    relation = session.relation(name, what)
+    summary = _read_summary(session, relation, name, what)
+    independent, dependent = _names(summary["independent_varname"]), _names(summary["dependent_varname"])
+    types = {column.name: column.type_sql for column in session.columns(relation)}
+    has_key = "__dist_key__" in types
+    _check_types(relation, types, [*independent, *dependent], name, what)
+    engine = engine_of_table(session, relation)
+    of_keys = engine.shard_keys(session, relation, what)
+    places = engine.shard_places(session, relation)
+    elsewhere = {key: place for key, place in places.items() if place.server is not None}
+    check_reachable(session, relation, sorted({place.server for place in elsewhere.values()}))
+    columns = [*independent, *dependent]
+    are_all = bool(places) and places.keys() == of_keys.keys()
+    with ShardReader(session, relation, places, are_all) as reader:
+        if are_all and (strange := reader.strange_key()) is not None:
+            raise InvalidParameter(
+                f"{what}: {relation} has rows with __dist_key__ {strange} beside those of another one in a shard; each"
+                f" shard must have one value. Received: {name!r}",
+                hint=_PACK_AGAIN,
+            )
+        shards = [
+            replace(shard, elsewhere=elsewhere.get(shard.segment_id))
+            for shard in _read_shards(session, reader, relation, columns, has_key, what)
+        ]
+        if of_keys:
+            shards = [replace(s, segment_id=of_keys[s.segment_id], key=s.segment_id) for s in shards]
+            shards.sort(key=lambda shard: shard.segment_id)
+        if not sum(shard.n_rows for shard in shards):
+            hint = "If it was packed in this transaction: COMMIT first." if elsewhere else "Pack a table that has rows."
+            raise InvalidParameter(f"{what}: packed table {relation} has no rows. Received: {name!r}", hint=hint)
+        shapes = _read_shapes(reader, columns)
+    return PackedTable(
+        relation,
+        independent,
+        dependent,
+        _names(summary["dependent_vartype"]),
+        [_class_values(session, relation, column) for column in dependent],
+        list(summary["num_classes"] or []),
+        float(summary["normalizing_const"]),
+        shards,
+        shapes,
+        engine.name,
+        engine.limits([shard.place for shard in shards]),
+        _has_row_security(session, relation),
+        tuple(_class_counts(session, relation, column) for column in dependent),
+        has_key,
+        engine.feed_query(relation, columns),
+    )
+
+
+def new_segments(session: CallerSession, plan: dict) -> list[int]:
+    """Give the segments of a packed table that have rows on this server and are not in a run's plan (`as_plan`).
+
+    Hosts are not asked: what opens a transaction there would keep it open for the whole run.
+    """
+    relation = session.existing(plan["sql_name"])
+    if relation is None or "__dist_key__" not in {column.name for column in session.columns(relation)}:
+        return []
+    engine = engine_of_table(session, relation)
+    if engine.moves_shards:  # it has no shards but those that it was made with
+        return []
+    elsewhere, of_keys = (
+        sorted(engine.shard_places(session, relation)),
+        engine.shard_keys(session, relation, "source_table"),
+    )
+    query = statement(
+        "SELECT DISTINCT __dist_key__ AS segment_id FROM {packed} WHERE __dist_key__ <> ALL ($1::pg_catalog.int4[])",
+        packed=relation,
+    )
+    keys = [row["segment_id"] for row in session.execute(query, [elsewhere], ["int4[]"])]
+    present = [of_keys.get(key, key) for key in keys]
+    return sorted({*present} - {segment["segment_id"] for segment in plan["segments"]})
+
+
+def _read_summary(session, relation, name, what) -> dict:
+    summary = relation.with_suffix("_summary")
+    found = session.existing(summary.sql)
+    if found is None:
+        raise UndefinedTable(
+            f"{what}: table {relation} is not packed: {summary} does not exist. Received: {name!r}",
+            hint="Pack the data first: SELECT madlib.training_preprocessor_dl('usage');",
+        )
+    present = {column.name for column in session.columns(found)}
+    missing = [column for column in _SUMMARY_COLUMNS if column not in present]
+    if missing:
+        raise UndefinedColumn(
+            f"{what}: {summary} has no column {missing[0]!r}; it is not a preprocessor's summary. Received: {name!r}",
+            hint=_PACK_AGAIN,
+        )
+    rows = session.execute(
+        statement("SELECT {c} FROM {s}", c=[Identifier(column) for column in _SUMMARY_COLUMNS], s=found)
+    )
+    if len(rows) != 1:
+        raise InvalidParameter(
+            f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_PACK_AGAIN
+        )
+    for column in ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const"):
+        value = rows[0][column]
+        if value is None or value == [] or (isinstance(value, list) and None in value):
+            raise InvalidParameter(
+                f"{what}: {summary} does not tell the {column}. Received: {value}", hint=_PACK_AGAIN
+            )
+    return rows[0]
+
+
+def _check_types(relation: Relation, types: dict[str, str], columns: list[str], name: str, what: str) -> None:
+    """Hold a packed table's columns against what they must be; user-defined types would bring user code along."""
+    expected = {part: kinds for c in columns for part, kinds in ((c, ("bytea",)), (f"{c}_shape", _SHAPE_TYPES))}
+    expected |= {"buffer_id": (*_KEY_TYPES, "bigint")}
+    if "__dist_key__" in types:
+        expected["__dist_key__"] = _KEY_TYPES
+    for column, kinds in expected.items():
+        if column not in types:
+            raise UndefinedColumn(
+                f"{what}: table {relation} has no column {column!r}, which its summary tells of. Received: {name!r}",
+                hint=_PACK_AGAIN,
+            )
+        if types[column] not in kinds:
+            raise InvalidParameter(
+                f"{what}: column {column!r} of {relation} must be of type {kinds[0]}. Received: {types[column]}",
+                hint=_PACK_AGAIN,
+            )
+
+
+def _names(value) -> list[str]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _class_values(session, relation, column) -> tuple[str, str | None]:
+    summary = session.relation(relation.with_suffix("_summary").sql)
+    name = f"{column}_class_values"
+    types = {c.name: c.type_sql for c in session.columns(summary)}
+    if name not in types:
+        return "text[]", None
+    if not types[name].endswith("[]"):
+        raise InvalidParameter(
+            f"column {name!r} of {summary} must be an array. Received: {types[name]}", hint=_PACK_AGAIN
+        )
+    query = "SELECT pg_catalog.textin(pg_catalog.array_out({c})) AS value FROM {s}"
+    (row,) = session.execute(statement(query, c=Identifier(name), s=summary))
+    return types[name], row["value"]
+
+
+def _class_counts(session, relation, column) -> tuple[int, ...] | None:
+    summary = session.relation(relation.with_suffix("_summary").sql)
+    name = f"{column}_class_counts"
+    if {c.name: c.type_sql for c in session.columns(summary)}.get(name) != "bigint[]":
+        return None
+    (row,) = session.execute(statement("SELECT {c} AS counts FROM {s}", c=Identifier(name), s=summary))
+    counts = row["counts"]
+    return tuple(counts) if counts and all(count is not None and count >= 0 for count in counts) else None
+
+
+def _read_shards(session, reader, relation, columns, has_key, what) -> list[Shard]:
+    key = "__dist_key__" if has_key else "0"
+    slots = {f"c{n}": Identifier(part) for n, part in enumerate(p for c in columns for p in (c, f"{c}_shape"))}
+    rows = reader.rows(
+        f"SELECT {key} AS segment_id, sum({{c1}}[1]) AS n_rows, sum(pg_catalog.octet_length({{c0}})) AS n_bytes,"
+        f" count(*) FILTER (WHERE {' OR '.join(f'{{{slot}}} IS NULL' for slot in slots)}) AS n_null"
+        " FROM {packed}",
+        "GROUP BY 1",
+        **slots,
+    )
+    n_null = sum(row.pop("n_null") for row in rows)
+    if n_null or any(row["segment_id"] is None for row in rows):
+        column = "a packed column" if n_null else "__dist_key__"
+        raise InvalidParameter(
+            f"{what}: {relation} has rows where {column} is NULL. Received: {relation.name!r}", hint=_PACK_AGAIN
+        )
+    shards = [Shard(row["segment_id"], int(row["n_rows"]), int(row["n_bytes"] or 0)) for row in rows if row["n_rows"]]
+    return sorted(shards, key=lambda shard: shard.segment_id)
+
+
+def _has_row_security(session, relation) -> bool:
+    (row,) = session.execute(
+        "SELECT pg_catalog.row_security_active($1::pg_catalog.oid) AS active", [relation.oid], ["bigint"]
+    )
+    return row["active"]
+
+
+def _read_shapes(reader, columns) -> list[list[int]]:
+    row = reader.rows(
+        "SELECT " + ", ".join(f"{{s{n}}} AS s{n}" for n in range(len(columns))) + " FROM {packed}",
+        "LIMIT 1",
+        **{f"s{n}": Identifier(f"{column}_shape") for n, column in enumerate(columns)},
+    )[0]
+    return [list(row[f"s{n}"])[1:] for n in range(len(columns))]
+
+
+def gpus_of_run(use_gpus: bool | None, packed: PackedTable) -> dict[int, int]:
+    """Give the GPU of each segment's trainer; see `assign_gpus`.
+
+    Raises
+    ------
+    Unsupported
+        Also if the engine knows of no GPUs where some of the segments are.
+    """
+    if use_gpus and packed.limits.gpus is not None:
+        raise Unsupported(
+            f"use_gpus => true cannot be done on {packed.relation}: {packed.limits.gpus}",
+            hint="Leave use_gpus out, or pack into segments on this server: SET madlib_mop.hosts = 'here';",
+        )
+    return assign_gpus(use_gpus, [shard.segment_id for shard in packed.shards])

@@ -1,0 +1,138 @@
+"""Reading about a packed table whose shards lie at hosts: what must be so before, and how; called by `packed`."""
+
+from collections.abc import Mapping, Sequence
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.engines.base.interface import ShardPlace
+from madlib_mop.errors import InsufficientPrivilege, NotReady
+
+_RIGHTS = """
+SELECT s.srvname::pg_catalog.text AS server, pg_catalog.has_server_privilege(s.oid, 'USAGE') AS may_use,
+       EXISTS (SELECT FROM pg_catalog.pg_user_mappings m WHERE m.srvid = s.oid AND (m.umuser = 0 OR m.usename = current_user))
+           AS is_mapped
+FROM pg_catalog.pg_foreign_server s WHERE s.srvname = ANY ($1::pg_catalog.text[]) ORDER BY 1
+"""  # noqa: E501
+
+
+def check_reachable(session: CallerSession, relation: Relation, servers: Sequence[str]) -> None:
+    """Refuse a caller who cannot log in at the servers that have shards of a table.
+
+    Raises
+    ------
+    InsufficientPrivilege, NotReady
+        For the first server that the caller may not use, or has no user mapping for.
+    """
+    if not servers:
+        return
+    from madlib_mop.engines.hosts.connections import no_mapping, no_usage
+
+    for row in session.execute(_RIGHTS, [list(servers)], ["text[]"]):
+        if not row["may_use"]:
+            raise no_usage(row["server"], session.info.role)
+        if not row["is_mapped"]:
+            raise no_mapping(row["server"], session.info.role)
+
+
+class ShardReader:
+    """Runs a statement about a packed table's rows wherever they lie; a context.
+
+    What lies at hosts is asked for there, by sessions of the driver's own: the foreign tables would open a transaction
+    at each host that lasts as long as the caller's, so for a whole run, and whose loss would be the caller's.
+
+    Parameters
+    ----------
+    session : CallerSession
+    relation : Relation
+        The packed table.
+    places : mapping of int to ShardPlace
+        Its shards that have tables of their own, by ``__dist_key__``.
+    are_all : bool
+        Whether these are all shards: then the table itself, which would go to all hosts for its rows, is not asked.
+    """
+
+    def __init__(
+        self, session: CallerSession, relation: Relation, places: Mapping[int, ShardPlace], are_all: bool = False
+    ):
+        self._session = session
+        self._relation = relation
+        self._places = places
+        self._are_all = are_all
+        self._catalog = None
+        self._hosts: dict = {}
+
+    def __enter__(self) -> "ShardReader":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        for connection, _ in self._hosts.values():
+            connection.close()
+        if self._catalog is not None:
+            self._catalog.close()
+
+    def rows(self, template: str, rest: str = "", **names) -> list[dict]:
+        """Run a SELECT up to and including its FROM, and the ``rest`` after its WHERE, on each part of the table.
+
+        Raises
+        ------
+        InsufficientPrivilege, NotReady
+            If a host is not reached, or does not let the caller read the rows.
+        """
+        if not self._places:
+            return self._session.execute(statement(f"{template} {rest}", packed=self._relation, **names))
+        rows = []
+        if not self._are_all:
+            here = f"{template} WHERE __dist_key__ <> ALL ($1::pg_catalog.int4[]) {rest}"
+            query = statement(here, packed=self._relation, **names)
+            rows = self._session.execute(query, [sorted(self._places)], ["int4[]"])
+        for key, place in sorted(self._places.items()):
+            query = statement(f"{template} WHERE __dist_key__ = $1 {rest}", packed=place.table, **names)
+            if place.server is None:
+                rows += self._session.execute(query, [key], ["integer"])
+            else:
+                rows += self._rows_at(place.server, query, key)
+        return rows
+
+    def strange_key(self) -> int | None:
+        """Give a ``__dist_key__`` of a row that lies in the table of another one's shard, if there is any."""
+        query = "SELECT __dist_key__ AS strange FROM {packed} WHERE __dist_key__ IS DISTINCT FROM $1 LIMIT 1"
+        for key, place in sorted(self._places.items()):
+            there = statement(query, packed=place.table)
+            if place.server is None:
+                found = self._session.execute(there, [key], ["integer"])
+            else:
+                found = self._rows_at(place.server, there, key)
+            if found:
+                return found[0]["strange"]
+        return None
+
+    def _rows_at(self, server: str, query: str, key: int) -> list[dict]:
+        import psycopg
+        from psycopg.rows import dict_row
+
+        from madlib_mop.engines.hosts.connections import reason
+
+        connection, login = self._host(server)
+        try:
+            with psycopg.RawCursor(connection, row_factory=dict_row) as cursor:
+                return cursor.execute(query, [key]).fetchall()
+        except psycopg.Error as error:
+            message = f"{self._relation}: {reason(error, login)} (server {server})"
+            if error.sqlstate == "42501":
+                raise InsufficientPrivilege(
+                    message,
+                    hint="Its rows at other servers are read as the role that your user mapping names: GRANT SELECT"
+                    " there too, or let it be packed as a role that you are mapped to.",
+                ) from None
+            raise NotReady(message, hint="madlib_mop.hosts lists the servers.") from None
+
+    def _host(self, server: str) -> tuple:
+        from madlib_mop.driver.session.opening import open_record
+        from madlib_mop.engines.hosts.connections import connect_host, read_login
+
+        if server not in self._hosts:
+            if self._catalog is None:
+                self._catalog = open_record(self._session.info).raw
+            login = read_login(self._catalog, server, self._session.info.role)
+            self._hosts[server] = connect_host(login, "madlib_mop planning"), login
+        return self._hosts[server]

@@ -1,0 +1,75 @@
+"""Makes a user's model selection table and its summary, for those who fill them: configurations and searches."""
+
+import json
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.session.caller import CallerSession
+
+_CREATE = """
+CREATE TABLE {table} (
+    mst_key serial,
+    model_id integer,
+    compile_params varchar,
+    fit_params varchar,
+    UNIQUE (model_id, compile_params, fit_params)
+)
+"""
+_CREATE_SUMMARY = "CREATE TABLE {table} (model_arch_table varchar, object_table varchar, qualified_names json)"
+_ARCH = "model_arch_table"
+_CUSTOM_SCHEMA = "madlib"
+
+
+def create_selection(session: CallerSession, target: Relation) -> None:
+    """Make a model selection table without rows."""
+    made = statement(_CREATE, table=target)
+    session.execute(made + table_form(session, "model_id", "compile_params", "fit_params"))
+
+
+def create_selection_summary(
+    session: CallerSession, target: Relation, arch_text: str, object_table: str | None, qualified: str
+) -> None:
+    """Make the summary of a model selection table.
+
+    Parameters
+    ----------
+    session : CallerSession
+    target : Relation
+    arch_text : str
+        The architecture table as the user wrote it.
+    object_table : str or None
+        As `stored_name` writes it.
+    qualified : str
+        The architecture table with its schema.
+    """
+    summary = target.with_suffix("_summary")
+    session.execute(statement(_CREATE_SUMMARY, table=summary) + table_form(session))
+    session.execute(
+        statement("INSERT INTO {table} VALUES ($1, $2, $3)", table=summary),
+        [arch_text, object_table, json.dumps({_ARCH: qualified})],
+        ["varchar", "varchar", "json"],
+    )
+
+
+def read_arch_table_name(session: CallerSession, summary: Relation) -> tuple[str | None, str | None]:
+    """Return the architecture table that a model selection table's summary names, if it has one row.
+
+    Returns
+    -------
+    tuple of (str or None, str or None)
+        As its maker wrote it, and the name by which it is found: the one with its schema, where the summary has it and
+        there still is such a table. In summaries that were written by hand, or by MADlib, the two are the same.
+    """
+    has_qualified = "qualified_names" in {column.name for column in session.columns(summary)}
+    qualified = f"qualified_names ->> '{_ARCH}'" if has_qualified else "NULL::pg_catalog.text"
+    (row,) = session.execute(
+        statement(f"SELECT {_ARCH}::pg_catalog.text AS written, {qualified} AS qualified FROM {{s}}", s=summary)
+    )
+    if row["qualified"] and session.existing(row["qualified"]) is not None:
+        return row["written"], row["qualified"]
+    return row["written"], row["written"]
+
+
+def stored_name(object_table: str | None) -> str | None:
+    """Write the object table as the summary keeps it: with its schema, as MADlib does."""
+    return f"{_CUSTOM_SCHEMA}.{object_table.strip()}" if object_table else None

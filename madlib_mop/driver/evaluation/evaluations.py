@@ -1,0 +1,162 @@
+"""Evaluations of a run: asks the scheduler for them when metrics are due, gathers them, writes the metrics."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, is_due
+from madlib_mop.schedule import Evaluation, Scheduler
+
+
+class Evaluations:
+    """The evaluations of one run.
+
+    Parameters
+    ----------
+    record : Record
+    run : dict
+        Row of `madlib_mop.run`.
+    scheduler : Scheduler
+    models : dict of int to dict
+        Rows of `madlib_mop.model` by mst_key.
+    key_of : callable
+        Gives the scheduler's key of a model.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        run: dict,
+        scheduler: Scheduler,
+        models: dict[int, dict],
+        key_of: Callable[[int], int] = lambda mst_key: mst_key,
+    ):
+        self._record = record
+        self._run = run
+        self._scheduler = scheduler
+        self._models = models
+        self._key_of = key_of
+        self._open: dict[int, EpochMetrics] = {}
+        self._places = _places(run["plan"])
+
+    def add_missing(self) -> None:
+        """Ask for those that a resumed run has still to make: epochs that are complete, but have no metrics."""
+        self._settle(self._models)
+
+    def settle(self, mst_key: int) -> None:
+        """Ask for a model's metrics if its epoch is complete and they are due; mark it trained if it was the last."""
+        self._settle([mst_key])
+
+    def _settle(self, mst_keys: Iterable[int]) -> None:
+        complete = [key for key in mst_keys if self._is_complete(self._models[key]) and not self.under_way(key)]
+        if not complete:
+            return
+        known = self._known()
+        lacking = defaultdict(list)  # those that are stacked are evaluated together, as they would have been
+        for key in complete:
+            if (key, self._models[key]["epoch"]) not in known:
+                lacking[self._key_of(key), self._models[key]["epoch"]].append(key)
+        for (_, epoch), keys in lacking.items():
+            self.begin(keys, epoch)
+        for key in complete:
+            model = self._models[key]
+            if not self.under_way(key) and model["epoch"] == model["last_epoch"]:
+                model["state"] = "trained"
+                self._record.set_model(self._run["run_id"], key, state="trained")
+
+    def _is_complete(self, model: dict) -> bool:
+        """Tell whether a model that still trains has made all visits of the epoch that it is in."""
+        complete = model["position"] == self._run["n_segments"] and model["epoch"] >= model["first_epoch"]
+        return complete and model["state"] == "training"
+
+    def _known(self) -> set[tuple[int, int]]:
+        return {(row["mst_key"], row["epoch"]) for row in self._record.metrics(self._run["run_id"])}
+
+    def begin(self, mst_keys: Sequence[int], epoch: int) -> bool:
+        """Ask for the evaluations of a model, or of several that are stacked, if metrics are due; False if not."""
+        model = self._models[mst_keys[0]]
+        frequency = self._run["metrics_compute_frequency"]
+        if not is_due(epoch, model["first_epoch"], model["last_epoch"], frequency):
+            return False
+        for key in mst_keys:
+            self._open[key] = EpochMetrics(epoch, ((data_set, segment) for data_set, segment, _ in self._places))
+        for data_set, segment, worker in self._places:
+            task = EvaluationTask(tuple(mst_keys), data_set, segment, epoch)
+            self._scheduler.add_evaluation(self._key_of(mst_keys[0]), worker, task)
+        return True
+
+    def apart(self, task: Evaluation) -> None:
+        """Ask for an evaluation of each model in place of one of them together, which the scheduler knows has ended."""
+        for key in task.payload.mst_keys:
+            if key in self._open:
+                self._scheduler.add_evaluation(task.model, task.segment, replace(task.payload, mst_keys=(key,)))
+
+    def finished(self, task: Evaluation, answer: dict, seconds: float, elapsed_s: float) -> dict[int, list[dict]]:
+        """Take one evaluation's figures; write the metrics of models of which it was the last, and give their rows.
+
+        Where not all metrics are means, a trainer computes them from the sums of all shards first: one task more.
+        """
+        if task.payload.computes_results:
+            (key,) = task.payload.mst_keys
+            metrics = self._open.pop(key, None)
+            if metrics is None:
+                return {}
+            metrics.set_results(answer["results"], seconds)
+            return self._write([(key, metrics)], elapsed_s)
+        times = {name: answer[name] for name in ("started_at", "ended_at")}
+        told = {task.payload.mst_keys[0]: answer}
+        if len(task.payload.mst_keys) > 1:
+            told = {member["mst_key"]: member for member in answer["members"] if member is not None}
+        complete = []
+        for key, figures in told.items():
+            metrics = self._open.get(key)  # none, if the model has failed meanwhile
+            if not metrics or not metrics.add(task.payload, task.segment, {**figures, **times}, seconds / len(told)):
+                continue
+            if metrics.has_values:
+                complete.append((key, self._open.pop(key)))
+            else:
+                compute = replace(task.payload, mst_keys=(key,), computes_results=True)
+                self._scheduler.add_evaluation(task.model, task.segment, compute)
+        return self._write(complete, elapsed_s)
+
+    def sums(self, mst_key: int) -> dict[str, dict]:
+        """Give the sums that a task computes the metrics of a model from, by data set."""
+        return self._open[mst_key].sums() if mst_key in self._open else {}
+
+    def _write(self, complete: Sequence[tuple[int, EpochMetrics]], elapsed_s: float) -> dict[int, list[dict]]:
+        run_id = self._run["run_id"]
+        rows = {key: metrics.rows(run_id, key, elapsed_s) for key, metrics in complete}
+        if rows:
+            evaluations = [row for key, metrics in complete for row in metrics.evaluations(run_id, key)]
+            self._record.add_metrics([row for of_one in rows.values() for row in of_one], evaluations)
+        return rows
+
+    def under_way(self, mst_key: int) -> bool:
+        """Tell whether evaluations of a model have been asked for and are not all there."""
+        return mst_key in self._open
+
+    def forget(self, mst_key: int) -> None:
+        """Drop what has been gathered of a model that failed."""
+        self._open.pop(mst_key, None)
+
+
+def _places(plan: dict) -> list[tuple[str, int, int]]:
+    """List (data set, segment there, segment whose worker evaluates it) for every shard that has rows.
+
+    A validation shard is evaluated by the worker of the segment of its number, if that is where its rows are, else by
+    one that is: what the rows have to travel to is asked last.
+    """
+    training = plan["training"]["segments"]
+    at = {s["segment_id"]: _server(s) for s in training}
+    places = [("training", s["segment_id"], s["segment_id"]) for s in training if s["n_rows"]]
+    validation = plan["validation"]["segments"] if plan["validation"] else []
+    for number, s in enumerate(s for s in validation if s["n_rows"]):
+        near = [segment for segment, server in at.items() if server == _server(s)] or list(at)
+        worker = s["segment_id"] if s["segment_id"] in near else near[number % len(near)]
+        places.append(("validation", s["segment_id"], worker))
+    return places
+
+
+def _server(segment: dict) -> str | None:
+    return (segment.get("place") or {}).get("server")

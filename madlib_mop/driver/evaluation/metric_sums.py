@@ -1,0 +1,74 @@
+"""Adds the sums that evaluations of shards give up to those of all rows, without NumPy; used by `metrics`, `evaluate`.
+
+The sums of a metric are what its value is computed from (``trainer/graphs/metric_sums.py``). Of means, a total and a
+count, the value is known here; of others a trainer computes it. The order of adding decides the last bit: whoever adds,
+adds in the order of the shards' numbers.
+"""
+
+import base64
+import sys
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import add as plus
+
+from madlib_mop.errors import MopError
+
+
+@dataclass(frozen=True)
+class MetricSums:
+    """The sums of one model's loss and metrics over some rows.
+
+    Attributes
+    ----------
+    layout : tuple of (str, int, bool)
+        Of each metric its name, how many sums it has, and whether they are a total and a count; the loss comes first.
+    sums : array of float
+    """
+
+    layout: tuple[tuple[str, int, bool], ...]
+    sums: array = field(repr=False)
+
+    @property
+    def all_means(self) -> bool:
+        """Whether all values are known here."""
+        return all(known for _, _, known in self.layout)
+
+    def means(self) -> dict[str, float]:
+        """Give the values of those metrics that are means, by name."""
+        values, start = {}, 0
+        for name, size, is_mean in self.layout:
+            if is_mean:
+                total, count = self.sums[start : start + 2]
+                values[name] = total / count if count else 0.0
+            start += size
+        return values
+
+    def as_request(self) -> dict:
+        """Give the sums as a trainer's request metric_results has them."""
+        return {"layout": [list(item) for item in self.layout], "data": base64.b64encode(_swapped(self.sums)).decode()}
+
+
+def add(answers: Iterable[dict]) -> MetricSums:
+    """Add up the ``sums`` of several evaluations of one model, in their order."""
+    layout, sums = None, None
+    for answer in answers:
+        values = array("d", base64.b64decode(answer["data"]))
+        values = array("d", _swapped(values)) if sys.byteorder == "big" else values
+        if layout is None:
+            layout, sums = [tuple(item) for item in answer["layout"]], values
+        elif layout != [tuple(item) for item in answer["layout"]]:
+            raise MopError("the shards of a model have different metrics; please report it")
+        else:
+            sums = array("d", map(plus, sums, values))
+    if layout is None:
+        raise MopError("there are no evaluations to add up")
+    return MetricSums(tuple(layout), sums)
+
+
+def _swapped(sums: array) -> bytes:
+    """Give the bytes of sums, least first."""
+    if sys.byteorder == "big":
+        sums = array("d", sums)
+        sums.byteswap()
+    return sums.tobytes()

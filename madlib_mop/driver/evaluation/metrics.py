@@ -1,0 +1,119 @@
+"""Metrics of a model after an epoch: which are due, and how the segments' sums become figures of all rows."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
+
+
+def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None) -> bool:
+    """Tell whether metrics are computed after an epoch: every ``frequency`` iterations, if given, and at the last."""
+    return epoch == last_epoch or (frequency is not None and (epoch - first_epoch + 1) % frequency == 0)
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """What an evaluation of the scheduler's carries.
+
+    Attributes
+    ----------
+    mst_keys : tuple of int
+        Its models, one or several that are stacked.
+    data_set : str
+    segment_id : int
+        The shard.
+    epoch : int
+    computes_results : bool
+        No shard is evaluated: the sums of all shards are there, and the metrics' values are computed from them.
+    """
+
+    mst_keys: tuple[int, ...]
+    data_set: str
+    segment_id: int
+    epoch: int
+    computes_results: bool = False
+
+
+class EpochMetrics:
+    """Gathers the evaluations of one model after one epoch.
+
+    Parameters
+    ----------
+    epoch : int
+    shards : iterable of (str, int)
+        Data sets and segments there, of which figures must come in.
+    """
+
+    def __init__(self, epoch: int, shards: Iterable[tuple[str, int]]):
+        self.epoch = epoch
+        self._left = set(shards)
+        self._parts: dict[str, dict[int, dict]] = {}
+        self._sums: dict[str, MetricSums] = {}
+        self._values: dict[str, dict[str, float]] | None = None
+        self._work_s = 0.0
+        self._evaluations: list[dict] = []
+
+    def add(self, task: EvaluationTask, segment: int, answer: dict, seconds: float) -> bool:
+        """Add one evaluation's sums; True if it was the last.
+
+        Parameters
+        ----------
+        task : EvaluationTask
+        segment : int
+            Where it was made.
+        answer : dict
+            ``n_rows``, ``loss`` and ``sums`` of one shard; ``started_at`` and ``ended_at``, in seconds since 1970;
+            ``timing``.
+        seconds : float
+            What it took.
+        """
+        self._left.discard((task.data_set, task.segment_id))
+        self._work_s += seconds
+        self._evaluations.append(
+            {
+                "data_set": task.data_set, "shard": task.segment_id, "segment_id": segment,
+                **{name: datetime.fromtimestamp(answer[name], UTC) for name in ("started_at", "ended_at")},
+                **{name: answer[name] for name in ("n_rows", "loss", "timing")},
+            }
+        )  # fmt: skip
+        self._parts.setdefault(task.data_set, {})[task.segment_id] = answer["sums"]
+        if self._left:
+            return False
+        for data_set, parts in sorted(self._parts.items()):  # by shard: who came first must not decide the last bit
+            self._sums[data_set] = add(parts[shard] for shard in sorted(parts))
+        self._parts.clear()
+        if all(sums.all_means for sums in self._sums.values()):
+            self._values = {data_set: sums.means() for data_set, sums in self._sums.items()}
+        return True
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the metrics' values are known, once all evaluations are there; else a trainer computes them."""
+        return self._values is not None
+
+    def sums(self) -> dict[str, dict]:
+        """Give the sums over all rows, by data set, in the form of a trainer's request."""
+        return {data_set: sums.as_request() for data_set, sums in self._sums.items()}
+
+    def set_results(self, results: Mapping[str, Mapping], seconds: float) -> None:
+        """Take what a trainer has computed from `sums`: loss and metrics by data set."""
+        self._work_s += seconds
+        self._values = {
+            data_set: {"loss": found["loss"], **found["metrics"]} for data_set, found in sorted(results.items())
+        }
+
+    def evaluations(self, run_id: int, mst_key: int) -> list[dict]:
+        """Give the rows of `madlib_mop.evaluation`."""
+        return [{"run_id": run_id, "mst_key": mst_key, "epoch": self.epoch, **row} for row in self._evaluations]
+
+    def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[dict]:
+        """Give the rows of `madlib_mop.metric`: the values over all rows of each data set."""
+        return [
+            {
+                "run_id": run_id, "mst_key": mst_key, "epoch": self.epoch, "data_set": data_set, "ordinal": ordinal,
+                "name": name, "value": value, "elapsed_s": elapsed_s, "work_s": self._work_s,
+            }
+            for data_set, values in self._values.items()
+            for ordinal, (name, value) in enumerate(values.items())
+        ]  # fmt: skip

@@ -1,0 +1,75 @@
+"""The names of the tables that a run will write, reserved while it trains.
+
+Two runs that train for one table would both train to the end, and one of them for nothing. So the caller's transaction,
+or on the command line the session, has each name until it has ended, by whatever end.
+"""
+
+from collections.abc import Sequence
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
+from madlib_mop.driver.outputs.tables import output_relation
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InsufficientPrivilege, NotReady
+
+_RUN = "SELECT max(run_id) FROM madlib_mop.run WHERE caller_pid = %s AND state = 'running'"
+
+
+def reserve_outputs(session: CallerSession, record: Record, run: dict, suffixes: Sequence[str]) -> None:
+    """Reserve the names of a run's output tables, until the caller's transaction ends.
+
+    Parameters
+    ----------
+    session : CallerSession
+    record : Record
+    run : dict
+        Row of `madlib_mop.run`, or what is to be one.
+    suffixes : sequence of str
+
+    Raises
+    ------
+    NotReady
+        If another session has reserved one of them.
+    InsufficientPrivilege
+        If the caller may write no table of such a name: then he keeps it from nobody.
+    """
+    tables = [table for table in _tables(run, suffixes) if not table.is_temp]
+    for table in tables:
+        if not record.may_write(session.info.role_oid, table):
+            raise InsufficientPrivilege(
+                f"role {session.info.role} may not create tables in schema {table.schema}. Received: {table}",
+                hint=f"GRANT CREATE ON SCHEMA {table.schema} TO {session.info.role}; or name a schema of your own.",
+            )
+    holder = record.holder(session.info.pid, session.keeps_names_until_it_ends)
+    if holder is None:
+        raise NotReady("the caller's session was lost", hint="See the server's log.")
+    taken = record.reserve(tables, holder)
+    if taken is None:
+        return
+    table, pid = taken
+    ((run_id,),) = record.execute(_RUN, [pid])
+    whose = f"run {run_id}" if run_id is not None else "another session's call"
+    raise NotReady(
+        f"table {table} is being written by {whose}, in the session with process number {pid}."
+        f" Received: {output_relation(run)}",
+        hint=f"Choose another name, or wait until it has ended; SELECT madlib_mop.cancel({run_id}); stops it."
+        if run_id is not None
+        else "Choose another name, or wait until that session's transaction has ended.",
+    )
+
+
+def keep_when_prepared(session: CallerSession, record: Record) -> None:
+    """Let the names stay reserved if the caller's transaction, which has written the tables, is prepared to commit."""
+    holder = record.holder(session.info.pid, session.keeps_names_until_it_ends)
+    if holder is not None and holder.virtualxid is not None:
+        (row,) = session.execute("SELECT pg_catalog.txid_current() AS txid")
+        record.note_transaction(holder, row["txid"])
+
+
+def _tables(run: dict, suffixes: Sequence[str]) -> list[Relation]:
+    """Return the tables that a run will write."""
+    tables = [output_relation(run).with_suffix(suffix) for suffix in suffixes]
+    if (selection := selection_relation(run)) is not None:
+        tables += [selection.with_suffix(suffix) for suffix in SELECTION_SUFFIXES]
+    return tables

@@ -1,0 +1,278 @@
+"""The tables that a run will write: replaced or made anew at its end."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from madlib_mop.catalog.names import Identifier, Relation, SqlType, quote, split_name, statement
+from madlib_mop.driver.data.class_values import class_parameter
+from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, MopError
+from madlib_mop.schedule.bulk import AVERAGING
+
+#: Columns by which a table is known as one that we or MADlib wrote, by the suffix of its name.
+MODEL_TABLES = {
+    "": {"model_weights", "model_arch"},
+    "_info": {"mst_key", "model_id", "compile_params", "fit_params", "model_type", "model_size"},
+    "_summary": {"source_table", "model", "dependent_varname", "independent_varname", "madlib_version"},
+}
+SELECTION_TABLES = {
+    "": {"mst_key", "model_id", "compile_params", "fit_params"},
+    "_summary": {"model_arch_table", "object_table"},
+}
+#: What the server says where a table of that name is there, or is being made by another transaction.
+_THERE = ("42P07", "42710", "23505")
+#: Names of tables with their schemas, by the columns that have them as the user wrote them.
+QUALIFIED = ("qualified_names", "json")
+_DEPENDENTS = """
+SELECT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS what
+FROM pg_catalog.pg_depend d
+WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = $1::pg_catalog.oid AND d.deptype = 'n'
+LIMIT 1
+"""
+_OWN = """
+SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_own, c.relkind IN ('r', 'p') AS is_table
+FROM pg_catalog.pg_class c WHERE c.oid = $1::pg_catalog.oid
+"""
+
+
+def output_relation(run: dict) -> Relation:
+    """Return the name of a run's output table."""
+    output = run["plan"]["output"]
+    return Relation(output["schema"], output["name"], 0, "r", output["is_temp"])
+
+
+def check_droppable(session: CallerSession, table: Relation, columns: set[str], what: str) -> None:
+    """Refuse to replace or drop what is not an output table of the caller's, or has others that depend on it.
+
+    Raises
+    ------
+    DuplicateTable, InsufficientPrivilege
+    """
+    (row,) = session.execute(_OWN, [table.oid], ["bigint"])
+    if not row["is_table"] or not columns <= {column.name for column in session.columns(table)}:
+        raise DuplicateTable(
+            f"{what}: {table} exists and is not a table that a fit function wrote, so it is not dropped.",
+            hint="Rename it, or choose another name.",
+        )
+    if not row["is_own"]:
+        raise InsufficientPrivilege(
+            f"{what}: {table} does not belong to role {session.info.role}, which therefore cannot drop it.",
+            hint="Let its owner do it, or choose another name.",
+        )
+    for dependent in session.execute(_DEPENDENTS, [table.oid], ["bigint"]):
+        raise DuplicateTable(
+            f"{what}: {table} cannot be dropped: {dependent['what']} depends on it.",
+            hint="Drop that first, or choose another name.",
+        )
+
+
+def drop_replaced(session: CallerSession, run: dict, suffixes: Sequence[str]) -> None:
+    """Drop the tables that a run was told to replace, if they are there; a part of the caller's transaction."""
+    if not run["plan"].get("replace"):
+        return
+    found = [(output_relation(run), suffix, MODEL_TABLES) for suffix in suffixes]
+    if (selection := selection_relation(run)) is not None:
+        found += [(selection, suffix, SELECTION_TABLES) for suffix in SELECTION_SUFFIXES]
+    for output, suffix, columns in found:
+        table = session.existing(output.with_suffix(suffix).sql)
+        if table is not None:
+            check_droppable(session, table, columns[suffix], f"run {run['run_id']}: replace")
+            session.execute(statement("DROP TABLE {t}", t=table))
+
+
+@contextmanager
+def telling_how_to_resume(run: dict) -> Iterator[None]:
+    """Add to an error in writing the tables of a trained run what can be done: nothing of the run is lost.
+
+    Raises
+    ------
+    DuplicateTable
+        If one of the tables is there by now, or another transaction is making it.
+    """
+    run_id, output = run["run_id"], output_relation(run)
+    try:
+        yield
+    except MopError as error:
+        resume = f"SELECT madlib_mop.resume({run_id});"
+        if error.sqlstate in _THERE:
+            raise DuplicateTable(
+                f"run {run_id} is trained, but its output tables cannot be made: somebody else has made one of their"
+                f" names meanwhile ({error.message}). Nothing of the run is lost. Received: {output}",
+                hint=f"Rename or drop it, then {resume} or give another name:"
+                f" SELECT madlib_mop.resume({run_id}, output_table => '...');",
+            ) from None
+        if error.hint is None and error.sqlstate != "38000":
+            error.hint = f"The models are trained; {resume} writes the tables."
+        raise
+
+
+def read_replace(arguments: dict) -> bool:
+    """Return the argument replace. Raises InvalidParameter if warm_start is given too."""
+    if arguments.get("replace") and arguments.get("warm_start"):
+        raise InvalidParameter(
+            "replace and warm_start cannot both be true. Received: true and true",
+            hint="warm_start goes on with the models of the output table; replace drops them.",
+        )
+    return bool(arguments.get("replace"))
+
+
+def if_there(
+    session: CallerSession, replace: bool, known: dict[str, set[str]], what: str
+) -> Callable[[Relation, list[Relation]], str | None]:
+    """Return what `RelationLookup.output` is to call where output tables exist.
+
+    Parameters
+    ----------
+    session : CallerSession
+    replace : bool
+        Whether they are to be replaced; then each must be one that may be.
+    known : dict of str to set of str
+        `MODEL_TABLES` or `SELECTION_TABLES`.
+    what : str
+        The argument's name, for messages.
+    """
+
+    def answer(output: Relation, there: list[Relation]) -> str | None:
+        found = [(session.relation(t.sql), known[t.name[len(output.name) :]]) for t in there]
+        if replace:
+            for table, columns in found:
+                check_droppable(session, table, columns, what)
+            return None
+        if not all(columns <= {c.name for c in session.columns(table)} for table, columns in found):
+            return ""
+        return _drop_hint(output) if known is MODEL_TABLES else "Give replace => true, or choose another name."
+
+    return answer
+
+
+def _drop_hint(output: Relation) -> str:
+    """Return what to do where output tables of a fit function exist."""
+    name = f"{quote(output.schema)}.{quote(output.name)}".replace("'", "''")
+    if all(part.isidentifier() and part == part.lower() for part in (output.schema, output.name)):
+        name = str(output)
+    drop = f"SELECT madlib_mop.drop_models('{name}'); drops models"
+    return f"{drop}; replace => true replaces them. Or choose another name."
+
+
+def find_models(session: CallerSession, name: str | None) -> list[Relation]:
+    """Return what is there of an output table and its companions; each is checked to be one, and droppable.
+
+    Raises
+    ------
+    InvalidParameter
+        If nothing is there.
+    DuplicateTable, InsufficientPrivilege
+    """
+    what = "model_table"
+    if name is None or not name.strip():
+        raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give the name of a table.")
+    schema, base = split_name(name, what)
+    tables: list[Relation] = []
+    for suffix, columns in MODEL_TABLES.items():
+        place = tables[0].schema if tables else schema
+        table = session.existing(".".join(quote(part) for part in (place, base + suffix) if part))
+        if table is not None:
+            check_droppable(session, table, columns, what)
+            tables.append(table)
+    if not tables:
+        raise InvalidParameter(
+            f"{what}: there is neither a table {base} nor {base}_info or {base}_summary. Received: {name!r}",
+            hint="Give the name of a table that a fit function wrote, with its schema if it is not in search_path.",
+        )
+    return tables
+
+
+def check_columns(session: CallerSession, output: Relation, expected: dict[str, list[str]], argument: str) -> None:
+    """Hold tables whose rows are to be replaced against the columns, by suffix, that will be written.
+
+    Parameters
+    ----------
+    session : CallerSession
+    output : Relation
+    expected : dict of str to list of str
+    argument : str
+        What names the output table, for messages.
+
+    Raises
+    ------
+    UndefinedTable, InvalidParameter, InsufficientPrivilege
+    """
+    for suffix, columns in expected.items():
+        table = session.relation(output.with_suffix(suffix).sql, argument)
+        present = [column.name for column in session.columns(table)]
+        if present not in (columns, [name for name in columns if name != QUALIFIED[0]]):  # older ones do not have it
+            odd = sorted({*present} ^ {*columns}) or present
+            raise InvalidParameter(
+                f"{argument}: a warm start cannot write its results into {table}, which has other columns"
+                f" ({', '.join(odd)}). Received: {output}",
+                hint="Leave warm_start out and give a new name.",
+            )
+        (row,) = session.execute(
+            "SELECT bool_and(pg_catalog.has_table_privilege($1::pg_catalog.oid, p)) AS allowed"
+            " FROM pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'DELETE']) p",
+            [table.oid],
+            ["bigint"],
+        )
+        if not row["allowed"]:
+            raise InsufficientPrivilege(
+                f"{argument}: role {session.info.role} may not replace the rows of {table}. Received: {output}",
+                hint=f"GRANT SELECT, INSERT, DELETE ON {table} TO {session.info.role};",
+            )
+
+
+def create_table(
+    session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], key: str | None = None
+) -> None:
+    """Make a table of columns, each a name and an SQL type; ``key`` is the column that is its primary key, if any."""
+    items, slots = [], {}
+    for number, (name, type_name) in enumerate(columns):
+        items.append(f"{{c{number}}} {{t{number}}}")
+        slots |= {f"c{number}": Identifier(name), f"t{number}": SqlType(type_name)}
+    if key is not None:
+        items.append("PRIMARY KEY ({key})")
+        slots["key"] = Identifier(key)
+    made = statement("CREATE TABLE {t} (" + ", ".join(items) + ")", t=table, **slots)
+    session.execute(made + (table_form(session) if key is None else table_form(session, key)))
+
+
+def names_of(session: CallerSession, **tables: Relation | None) -> dict[str, str]:
+    """Return the names, with their schemas, of those tables that there are, by the columns that name them."""
+    return {column: session.qualified(table) for column, table in tables.items() if table is not None}
+
+
+def qualified_names(session: CallerSession, run: dict) -> str:
+    """Return the names of the tables of a run with their schemas, as JSON."""
+    output = output_relation(run)
+    names = {**run["plan"]["summary"].get(QUALIFIED[0], {}), "model": session.qualified(output)}
+    if run["schedule"] != AVERAGING:
+        names["model_info"] = session.qualified(output.with_suffix("_info"))
+    return json.dumps(names)
+
+
+def insert_row(session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], values: dict) -> None:
+    """Write one row: for each column, a name and an SQL type, the value of its name.
+
+    Times are ISO texts with their zone; class values are arrays as PostgreSQL writes them. Tables of older versions,
+    which a warm start writes into, have no column of qualified names.
+    """
+    present = {column.name for column in session.columns(session.relation(table.sql))}
+    columns = [column for column in columns if column[0] in present]
+    casts = ", ".join(
+        f"${n}::pg_catalog.timestamptz::pg_catalog.timestamp" if type_name == "timestamp" else f"${n}::{{t{n}}}"
+        if name.endswith("_class_values") else f"${n}"
+        for n, (name, type_name) in enumerate(columns, 1)
+    )  # fmt: skip
+    params = [
+        class_parameter(session, type_name, values[name]) if name.endswith("_class_values")
+        else (values[name], "text" if type_name == "timestamp" else type_name)
+        for name, type_name in columns
+    ]  # fmt: skip
+    slots = {f"t{n}": SqlType(type_name) for n, (_, type_name) in enumerate(columns, 1)}
+    session.execute(
+        statement(f"INSERT INTO {{table}} VALUES ({casts})", table=table, **slots),
+        [value for value, _ in params],
+        [type_name for _, type_name in params],
+    )

@@ -1,0 +1,11 @@
+"""Which module writes a run's output tables: that of many models or that of model averaging; asked by commands."""
+
+from types import ModuleType
+
+from madlib_mop.driver.outputs import averaging, hopper
+from madlib_mop.schedule.bulk import AVERAGING
+
+
+def outputs_of(run: dict) -> ModuleType:
+    """Return the module whose ``SUFFIXES``, checks and ``write_outputs`` are for a run's tables."""
+    return averaging if run["schedule"] == AVERAGING else hopper

@@ -1,0 +1,291 @@
+"""Which columns a preprocessor packs and how: reads the lists of names, tells arrays from labels, refuses the rest."""
+
+import itertools
+import re
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, split_name
+from madlib_mop.driver.data.engine import engine_of_table
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.relations import Column
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, UnreadableText
+
+_ARRAY_ELEMENTS = ("int2", "int4", "int8", "float4", "float8", "numeric")
+_INTEGERS = ("int2", "int4", "int8")
+_STRINGS = ("text", "varchar", "bpchar")
+#: A packed column takes two pointers of 18 bytes, value and shape, and a row must fit into a page of 8 KB.
+MAX_PACKED_COLUMNS = 200
+_JOINED = "inputs"
+_FIXED_COLUMNS = ("__dist_key__", "buffer_id")
+_KINDS = ("r", "p", "m", "v", "f")  # tables, partitioned ones, materialized views, views, foreign tables
+
+
+class Kind(Enum):
+    """How a column is packed."""
+
+    ARRAY = "array"  # numeric array -> float32, or int16 for labels of integer types
+    NUMBER = "number"  # scalar -> float32 of shape (n, 1)
+    IMAGE = "image"  # encoded image -> uint8
+    CLASS = "class"  # scalar -> one-hot int16
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """One column to be packed.
+
+    Attributes
+    ----------
+    column : Column
+        As the catalog has it.
+    kind : Kind
+    parts : tuple of Column
+        The columns of numbers that stand side by side in it; empty where it is a column of the source table.
+    """
+
+    column: Column
+    kind: Kind
+    parts: tuple[Column, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Column, ...]:
+        """The columns of the source table that it is made of."""
+        return self.parts or (self.column,)
+
+    @property
+    def name(self) -> str:
+        """Its name, unquoted."""
+        return self.column.name
+
+    @property
+    def vartype(self) -> str:
+        """Its type without a length, e.g. ``character varying``."""
+        text = self.column.type_sql
+        return text if self.column.is_enum else re.sub(r"\(.*?\)", "", text)
+
+    @property
+    def class_type(self) -> str:
+        """The type in which class values are compared: all integers are one type, and so are all strings."""
+        name = self.column.type_name
+        if name in _INTEGERS:
+            return "pg_catalog.int8"
+        if name in _STRINGS:
+            return "pg_catalog.text"
+        return f"pg_catalog.{name}" if not self.column.is_enum else self.column.type_sql
+
+    def text(self, value: str) -> str:
+        """Return the SQL expression of a value as text; not by a cast that an enum's owner may have made."""
+        if self.column.is_enum:
+            return f"pg_catalog.textin(pg_catalog.enum_out({value}))"
+        return f"{value}::pg_catalog.text"
+
+    @property
+    def is_integer_array(self) -> bool:
+        """Whether it is an array of int2, int4 or int8."""
+        return self.kind is Kind.ARRAY and self.column.element_type in _INTEGERS
+
+    def raw(self, value: str) -> str:
+        """Give the SQL expression that makes bytes of one of its values, for an encoder; not for classes.
+
+        Parameters
+        ----------
+        value : str
+            The expression of the value.
+        """
+        if self.kind is Kind.NUMBER:
+            return f"madlib_mop.array_bytes(ARRAY[{value}::pg_catalog.float4])"
+        if self.kind is Kind.IMAGE:
+            return value
+        cast = "::pg_catalog.float4[]" if self.column.element_type == "numeric" else ""
+        return f"madlib_mop.array_bytes({value}{cast})"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The table to be packed, with its columns in the order of the packed table: first the x, then the y.
+
+    Attributes
+    ----------
+    text : str
+        The name as the caller wrote it.
+    relation : Relation
+    independent, dependent : tuple of SourceColumn
+    naming : tuple of str
+        The system columns that name a row, such as ``ctid``; () where rows have none, or the caller may not read them.
+    """
+
+    text: str
+    relation: Relation
+    independent: tuple[SourceColumn, ...]
+    dependent: tuple[SourceColumn, ...]
+    naming: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[SourceColumn, ...]:
+        """All columns that are packed."""
+        return self.independent + self.dependent
+
+
+def read_source(
+    session: CallerSession,
+    table: str,
+    y_names: list[str],
+    x_names: list[str],
+    as_numbers: list[bool],
+    apart: bool = False,
+) -> Source:
+    """Find the source table and the columns to be packed.
+
+    Parameters
+    ----------
+    session : CallerSession
+    table : str
+        As the caller wrote it.
+    y_names, x_names : list of str
+        Dependent and independent columns.
+    as_numbers : list of bool
+        For each dependent column whether a scalar is packed as it is (regression), instead of as a class.
+    apart : bool
+        Whether independent columns of numbers alone are packed apart, instead of side by side as one input.
+
+    Raises
+    ------
+    MopError
+        For a table or column that does not exist, or that cannot be packed.
+    """
+    relation = session.relation(table, "source_table", any_type=True)
+    if relation.kind not in _KINDS:
+        raise InvalidParameter(f"source_table is neither a table nor a view. Received: {table!r}")
+    known = {column.name: column for column in session.columns(relation)}
+    _check_names_once(x_names)
+    inputs = tuple(as_input(find_column(known, name, "independent_varname", relation)) for name in x_names)
+    if not apart:
+        inputs = side_by_side(inputs, y_names)
+    _check_packed_names([one.name for one in inputs] + y_names)
+    (may_read,) = session.execute(
+        "SELECT pg_catalog.has_table_privilege($1::pg_catalog.oid, 'SELECT') AS all", [relation.oid], ["bigint"]
+    )
+    return Source(
+        table.strip(),
+        relation,
+        inputs,
+        tuple(
+            _dependent(find_column(known, name, "dependent_varname", relation), as_number)
+            for name, as_number in zip(y_names, as_numbers, strict=True)
+        ),
+        engine_of_table(session, relation).naming_columns(session, relation) if may_read["all"] else (),
+    )
+
+
+def side_by_side(inputs: tuple[SourceColumn, ...], y_names: list[str]) -> tuple[SourceColumn, ...]:
+    """Return columns of numbers alone as one input, with a number a column; others as they are.
+
+    The packed column is called ``inputs``, with a number behind it where a dependent column has that name.
+    """
+    if len(inputs) < 2 or any(one.kind is not Kind.NUMBER for one in inputs):
+        return inputs
+    names = (f"{_JOINED}{number or ''}" for number in itertools.count())
+    name = next(name for name in names if name not in y_names and f"{name}_shape" not in y_names)
+    array = {"type_sql": "real[]", "type_name": "_float4", "is_array": True, "category": "A", "element_type": "float4"}
+    row = replace(inputs[0].column, name=name, **array)
+    return (SourceColumn(row, Kind.ARRAY, tuple(one.column for one in inputs)),)
+
+
+def _check_names_once(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidParameter(
+                f"column {name!r} is named twice in independent_varname", hint="Name each column once."
+            )
+
+
+def split_columns(text: str | None, what: str) -> list[str]:
+    """Split a comma-separated list of column names; unquoted ones are folded to lower case.
+
+    Raises
+    ------
+    InvalidParameter
+        If there is no list.
+    UnreadableText
+        If an entry is not one column name.
+    """
+    if text is None or not text.strip():
+        raise InvalidParameter(f"{what} is missing. Received: {text!r}", hint="Name one or more columns, with commas.")
+    entries, quoted = [""], False
+    for character in text:
+        quoted ^= character == '"'
+        if character == "," and not quoted:
+            entries.append("")
+        else:
+            entries[-1] += character
+    names = []
+    for entry in entries:
+        schema, name = split_name(entry, what)
+        if schema is not None:
+            raise UnreadableText(f"{what} takes names of columns only. Received: {text!r}")
+        names.append(name)
+    return names
+
+
+def _check_packed_names(names: list[str]) -> None:
+    """Refuse names that the packed table or its summary could not have side by side, and too many of them."""
+    if len(names) > MAX_PACKED_COLUMNS:
+        raise InvalidParameter(
+            f"{len(names)} columns would be packed apart; a row of a packed table has room for {MAX_PACKED_COLUMNS}",
+            hint="Columns of numbers alone are one input. Put the others into an array, by a view: ARRAY[a, b, c].",
+        )
+    made = list(_FIXED_COLUMNS)
+    for name in names:
+        for candidate in (name, f"{name}_shape"):
+            if candidate in made:
+                raise InvalidParameter(
+                    f"column {name!r} would give the packed table two columns {candidate!r}",
+                    hint="Name each column once, and rename columns in a view where they clash.",
+                )
+            made.append(candidate)
+        if len(f"{name}_class_values".encode()) > MAX_NAME_BYTES:
+            raise InvalidParameter(
+                f"column {name!r}: {name + '_class_values'!r} would be longer than {MAX_NAME_BYTES} bytes",
+                hint="Give it a shorter name in a view.",
+            )
+
+
+def find_column(known: dict[str, Column], name: str, what: str, relation: Relation) -> Column:
+    """Give the column of a table by its name. Raises UndefinedColumn; ``what`` is the argument that named it."""
+    if name in known:
+        return known[name]
+    alike = [other for other in known if other.lower() == name.lower()]
+    raise UndefinedColumn(
+        f"{what}: table {relation} has no column {name!r}",
+        hint=f'Write it quoted: "{alike[0]}".' if alike else "Its columns are: " + ", ".join(map(repr, known)) + ".",
+    )
+
+
+def as_input(column: Column) -> SourceColumn:
+    """Tell how an independent column is packed, or what predict makes of it. Raises InvalidParameter."""
+    if column.is_array and column.element_type in _ARRAY_ELEMENTS:
+        return SourceColumn(column, Kind.ARRAY)
+    if column.type_name in _ARRAY_ELEMENTS:
+        return SourceColumn(column, Kind.NUMBER)
+    if column.type_name == "bytea":
+        return SourceColumn(column, Kind.IMAGE)
+    raise _refusal(column, "independent_varname", "a numeric array, a number, or a bytea that is a JPEG or PNG image")
+
+
+def _dependent(column: Column, as_number: bool) -> SourceColumn:
+    if column.is_array and column.element_type in _ARRAY_ELEMENTS:
+        return SourceColumn(column, Kind.ARRAY)
+    if as_number:
+        if column.type_name in _ARRAY_ELEMENTS:
+            return SourceColumn(column, Kind.NUMBER)
+        raise _refusal(column, "dependent_varname", "a number or a numeric array, since no classes are wanted")
+    if column.type_name in (*_ARRAY_ELEMENTS, *_STRINGS, "bool") or column.is_enum:
+        return SourceColumn(column, Kind.CLASS)
+    raise _refusal(column, "dependent_varname", "a boolean, text, a number, an enum or a numeric array")
+
+
+def _refusal(column: Column, what: str, takes: str) -> InvalidParameter:
+    return InvalidParameter(
+        f"{what}: column {column.name!r} cannot be packed. It must be {takes}. Received type: {column.type_sql}",
+        hint="A view can cast it, domains included.",
+    )

@@ -1,0 +1,75 @@
+"""Labels as the preprocessors take them: one-hot or by the number of their class, and what is told of the classes."""
+
+from dataclasses import replace
+
+from madlib_mop.driver.packing.columns import SourceColumn
+from madlib_mop.driver.packing.tables import Classes, DistinctValues
+from madlib_mop.errors import InvalidParameter
+
+ONE_HOT, INDEX = "one-hot", "index"
+_N_SHOWN = 20
+_MANY_NUMBERS = 30
+_FLOATS = ("float4", "float8", "numeric")
+_INTEGERS = ("int2", "int4", "int8")
+
+
+def read_labels(text: str | None, y_names: list[str]) -> list[bool]:
+    """Return for each dependent column whether rows get the number of their class.
+
+    Parameters
+    ----------
+    text : str or None
+        ``one-hot`` or ``index``: one for all columns, or a list with commas.
+    y_names : list of str
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    words = [word.strip().lower().replace("_", "-") for word in (text or ONE_HOT).split(",")]
+    if any(word not in (ONE_HOT, INDEX) for word in words) or len(words) not in (1, len(y_names)):
+        raise InvalidParameter(
+            f"labels must be 'one-hot' or 'index', once or for each of {len(y_names)} dependent columns."
+            f" Received: {text!r}",
+            hint="'index' packs the number of the class, for sparse losses, and for one unit and two classes.",
+        )
+    return [word == INDEX for word in (words * len(y_names) if len(words) == 1 else words)]
+
+
+def in_form(classes: Classes, as_index: bool, column: SourceColumn) -> Classes:
+    """Return classes in the form that was asked for. Raises InvalidParameter if there is one class only."""
+    if as_index and classes.width < 2:
+        raise InvalidParameter(
+            f"labels => 'index' needs two classes or more; column {column.name!r} has {classes.width}",
+            hint="num_classes => '{2}' makes room for a class that no row has.",
+        )
+    return replace(classes, as_index=as_index)
+
+
+def not_classes(column: SourceColumn) -> InvalidParameter:
+    """Return the error for a column that has no classes to number."""
+    return InvalidParameter(
+        f"labels => 'index' is for columns of labels; {column.name!r} is packed as it is ({column.column.type_sql})",
+        hint="Leave labels out; num_classes => '{}' keeps numbers as they are.",
+    )
+
+
+def told_of_classes(column: SourceColumn, found: DistinctValues) -> str:
+    """Return what a NOTICE says of a column's classes: which with how many rows, and what may not be meant so."""
+    n = len(found.texts)
+    shown = [
+        f"{'NULL' if value is None else value} ({count})"
+        for value, count in zip(found.texts[:_N_SHOWN], found.counts, strict=False)
+    ]
+    text = f"column {column.name!r} has {n} class{'' if n == 1 else 'es'} (rows): {', '.join(shown)}"
+    if n > _N_SHOWN:
+        text += ", ..."
+    if found.texts[0] is None:
+        text += (
+            f"; NULL is a class of its own, with {found.counts[0]} rows: leave them out by a view where it is a label"
+            " that is missing"
+        )
+    kind = column.column.type_name
+    if (kind in _FLOATS and n > 2) or (kind in _INTEGERS and n > _MANY_NUMBERS):
+        text += f"; {n} numbers became {n} classes: for a regression give num_classes => '{{}}'"
+    return text

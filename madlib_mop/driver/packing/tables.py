@@ -1,0 +1,337 @@
+"""The statements of the preprocessors: what they ask of the source table, how they make the packed one and its summary.
+
+Everything runs in the caller's session, with the caller's rights.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
+from madlib_mop.driver.data.class_values import class_parameter
+from madlib_mop.driver.data.engine import engine_of_table, table_form
+from madlib_mop.driver.packing.columns import Kind, Source, SourceColumn
+from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
+from madlib_mop.driver.session.relations import Column
+from madlib_mop.engines.base.system_columns import row_name, sent
+
+_ROW = "row_"  # what the names of columns that name a row begin with
+_SUMMARY_COLUMNS = (
+    "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
+    " independent_varname pg_catalog.text[], dependent_vartype pg_catalog.text[],{class_columns}"
+    " buffer_size pg_catalog.int4, normalizing_const pg_catalog.float4, num_classes pg_catalog.int4[],"
+    " distribution_rules pg_catalog.text, __internal_gpu_config__ pg_catalog.text,"
+    " independent_columns pg_catalog.text[]"
+)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The class values of one dependent column.
+
+    Attributes
+    ----------
+    values : str
+        Array literal of the distinct values, NULL first.
+    n_values : int
+        How many those are.
+    width : int
+        Width of the one-hot rows: ``n_values`` or more; the rest is padding.
+    has_null : bool
+        Whether NULL is a class.
+    type_sql : str
+        The values' type.
+    holder, column : Relation, str
+        The summary table that has the values (padded by NULLs), and its column.
+    as_index : bool
+        Whether rows have the number of their class, from 0, instead of being one-hot.
+    counts : tuple of int
+        Rows of each class in the source table, in the order of the values.
+    is_safe : bool
+        Whether superusers own the type of the summary's values: it is not an enum of a user's.
+    """
+
+    values: str
+    n_values: int
+    width: int
+    has_null: bool
+    type_sql: str
+    holder: Relation
+    column: str
+    as_index: bool = False
+    counts: tuple[int, ...] = ()
+    is_safe: bool = True
+
+    @property
+    def padded_counts(self) -> list[int]:
+        """Rows of each class, 0 for the padding."""
+        return [*self.counts, *[0] * (self.width - len(self.counts))]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The row of a packed table's ``_summary``; the class values come beside it."""
+
+    source_table: str
+    output_table: str
+    dependent_varname: list[str]
+    independent_varname: list[str]
+    dependent_vartype: list[str]
+    buffer_size: int
+    normalizing_const: float
+    num_classes: list[int | None]
+    distribution_rules: str
+    gpu_config: str
+    independent_columns: list[str]
+
+
+@dataclass(frozen=True)
+class DistinctValues:
+    """What a column holds: the values as an array literal and as texts, and how many rows have each."""
+
+    literal: str
+    texts: list[str | None]
+    counts: list[int]
+
+
+class SourceQueries:
+    """What is asked of the source table; names are quoted once, here.
+
+    Parameters
+    ----------
+    session : CallerSession
+    source : Source
+    """
+
+    def __init__(self, session: CallerSession, source: Source):
+        self.session = session
+        self.source = source
+        self._slots = {"source": source.relation}
+        for i, column in enumerate(source.columns):
+            self._slots.update({slot: Identifier(one.name) for slot, one in _slots_of(i, column).items()})
+
+    def count_rows(self) -> tuple[int, list[tuple[str, bool, int]]]:
+        """Return the number of rows; for each column its name, whether it has classes, and its rows with a value."""
+        columns = [
+            (slot, one.name, column.kind is Kind.CLASS)
+            for i, column in enumerate(self.source.columns)
+            for slot, one in _slots_of(i, column).items()
+        ]
+        counts = ", ".join(f"pg_catalog.count(s.{{{slot}}}) AS {slot}" for slot, _, _ in columns)
+        (row,) = self._ask(f"SELECT pg_catalog.count(*) AS n_rows, {counts} FROM {{source}} s")
+        return row["n_rows"], [(name, has_classes, row[slot]) for slot, name, has_classes in columns]
+
+    def distinct_values(self, i: int) -> "DistinctValues":
+        """Return column i's distinct values with the rows of each, NULL first."""
+        order = f"v{self._collation(i)} NULLS FIRST"
+        (row,) = self._ask(
+            # as text by the types' own output functions: a cast might be its owner's
+            "SELECT e.literal, e.literal::pg_catalog.text[] AS texts, e.counts"
+            " FROM (SELECT pg_catalog.textin(pg_catalog.array_out("
+            f"pg_catalog.array_agg(v ORDER BY {order}))) AS literal, pg_catalog.array_agg(n ORDER BY {order}) AS counts"
+            f" FROM (SELECT s.{{c{i}}}{self._collation(i)} AS v, pg_catalog.count(*) AS n FROM {{source}} s"
+            " GROUP BY 1) d) e"
+        )
+        return DistinctValues(row["literal"], row["texts"], row["counts"])
+
+    def class_counts(self, i: int, classes: Classes) -> tuple[int, ...]:
+        """Return how many rows have each of the class values in column i."""
+        rows = self._ask(
+            "SELECT p.position, pg_catalog.count(*) AS n FROM"
+            f" (SELECT {self._position(i, f's.{{c{i}}}', classes)} AS position FROM {{source}} s) p"
+            " WHERE p.position IS NOT NULL GROUP BY 1",
+            **self._class_slots({i: classes}),
+        )
+        found = {row["position"]: row["n"] for row in rows}
+        return tuple(found.get(position, 0) for position in range(1, classes.width + 1))
+
+    def special_number(self, i: int) -> str | None:
+        """Give NaN or an infinity if scalar column i of a floating type has one."""
+        rows = self._ask(
+            f"SELECT s.{{c{i}}}::pg_catalog.text AS value FROM {{source}} s"
+            f" WHERE s.{{c{i}}}::pg_catalog.text IN ('NaN', 'Infinity', '-Infinity') LIMIT 1"
+        )
+        return rows[0]["value"] if rows else None
+
+    def fits_smallint(self, i: int) -> bool:
+        """Say whether all elements of integer array column i fit smallint."""
+        (row,) = self._ask(
+            "SELECT pg_catalog.bool_and(v BETWEEN -32768 AND 32767) AS fits"
+            f" FROM {{source}} s, pg_catalog.unnest(s.{{c{i}}}) AS v"
+        )
+        return row["fits"] is not False
+
+    def unseen_classes(self, i: int, classes: Classes, limit: int = 5) -> list[str | None]:
+        """Give some of column i's values that are not among the class values."""
+        rows = self._ask(
+            f"SELECT DISTINCT {self.source.columns[i].text(f's.{{c{i}}}')} AS value FROM {{source}} s"
+            f" WHERE {self._position(i, f's.{{c{i}}}', classes)} IS NULL LIMIT {limit:d}",
+            **self._class_slots({i: classes}),
+        )
+        return [row["value"] for row in rows]
+
+    def first_row(self) -> dict[int, bytes]:
+        """Give the raw value of each column but the classes', of any one row."""
+        wanted = [i for i, column in enumerate(self.source.columns) if column.kind is not Kind.CLASS]
+        values = ", ".join(f"{self._raw(i, self._value(i), None)} AS c{i}" for i in wanted)
+        (row,) = self._ask(f"SELECT {values} FROM {{source}} s LIMIT 1")
+        return {i: row[f"c{i}"] for i in wanted}
+
+    def stream(self, classes: dict[int, Classes], seed: int | None, batch_rows: int) -> Iterator[Batch]:
+        """Yield the raw values as bytea columns ``c0`` ..., and the system columns that name a row (`row_label`).
+
+        With a seed the order depends on it and on the rows' content alone, not on where they happen to lie: rows are
+        sorted by the SHA-256 of seed and content. The inner query sorts rows whose arrays are still TOAST pointers; it
+        is kept apart by OFFSET 0, so that only the outer one opens them. The outer one is ordered too: that costs
+        nothing here, and Greenplum keeps no order of an inner query. Without a seed the order is that of a scan; of a
+        table that is spread, where a scan has none, it is that of seed 0.
+        """
+        if seed is None and not engine_of_table(self.session, self.source.relation).keeps_order:
+            seed = 0
+        indices = range(len(self.source.columns))
+        inner = ", ".join(map(self._value, indices))
+        names = ", ".join(f"c{i}" for i in indices)
+        outer = ", ".join(f"{self._raw(i, f't.c{i}', classes.get(i))} AS c{i}" for i in indices)
+        for column in self.source.naming:
+            inner, names = f"{inner}, s.{column}", f"{names}, {_ROW}{column}"
+            outer += f", {sent(f't.{_ROW}{column}', column)} AS {_ROW}{column}"
+        order = outer_order = ""
+        if seed is not None:
+            content = " || ".join(
+                f"coalesce({self._raw(i, self._value(i), classes.get(i))}, ''::pg_catalog.bytea)" for i in indices
+            )
+            # in hexadecimal, which is in the order of its bytes: Greenplum 7 sorts bytea from 80 to ff, then 00 to 7f
+            digest = f"pg_catalog.sha256(pg_catalog.int8send($1) || {content})"
+            inner = f"{inner}, pg_catalog.encode({digest}, 'hex') COLLATE pg_catalog.\"C\""
+            names = f"{names}, shuffled"
+            order, outer_order = f" ORDER BY {names.count(',') + 1} OFFSET 0", " ORDER BY t.shuffled"
+        template = f"SELECT {outer} FROM (SELECT {inner} FROM {{source}} s{order}) AS t ({names}){outer_order}"
+        query = statement(template, **self._slots, **self._class_slots(classes))
+        params = [] if seed is None else [seed]
+        return self.session.stream(query, params, ["bigint"] * len(params), batch_rows)
+
+    def _ask(self, template, params=(), types=(), **slots):
+        return self.session.execute(statement(template, **self._slots, **slots), params, types)
+
+    def _value(self, i: int) -> str:
+        """Return the expression of a column's value in the source table ``s``."""
+        column = self.source.columns[i]
+        if not column.parts:
+            return f"s.{{c{i}}}"
+        return f"ARRAY[{', '.join(f's.{{{slot}}}::pg_catalog.float4' for slot in _slots_of(i, column))}]"
+
+    def _raw(self, i: int, value: str, classes: Classes | None) -> str:
+        """Give the expression that makes bytes of a column's value."""
+        column = self.source.columns[i]
+        if column.kind is Kind.CLASS:
+            return f"pg_catalog.int4send({self._position(i, value, classes)})"
+        return column.raw(value)
+
+    def _position(self, i: int, value: str, classes: Classes) -> str:
+        """Give the expression for a value's 1-based position among the class values; NULL where it is none of them.
+
+        Concatenating with an empty array opens the values once a query, should they be long enough to lie in TOAST.
+        """
+        values = f"(SELECT pg_catalog.array_cat(k.{{v{i}}}, '{{{{}}}}')::{{t{i}}}[] FROM {{h{i}}} k)"
+        position = f"pg_catalog.array_position({values}, {value}::{{t{i}}}{self._collation(i)})"
+        return position if classes.has_null else f"CASE WHEN {value} IS NOT NULL THEN {position} END"
+
+    def _collation(self, i: int) -> str:
+        return ' COLLATE pg_catalog."C"' if self.source.columns[i].class_type == "pg_catalog.text" else ""
+
+    def _class_slots(self, classes: dict[int, Classes]) -> dict:
+        slots = {}
+        for i, known in classes.items():
+            slots[f"v{i}"] = Identifier(known.column)
+            slots[f"h{i}"] = known.holder
+            slots[f"t{i}"] = SqlType(self.source.columns[i].class_type)
+        return slots
+
+
+def row_label(columns: Mapping[str, BytesColumn | list], row: int, n_before: int) -> str:
+    """Return what a row of a batch of `SourceQueries.stream` is called in messages.
+
+    Parameters
+    ----------
+    columns : mapping of str to column
+        Those of the batch.
+    row : int
+        Its number in the batch, from 0.
+    n_before : int
+        Rows that were read before the batch.
+    """
+    naming = {name.removeprefix(_ROW): c for name, c in columns.items() if name.startswith(_ROW)}
+    return row_name(naming, row) if naming else f"row {n_before + row + 1} in the order of reading"
+
+
+def _slots_of(i: int, column: SourceColumn) -> dict[str, Column]:
+    """Return the columns of the source table that column i is made of, by their slots in statements."""
+    return {f"c{i}_{k}": part for k, part in enumerate(column.parts)} or {f"c{i}": column.column}
+
+
+def create_summary(
+    session: CallerSession, table: Relation, summary: Summary, classes: list[tuple[str, str, Classes | None]]
+) -> None:
+    """Make and fill the ``_summary`` table.
+
+    Parameters
+    ----------
+    session : CallerSession
+    table : Relation
+        Its name.
+    summary : Summary
+    classes : list of (str, str, Classes or None)
+        For each dependent column: its name, the type of the class values, and these, if it has any.
+    """
+    names = {f"v{i}": Identifier(f"{name}_class_values") for i, (name, _, _) in enumerate(classes)}
+    types = {f"t{i}": SqlType(type_sql) for i, (_, type_sql, _) in enumerate(classes)}
+    columns = "".join(f" {{v{i}}} {{t{i}}}[]," for i in range(len(classes)))
+    counts = "".join(f", {{n{i}}} pg_catalog.int8[]" for i in range(len(classes)))
+    names |= {f"n{i}": Identifier(f"{name}_class_counts") for i, (name, _, _) in enumerate(classes)}
+    template = "CREATE TABLE {table} (" + _SUMMARY_COLUMNS.replace("{class_columns}", columns) + counts + ")"
+    session.execute(statement(template, table=table, **names, **types) + table_form(session))
+    params = [
+        summary.source_table,
+        summary.output_table,
+        summary.dependent_varname,
+        summary.independent_varname,
+        summary.dependent_vartype,
+        summary.buffer_size,
+        summary.normalizing_const,
+        summary.num_classes,
+        summary.distribution_rules,
+        summary.gpu_config,
+        summary.independent_columns,
+    ]
+    param_types = ["text", "text", "text[]", "text[]", "text[]", "integer", "real", "integer[]", "text", "text"]
+    param_types.append("text[]")
+    values = ""
+    for i, (_, _, known) in enumerate(classes):
+        if known is None:
+            values += " NULL,"
+            continue
+        value, param_type = class_parameter(session, f"{types[f't{i}'].sql}[]", known.values)
+        params += [value, known.width - known.n_values]
+        param_types += [param_type, "integer"]
+        literal = f"${len(params) - 1}::{{t{i}}}[]"
+        values += f" pg_catalog.array_cat({literal}, pg_catalog.array_fill(NULL::{{t{i}}}, ARRAY[${len(params)}])),"
+    counted = ""
+    for _, _, known in classes:
+        params.append(None if known is None else known.padded_counts)
+        param_types.append("bigint[]")
+        counted += f", ${len(params)}"
+    template = "INSERT INTO {table} VALUES ($1, $2, $3, $4, $5," + values + f" $6, $7, $8, $9, $10, $11{counted})"
+    session.execute(statement(template, table=table, **types), params, param_types)
+
+
+def comment_on(session: CallerSession, table: Relation, text: str) -> None:
+    """Say on the packed table how it was packed; the server quotes the text."""
+    (row,) = session.execute(
+        "SELECT pg_catalog.format('COMMENT ON TABLE %s IS %L', $1, $2) AS command", [table.sql, text]
+    )
+    session.execute(row["command"])
+
+
+def draw_seed() -> int:
+    """Draw a seed that fits ``integer``."""
+    return secrets.randbelow(1 << 31)

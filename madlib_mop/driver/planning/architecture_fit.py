@@ -1,0 +1,94 @@
+"""Whether architectures fit the packed table that they are to be trained on; called when a run is planned."""
+
+from collections.abc import Iterable
+
+from madlib_mop.driver.data.packed import PackedTable
+from madlib_mop.driver.inference.fits import is_split, shapes_fit
+from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.shapes import describe
+
+
+def check_fit(architectures: Iterable[tuple[int, object]], packed: PackedTable) -> None:
+    """Refuse architectures whose inputs or outputs are not those of the packed table.
+
+    What their JSON does not tell (a shape that only Keras computes) is left for the trainer to find.
+
+    Parameters
+    ----------
+    architectures : iterable of (int, object)
+        model_id and the architecture's JSON; the same one may come more than once.
+    packed : PackedTable
+        The training data.
+
+    Raises
+    ------
+    InvalidParameter
+        Names the model_id, and what both sides have.
+    """
+    seen = set()
+    for model_id, arch in architectures:
+        if model_id in seen:
+            continue
+        seen.add(model_id)
+        try:
+            _check_one(arch, packed)
+        except MopError as error:
+            error.message = f"model_arch_table: model_id {model_id}: {error.message}"
+            raise
+
+
+def _check_one(arch: object, packed: PackedTable) -> None:
+    shape = describe(check_architecture(arch))
+    split = is_split(shape, packed)
+    sides = (
+        ("input", shape.n_inputs, packed.independent, "independent_varname"),
+        ("output", shape.n_outputs, packed.dependent, "dependent_varname"),
+    )
+    for side, n_wanted, columns, argument in sides:
+        if n_wanted != len(columns) and not (split and side == "input"):
+            raise InvalidParameter(
+                f"the architecture has {n_wanted} {side}(s), but {packed.relation} has"
+                f" {len(columns)} {side} column(s). Received: {', '.join(columns)}",
+                hint=f"Name one column for each {side} in {argument} when packing.",
+            )
+    n_inputs = len(packed.independent)
+    for wanted, column, row in zip(shape.input_shapes, packed.independent, packed.shapes, strict=False):
+        if wanted is not None and not split and not shapes_fit(wanted, tuple(row)):
+            raise InvalidParameter(
+                f"the architecture's input takes rows of the shape {_text(wanted)}, but column {column!r} of"
+                f" {packed.relation} has {_text(row)}",
+                hint="Change the first layer's input shape, or pack arrays of the shape that the architecture takes.",
+            )
+    outputs = zip(shape.output_units, packed.dependent, packed.shapes[n_inputs:], strict=True)
+    for number, (units, column, row) in enumerate(outputs):
+        classes = packed.num_classes[number] if number < len(packed.num_classes) else None
+        fitting = _units_that_fit(row) | ({classes} if classes and row == [1] else set())
+        if units is not None and units not in fitting:
+            what = "classes" if classes else "values a row"
+            n_values = classes or (row[-1] if row else 1)
+            raise InvalidParameter(
+                f"the architecture's output has {units} units, but column {column!r} of {packed.relation} has"
+                f" {n_values} {what}",
+                hint=_hint(units, classes, row),
+            )
+
+
+def _hint(units: int, classes: int | None, row: list[int]) -> str:
+    if units == 1 and classes == 2 and row == [2]:
+        return "Pack it with labels => 'index', which makes two classes 0 and 1; or give the last layer 2 units."
+    if not classes and row == [1]:
+        return "A sparse loss needs classes: pack it with labels => 'index', without num_classes => '{}'."
+    return "The last layer needs as many units; num_classes of training_preprocessor_dl adds classes."
+
+
+def _units_that_fit(row: list[int]) -> set[int]:
+    """Give the last dimensions of outputs that rows of y of a shape are compared with."""
+    if not row:
+        return {1}
+    without_last = row[-2] if len(row) > 1 else 1
+    return {row[-1], without_last} if row[-1] == 1 else {row[-1]}
+
+
+def _text(shape: Iterable[int | None]) -> str:
+    return "[" + ", ".join("any" if size is None else str(size) for size in shape) + "]"

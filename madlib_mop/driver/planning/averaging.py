@@ -1,0 +1,146 @@
+"""The plan of a run of model averaging: all that a call of madlib_keras_fit asks for, checked before any work."""
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
+from madlib_mop.driver.outputs.averaging import SUFFIXES, check_replaceable
+from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
+from madlib_mop.driver.planning.architecture_fit import check_fit
+from madlib_mop.driver.planning.early_stopping import plan_early_stopping
+from madlib_mop.driver.planning.hopper import RunPlan, model_rows, read_frequency, read_iterations, read_seed
+from madlib_mop.driver.planning.label_fit import check_compile_params, with_class_weights
+from madlib_mop.driver.planning.run_data import check_connections, read_data
+from madlib_mop.driver.planning.selection import Configuration, read_architecture_table, read_configuration
+from madlib_mop.driver.planning.warm_start import WarmModel, WarmStart, is_state_of, no_weights, recorded_functions
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.settings import read_settings
+from madlib_mop.errors import InvalidParameter, UndefinedTable
+from madlib_mop.models.parameters.parser import parse_compile_params
+from madlib_mop.models.stored import same_architecture
+from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
+
+
+def plan_model(call: Call, record: Record) -> RunPlan:
+    """Check the arguments of madlib_keras_fit and plan its run.
+
+    Raises
+    ------
+    MopError
+        One clear error for the first thing that is wrong; nothing was done.
+    """
+    a, session = call.arguments, call.session
+    num_iterations = read_iterations(a)
+    frequency = read_frequency(a, num_iterations)
+    data = read_data(call, record)
+    arch_table = read_architecture_table(session, a.get("model_arch_table"))
+    if a.get("model_id") is None:
+        raise InvalidParameter("model_id is missing. Received: None", hint=f"SELECT model_id, name FROM {arch_table};")
+    warm_start, replace = bool(a.get("warm_start")), read_replace(a)
+    warm, output, recorded = None, None, None
+    if warm_start:
+        session.check_may_write(a.get("model"), "model")
+        output = session.relation(a.get("model"), "model")
+        recorded = recorded_functions(record, output, call.info.role_oid)
+    object_table = (a.get("object_table") or "").strip() or None
+    known = custom_names(session, object_table, recorded=recorded)
+    configuration, weights = read_configuration(
+        session, arch_table, MST_KEY, a["model_id"], a.get("compile_params"), a.get("fit_params"), known
+    )
+    check_fit([(configuration.model_id, configuration.arch)], data.source)
+    early_stopping = plan_early_stopping(
+        session, a.get("early_stopping"), [configuration], num_iterations, frequency,
+        a.get("validation_table") is not None,
+    )  # fmt: skip
+    check_compile_params(parse_compile_params(configuration.compile_params, known), configuration.arch, data.source)
+    (configuration,), class_weight = with_class_weights([configuration], data.source)
+    functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
+    if warm_start:
+        warm = _find_warm_start(session, record, output, call.info.role_oid, configuration)
+    else:
+        there = if_there(session, replace, MODEL_TABLES, "model")
+        output = session.output(a.get("model"), SUFFIXES, "model", there)
+    seed = read_seed(a, warm)
+    summary = {
+        "source_table": a["source_table"],
+        "validation_table": a.get("validation_table"),
+        "model": a["model"],
+        "model_arch_table": a["model_arch_table"],
+        "model_id": a["model_id"],
+        "compile_params": a["compile_params"],
+        "fit_params": a.get("fit_params"),
+        "object_table": object_table,
+        "name": a.get("name"),
+        "description": a.get("description"),
+        **data.summary(),
+        "qualified_names": names_of(session, **data.tables, model_arch_table=arch_table),
+    }
+    if warm_start:
+        check_replaceable(session, output, summary)
+    settings = read_settings(record, session, data.source.n_here, use_caching=False)
+    check_connections(record, data.source, call.info.role)
+    models, origins = model_rows([configuration], {configuration.model_id: weights}, num_iterations, warm)
+    models[0]["early_stopping"] = early_stopping[MST_KEY]
+    run = {
+        "kind": "fit",
+        "state": "running",
+        "owner": call.info.role_oid,
+        **data.run_columns(),
+        "model_output_table": str(output),
+        "model_arch_table": str(arch_table),
+        "num_iterations": num_iterations,
+        "metrics_compute_frequency": frequency,
+        "warm_start": warm_start,
+        "use_caching": False,
+        "seed": seed,
+        "schedule": AVERAGING,
+        "n_models": 1,
+        "n_threads": settings.trainer_threads,
+        "parent_run_id": warm.run_id if warm else None,
+        "plan": {
+            **data.plan(settings, output),
+            **class_weight,
+            "summary": summary,
+            "replace": replace,
+        },
+    }
+    return RunPlan(run, models, data.segments(), origins, warm, functions.objects, data.settings)
+
+
+def _find_warm_start(
+    session: CallerSession, record: Record, output: Relation, owner: int, configuration: Configuration
+) -> WarmStart:
+    """Find what the model in an output table goes on with: as `find_warm_start`, for the table of one model."""
+    columns = {column.name for column in session.columns(output)}
+    if not columns >= {"model_weights", "model_arch"} or "mst_key" in columns:
+        raise UndefinedTable(
+            f"model: warm_start needs a table that madlib_keras_fit wrote. Received: {output}",
+            hint="Give the name of an earlier output table, or leave warm_start out.",
+        )
+    rows = session.execute(
+        statement("SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest FROM {t}", t=output)
+    )
+    if len(rows) != 1:
+        raise InvalidParameter(
+            f"model: a warm start needs a table of one row; {output} has {len(rows)}. Received: {output}",
+            hint="Leave warm_start out and give a new name.",
+        )
+    digest = rows[0]["digest"]
+    parent = record.newest_run(str(output), owner)
+    parent = parent if parent and parent["schedule"] == AVERAGING else None
+    old = next(iter(record.models(parent["run_id"])), None) if parent else None
+    same_weights = is_state_of(old, digest)
+    seed = parent["seed"] if parent else None
+    run_id = parent["run_id"] if parent else None
+    next_epoch = old["epoch"] + 1 if same_weights else 1
+    c = configuration
+    if same_weights and old["compile_params"] == c.compile_params and same_architecture(old["model_arch"], c.arch):
+        return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, state=old)})
+    if digest is None:
+        raise no_weights(f"model: {output}", same_weights)
+    session.notice(
+        "warm start: going on with the weights only, the optimizer starts anew (no training state is recorded for"
+        " these weights and parameters)"
+    )
+    (row,) = session.execute(statement("SELECT model_weights FROM {t}", t=output))
+    return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, weights=row["model_weights"])})

@@ -1,0 +1,75 @@
+"""Early stopping as a call and its configurations ask for it, checked before any work; called when a run is planned."""
+
+from collections.abc import Sequence
+
+from madlib_mop.driver.evaluation.metrics import is_due
+from madlib_mop.driver.planning.selection import Configuration
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.parameters.early_stopping import EarlyStopping, read_early_stopping
+from madlib_mop.models.parameters.functions import flat_names
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
+
+
+def plan_early_stopping(
+    session: CallerSession,
+    text: str | None,
+    configurations: Sequence[Configuration],
+    num_iterations: int,
+    frequency: int,
+    has_validation: bool,
+) -> dict[int, dict | None]:
+    """Return each configuration's early stopping as its row of `madlib_mop.model` has it, by mst_key.
+
+    ``text`` is the argument of the call; fit_params of a configuration may say otherwise.
+
+    Raises
+    ------
+    MopError
+        If a parameter is wrong, names a metric that is not computed, or could never stop a model.
+    """
+    of_call = read_early_stopping(text)
+    planned: dict[int, dict | None] = {}
+    for c in configurations:
+        own = parse_fit_params(c.fit_params).early_stopping
+        rule = of_call if own is None else read_early_stopping(own)
+        if rule is None:
+            planned[c.mst_key] = None
+            continue
+        _check_due(rule, num_iterations, frequency)
+        planned[c.mst_key] = _resolved(session, rule, c, has_validation).as_json()
+    return planned
+
+
+def _check_due(rule: EarlyStopping, num_iterations: int, frequency: int) -> None:
+    """Refuse a rule that could change nothing: what it goes by is computed too seldom."""
+    n_due = sum(is_due(epoch, 1, num_iterations, frequency) for epoch in range(1, num_iterations + 1))
+    if n_due < 2 or (n_due <= rule.patience + 1 and not rule.restore_best):
+        raise InvalidParameter(
+            f"early_stopping: metrics are computed {n_due} times in {num_iterations} iterations, so that patience"
+            f" {rule.patience} would never stop a model early. Received: metrics_compute_frequency {frequency}",
+            hint="Set metrics_compute_frequency => 1, lower patience, or allow more iterations.",
+        )
+
+
+def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has_validation: bool) -> EarlyStopping:
+    """Return a rule with its metric and mode known. Raises InvalidParameter for a metric that is not computed."""
+    metric = rule.metric or ("val_loss" if has_validation else "loss")
+    if metric.startswith("val_") and not has_validation:
+        raise InvalidParameter(
+            f"early_stopping: {metric} needs a validation_table. Received: metric={metric}",
+            hint=f"Give one, or watch {metric.removeprefix('val_')}, of the training data.",
+        )
+    name = metric.removeprefix("val_")
+    compiled = parse_compile_params(c.compile_params, c.custom_names)
+    names = {"loss", *compiled.metric_names, *flat_names(compiled.weighted_metrics)}
+    if not any(name == known or name.endswith(f"_{known}") for known in names):  # of an output, say kind_accuracy
+        raise InvalidParameter(
+            f"early_stopping: mst_key {c.mst_key} has no such metric. Received: metric={metric}",
+            hint=f"Its metrics are {', '.join(sorted(names))}; with val_ before, of the validation data.",
+        )
+    mode = rule.mode
+    if mode == "auto":
+        (row,) = session.execute("SELECT madlib_mop.higher_is_better($1) AS higher", [name])
+        mode = "max" if row["higher"] else "min"
+    return EarlyStopping(**{**rule.as_json(), "metric": metric, "mode": mode})

@@ -1,0 +1,257 @@
+"""The plan of a run: everything that a call of the hopper asks for, checked before any work starts."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
+from madlib_mop.driver.data.custom_functions import tell_changed
+from madlib_mop.driver.outputs.hopper import SUFFIXES, check_replaceable
+from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
+from madlib_mop.driver.planning.architecture_fit import check_fit
+from madlib_mop.driver.planning.early_stopping import plan_early_stopping
+from madlib_mop.driver.planning.fused_groups import plan_stacks
+from madlib_mop.driver.planning.label_fit import check_labels, with_class_weights
+from madlib_mop.driver.planning.run_data import check_connections, read_data
+from madlib_mop.driver.planning.selection import Configuration, read_selection
+from madlib_mop.driver.planning.warm_start import WarmStart, find_warm_start, recorded_functions
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.settings import read_settings
+from madlib_mop.errors import InvalidParameter
+
+SCHEDULES = ("auto", "rotation", "longest_first")
+MAX_SEED = 2**31 - 1
+MAX_ITERATIONS = 1_000_000
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run that can be recorded and begun.
+
+    Attributes
+    ----------
+    run : dict
+        Columns of `madlib_mop.run`.
+    models, segments : list of dict
+        Rows of `madlib_mop.model` and `madlib_mop.segment`.
+    weights : dict of str to bytes
+        Rows of `madlib_mop.start_weights` by origin.
+    warm : WarmStart or None
+        Where the states come from that a warm start goes on with.
+    functions : mapping of str to bytes
+        Rows of `madlib_mop.custom_function` by name.
+    settings : mapping of str to str
+        Rows of `madlib_mop.caller_setting` by name.
+    """
+
+    run: dict
+    models: list[dict]
+    segments: list[dict]
+    weights: dict[str, bytes] = field(repr=False)
+    warm: WarmStart | None = None
+    functions: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def plan_fit(call: Call, record: Record) -> RunPlan:
+    """Check the arguments of madlib_keras_fit_multiple_model and plan its run.
+
+    Raises
+    ------
+    MopError
+        One clear error for the first thing that is wrong; nothing was done.
+    """
+    a, session = call.arguments, call.session
+    num_iterations = read_iterations(a)
+    frequency = read_frequency(a, num_iterations)
+    schedule = read_schedule(a)
+    data = read_data(call, record)
+    warm_start, replace = bool(a.get("warm_start")), read_replace(a)
+    warm, output, recorded = None, None, None
+    if warm_start:
+        session.check_may_write(a.get("model_output_table"), "model_output_table")
+        output = session.relation(a.get("model_output_table"), "model_output_table")
+        recorded = recorded_functions(record, output, call.info.role_oid)
+    selection = read_selection(session, a.get("model_selection_table"), recorded)
+    check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source)
+    early_stopping = plan_early_stopping(
+        session, a.get("early_stopping"), selection.configurations, num_iterations, frequency,
+        a.get("validation_table") is not None,
+    )  # fmt: skip
+    check_labels(selection.configurations, data.source)
+    configurations, class_weight = with_class_weights(selection.configurations, data.source)
+    if warm_start:
+        tell_changed(session, selection.object_table, selection.functions)
+        warm = find_warm_start(session, record, output, call.info.role_oid, configurations)
+    else:
+        there = if_there(session, replace, MODEL_TABLES, "model_output_table")
+        output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table", there)
+    seed = read_seed(a, warm)
+    summary = {
+        "source_table": a["source_table"],
+        "validation_table": a.get("validation_table"),
+        "model": a["model_output_table"],
+        "model_selection_table": a["model_selection_table"],
+        "model_arch_table": selection.arch_table_text,
+        "object_table": selection.object_table,
+        "metrics_compute_frequency": a.get("metrics_compute_frequency"),
+        "name": a.get("name"),
+        "description": a.get("description"),
+        **data.summary(),
+        "qualified_names": names_of(
+            session,
+            **data.tables,
+            model_selection_table=selection.relation,
+            model_arch_table=selection.arch_table,
+        ),
+    }
+    if warm_start:
+        check_replaceable(session, output, summary)
+    settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
+    check_connections(record, data.source, call.info.role)
+    models, weights = model_rows(configurations, selection.weights, num_iterations, warm)
+    for row in models:
+        row["early_stopping"] = early_stopping[row["mst_key"]]
+    most_stacked = settings.stacking
+    if most_stacked and any(early_stopping.values()):
+        session.notice("stacking: not used, models may stop early")
+        most_stacked = 0
+    starts = [(row["first_epoch"], _goes_on(row["mst_key"], warm)) for row in models]
+    run = {
+        "kind": "fit_multiple_model",
+        "state": "running",
+        "owner": call.info.role_oid,
+        **data.run_columns(),
+        "model_output_table": str(output),
+        "model_selection_table": str(selection.relation),
+        "model_arch_table": str(selection.arch_table),
+        "num_iterations": num_iterations,
+        "metrics_compute_frequency": frequency,
+        "warm_start": warm_start,
+        "use_caching": bool(a.get("use_caching")),
+        "seed": seed,
+        "schedule": schedule,
+        "n_models": len(models),
+        "n_threads": settings.trainer_threads,
+        "parent_run_id": warm.run_id if warm else None,
+        "plan": {
+            **data.plan(settings, output),
+            **plan_stacks(session, most_stacked, configurations, starts, data),
+            **class_weight,
+            "summary": summary,
+            "replace": replace,
+        },
+    }
+    return RunPlan(run, models, data.segments(), weights, warm, selection.functions.objects, data.settings)
+
+
+def model_rows(
+    configurations: list[Configuration], weights: dict[int, bytes | None], num_iterations: int, warm: WarmStart | None
+) -> tuple[list[dict], dict[str, bytes]]:
+    """Give the rows of `madlib_mop.model`, and the weights that models start from by origin.
+
+    Parameters
+    ----------
+    configurations : list of Configuration
+    weights : dict of int to bytes
+        The architectures' start weights by model_id.
+    num_iterations : int
+    warm : WarmStart or None
+    """
+    rows, origins = [], {}
+    for ordinal, c in enumerate(configurations):
+        old = warm.models.get(c.mst_key) if warm else None
+        first_epoch = old.next_epoch if old else 1
+        origin = None
+        if old and old.weights is not None:
+            origin = f"mst_key {c.mst_key}"
+            origins[origin] = old.weights
+        elif old is None and weights.get(c.model_id) is not None:
+            origin = f"model_id {c.model_id}"
+            origins[origin] = weights[c.model_id]
+        rows.append(
+            {
+                "mst_key": c.mst_key,
+                "ordinal": ordinal,
+                "model_id": c.model_id,
+                "compile_params": c.compile_params,
+                "fit_params": c.fit_params,
+                "model_arch": c.arch,
+                "start_weights": origin,
+                "first_epoch": first_epoch,
+                "last_epoch": first_epoch + num_iterations - 1,
+                "epoch": first_epoch - 1,
+                "loss_type": c.loss_type,
+                "metrics_type": c.metrics_type,
+            }
+        )
+    return rows, origins
+
+
+def _goes_on(mst_key: int, warm: WarmStart | None) -> bool:
+    """Tell whether a model goes on with a whole training state."""
+    old = warm.models.get(mst_key) if warm else None
+    return old is not None and old.state is not None
+
+
+def read_iterations(arguments: dict) -> int:
+    """Read num_iterations: a whole number from 1. Raises InvalidParameter."""
+    value = arguments.get("num_iterations")
+    if not isinstance(value, int) or value < 1:
+        raise InvalidParameter(
+            f"num_iterations must be at least 1. Received: {value}", hint="Give a whole number such as 10."
+        )
+    if value > MAX_ITERATIONS:
+        raise InvalidParameter(f"num_iterations must be at most {MAX_ITERATIONS:,}. Received: {value}")
+    return value
+
+
+def read_frequency(arguments: dict, num_iterations: int) -> int:
+    """Read metrics_compute_frequency; NULL stands for the last iteration only. Raises InvalidParameter."""
+    value = arguments.get("metrics_compute_frequency")
+    if value is None:
+        return num_iterations
+    if not 1 <= value <= num_iterations:
+        raise InvalidParameter(
+            f"metrics_compute_frequency must be from 1 to num_iterations ({num_iterations}). Received: {value}",
+            hint="Leave it out to compute metrics after the last iteration only.",
+        )
+    return value
+
+
+def read_schedule(arguments: dict) -> str:
+    """Read the schedule; NULL stands for auto. Raises InvalidParameter."""
+    value = (arguments.get("schedule") or "auto").strip().lower()
+    if value not in SCHEDULES:
+        raise InvalidParameter(
+            f"schedule must be one of {', '.join(SCHEDULES)}. Received: {arguments['schedule']!r}",
+            hint="Leave it out to have the schedule chosen by what visits cost.",
+        )
+    return value
+
+
+def read_seed(arguments: dict, warm: WarmStart | None) -> int:
+    """Read the seed; NULL stands for that of the run that a warm start goes on with, or a drawn one."""
+    value = arguments.get("seed")
+    if value is None:
+        return warm.seed if warm and warm.seed is not None else secrets.randbelow(MAX_SEED)
+    if not 0 <= value <= MAX_SEED:
+        raise InvalidParameter(
+            f"seed must be from 0 to {MAX_SEED}. Received: {value}",
+            hint="Leave it out to have one drawn and recorded.",
+        )
+    return value
+
+
+def add_run(record: Record, plan: RunPlan) -> int:
+    """Record a planned run, its models' first states included, in one transaction; give its run_id."""
+    with record.transaction():
+        run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights, plan.functions, plan.settings)
+        taken_over = {key: m.state for key, m in (plan.warm.models if plan.warm else {}).items() if m.state}
+        if taken_over:
+            slot = run_id * SLOTS_PER_RUN
+            create_slot(record, slot)
+            for mst_key, state in taken_over.items():
+                record.copy_state(run_id, mst_key, slot, state)
+    return run_id

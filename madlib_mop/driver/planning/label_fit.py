@@ -1,0 +1,183 @@
+"""Whether losses and metrics fit the form of the labels, and the weights of classes; called when a run is planned."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+from madlib_mop.driver.data.packed import PackedTable
+from madlib_mop.driver.planning.selection import Configuration
+from madlib_mop.errors import InvalidParameter, MopError
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.parameters.class_weights import BALANCED, balanced_weights, plan_of_weights, written_out
+from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, LOSSES
+from madlib_mop.models.parameters.literals import CallSpec
+from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params, parse_fit_params
+from madlib_mop.models.shapes import ModelShape, describe
+
+_PACK_INDEX = "Pack it with labels => 'index'"
+_PACK_ONE_HOT = "Pack it with labels => 'one-hot'"
+_KNOWN_LOSSES = {name.replace("_", "").lower() for name in (*LOSSES, *LOSS_STRINGS)}
+_OF_TWO = ("binarycrossentropy", "binaryfocalcrossentropy", "bce")
+_SPARSE_BY_DEFAULT = ("IoU", "MeanIoU")
+
+
+class Labels(Enum):
+    """How one dependent column was packed."""
+
+    ONE_HOT = "one-hot"  # classes, one value a class
+    INDEX = "index"  # classes, by their number
+    VALUES = "values"  # as the column has them: one-hot arrays, soft labels, numbers of a regression
+
+
+def labels_of(packed: PackedTable, number: int) -> Labels:
+    """Return how the dependent column of that number, from 0, was packed."""
+    n_classes = packed.num_classes[number] if number < len(packed.num_classes) else None
+    if not n_classes or packed.class_values[number][1] is None:
+        return Labels.VALUES
+    row = packed.shapes[len(packed.independent) + number]
+    return Labels.INDEX if row == [1] and n_classes > 1 else Labels.ONE_HOT
+
+
+def check_labels(configurations: Iterable[Configuration], packed: PackedTable) -> None:
+    """Refuse losses and metrics that would take the labels for something else.
+
+    Raises
+    ------
+    InvalidParameter
+        Names the configuration, the column and the way to pack it.
+    """
+    shapes: dict[int, ModelShape] = {}
+    seen = set()
+    for c in configurations:
+        if c.model_id not in shapes:
+            shapes[c.model_id] = describe(check_architecture(c.arch))
+        if (c.model_id, c.compile_params) in seen:
+            continue
+        seen.add((c.model_id, c.compile_params))
+        try:
+            _check_one(parse_compile_params(c.compile_params, c.custom_names), shapes[c.model_id], packed)
+        except MopError as error:
+            error.message = f"model_selection_table: mst_key {c.mst_key}: {error.message}"
+            raise
+
+
+def check_compile_params(params: CompileParams, arch: object, packed: PackedTable) -> None:
+    """Refuse losses and metrics of one architecture as `check_labels` does."""
+    _check_one(params, describe(check_architecture(arch)), packed)
+
+
+def _check_one(params: CompileParams, shape: ModelShape, packed: PackedTable) -> None:
+    n_outputs = len(packed.dependent)
+    losses = _by_output(params.loss, shape, n_outputs)
+    metrics = _by_output(params.metrics, shape, n_outputs)
+    for number, column in enumerate(packed.dependent):
+        labels = labels_of(packed, number)
+        units = shape.output_units[number] if number < len(shape.output_units) else None
+        where = f"column {column!r} of {packed.relation}"
+        if labels is Labels.VALUES:
+            continue
+        n_classes = packed.num_classes[number]
+        for loss in _flat(losses[number]):
+            _check_loss(loss, labels, units, n_classes, where)
+        for metric in _flat(metrics[number]):
+            _check_metric(metric, labels, units, where)
+
+
+def _check_loss(loss: Any, labels: Labels, units: int | None, n_classes: int, where: str) -> None:
+    name = _name(loss)
+    plain = name.replace("_", "").lower()
+    if labels is Labels.ONE_HOT:
+        if _is_sparse(loss):
+            raise InvalidParameter(
+                f"loss {name!r} takes class indices, but {where} was packed one-hot",
+                hint=f"{_PACK_INDEX}, or use 'categorical_crossentropy'.",
+            )
+    elif _is_sparse(loss):
+        if units is not None and units != n_classes:
+            raise InvalidParameter(
+                f"the architecture's output has {units} units, but {where} has {n_classes} classes",
+                hint="The last layer needs a unit a class; num_classes of training_preprocessor_dl adds classes.",
+            )
+    elif plain in _OF_TWO and units == 1 and n_classes > 2:
+        raise InvalidParameter(
+            f"loss {name!r} of one unit tells two classes apart, but {where} has {n_classes}",
+            hint="Use a unit a class with 'sparse_categorical_crossentropy'.",
+        )
+    elif plain in _KNOWN_LOSSES and units not in (None, 1):
+        raise InvalidParameter(
+            f"loss {name!r} takes one-hot labels, but {where} was packed with labels => 'index'",
+            hint=f"{_PACK_ONE_HOT}, or use 'sparse_categorical_crossentropy'.",
+        )
+
+
+def _check_metric(metric: Any, labels: Labels, units: int | None, where: str) -> None:
+    name = _name(metric)
+    if labels is Labels.ONE_HOT and _is_sparse(metric):
+        raise InvalidParameter(
+            f"metric {name!r} takes class indices, but {where} was packed one-hot",
+            hint=f"{_PACK_INDEX}, or use the metric for one-hot labels, e.g. 'accuracy' or OneHotMeanIoU.",
+        )
+    if labels is Labels.INDEX and units != 1 and "categorical" in name.lower() and not _is_sparse(metric):
+        raise InvalidParameter(
+            f"metric {name!r} takes one-hot labels, but {where} was packed with labels => 'index'",
+            hint=f"{_PACK_ONE_HOT}, or use 'accuracy' or a sparse metric.",
+        )
+
+
+def _by_output(value: Any, shape: ModelShape, n_outputs: int) -> list:
+    """Return what compile() has for each output; all of a plain list of metrics is for the only output."""
+    if isinstance(value, dict):
+        return [value.get(name) for name in (*shape.output_names, *[None] * n_outputs)][:n_outputs]
+    if n_outputs > 1 and isinstance(value, list) and len(value) == n_outputs:
+        return value
+    return [value] * n_outputs
+
+
+def _flat(value: Any) -> list:
+    if isinstance(value, list):
+        return [item for part in value for item in _flat(part)]
+    return [] if value is None else [value]
+
+
+def _name(function: Any) -> str:
+    return function.name if isinstance(function, CallSpec) else str(function)
+
+
+def _is_sparse(function: Any) -> bool:
+    if isinstance(function, CallSpec) and function.name in _SPARSE_BY_DEFAULT:
+        return bool(function.kwargs.get("sparse_y_true", True))
+    return "sparse" in _name(function).lower()
+
+
+def weights_of_classes(fit_params: Iterable[str], packed: PackedTable) -> dict[int, float] | None:
+    """Return the weights that ``class_weight='balanced'`` stands for; None if no fit parameters have it.
+
+    Raises
+    ------
+    InvalidParameter
+        If the packed table does not tell how many rows its classes have.
+    """
+    if all(parse_fit_params(text).class_weight != BALANCED for text in set(fit_params)):
+        return None
+    if len(packed.dependent) > 1:
+        raise InvalidParameter(
+            f"fit_params: class_weight is given for {len(packed.dependent)} outputs. Received: 'balanced'",
+            hint="Keras weights classes in models with a single output only; leave class_weight out.",
+        )
+    if not packed.class_counts[0]:
+        raise InvalidParameter(
+            f"fit_params: class_weight='balanced' needs the rows of each class, which {packed.relation} does not tell."
+            " Received: 'balanced'",
+            hint="Pack it again from a column of labels, not of arrays; or write the weights: {0: 1.0, 1: 3.0}.",
+        )
+    return balanced_weights(packed.class_counts[0])
+
+
+def with_class_weights(configurations: list[Configuration], packed: PackedTable) -> tuple[list[Configuration], dict]:
+    """Return configurations with balanced weights written out, and what the run's plan keeps of that."""
+    weights = weights_of_classes([c.fit_params for c in configurations], packed)
+    if weights is None:
+        return configurations, {}
+    changed = [replace(c, fit_params=written_out(c.fit_params, weights)) for c in configurations]
+    return changed, plan_of_weights(weights)

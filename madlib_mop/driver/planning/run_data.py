@@ -1,0 +1,218 @@
+"""The packed tables of a run, read and checked, and what its plan, record and outputs need of them.
+
+Called by the three plans of runs: ``hopper.py``, ``averaging.py`` and ``search.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.data.gpus import require_gpus
+from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.settings import Settings
+from madlib_mop.engines.sessions.login import check_limit
+from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
+
+# read from the catalogs only: a function such as pg_partition_tree would wait for the very lock that is looked for
+_LOCKED = """
+WITH RECURSIVE part AS (
+    SELECT %s::pg_catalog.oid AS oid
+    UNION SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid
+)
+SELECT 1 FROM pg_catalog.pg_locks l JOIN part ON part.oid = l.relation
+WHERE l.pid = %s AND l.mode = 'AccessExclusiveLock' AND l.granted
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+"""
+
+
+# Settings of PostgreSQL's own have no dot; the run's role has those of the caller's (engines/sessions/login.py).
+_POLICY_SETTINGS = """
+SELECT DISTINCT m[1] AS name FROM pg_catalog.pg_policy p CROSS JOIN LATERAL
+    pg_catalog.regexp_matches(pg_catalog.pg_get_expr(p.polqual, p.polrelid), $re$current_setting\\('([^']+[.][^']+)'$re$, 'g') m
+WHERE p.polrelid = $1::pg_catalog.oid
+"""  # noqa: E501
+
+
+@dataclass(frozen=True)
+class Data:
+    """The packed tables of a run.
+
+    Attributes
+    ----------
+    source, validation : PackedTable
+    gpus : mapping of int to int
+        The GPU of each segment's trainer, where it is to have one.
+    settings : mapping of str to str
+        The caller's values of the settings that row policies of these tables read; no part of the plan, which who
+        may see the run reads.
+    """
+
+    source: PackedTable
+    validation: PackedTable | None
+    gpus: Mapping[int, int]
+    settings: Mapping[str, str] = field(repr=False)
+
+    @property
+    def tables(self) -> dict[str, Relation | None]:
+        """The tables by the arguments that named them."""
+        validation = self.validation.relation if self.validation else None
+        return {"source_table": self.source.relation, "validation_table": validation}
+
+    def segments(self) -> list[dict]:
+        """Give rows of `madlib_mop.segment`."""
+        rows = []
+        for data_set, packed in (("training", self.source), ("validation", self.validation)):
+            for shard in packed.shards if packed else ():
+                where = {"engine": packed.engine, "place": shard.place.server}
+                rows.append({"data_set": data_set, "segment_id": shard.segment_id, **where,
+                             "n_rows": shard.n_rows, "n_bytes": shard.n_bytes})  # fmt: skip
+        return rows
+
+    def run_columns(self) -> dict:
+        """Give the columns of `madlib_mop.run` that name them."""
+        return {
+            "source_table": str(self.source.relation),
+            "validation_table": str(self.validation.relation) if self.validation else None,
+            "n_segments": len(self.source.shards),
+        }
+
+    def plan(self, settings: Settings, output: Relation) -> dict:
+        """Give what the workers need, and where the models go."""
+        return {
+            "training": self.source.as_plan(),
+            "validation": self.validation.as_plan() if self.validation else None,
+            "trainer": settings.trainer_start(),
+            "shares": {server: settings.share_at_host(n) for server, n in self.source.n_at_hosts.items()},
+            "gpus": self.gpus,
+            "worker_host": settings.worker_host,
+            "host_wait_s": settings.host_wait_s,
+            "output": place_of(output),
+        }
+
+    def summary(self) -> dict:
+        """Give the columns of an output's summary that describe them."""
+        source = self.source
+        return {
+            "dependent_varname": source.dependent,
+            "independent_varname": source.independent,
+            "dependent_vartype": source.dependent_vartype,
+            "num_classes": source.num_classes,
+            "class_values": source.class_values,
+            "normalizing_const": source.normalizing_const,
+        }
+
+
+def read_data(call: Call, record: Record) -> Data:
+    """Read the packed tables that a call names; give each segment a GPU, if it says ``use_gpus``.
+
+    Raises
+    ------
+    MopError
+        If there is no GPU; if a table is not there or not packed, does not go with the other, or would not be seen by
+        the workers.
+    """
+    a, session = call.arguments, call.session
+    if a.get("use_gpus"):  # before the tables are looked at: it is quick, and holds for all of them
+        require_gpus("use_gpus => true")
+    source = read_packed_table(session, a.get("source_table"), "source_table")
+    validation = None
+    if (a.get("validation_table") or "").strip():
+        validation = read_packed_table(session, a["validation_table"], "validation_table")
+        _check_same_data(source, validation)
+    for what, packed in (("source_table", source), ("validation_table", validation)):
+        if packed is not None:
+            _check_seen_by_workers(record, packed, what, call.info.pid)
+    settings: dict[str, str] = {}
+    for packed in (source, validation):
+        if packed is not None and packed.row_security:
+            settings |= _policy_settings(session, packed.relation)
+    return Data(source, validation, gpus_of_run(a.get("use_gpus"), source), settings)
+
+
+def place_of(table: Relation) -> dict:
+    """Give an output table as a run's plan has it."""
+    return {"schema": table.schema, "name": table.name, "is_temp": table.is_temp}
+
+
+def _policy_settings(session: CallerSession, relation: Relation) -> dict[str, str]:
+    """Return the caller's values of the settings that a table's row policies read, so that readers have them too."""
+    values = {}
+    for row in session.execute(_POLICY_SETTINGS, [relation.oid], ["pg_catalog.int8"]):
+        value = session.caller_setting(row["name"])
+        if value is not None:
+            values[row["name"]] = value
+    return values
+
+
+def _check_same_data(source: PackedTable, validation: PackedTable) -> None:
+    """Refuse a validation table that was not packed as the source table. Raises InvalidParameter."""
+    checks = (
+        ("number of inputs", len(source.independent), len(validation.independent)),
+        ("number of outputs", len(source.dependent), len(validation.dependent)),
+        ("shape of a row", source.shapes, validation.shapes),
+        *_classes(source, validation),
+        ("normalizing_const", source.normalizing_const, validation.normalizing_const),
+    )
+    for what, ours, theirs in checks:
+        if ours != theirs:
+            raise InvalidParameter(
+                f"validation_table: its {what} is not that of source_table. Received: {theirs}, expected: {ours}",
+                hint="Pack it by validation_preprocessor_dl with source_table as training_preprocessor_table.",
+            )
+
+
+def _classes(source: PackedTable, validation: PackedTable) -> list[tuple]:
+    """Pair the class values of each output; labels that came as one-hot arrays have none to be compared."""
+    pairs = zip(source.class_values, validation.class_values, strict=False)
+    return [("list of class values", a, b) for (_, a), (_, b) in pairs if a is not None and b is not None]
+
+
+def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid: int) -> None:
+    """Refuse what the workers, which are other sessions, would not see, or would wait for."""
+    relation: Relation = packed.relation
+    if relation.is_temp:
+        raise Unsupported(
+            f"{what}: {relation} is a temporary table, which no other session sees. Received: {relation.name!r}",
+            hint="Pack the data into an ordinary table: the segments' workers are sessions of their own.",
+        )
+    if not record.execute("SELECT 1 FROM pg_catalog.pg_class WHERE oid = %s", [relation.oid]):
+        raise NotReady(
+            f"{what}: {relation} was made in this transaction, which is not committed. Received: {relation.name!r}",
+            hint="COMMIT first: the segments' workers are sessions of their own and see committed tables only.",
+        )
+    if packed.row_security and packed.limits.row_security is not None:
+        raise Unsupported(
+            f"{what}: {relation} has row-level security, which cannot be kept: {packed.limits.row_security}."
+            f" Received: {relation.name!r}",
+            hint="Pack the rows that are to be trained on into a table of your own, or into segments on this server:"
+            " SET madlib_mop.hosts = 'here';",
+        )
+    if record.execute(_LOCKED, [relation.oid, caller_pid]):
+        raise NotReady(
+            f"{what}: this transaction has locked {relation} against all others. Received: {relation.name!r}",
+            hint="COMMIT first: the segments' workers are sessions of their own and would wait for the lock.",
+        )
+
+
+def check_connections(record: Record, source: PackedTable, role: str) -> None:
+    """Refuse a run for whose sessions there are too few connections. Raises OutOfResources.
+
+    A segment has a writer and, unless its rows are read at another host, a reader.
+    """
+    n_segments = len(source.shards)
+    n_readers = n_segments - sum(source.n_at_hosts.values())
+    n_sessions = n_segments + n_readers
+    ((free,),) = record.execute(
+        "SELECT current_setting('max_connections')::pg_catalog.int4"
+        " - current_setting('superuser_reserved_connections')::pg_catalog.int4"
+        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')"
+    )
+    if free < n_sessions:
+        raise OutOfResources(
+            f"a run on {n_segments} segments needs {n_sessions} connections, but only {max(0, free)} are free",
+            hint="Raise max_connections, close idle sessions, or pack the data into fewer segments.",
+        )
+    check_limit(record.raw, role, n_readers)

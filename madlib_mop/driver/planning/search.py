@@ -1,0 +1,191 @@
+"""The plan of a search: everything that a call of madlib_keras_automl asks for, checked before any work starts."""
+
+import json
+import secrets
+from typing import Protocol
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.data.custom_functions import read_custom_functions
+from madlib_mop.driver.data.selection_tables import stored_name
+from madlib_mop.driver.outputs.hopper import SUFFIXES
+from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES
+from madlib_mop.driver.outputs.tables import MODEL_TABLES, SELECTION_TABLES, if_there, names_of, read_replace
+from madlib_mop.driver.planning.architecture_fit import check_fit
+from madlib_mop.driver.planning.hopper import MAX_SEED, RunPlan, read_schedule, read_seed
+from madlib_mop.driver.planning.label_fit import check_compile_params, weights_of_classes
+from madlib_mop.driver.planning.run_data import check_connections, place_of, read_data
+from madlib_mop.driver.planning.selection import read_architecture
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.settings import read_settings
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.parameters.class_weights import plan_of_weights
+from madlib_mop.models.parameters.parser import CompileParams, FitParams
+from madlib_mop.models.parameters.search_grid import check_random_state
+from madlib_mop.search import SearchParams, SearchSpace, hyperband_rounds, make_search, method_name, parse_params
+
+_ARCH = "model_arch_table"
+_SELECTION = "model_selection_table"
+
+
+class Parser(Protocol):
+    """What parses parameters with the caller's rights and custom functions: `commands.configurations.Parser`."""
+
+    custom_names: frozenset[str]
+
+    def compile_params(self, text: str | None, where: str) -> CompileParams:
+        """Parse compile parameters."""
+
+    def fit_params(self, text: str | None, where: str) -> FitParams:
+        """Parse fit parameters."""
+
+
+def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation, model_ids: list[int]) -> RunPlan:
+    """Check the arguments of madlib_keras_automl and plan its run, which has no models yet.
+
+    Parameters
+    ----------
+    call : Call
+    record : Record
+    parser : Parser
+    arch_table : Relation
+        Table of architectures.
+    model_ids : list of int
+        Those of it to try.
+
+    Raises
+    ------
+    MopError
+        One clear error for the first thing that is wrong; nothing was done.
+    """
+    a, session = call.arguments, call.session
+    method = method_name(a.get("automl_method"))
+    params = parse_params(method, a.get("automl_params"))
+    space = SearchSpace.read(model_ids, a.get("compile_params_grid"), a.get("fit_params_grid"))
+    custom_names: set[str] = set()
+    for compile_text, fit_text in space.examples():
+        compile_params = parser.compile_params(compile_text, f"compile_params_grid gives {compile_text}")
+        custom_names |= set(compile_params.custom_names)
+        fit_params = parser.fit_params(fit_text, f"fit_params_grid gives {fit_text}")
+        if fit_params.early_stopping is not None:
+            raise InvalidParameter(
+                f"fit_params_grid: a search says itself how far a model goes. Received: {fit_text}",
+                hint="Leave early_stopping out; train the best configuration with it afterwards.",
+            )
+    functions = read_custom_functions(session, a.get("object_table"), custom_names)
+    random_state = _random_state(a.get("random_state"))
+    max_epochs = make_search(method, params, space, random_state).max_epochs
+    frequency = _frequency(a.get("metrics_compute_frequency"), max_epochs)
+    schedule = read_schedule({"schedule": a.get("schedule") or "rotation"})
+    seed = read_seed({"seed": random_state if a.get("seed") is None else a["seed"]}, None)
+    data = read_data(call, record)
+    archs, weights, origins = {}, {}, {}
+    for model_id in space.model_ids:
+        arch, blob = read_architecture(session, arch_table, model_id)
+        archs[model_id] = json.dumps(arch)
+        if blob is not None:
+            origins[model_id] = f"model_id {model_id}"
+            weights[origins[model_id]] = blob
+    check_fit([(model_id, json.loads(arch)) for model_id, arch in archs.items()], data.source)
+    for compile_text in {compile_text for compile_text, _ in space.examples()}:
+        where = f"compile_params_grid gives {compile_text}"
+        for arch in archs.values():
+            check_compile_params(parser.compile_params(compile_text, where), json.loads(arch), data.source)
+    class_weight = weights_of_classes([fit_text or "" for _, fit_text in space.examples()], data.source)
+    replace, what = read_replace(a), "model_output_table"
+    output = session.output(a.get(what), SUFFIXES, what, if_there(session, replace, MODEL_TABLES, what))
+    there = if_there(session, replace, SELECTION_TABLES, _SELECTION)
+    selection = session.output(a.get(_SELECTION), SELECTION_SUFFIXES, _SELECTION, there)
+    _apart(output, selection, a)
+    settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
+    if settings.stacking:
+        session.notice("stacking: not used, a search adds and ends models one by one")
+    check_connections(record, data.source, call.info.role)
+    summary = {
+        "source_table": a["source_table"],
+        "validation_table": a.get("validation_table"),
+        "model": a["model_output_table"],
+        "model_selection_table": a["model_selection_table"],
+        "model_arch_table": a[_ARCH],
+        "automl_method": method,
+        "automl_params": a.get("automl_params") or params.text,
+        "random_state": None if a.get("random_state") is None else str(a["random_state"]),
+        "object_table": stored_name(a.get("object_table")),
+        "use_gpus": bool(a.get("use_gpus")),
+        "metrics_compute_frequency": frequency or _usual_frequency(method, params, max_epochs),
+        "name": a.get("name"),
+        "description": a.get("description"),
+        **data.summary(),
+        "qualified_names": names_of(
+            session, **data.tables, model_selection_table=selection, model_arch_table=arch_table
+        ),
+    }
+    run = {
+        "kind": "automl",
+        "state": "running",
+        "owner": call.info.role_oid,
+        **data.run_columns(),
+        "model_output_table": str(output),
+        "model_selection_table": str(selection),
+        "model_arch_table": str(arch_table),
+        "num_iterations": max_epochs,
+        "metrics_compute_frequency": frequency,
+        "use_caching": bool(a.get("use_caching")),
+        "seed": seed,
+        "schedule": schedule,
+        "n_models": 0,
+        "n_threads": settings.trainer_threads,
+        "plan": {
+            **data.plan(settings, output),
+            **plan_of_weights(class_weight),
+            "summary": summary,
+            "replace": replace,
+            "search": {
+                "method": method,
+                "params": params.text,
+                "budget_s": params.budget_s,
+                "random_state": random_state,
+                "model_ids": list(space.model_ids),
+                "compile_params_grid": a["compile_params_grid"],
+                "fit_params_grid": a.get("fit_params_grid"),
+                "archs": archs,
+                "start_weights": origins,
+                "custom_names": sorted(custom_names),
+                "selection": place_of(selection),
+            },
+        },
+    }
+    return RunPlan(run, [], data.segments(), weights, functions=functions.objects, settings=data.settings)
+
+
+def _random_state(given: int | None) -> int:
+    check_random_state(given)
+    return secrets.randbelow(MAX_SEED) if given is None else given
+
+
+def _frequency(value: int | None, max_epochs: int) -> int | None:
+    if value is not None and not 1 <= value <= max_epochs:
+        raise InvalidParameter(
+            f"metrics_compute_frequency must be from 1 to the most iterations of a model ({max_epochs})."
+            f" Received: {value}",
+            hint="Leave it out to compute metrics only where the search decides by them.",
+        )
+    return value
+
+
+def _usual_frequency(method: str, params: SearchParams, max_epochs: int) -> int | None:
+    """Give what MADlib's summary has where no frequency was given: the iterations of the longest round."""
+    if method == "hyperband":
+        return max(one.r_i for one in hyperband_rounds(params))
+    return max_epochs if method in ("hyperopt", "tpe") else None
+
+
+def _apart(output: Relation, selection: Relation, given: dict) -> None:
+    """Refuse two output names that would need the same table."""
+    tables = [output.with_suffix(suffix) for suffix in SUFFIXES]
+    if {t.sql for t in tables} & {selection.with_suffix(suffix).sql for suffix in SELECTION_SUFFIXES}:
+        raise InvalidParameter(
+            f"model_selection_table and model_output_table (with its _info and _summary) must be different tables."
+            f" Received: {given['model_selection_table']!r} and {given['model_output_table']!r}",
+            hint="Choose another name for one of them.",
+        )

@@ -1,0 +1,244 @@
+"""A model selection table as a run needs it: its configurations, their architectures and start weights, all checked."""
+
+import json
+from dataclasses import dataclass, field
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
+from madlib_mop.driver.data.selection_tables import read_arch_table_name
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.parameters.custom import CustomFunctions
+from madlib_mop.models.parameters.functions import flat_names
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params, told_of_recorded
+from madlib_mop.models.stored import check_statistics, readable_by_keras
+
+_MAKE_AGAIN = "Make it with load_model_selection_table or generate_model_configs."
+_COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
+_ARCH_COLUMNS = ("model_id", "model_arch", "model_weights")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One row of the model selection table with its architecture.
+
+    Attributes
+    ----------
+    mst_key, model_id : int
+    compile_params, fit_params : str
+        As given.
+    arch : object
+        The architecture's JSON, checked, in a form that Keras reads.
+    loss_type : str
+    metrics_type : list of str or None
+    custom_names : tuple of str
+        The custom functions that it uses.
+    """
+
+    mst_key: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    arch: object
+    loss_type: str
+    metrics_type: list[str] | None
+    custom_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A model selection table: configurations in the order of their keys, and what they need besides."""
+
+    relation: Relation
+    arch_table: Relation
+    arch_table_text: str
+    object_table: str | None
+    configurations: list[Configuration]
+    weights: dict[int, bytes | None] = field(repr=False)
+    functions: CustomFunctions = CustomFunctions()
+
+
+def read_selection(session: CallerSession, name: str, recorded: CustomFunctions | None = None) -> Selection:
+    """Read a model selection table and what it refers to.
+
+    Parameters
+    ----------
+    session : CallerSession
+    name : str
+    recorded : CustomFunctions or None
+        Those of the run that a warm start goes on with: they are used whatever the object table has now.
+
+    Raises
+    ------
+    MopError
+        If a table or column is missing, or a configuration cannot be read; the message names the mst_key.
+    """
+    what = "model_selection_table"
+    relation = session.relation(name, what)
+    _need_columns(session, relation, _COLUMNS, what, name)
+    summary = session.existing(relation.with_suffix("_summary").sql)
+    if summary is None:
+        raise UndefinedTable(
+            f"{what}: {relation} has no {relation.name}_summary. Received: {name!r}",
+            hint=_MAKE_AGAIN,
+        )
+    has_objects = "object_table" in _need_columns(session, summary, ("model_arch_table",), what, name)
+    object_table = "object_table" if has_objects else "NULL"  # tables written by hand may leave it out
+    rows = session.execute(
+        statement(f"SELECT {object_table}::pg_catalog.text AS object_table FROM {{s}}", s=summary)
+    )
+    if len(rows) != 1:
+        raise InvalidParameter(
+            f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_MAKE_AGAIN
+        )
+    arch_text, arch_name = read_arch_table_name(session, summary)
+    arch_table = read_architecture_table(session, arch_name)
+    msts = session.execute(
+        statement(
+            "SELECT mst_key::pg_catalog.int4, model_id::pg_catalog.int4, compile_params::pg_catalog.text,"
+            " fit_params::pg_catalog.text FROM {t} ORDER BY 1",
+            t=relation,
+        )
+    )
+    _check_keys(msts, relation, name)
+    archs, weights = {}, {}
+    for model_id in sorted({row["model_id"] for row in msts}):
+        archs[model_id], weights[model_id] = read_architecture(session, arch_table, model_id)
+    object_table = rows[0]["object_table"]
+    known = custom_names(session, object_table, True, recorded)
+    configurations = [_configuration(row, archs, known) for row in msts]
+    _tell_recorded(session, configurations)
+    used = {used for c in configurations for used in c.custom_names}
+    functions = read_custom_functions(session, object_table, used, True, recorded)
+    return Selection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
+
+
+def read_architecture_table(session: CallerSession, name: str) -> Relation:
+    """Find an architecture table. Raises MopError unless it is one."""
+    table = session.relation(name, "model_arch_table")
+    _need_columns(session, table, _ARCH_COLUMNS, "model_arch_table", name)
+    return table
+
+
+def read_configuration(
+    session: CallerSession,
+    arch_table: Relation,
+    mst_key: int,
+    model_id: int,
+    compile_params: str | None,
+    fit_params: str | None,
+    known: frozenset[str] = frozenset(),
+) -> tuple[Configuration, bytes | None]:
+    """Read one configuration that is given by its parts, not by a model selection table.
+
+    Parameters
+    ----------
+    session : CallerSession
+    arch_table : Relation
+    mst_key, model_id : int
+    compile_params, fit_params : str or None
+    known : frozenset of str
+        Names of the custom functions that it may use.
+
+    Returns
+    -------
+    tuple of Configuration and (bytes or None)
+        With the start weights that the architecture table has.
+
+    Raises
+    ------
+    MopError
+        If the parameters cannot be read, or the architecture is not there or cannot be used.
+    """
+    arch, weights = read_architecture(session, arch_table, model_id)
+    row = {"mst_key": mst_key, "model_id": model_id, "compile_params": compile_params, "fit_params": fit_params}
+    configuration = _checked(row, arch, known)
+    _tell_recorded(session, [configuration])
+    return configuration, weights
+
+
+def _tell_recorded(session: CallerSession, configurations: list[Configuration]) -> None:
+    texts = {configuration.fit_params for configuration in configurations}
+    if told := told_of_recorded(map(parse_fit_params, texts)):
+        session.notice(told)
+
+
+def _check_keys(rows: list[dict], relation: Relation, name: str) -> None:
+    if not rows:
+        raise InvalidParameter(
+            f"model_selection_table: {relation} has no rows. Received: {name!r}", hint="Load configurations into it."
+        )
+    seen = set()
+    for row in rows:
+        mst_key = row["mst_key"]
+        if mst_key is None or mst_key < 0 or row["model_id"] is None:
+            raise InvalidParameter(
+                f"model_selection_table: mst_key must be 0 or more, and model_id not NULL."
+                f" Received: mst_key {mst_key}, model_id {row['model_id']}",
+                hint=_MAKE_AGAIN,
+            )
+        if mst_key in seen:
+            raise InvalidParameter(
+                f"model_selection_table: mst_key must be unique in {relation}. Received twice: {mst_key}",
+                hint=_MAKE_AGAIN,
+            )
+        seen.add(mst_key)
+
+
+def _configuration(row: dict, archs: dict, known: frozenset[str]) -> Configuration:
+    try:
+        return _checked(row, archs[row["model_id"]], known)
+    except MopError as error:
+        error.message = f"model_selection_table: mst_key {row['mst_key']}: {error.message}"
+        raise
+
+
+def _checked(row: dict, arch: object, known: frozenset[str]) -> Configuration:
+    compile_params = parse_compile_params(row["compile_params"], known)
+    parse_fit_params(row["fit_params"])
+    return Configuration(
+        row["mst_key"], row["model_id"], row["compile_params"], row["fit_params"] or "", arch,
+        ", ".join(flat_names(compile_params.loss)), list(compile_params.metric_names) or None,
+        compile_params.custom_names,
+    )  # fmt: skip
+
+
+def read_architecture(session: CallerSession, table: Relation, model_id: int) -> tuple[object, bytes | None]:
+    """Return the JSON of an architecture, checked, and its start weights.
+
+    Raises
+    ------
+    MopError
+        If it is not there once, or cannot be trained.
+    """
+    rows = session.execute(
+        statement(
+            "SELECT model_arch::pg_catalog.text AS arch, model_weights AS weights FROM {t} WHERE model_id = $1", t=table
+        ),
+        [model_id],
+        ["integer"],
+    )
+    if len(rows) != 1:
+        raise InvalidParameter(
+            f"model_arch_table: {table} must have one row for each model_id that a configuration names."
+            f" Received: {len(rows)} rows of model_id {model_id}",
+            hint="Load the architecture with load_keras_model, or take its configurations out.",
+        )
+    try:
+        arch = check_architecture(rows[0]["arch"])
+        check_statistics(arch)
+    except MopError as error:
+        error.message = f"model_arch_table: model_id {model_id}: {error.message}"
+        raise
+    return readable_by_keras(json.loads(rows[0]["arch"]), arch), rows[0]["weights"]
+
+
+def _need_columns(session, relation, columns, what, name) -> set[str]:
+    """Refuse a table that lacks one of the columns; give all that it has."""
+    present = {column.name for column in session.columns(relation)}
+    for column in columns:
+        if column not in present:
+            hint = "Make it with load_keras_model." if what == "model_arch_table" else _MAKE_AGAIN
+            raise UndefinedColumn(f"{what}: table {relation} has no column {column!r}. Received: {name!r}", hint=hint)
+    return present

@@ -1,0 +1,171 @@
+"""Start weights by the names of layers: those of an earlier model for the layers that a new one shares with it."""
+
+from dataclasses import dataclass
+
+from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.inference.described import DescribedModel, describe_model
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from madlib_mop.models.architecture import check_architecture
+
+_WHAT = "weights"
+_KEYS = ("mst_key", "model_id")
+#: Layers that get no weights are drawn with this seed, so that the same call stores the same weights.
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class SourceWeights:
+    """Weights to take from.
+
+    Attributes
+    ----------
+    label : str
+        For messages.
+    layers : dict of str to bytes
+        float32 by the layer's name.
+    shapes : dict of str to tuple, or None
+        Shapes of each layer's arrays, where an architecture tells them.
+    """
+
+    label: str
+    layers: dict[str, bytes]
+    shapes: dict[str, tuple] | None
+
+
+@dataclass(frozen=True)
+class StartWeights:
+    """Start weights of a whole model, and where its layers have them from."""
+
+    weights: bytes
+    taken: list[str]
+    drawn: list[str]
+    label: str
+
+
+def weights_by_layer(
+    session: CallerSession, trainer: LocalTrainer, arch: dict, name: str, key: int | None
+) -> tuple[DescribedModel, StartWeights]:
+    """Return what Keras makes of an architecture, and start weights for it from a table.
+
+    Parameters
+    ----------
+    session : CallerSession
+    trainer : LocalTrainer
+    arch : dict
+        Checked.
+    name : str
+        Output table of a fit function, table of architectures, or a table of the columns ``layer`` and ``weights``.
+    key : int or None
+        ``mst_key`` or ``model_id`` of the row to take.
+
+    Raises
+    ------
+    MopError
+        If the table is none of those, has not that row, has no layer of the architecture, or one of another shape.
+    """
+    relation = session.relation(name, _WHAT)
+    types = {column.name: column.type_sql for column in session.columns(relation)}
+    if {"layer", "weights"} <= types.keys():
+        source = _listed(session, relation, types, key)
+    else:
+        source = _of_model(session, trainer, relation, types, name, key)
+    model = describe_model(trainer, arch, _SEED)
+    return model, _joined(model, source, name)
+
+
+def _listed(session: CallerSession, relation: Relation, types: dict[str, str], key: int | None) -> SourceWeights:
+    if key is not None:
+        raise InvalidParameter(
+            f"weights_key is for tables of models; {relation} is a list of layers. Received: {key}",
+            hint="Leave weights_key out.",
+        )
+    _check_type(relation, types, "weights", "bytea")
+    rows = session.execute(statement("SELECT layer::pg_catalog.text AS layer, weights FROM {t}", t=relation))
+    layers = {row["layer"]: row["weights"] for row in rows}
+    if len(layers) < len(rows) or None in layers or None in layers.values():
+        raise InvalidParameter(f"weights: {relation} must have one row a layer, and no NULL in it")
+    return SourceWeights(str(relation), {layer: bytes(weights) for layer, weights in layers.items()}, None)
+
+
+def _of_model(
+    session: CallerSession, trainer: LocalTrainer, relation: Relation, types: dict[str, str], name: str, key: int | None
+) -> SourceWeights:
+    if missing := [column for column in ("model_arch", "model_weights") if column not in types]:
+        raise UndefinedColumn(
+            f"{_WHAT}: {relation} has no column {missing[0]!r}. Received: {name!r}",
+            hint="Give an output table of a fit function, a table of architectures, or one of the columns layer and"
+            " weights.",
+        )
+    _check_type(relation, types, "model_weights", "bytea")
+    key_column = next((column for column in _KEYS if column in types), None)
+    query = statement("SELECT model_arch::pg_catalog.text AS arch, model_weights AS weights FROM {t}", t=relation)
+    if key is not None and key_column is not None:
+        query += statement(" WHERE {k} = $1", k=Identifier(key_column))
+        rows = session.execute(query, [key], ["integer"])
+    elif key is not None:
+        raise InvalidParameter(f"weights_key is for tables with many models; {relation} has one. Received: {key}")
+    else:
+        rows = session.execute(query + " LIMIT 2")
+    label = f"{relation} ({key_column} {key})" if key is not None else str(relation)
+    if len(rows) != 1:
+        many = "no such row" if not rows else "more than one row"
+        raise InvalidParameter(
+            f"{_WHAT}: {label} has {many}. Received: {name!r}, weights_key {key}",
+            hint=f"Give weights_key => the {key_column} to take." if key_column else "Give a table of one model.",
+        )
+    if rows[0]["weights"] is None or rows[0]["arch"] is None:
+        raise InvalidParameter(f"{_WHAT}: {label} has no weights. Received: {name!r}")
+    model = describe_model(trainer, check_architecture(rows[0]["arch"]))
+    weights = bytes(rows[0]["weights"])
+    model.check_weights(len(weights), f"{_WHAT}: those of {label}")
+    layers, start = {}, 0
+    for layer in model.layers:
+        layers[layer.name] = weights[start : start + layer.n_bytes]
+        start += layer.n_bytes
+    return SourceWeights(label, layers, {layer.name: layer.shapes for layer in model.layers})
+
+
+def _check_type(relation: Relation, types: dict[str, str], column: str, wanted: str) -> None:
+    if types[column] != wanted:
+        raise InvalidParameter(
+            f"{_WHAT}: column {column!r} of {relation} must be of type {wanted}. Received: {types[column]}"
+        )
+
+
+def _joined(model: DescribedModel, source: SourceWeights, name: str) -> StartWeights:
+    pieces, taken, drawn, start = [], [], [], 0
+    for layer in model.layers:
+        piece = source.layers.get(layer.name)
+        if piece is None:
+            piece = model.drawn[start : start + layer.n_bytes]
+            drawn.append(layer.name)
+        else:
+            _check_fits(layer, piece, source)
+            taken.append(layer.name)
+        pieces.append(piece)
+        start += layer.n_bytes
+    if not taken:
+        raise InvalidParameter(
+            f"{_WHAT}: {source.label} has no layer of the architecture's. Received: {name!r}",
+            hint=f"It has {', '.join(source.layers) or 'none'}; the architecture has"
+            f" {', '.join(layer.name for layer in model.layers) or 'none'}. Layers go by their names.",
+        )
+    return StartWeights(b"".join(pieces), taken, drawn, source.label)
+
+
+def _check_fits(layer, piece: bytes, source: SourceWeights) -> None:
+    theirs = source.shapes and source.shapes[layer.name]
+    if len(piece) == layer.n_bytes and theirs in (None, layer.shapes):
+        return
+    has = f"arrays of the shapes {_text(theirs)}" if theirs else f"{len(piece)} bytes"
+    raise InvalidParameter(
+        f"{_WHAT}: layer {layer.name!r} of {source.label} has {has}, but the architecture's has"
+        f" {_text(layer.shapes)}, {layer.n_bytes} bytes",
+        hint="A layer that is to start anew needs a name of its own in the new architecture.",
+    )
+
+
+def _text(shapes) -> str:
+    return " and ".join(str(list(shape)) for shape in shapes)

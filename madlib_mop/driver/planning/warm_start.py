@@ -1,0 +1,141 @@
+"""Warm start: finds what a new run goes on with, the full states of an earlier run or at least its weights."""
+
+from dataclasses import dataclass, field
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.outputs.hopper import passes_field
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, NotReady, UndefinedTable
+from madlib_mop.models.parameters.custom import CustomFunctions
+from madlib_mop.models.stored import same_architecture
+
+_COLUMNS = {"mst_key", "model_weights", "model_arch"}
+
+
+@dataclass(frozen=True)
+class WarmModel:
+    """What one configuration goes on with.
+
+    Attributes
+    ----------
+    next_epoch : int
+        Epoch of its next visit, 1-based.
+    state : dict or None
+        The earlier run's row of `madlib_mop.model`, whose training state is taken over.
+    weights : bytes or None
+        The output table's weights, where the training state is not to be had.
+    """
+
+    next_epoch: int
+    state: dict | None = None
+    weights: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The earlier run, if there is a record of it, and its models by mst_key."""
+
+    run_id: int | None
+    seed: int | None
+    models: dict[int, WarmModel]
+
+
+def find_warm_start(
+    session: CallerSession, record: Record, output: Relation, owner: int, configurations: list
+) -> WarmStart:
+    """Find what the models in an output table go on with.
+
+    A model goes on with its full training state if the record of the run that wrote it is there, its weights are those
+    of the table, and its compile parameters and architecture are still the same; else with the table's weights. Weights
+    that do not fit into a field are NULL in the table: then the state must be there.
+
+    Raises
+    ------
+    UndefinedTable
+        If the table is not one that the hopper wrote.
+    NotReady
+        If a model has neither weights in the table nor a state that fits it in the record.
+    """
+    columns = {column.name for column in session.columns(output)}
+    if not columns >= _COLUMNS or session.existing(output.with_suffix("_info").sql) is None:
+        raise UndefinedTable(
+            f"model_output_table: warm_start needs a table that madlib_keras_fit_multiple_model wrote."
+            f" Received: {output}",
+            hint="Give the name of an earlier output table, or leave warm_start out.",
+        )
+    found = session.execute(
+        statement(
+            "SELECT mst_key, pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest,"
+            " model_arch::pg_catalog.text AS arch FROM {t}",
+            t=output,
+        )
+    )
+    digests = {row["mst_key"]: row["digest"] for row in found}
+    parent = record.newest_run(str(output), owner)
+    old = {m["mst_key"]: m for m in record.models(parent["run_id"])} if parent else {}
+    models = {}
+    for c in configurations:
+        if c.mst_key not in digests:
+            continue
+        m = old.get(c.mst_key)
+        same_weights = is_state_of(m, digests[c.mst_key])
+        if same_weights and m["compile_params"] == c.compile_params and same_architecture(m["model_arch"], c.arch):
+            models[c.mst_key] = WarmModel(m["epoch"] + 1, state=m)
+        elif digests[c.mst_key] is None:
+            raise no_weights(f"model_output_table: mst_key {c.mst_key} of {output}", same_weights)
+        else:
+            models[c.mst_key] = WarmModel(
+                m["epoch"] + 1 if same_weights else 1, weights=_weights(session, output, c.mst_key)
+            )
+    weights_only = sorted(key for key, model in models.items() if model.state is None)
+    if weights_only:
+        session.notice(
+            f"warm start: mst_key {', '.join(map(str, weights_only))}: going on with the weights only, the optimizer"
+            " starts anew (no training state is recorded for these weights and parameters)"
+        )
+    return WarmStart(parent["run_id"] if parent else None, parent["seed"] if parent else None, models)
+
+
+def recorded_functions(record: Record, output: Relation, owner: int) -> CustomFunctions:
+    """Give the custom functions of the run that wrote an output table, for the warm start to use the same."""
+    parent = record.newest_run(str(output), owner)
+    return CustomFunctions(record.custom_functions(parent["run_id"]) if parent else {})
+
+
+def is_state_of(model: dict | None, weights_digest: str | None) -> bool:
+    """Tell whether a recorded model's state has the weights of an output table.
+
+    Parameters
+    ----------
+    model : dict or None
+        Row of `madlib_mop.model`, of the newest run that wrote the table.
+    weights_digest : str or None
+        SHA-256 of the table's weights; None where they are NULL, as those that do not fit into a field are.
+    """
+    if model is None or model["state_slot"] is None:
+        return False
+    return passes_field(model) if weights_digest is None else model["weights_digest"] == weights_digest
+
+
+def no_weights(label: str, has_state: bool) -> NotReady:
+    """Say that a warm start has nothing to go on with, because weights of over 1 GB are in no table."""
+    reason = (
+        "its recorded state is of other compile parameters or another architecture"
+        if has_state
+        else "no recorded run of yours has its state"
+    )
+    return NotReady(
+        f"{label} has no weights to go on with: model_weights is NULL, and {reason}",
+        hint="Weights that do not fit into a field of 1 GB are in the record alone, with the parameters they were"
+        " trained with. Give those again, or leave warm_start out.",
+    )
+
+
+def _weights(session: CallerSession, output: Relation, mst_key: int) -> bytes:
+    rows = session.execute(
+        statement("SELECT model_weights FROM {t} WHERE mst_key = $1", t=output), [mst_key], ["integer"]
+    )
+    if len(rows) != 1:
+        raise InvalidParameter(f"model_output_table: mst_key {mst_key} is there {len(rows)} times. Received: {output}")
+    return rows[0]["model_weights"]

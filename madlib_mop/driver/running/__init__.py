@@ -1,0 +1,1 @@
+"""A run under way: its workers, the loop over its tasks, retries, and its end."""

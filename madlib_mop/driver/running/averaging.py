@@ -1,0 +1,154 @@
+"""Model averaging: trains one model on all segments at once, iteration after iteration, until all are done.
+
+The hopper's counterpart: the same workers, record, attempts, evaluations and slots of states; but what a segment has
+trained is staged, and when all have, one worker averages it into the model's next state. Called by `driving.drive`.
+"""
+
+import time
+from collections.abc import Hashable
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.state_slots import StateSlots, existing_slots
+from madlib_mop.driver.evaluation.early_stopping import EarlyStops, best_states, is_restored
+from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.driver.running.loop import InFlight, RunLoop
+from madlib_mop.driver.running.retries import RetryDecision, Task, place_of
+from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.session.progress import Progress
+from madlib_mop.errors import from_dict
+from madlib_mop.schedule import Average, BulkSynchronous, EpochDone, Evaluation, Visit
+from madlib_mop.schedule.bounds import Span
+from madlib_mop.schedule.bulk import MST_KEY
+
+
+class Averaging(RunLoop):
+    """One run of model averaging under way; parameters as those of `RunLoop`."""
+
+    def __init__(self, record: Record, workers: Workers, run: dict, progress: Progress, stdin_fd: int | None):
+        super().__init__(record, workers, run, progress, stdin_fd)
+        (self._model,) = record.models(self._run_id)
+        segments = run["plan"]["training"]["segments"]
+        self._with_rows = [s["segment_id"] for s in segments if s["n_rows"]]
+        staged = self._staged()
+        self._slots = StateSlots(record, self._run_id, [self._model, *staged, *best_states([self._model])])
+        self._stops = EarlyStops(record, run, {MST_KEY: self._model}, self._slots, progress)
+        self._part_slots = {row["mst_key"][1]: row["state_slot"] for row in staged}
+        self._plan = BulkSynchronous(
+            MST_KEY,
+            self._with_rows,
+            [s["segment_id"] for s in segments],
+            self._next_epoch,
+            self._model["last_epoch"],
+            set(self._part_slots),
+        )
+        self._evaluations = Evaluations(record, run, self._plan, {MST_KEY: self._model})
+        for segment in segments:
+            self._plan.segment_down(segment["segment_id"])
+
+    @property
+    def _next_epoch(self) -> int:
+        """The iteration that is under way: a state's version counts the averages of the run."""
+        if is_restored(self._model):
+            return self._model["last_epoch"] + 1
+        return self._model["first_epoch"] + self._model["state_version"]
+
+    def _staged(self) -> list[dict]:
+        """Tell what segments have trained and nobody has averaged yet, in the words of `StateSlots`."""
+        slots = existing_slots(self._record, self._run_id)
+        found = self._record.staged_slots(self._run_id, MST_KEY, self._model["state_version"] + 1, slots)
+        visits = [self._record.visit(self._run_id, MST_KEY, self._next_epoch, segment) for segment in found]
+        return [
+            {
+                "mst_key": (MST_KEY, visit["segment_id"]),
+                "state_slot": found[visit["segment_id"]],
+                "state_bytes": visit["state_bytes"],
+            }
+            for visit in visits
+        ]
+
+    def _order(self, flight: InFlight, attempt: int) -> dict:
+        task = flight.task
+        order = {"segment_id": task.segment, "mst_key": MST_KEY, "version": self._model["state_version"] + 1}
+        if isinstance(task, Evaluation):
+            place = {"data_set": task.payload.data_set, "segment_id": task.payload.segment_id}
+            if task.payload.computes_results:
+                place["sums"] = self._evaluations.sums(MST_KEY)
+            return order | {"do": "evaluate", **place}
+        slot = self._begin_write(flight, self._slot_key(task))
+        if isinstance(task, Visit):
+            return order | {"do": "train", "data_set": "training", "staged": True, "epoch": task.epoch,
+                            "position": task.position, "attempt": attempt, "slot": slot}  # fmt: skip
+        slots = sorted(set(self._part_slots.values()))
+        return order | {"do": "average", "epoch": task.epoch, "slot": slot, "slots": slots,
+                        "n_visits": len(self._with_rows)}  # fmt: skip
+
+    def _slot_key(self, task: Task) -> Hashable:
+        return MST_KEY if isinstance(task, Average) else (MST_KEY, task.segment)
+
+    def _done(self, flight: InFlight, fields: dict, ended: float) -> None:
+        task, seconds = flight.task, ended - flight.started
+        is_evaluation = isinstance(task, Evaluation)
+        epoch = task.payload.epoch if is_evaluation else task.epoch
+        # segments work side by side, so each is a chain of its own: no lower bound goes beyond the busiest of them
+        self.account.add(Span(task.segment, task.segment, epoch, flight.started, ended))
+        if is_evaluation:
+            self._plan.finished(task, seconds)
+            complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
+            if complete:
+                self._progress.metrics_known(MST_KEY, epoch, complete[MST_KEY])
+                if self._stops.measured(MST_KEY, complete[MST_KEY]):
+                    self._plan.finish_early()
+                self._epoch_over(epoch)
+        elif isinstance(task, Visit):
+            self._visit_kept(flight, fields["state_bytes"], seconds)
+        else:
+            self._average_kept(flight, fields["state_bytes"], seconds)
+
+    def _was_kept(self, flight: InFlight) -> bool:
+        task, seconds = flight.task, time.monotonic() - flight.started
+        if isinstance(task, Visit):
+            kept = self._record.visit(self._run_id, MST_KEY, task.epoch, task.segment)
+            if kept is not None:
+                self._visit_kept(flight, kept["state_bytes"], seconds)
+            return kept is not None
+        if isinstance(task, Average):
+            (model,) = self._record.models(self._run_id)
+            if model["state_version"] > self._model["state_version"]:
+                self._average_kept(flight, model["state_bytes"], seconds)
+                return True
+        return False
+
+    def _visit_kept(self, flight: InFlight, n_bytes: int, seconds: float) -> None:
+        key = self._slot_key(flight.task)
+        self._end_write(flight, {key: n_bytes})
+        self._part_slots[flight.task.segment] = flight.slots[key]
+        self._model["state"] = "training"
+        self._plan.finished(flight.task, seconds)
+
+    def _average_kept(self, flight: InFlight, n_bytes: int, seconds: float) -> None:
+        self._end_write(flight, {self._slot_key(flight.task): n_bytes})
+        for segment in self._part_slots:
+            self._slots.release((MST_KEY, segment))
+        self._part_slots.clear()
+        self._model["state_version"] += 1
+        done: EpochDone = self._plan.finished(flight.task, seconds)
+        if not self._evaluations.begin([MST_KEY], done.epoch):
+            self._epoch_over(done.epoch)
+
+    def _epoch_over(self, epoch: int) -> None:
+        if epoch == self._model["last_epoch"]:
+            self._stops.restore(MST_KEY)
+            self._model["state"] = "trained"
+            self._record.set_model(self._run_id, MST_KEY, state="trained")
+        self._progress.epoch_over(MST_KEY, epoch, self._plan)
+
+    def _refused(self, task: Task, decision: RetryDecision) -> None:
+        """Go on after a task that left nothing behind: again, or not at all, for there is no other model."""
+        if decision.again:
+            self._plan.requeue(task)
+            return
+        error = from_dict(decision.error)
+        if not decision.ends_run:
+            error.message = f"{error.message} ({place_of(task)})"
+            self._record.set_model(self._run_id, MST_KEY, state="failed", state_detail=decision.reason(task))
+        raise error

@@ -1,0 +1,69 @@
+"""Whether a run still is what it was begun as: the rows of its shards, and the versions it is trained with.
+
+Shared by the hopper and by model averaging, which tell it what each worker says.
+"""
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.session.progress import Progress
+from madlib_mop.errors import InvalidParameter, NotReady
+
+_VERSIONS = ("python", "tensorflow", "keras", "numpy")
+
+
+class RunConsistency:
+    """What a run's record says of its data and versions.
+
+    Parameters
+    ----------
+    record : Record
+    run : dict
+        Row of `madlib_mop.run`; its versions are kept up to date.
+    progress : Progress
+        Told when versions have changed.
+    """
+
+    def __init__(self, record: Record, run: dict, progress: Progress):
+        self._record = record
+        self._run = run
+        self._run_id = run["run_id"]
+        self._progress = progress
+        self._fingerprints = {(s["data_set"], s["segment_id"]): s["fingerprint"] for s in record.segments(self._run_id)}
+
+    def check_shard(self, data_set: str, segment_id: int, shard: dict) -> None:
+        """Check what a trainer was given against what the caller saw, and what earlier visits were trained on.
+
+        Called before anything is trained or evaluated on it.
+
+        Raises
+        ------
+        NotReady, InvalidParameter
+        """
+        key = (data_set, segment_id)
+        table = self._run["plan"][data_set]["table"]
+        planned = {s["segment_id"]: s["n_rows"] for s in self._run["plan"][data_set]["segments"]}[segment_id]
+        if shard["n_rows"] != planned:
+            raise NotReady(
+                f"{table}: the worker of segment {segment_id} sees {shard['n_rows']} rows, the caller saw {planned}",
+                hint="Commit the transaction that packed the table, and let nobody change it while a run uses it."
+                " Where a row policy reads a setting by a function, set that by ALTER ROLE, for other sessions too.",
+            )
+        known = self._fingerprints.get(key)
+        if known is None:
+            self._record.set_segment(self._run_id, *key, fingerprint=shard["fingerprint"], n_bytes=shard["n_bytes"])
+            self._fingerprints[key] = shard["fingerprint"]
+        elif known != shard["fingerprint"]:
+            raise InvalidParameter(
+                f"{table}: the rows of segment {segment_id} are no longer those that the run was trained on",
+                hint="Bring the packed table back as it was, or start a new run.",
+            )
+
+    def check_versions(self, answer: dict) -> None:
+        """Record what the run is trained with; say so if that has changed since it was begun."""
+        versions = {name: answer[name] for name in _VERSIONS}
+        known = self._run["versions"]
+        if versions == known:
+            return
+        if known:
+            self._progress.versions_changed(known, versions)
+        self._run["versions"] = versions
+        self._record.set_run(self._run_id, versions=versions)

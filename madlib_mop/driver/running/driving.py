@@ -1,0 +1,155 @@
+"""Driving a run from where it is to its end: takes it, opens its workers, hops, and leaves nothing behind."""
+
+import os
+import time
+
+from mop_backend.frames import PeerGone
+
+from madlib_mop.catalog.connection import local_keywords
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
+from madlib_mop.driver.running.averaging import Averaging
+from madlib_mop.driver.running.event_loop import SESSION_ENDED, was_cancelled
+from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.running.workers import Workers, end_old_writers
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import SessionInfo
+from madlib_mop.driver.session.progress import Progress
+from madlib_mop.driver.session.stopping import undisturbed
+from madlib_mop.driver.steering.controller import RunController
+from madlib_mop.engines.sessions.access import Access
+from madlib_mop.engines.sessions.login import RunLogin, create_login, drop_login, sweep_logins
+from madlib_mop.engines.sessions.options import options_of
+from madlib_mop.errors import Cancelled, MopError, NotReady
+from madlib_mop.models.parameters.custom import CustomFunctions
+from madlib_mop.schedule import Visit
+from madlib_mop.schedule.bounds import Efficiency
+from madlib_mop.schedule.bulk import AVERAGING
+
+_TAKE_WITHIN_S = 10.0
+
+
+def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> None:
+    """Train a run's models until all are done.
+
+    Parameters
+    ----------
+    call : Call
+        Whose NOTICEs and cancel the run obeys.
+    record : Record
+    run_id : int
+    recorded : list of Visit or None
+        For a replay: the visits to repeat.
+
+    Raises
+    ------
+    Cancelled, MopError
+        The run is marked as cancelled, interrupted or failed; what was committed is kept.
+    """
+    take(record, run_id)
+    call.session.run_started(run_id)
+    call.session.let_go()
+    run = record.run(run_id)
+    begun = time.monotonic()
+    state, detail = "interrupted", SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
+    login = workers = hopper = None
+    try:
+        check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
+        sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
+        end_old_writers(record, run_id)
+        with undisturbed():
+            login = create_login(record.raw, run_id, run["owner"])
+        record.set_run(
+            run_id,
+            state="running",
+            state_detail=None,
+            ended_at=None,
+            login_role=login.role if login is not None else None,
+            driver_pid=os.getpid(),
+            caller_pid=call.info.pid,
+        )
+        progress, controller = _attend(call, record, run)
+        progress.started()
+        workers = Workers(record, _access(call.info, record, run, login), run["plan"], progress.tell)
+        if run["schedule"] == AVERAGING:
+            hopper = Averaging(record, workers, run, progress, call.session.stop_fd)
+        else:
+            hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, controller)
+        hopper.run()
+        if not record.end_training(run_id):
+            raise was_cancelled(run_id, record.cancelled_by(run_id))
+        state, detail = "trained", None
+    except Cancelled as error:
+        by_caller = record.cancelled_by(run_id) is None
+        state, detail = ("interrupted" if by_caller else "cancelled"), error.message
+        raise
+    except MopError as error:
+        state, detail = "failed", error.message
+        raise
+    except PeerGone:
+        raise
+    except Exception as error:
+        detail = f"internal error: {type(error).__name__}: {error}"
+        raise
+    finally:
+        with undisturbed():
+            if workers is not None:
+                workers.close_all()
+            if login is not None:
+                drop_login(record.raw, login.role)
+            if hopper is not None:
+                _write_times(record, run, hopper.account.efficiency(run["n_segments"]))
+            with record.transaction():  # nobody finds the run ended and its driver still there
+                record.end_run(run_id, state, detail, time.monotonic() - begun)
+                record.give_up(run_id)
+
+
+def _access(info: SessionInfo, record: Record, run: dict, login: RunLogin | None) -> Access:
+    """Return how the sessions of a run's segments log in."""
+    catalog = {"dsn": info.catalog_dsn}
+    if info.catalog_dsn is None:
+        catalog = local_keywords(info.sockets, info.port, info.database)
+    where = run["plan"]["worker_host"], info.port, info.database
+    settings = record.caller_settings(run["run_id"])
+    return Access(run["run_id"], catalog, *where, options_of(record.raw), login, run["owner"], settings)
+
+
+def _attend(call: Call, record: Record, run: dict) -> tuple[Progress, RunController]:
+    """Make what tells of a run, and what steers it."""
+    models = record.models(run["run_id"])
+    if "search" not in run["plan"]:
+        return Progress(call.session, run, models), RunController()
+    from madlib_mop.driver.search.controller import make_searcher
+    from madlib_mop.driver.search.progress import SearchProgress
+
+    progress = SearchProgress(call.session, run, models)
+    return progress, make_searcher(record, run, progress)
+
+
+def take(record: Record, run_id: int, anew: bool = False) -> None:
+    """Become the run's driver, once a driver that is just ending has gone; ``anew`` forgets an earlier cancel.
+
+    Raises
+    ------
+    NotReady
+        If another driver works on it.
+    """
+    deadline = time.monotonic() + _TAKE_WITHIN_S
+    while not (record.take_anew(run_id) if anew else record.take(run_id)):
+        if time.monotonic() > deadline or record.run(run_id)["state"] != "running":
+            raise NotReady(
+                f"run {run_id} is being worked on by another session",
+                hint=f"madlib_mop.progress shows it; SELECT madlib_mop.cancel({run_id}); stops it.",
+            )
+        time.sleep(0.1)
+
+
+def _write_times(record: Record, run: dict, efficiency: Efficiency) -> None:
+    """Add this driver's makespan and lower bound to those of the run's earlier drivers."""
+    if efficiency.work_s:
+        record.set_run(
+            run["run_id"],
+            makespan_s=(run["makespan_s"] or 0.0) + efficiency.makespan_s,
+            lower_bound_s=(run["lower_bound_s"] or 0.0) + efficiency.lower_bound_s,
+            idle_share=efficiency.idle_share,
+        )

@@ -1,0 +1,94 @@
+"""What the driver of a run waits on: the workers' sockets, the catalog session and the caller's backend.
+
+Shared by the hopper and by model averaging.
+"""
+
+import select
+import time
+
+from mop_backend.frames import Channel, PeerGone
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.session.stopping import ignore_from_now_on
+from madlib_mop.engines.sessions.session import Session
+from madlib_mop.errors import Cancelled
+
+_TICK_S = 1.0
+#: A backend that is terminated, or crashes, says nothing.
+SESSION_ENDED = "the caller's session was terminated or has crashed"
+
+
+class EventLoop:
+    """Waits, without polling, for whatever comes first.
+
+    Parameters
+    ----------
+    record : Record
+    workers : Workers
+    run_id : int
+    stdin_fd : int or None
+        Readable, at end of file, when the caller's backend wants the run to stop.
+    """
+
+    def __init__(self, record: Record, workers: Workers, run_id: int, stdin_fd: int | None):
+        self._record = record
+        self._workers = workers
+        self._run_id = run_id
+        self._stdin_fd = stdin_fd
+        self._look_at = 0.0
+
+    def wait(self) -> list[tuple[int, Session]]:
+        """Wait for at most a second; return the sessions that something has come from, with their segments.
+
+        Raises
+        ------
+        Cancelled
+            If the caller's session wants the run to stop.
+        """
+        poller = select.poll()
+        by_fd = {}
+        for segment, session in self._workers.sessions():
+            poller.register(session.fileno(), session.events)
+            by_fd[session.fileno()] = (segment, session)
+        poller.register(self._record.raw.fileno(), select.POLLIN)
+        if self._stdin_fd is not None:
+            poller.register(self._stdin_fd, select.POLLIN)
+        ready = []
+        for fd, _ in poller.poll(min(_TICK_S, self._workers.seconds_to_reopen()) * 1000):
+            if fd == self._stdin_fd:
+                ignore_from_now_on()
+                raise Cancelled(told_reason(fd))
+            if fd in by_fd:
+                ready.append(by_fd[fd])
+        return ready
+
+    def look_for_cancel(self) -> None:
+        """Raise Cancelled if somebody has cancelled the run: whenever somebody says so, and once a second.
+
+        What was committed before this session began to listen is found at the first call.
+        """
+        raw = self._record.raw
+        raw.poll()
+        if not raw.notifies and time.monotonic() < self._look_at:
+            return
+        raw.notifies.clear()
+        self._look_at = time.monotonic() + _TICK_S
+        if (by := self._record.cancelled_by(self._run_id)) is not None:
+            raise was_cancelled(self._run_id, by)
+
+
+def was_cancelled(run_id: int, by: str) -> Cancelled:
+    """Return the error of a run that somebody has cancelled."""
+    return Cancelled(
+        f"run {run_id} was cancelled by {by}", hint=f"SELECT madlib_mop.resume({run_id}); goes on with it."
+    )
+
+
+def told_reason(fd: int) -> str:
+    """Return why the caller's backend wants the work to stop: its last words on its pipe, if it could say any."""
+    try:
+        header, _ = Channel(fd, -1).receive()
+    except (PeerGone, OSError, ValueError):
+        return SESSION_ENDED
+    return header.get("stop", SESSION_ENDED)

@@ -1,0 +1,180 @@
+"""The loop over a run's tasks that the hopper and model averaging share; subclassed in ``hopper.py``, ``averaging.py``.
+
+It waits on the sockets of the worker sessions, the catalog session and the caller's backend, and moves whatever has
+come on. What to do next a plan of `schedule` says; what was done the workers commit themselves, so this process may die
+at any moment.
+"""
+
+import time
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.state_slots import StateSlots
+from madlib_mop.driver.evaluation.early_stopping import EarlyStops
+from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.driver.running.consistency import RunConsistency
+from madlib_mop.driver.running.event_loop import EventLoop
+from madlib_mop.driver.running.retries import Attempts, RetryDecision, Task
+from madlib_mop.driver.running.workers import Workers
+from madlib_mop.driver.session.progress import Progress
+from madlib_mop.engines.sessions.session import Failure, Session
+from madlib_mop.engines.sessions.worker import Answer
+from madlib_mop.schedule import BulkSynchronous, Scheduler
+from madlib_mop.schedule.bounds import Account
+
+
+@dataclass
+class InFlight:
+    """A task that a worker has: when it was given, and the slots that states are written to, by `StateSlots`' keys."""
+
+    task: Task
+    started: float
+    slots: dict[Hashable, int] = field(default_factory=dict)
+
+
+class RunLoop:
+    """One run under way.
+
+    Parameters
+    ----------
+    record : Record
+    workers : Workers
+        Sessions by segment; they open themselves.
+    run : dict
+        Row of `madlib_mop.run`.
+    progress : Progress
+        Told of everything that a person might want to know.
+    stdin_fd : int or None
+        Readable, at end of file, when the caller's backend wants the run to stop.
+    """
+
+    #: Set by subclasses.
+    _plan: Scheduler | BulkSynchronous
+    _slots: StateSlots
+    _evaluations: Evaluations
+    _stops: EarlyStops
+
+    def __init__(self, record: Record, workers: Workers, run: dict, progress: Progress, stdin_fd: int | None):
+        self._record = record
+        self._workers = workers
+        self._run_id = run["run_id"]
+        self._progress = progress
+        self._event_loop = EventLoop(record, workers, self._run_id, stdin_fd)
+        self._consistency = RunConsistency(record, run, progress)
+        workers.check_shards_by(self._consistency.check_shard)
+        self._attempts = Attempts(run["faults"], lambda faults: record.set_run(self._run_id, faults=faults))
+        self._in_flight: dict[int, InFlight] = {}
+        self.account = Account()
+
+    def run(self) -> None:
+        """Make all that is left of the run.
+
+        Raises
+        ------
+        Cancelled
+            If somebody cancelled the run.
+        MopError
+            If the run cannot go on; it can be resumed.
+        """
+        self._record.listen()
+        self._event_loop.look_for_cancel()
+        self._stops.resume()
+        self._evaluations.add_missing()
+        self._workers.open_all()
+        self._begun()
+        while not self._plan.done:
+            self._start_tasks()
+            self._slots.empty_dead()
+            for segment, session in self._event_loop.wait():
+                self._advance(segment, session)
+            self._event_loop.look_for_cancel()
+            self._workers.reopen_lost()
+            self._tick()
+        self._ended()
+        self._slots.finish()
+
+    def _begun(self) -> None:
+        """Hear that the workers are being opened."""
+
+    def _tick(self) -> None:
+        """Hear that something has come, or that a second has passed."""
+
+    def _ended(self) -> None:
+        """Hear that nothing is left to be done."""
+
+    def _start_tasks(self) -> None:
+        for task in self._plan.next_tasks():
+            flight = InFlight(task, time.monotonic())
+            self._in_flight[task.segment] = flight
+            self._workers.begin(task.segment, self._order(flight, self._attempts.begin(task)))
+
+    def _order(self, flight: InFlight, attempt: int) -> dict:
+        """Write a task down for its worker; set the slots of one that writes states."""
+        raise NotImplementedError
+
+    def _done(self, flight: InFlight, fields: dict, ended: float) -> None:
+        """Go on after a task was done; ``fields`` are the worker's answer, ``ended`` is when it came."""
+        raise NotImplementedError
+
+    def _was_kept(self, flight: InFlight) -> bool:
+        """Whether a task was committed whose session said nothing more; if so, go on as after its answer."""
+        raise NotImplementedError
+
+    def _refused(self, task: Task, decision: RetryDecision) -> None:
+        """Go on after a task that left nothing behind."""
+        raise NotImplementedError
+
+    def _advance(self, segment: int, session: Session) -> None:
+        event = self._workers.advance(segment, session)
+        if event is None:
+            return
+        flight = self._in_flight.pop(segment, None)
+        if isinstance(event, Failure):
+            self._session_failed(segment, flight, event)
+        elif isinstance(event, Answer):
+            self._answered(flight, event.fields)
+        else:
+            self._plan.segment_up(segment)
+
+    def _answered(self, flight: InFlight, fields: dict) -> None:
+        ended = time.monotonic()
+        if fields["outcome"] == "done":
+            self._consistency.check_versions(fields["versions"])
+            self._done(flight, fields, ended)
+            return
+        self._end_write(flight)
+        if fields["outcome"] == "host":
+            self._host_lost(flight.task, fields)
+        else:
+            self._refused(flight.task, self._attempts.decide(flight.task, fields))
+
+    def _session_failed(self, segment: int, flight: InFlight | None, failure: Failure) -> None:
+        """Go on after a session was lost or its statement failed; what it had committed counts."""
+        if failure.lost:
+            self._plan.segment_down(segment)
+            self._workers.lost(segment, failure)  # the backend is gone when this returns, so what is kept is known
+        if flight is None or self._was_kept(flight):
+            return
+        self._end_write(flight)
+        if failure.lost:
+            self._plan.requeue(flight.task)
+        elif failure.host_lost:
+            self._host_lost(flight.task, failure.host_lost)
+        else:
+            self._refused(flight.task, self._attempts.decide(flight.task, {"outcome": "sql", "error": failure.error}))
+
+    def _host_lost(self, task: Task, fields: dict) -> None:
+        """Let a segment wait for its host; the task left nothing behind and is done again."""
+        self._plan.segment_down(task.segment)
+        self._workers.host_lost(task.segment, fields)
+        self._plan.requeue(task)
+
+    def _begin_write(self, flight: InFlight, key: Hashable) -> int:
+        flight.slots[key] = self._slots.begin_write(key)
+        return flight.slots[key]
+
+    def _end_write(self, flight: InFlight, n_bytes: Mapping[Hashable, int] | None = None) -> None:
+        """Tell that a task writes no more; ``n_bytes`` are the sizes of the states that it has kept, by their keys."""
+        for key, slot in flight.slots.items():
+            self._slots.end_write(slot, key, (n_bytes or {}).get(key))

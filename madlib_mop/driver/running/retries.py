@@ -1,0 +1,148 @@
+"""What a failed attempt at a task means: do it again, give its model up, or give the run up. Called by the hopper."""
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from madlib_mop.driver.running.deaths import last_words, ran_out_of_memory
+from madlib_mop.schedule import Average, Evaluation, Visit
+
+Task = Visit | Evaluation | Average
+_SIGNALS = {number: number.name for number in signal.Signals}
+MAX_FAULTS = 4
+MAX_MEMORY_FAULTS = 2
+MAX_KILLED = 100
+
+
+@dataclass(frozen=True)
+class RetryDecision:
+    """What to do after an attempt that failed.
+
+    Attributes
+    ----------
+    again : bool
+        Do the task once more.
+    ends_run : bool
+        Neither this model nor another can go on: the data are at fault.
+    error : dict
+        ``sqlstate``, ``message``, ``hint``.
+    """
+
+    again: bool
+    ends_run: bool
+    error: dict
+
+    def reason(self, task: Task) -> str:
+        """Say in one line why a model failed, where, and what to do."""
+        hint = self.error.get("hint")
+        return f"{self.error['message']} ({place_of(task)})" + (f"; {hint}" if hint else "")
+
+
+def place_of(task: Task) -> str:
+    """Say where a task was."""
+    where = "evaluation"
+    if isinstance(task, Visit):
+        where = f"epoch {task.epoch}, position {task.position}"
+    elif isinstance(task, Average):
+        where = f"average of epoch {task.epoch}"
+    return f"{where}, segment {task.segment}"
+
+
+class Attempts:
+    """Counts the attempts at each task and the faults among them; a trainer that was killed is no fault of its task.
+
+    Faults of tasks that are to be tried again are recorded, so that a run which is interrupted and resumed goes on with
+    the count. The faults of a task that has ended its model or the run are forgotten: who resumes a failed run has
+    mended what failed.
+
+    Parameters
+    ----------
+    recorded : mapping, optional
+        What an earlier driver has given to ``keep``.
+    keep : callable, optional
+        Records a dict, of JSON types, of the tasks that have failed and will be tried again.
+    """
+
+    def __init__(
+        self,
+        recorded: Mapping[str, Mapping[str, int]] | None = None,
+        keep: Callable[[dict], None] | None = None,
+    ):
+        self._recorded = {task: dict(counts) for task, counts in (recorded or {}).items()}
+        self._keep = keep or (lambda recorded: None)
+        self._faults = Counter({task: counts["faults"] for task, counts in self._recorded.items()})
+        self._killed = Counter({task: counts["killed"] for task, counts in self._recorded.items()})
+        self._begun = self._faults + self._killed
+
+    def begin(self, task: Task) -> int:
+        """Count an attempt; return its number, from 1."""
+        self._begun[repr(task)] += 1
+        return self._begun[repr(task)]
+
+    def decide(self, task: Task, fields: dict) -> RetryDecision:
+        """Judge a worker's answer other than "done", and record what will be tried again.
+
+        Parameters
+        ----------
+        task : Visit, Evaluation or Average
+        fields : dict
+            ``outcome`` "failed" (``error``, ``kind``), "died" (``status``, ``stderr``) or "sql" (``error``).
+        """
+        decision, before = self._decided(task, fields), dict(self._recorded)
+        if decision.again:
+            counts = {"faults": self._faults[repr(task)], "killed": self._killed[repr(task)]}
+            self._recorded[repr(task)] = counts
+        else:
+            self._recorded.pop(repr(task), None)
+        if self._recorded != before:
+            self._keep(dict(self._recorded))
+        return decision
+
+    def _decided(self, task: Task, fields: dict) -> RetryDecision:
+        if fields["outcome"] == "died":
+            return self._died(task, fields["status"], fields["stderr"])
+        error = fields["error"]
+        if fields["outcome"] == "failed" and fields["kind"] == "model":
+            return RetryDecision(False, False, error)
+        if fields["outcome"] == "failed" and fields["kind"] == "input":
+            return RetryDecision(False, True, error)
+        if fields["outcome"] == "sql":
+            return self._sql(task, error)
+        return self._count(task, error, MAX_MEMORY_FAULTS if fields["kind"] == "memory" else MAX_FAULTS)
+
+    def _died(self, task, status: int, stderr: str) -> RetryDecision:
+        if status == -signal.SIGKILL:
+            self._killed[repr(task)] += 1
+            again = self._killed[repr(task)] < MAX_KILLED
+            message = f"its trainer was killed {self._killed[repr(task)]} times"
+            hint = "Something on this host, such as the kernel's out-of-memory killer, kills the trainers."
+            return RetryDecision(again, False, {"sqlstate": "53200", "message": message, "hint": hint})
+        memory = ran_out_of_memory(status, stderr)
+        name = _SIGNALS.get(-status, f"status {status}")
+        message = "its trainer ran out of memory" if memory else f"its trainer died ({name}) again and again"
+        hint = (
+            "Use a smaller batch_size or a smaller network, or raise madlib_mop.trainer_memory_mb."
+            if memory
+            else f"Its last words: {last_words(stderr)}"
+        )
+        limit = MAX_MEMORY_FAULTS if memory else MAX_FAULTS
+        return self._count(task, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
+
+    def _sql(self, task, error) -> RetryDecision:
+        """A statement of the worker's failed: rights, and what is missing, end the run, anything else may pass."""
+        sqlstate = error["sqlstate"] or ""
+        if sqlstate == "42P01" and not error.get("hint"):  # dropped, or moved by the engine
+            error = {**error, "hint": "madlib_mop.resume goes on once it is there, and finds shards that moved."}
+        if sqlstate[:2] in ("42", "28", "22") or sqlstate == "55000":
+            return RetryDecision(False, True, error)
+        if sqlstate == "55P03":
+            error = {**error, "hint": "Some transaction, perhaps the caller's own, holds a lock on the packed table."}
+            return RetryDecision(False, True, error)
+        self._faults[repr(task)] += 1
+        n_faults = self._faults[repr(task)]
+        return RetryDecision(n_faults < MAX_FAULTS, n_faults >= MAX_FAULTS, error)
+
+    def _count(self, task, error, limit) -> RetryDecision:
+        self._faults[repr(task)] += 1
+        return RetryDecision(self._faults[repr(task)] < limit, False, error)

@@ -1,0 +1,42 @@
+"""A call that is a run: its plan recorded and its output tables' names reserved, driven, and its tables written."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.outputs.reserved_names import keep_when_prepared, reserve_outputs
+from madlib_mop.driver.outputs.tables import telling_how_to_resume
+from madlib_mop.driver.outputs.writers import outputs_of
+from madlib_mop.driver.planning.hopper import RunPlan, add_run
+from madlib_mop.driver.running.driving import drive
+from madlib_mop.driver.session.call import Call
+from madlib_mop.schedule import Visit
+
+
+def begin_run(call: Call, record: Record, plan_it: Callable[[], RunPlan]) -> int:
+    """Record a run that a call plans, with its output tables' names reserved; return its run_id.
+
+    When the driver that began the call was killed, this is its run.
+    """
+    if call.continue_run is None:
+        plan = plan_it()
+        reserve_outputs(call.session, record, plan.run, outputs_of(plan.run).SUFFIXES)
+        return add_run(record, replace(plan, run={**plan.run, "caller_pid": call.info.pid}))
+    run = record.run(call.continue_run)
+    reserve_outputs(call.session, record, run, outputs_of(run).SUFFIXES)
+    return run["run_id"]
+
+
+def finish_run(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> None:
+    """Train a run's models, if that is not done, and write its output tables.
+
+    A driver that was killed while it wrote these has left nothing of them: the backend has undone what it wrote.
+    """
+    run = record.run(run_id)
+    if run["state"] not in ("trained", "finished"):
+        drive(call, record, run_id, recorded)
+    else:
+        call.session.run_started(run_id)  # this driver may be killed too
+    with telling_how_to_resume(run):
+        outputs_of(run).write_outputs(call.session, record, run_id)
+        keep_when_prepared(call.session, record)

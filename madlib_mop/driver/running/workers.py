@@ -1,0 +1,252 @@
+"""The workers of a run, one a segment: opened, lost and opened again. Called by the hopper.
+
+A segment may be at another host. When that is lost, its session here stays; it is asked again and again whether it can
+have its trainer ready there, until it can, or the host has been waited for long enough.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from madlib_mop.catalog.login_failures import LoginFailure, diagnose
+from madlib_mop.catalog.record import Record
+from madlib_mop.engines.sessions.access import Access, reader_name, writer_name
+from madlib_mop.engines.sessions.login import renew_login
+from madlib_mop.engines.sessions.session import Failure, Opened, Session, SessionState
+from madlib_mop.engines.sessions.worker import Answer, Worker
+from madlib_mop.errors import NotReady, OutOfResources, from_dict
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+_MAX_FAILED_OPENINGS = 8  # in a row
+_MAX_LOST_AT_WORK = 100  # in a row
+_HOST_WAIT_S = 600  # where a plan does not tell
+_FULL = (LoginFailure.ROLE_FULL, LoginFailure.DATABASE_FULL, LoginFailure.SERVER_FULL)
+_LOCAL, _BY_PASSWORD = "local all all peer", "host all all 127.0.0.1/32 scram-sha-256"  # lines of pg_hba.conf
+_REFUSED_STATES = ("28", "3D", "42")  # not let in, no such database, no right
+
+
+@dataclass
+class _LostHost:
+    """A segment whose host is lost: since when, what was said last, how often it was asked, and when it will be."""
+
+    since: float
+    message: str
+    n_tries: int = 0
+    ask_at: float | None = None  # None while it is being asked
+
+
+class Workers:
+    """Workers by segment.
+
+    Parameters
+    ----------
+    record : Record
+    access : Access
+        How their sessions log in.
+    plan : dict
+        The run's.
+    tell : callable
+        Given a sentence when a host is lost, and when it is back.
+    """
+
+    def __init__(self, record: Record, access: Access, plan: dict, tell: Callable[[str], None]):
+        segments = [s["segment_id"] for s in plan["training"]["segments"]]
+        self._record = record
+        self._access = access
+        self._run_id = access.run_id
+        places = {s["segment_id"]: s.get("place") or {} for s in plan["training"]["segments"]}
+        self._elsewhere = {segment for segment, place in places.items() if place.get("server")}
+        self._workers: dict[int, Worker | None] = dict.fromkeys(segments)
+        self._failed_openings = dict.fromkeys(segments, 0)
+        self._lost_at_work = dict.fromkeys(segments, 0)
+        self._reopen_at: dict[int, float] = {}
+        self._lost_hosts: dict[int, _LostHost] = {}
+        self._host_wait_s = plan.get("host_wait_s", _HOST_WAIT_S)
+        self._tell = tell
+        self._on_shard: Callable[[str, int, dict], None] = _accept
+
+    def check_shards_by(self, check: Callable[[str, int, dict], None]) -> None:
+        """Have every shard that a trainer was given checked before it is used; see `Worker`."""
+        self._on_shard = check
+
+    def open_all(self) -> None:
+        """Begin to open every worker."""
+        for segment in self._workers:
+            self._open(segment)
+
+    def sessions(self) -> list[tuple[int, Session]]:
+        """Return the sessions that something may come from, with their segments."""
+        opened = [(segment, worker) for segment, worker in self._workers.items() if worker is not None]
+        return [(segment, session) for segment, worker in opened for session in worker.sessions]
+
+    def begin(self, segment: int, order: dict) -> None:
+        """Give a segment's worker a task."""
+        self._workers[segment].begin(order)
+
+    def advance(self, segment: int, session: Session):
+        """Move a session on; see `Worker.advance`. A host that is back counts as a worker that was opened."""
+        if session.state is SessionState.BROKEN:  # closed since it was looked at
+            return None
+        event = self._workers[segment].advance(session)
+        if isinstance(event, Answer) and segment in self._lost_hosts:
+            return self._host_answered(segment, event.fields)
+        if isinstance(event, Failure) and segment in self._lost_hosts and not event.lost:
+            raise from_dict(event.error)
+        if isinstance(event, Opened):
+            self._failed_openings[segment] = 0
+            if segment in self._lost_hosts:  # its session was lost too, meanwhile
+                self._lost_hosts[segment].ask_at = time.monotonic()
+                return None
+        elif isinstance(event, Answer) and event.fields["outcome"] != "host":
+            self._lost_at_work[segment] = 0
+        return event
+
+    def host_lost(self, segment: int, fields: dict) -> None:
+        """Plan to ask again for the host of a segment, whose worker has answered "host" to a task.
+
+        Raises
+        ------
+        NotReady
+            If it was lost too many times in a row, each time at its work.
+        """
+        message = fields["error"]["message"]
+        self._lost_at_work[segment] += 1
+        if self._lost_at_work[segment] > _MAX_LOST_AT_WORK:
+            raise NotReady(
+                f"the host of segment {segment} was lost {_MAX_LOST_AT_WORK} times in a row at its work",
+                detail=message,
+                hint=f"The log of the server there says why; SELECT madlib_mop.resume({self._run_id}); goes on.",
+            )
+        self._lost_hosts[segment] = _LostHost(time.monotonic(), message, self._lost_at_work[segment] - 1)
+        self._ask_later(segment)
+        self._tell(f"segment {segment} waits for its host {fields['server']}: {message}")
+
+    def lost(self, segment: int, failure: Failure) -> None:
+        """Plan to open a lost session again.
+
+        Raises
+        ------
+        NotReady, OutOfResources
+            If the server refuses it for good, or it was lost too many times in a row.
+        """
+        self._failed_openings[segment] += 1
+        self._lost_at_work[segment] += 1
+        found = diagnose(failure.message, failure.sqlstate, _LOCAL if "on socket" in failure.message else _BY_PASSWORD)
+        refused = (failure.sqlstate or "")[:2] in _REFUSED_STATES or not found.may_pass
+        if self._lost_at_work[segment] > _MAX_LOST_AT_WORK:
+            raise NotReady(
+                f"the sessions of segment {segment} were lost {_MAX_LOST_AT_WORK} times in a row at its work",
+                detail=failure.message,
+                hint=f"The server's log says why; SELECT madlib_mop.resume({self._run_id}); goes on with the run.",
+            )
+        if self._failed_openings[segment] > _MAX_FAILED_OPENINGS and found.failure in _FULL:
+            raise OutOfResources(
+                f"the sessions of segment {segment} found no free connection"
+                f" at {self._access.host}:{self._access.port}",
+                detail=failure.message,
+                hint=found.hint,
+            )
+        if refused or self._failed_openings[segment] > _MAX_FAILED_OPENINGS:
+            raise NotReady(
+                f"the sessions of segment {segment} cannot be opened"
+                f" at {self._access.host}:{self._access.port}",
+                detail=failure.message,
+                hint=found.hint,
+            )
+        self._end(self._workers[segment].pids, 5000)
+        pause = min(_FIRST_PAUSE_S * 2 ** (self._failed_openings[segment] - 1), _LONGEST_PAUSE_S)
+        self._reopen_at[segment] = time.monotonic() + pause
+
+    def seconds_to_reopen(self) -> float:
+        """Give the time until the next session is to be opened again, or a host asked; infinite if none is."""
+        asked = [host.ask_at for host in self._lost_hosts.values() if host.ask_at is not None]
+        return max(0.0, min([*self._reopen_at.values(), *asked], default=float("inf")) - time.monotonic())
+
+    def reopen_lost(self) -> None:
+        """Open again what is due."""
+        now = time.monotonic()
+        for segment in [segment for segment, at in self._reopen_at.items() if at <= now]:
+            del self._reopen_at[segment]
+            if self._access.login is not None:
+                renew_login(self._record.raw, self._access.login.role)
+            self._open(segment)
+        for segment, host in self._lost_hosts.items():
+            if host.ask_at is not None and host.ask_at <= now and self._is_idle(segment):
+                host.ask_at = None
+                self.begin(segment, {"do": "start"})
+
+    def close_all(self) -> None:
+        """End every session, and what it works on."""
+        pids = [pid for worker in self._workers.values() if worker is not None for pid in worker.pids]
+        for worker in self._workers.values():
+            if worker is not None:
+                worker.close()
+        self._end(pids, 2000)
+
+    def _open(self, segment: int) -> None:
+        targets = self._access.writer(segment), self._access.reader()
+        self._workers[segment] = Worker(*targets, segment not in self._elsewhere, self._on_shard)
+
+    def _end(self, pids: list[int], wait_ms: int) -> None:
+        """End sessions of this run, if they are still there: all are told to end before any is waited for."""
+        names = [writer_name(self._run_id), reader_name(self._run_id)]
+        ours = "FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s) AND application_name = ANY (%s)"
+        self._record.execute(f"SELECT pg_catalog.pg_terminate_backend(pid) {ours}", [pids, names])
+        self._record.execute(f"SELECT madlib_mop_calls.end_session(pid, %s) {ours}", [wait_ms, pids, names])
+
+    def _is_idle(self, segment: int) -> bool:
+        worker = self._workers[segment]
+        return worker is not None and worker.is_idle
+
+    def _host_answered(self, segment: int, fields: dict) -> Opened | None:
+        """Take what a worker says of its lost host; raises what keeps it from coming back."""
+        host = self._lost_hosts[segment]
+        waited_s = time.monotonic() - host.since
+        if fields["outcome"] == "done":
+            del self._lost_hosts[segment]
+            self._tell(f"segment {segment} goes on: its host is back after {waited_s:.1f} s")
+            return Opened()
+        if fields["outcome"] in ("failed", "sql"):
+            raise from_dict(fields["error"])
+        if fields["outcome"] == "host":
+            host.message = fields["error"]["message"]
+        if waited_s > self._host_wait_s:
+            raise NotReady(
+                f"the host of segment {segment} has not come back in {self._host_wait_s} s",
+                detail=host.message,
+                hint=f"SELECT madlib_mop.resume({self._run_id}); goes on when it is there again;"
+                " SET madlib_mop.host_wait_s to wait longer.",
+            )
+        self._ask_later(segment)
+        return None
+
+    def _ask_later(self, segment: int) -> None:
+        host = self._lost_hosts[segment]
+        host.ask_at = time.monotonic() + min(_FIRST_PAUSE_S * 2**host.n_tries, _LONGEST_PAUSE_S)
+        host.n_tries += 1
+
+
+def end_old_writers(record: Record, run_id: int) -> None:
+    """End the writers that an earlier driver of a run, which is gone, has left at work.
+
+    Raises
+    ------
+    NotReady
+        If one does not end: the run's next driver would not know what it commits.
+    """
+    ended = record.execute(
+        "SELECT pid, madlib_mop_calls.end_session(pid, 10000) FROM pg_catalog.pg_stat_activity"
+        " WHERE application_name = %s AND usename = session_user AND datname = pg_catalog.current_database()",
+        [writer_name(run_id)],
+    )
+    left = [pid for pid, has_ended in ended if not has_ended]
+    if left and record.execute("SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s)", [left]):
+        raise NotReady(
+            f"session {left[0]} of an earlier driver still works on run {run_id}",
+            hint="Try again when it has ended.",
+        )
+
+
+def _accept(data_set: str, segment_id: int, shard: dict) -> None:
+    """Take every shard: for whoever checks none."""

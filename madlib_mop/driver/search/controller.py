@@ -1,0 +1,212 @@
+"""Steers a run by a search: tells it the results, records what it decides, and has `ModelChanges` make it.
+
+Every call of the search is written to `madlib_mop.search_event` with its decisions, in one transaction with the models
+that these add or change. A search has no other state than the calls it got: a run that goes on makes it anew, repeats
+the recorded calls, and delivers what became known before the fault but was not told it.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.search.actions import to_json
+from madlib_mop.driver.search.models import SearchModels
+from madlib_mop.driver.search.progress import SearchProgress
+from madlib_mop.driver.search.recorded import RecordedSearch
+from madlib_mop.driver.steering.controller import RunController
+from madlib_mop.driver.steering.model_changes import AddModel, Change, CrossModel, EndModel, ExtendModel, ModelChanges
+from madlib_mop.errors import MopError, NotReady
+from madlib_mop.models.parameters.class_weights import weights_in
+from madlib_mop.search import SearchSpace, make_search, parse_params
+from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Search, Stop
+
+_BUDGET = "the budget was spent"
+
+
+def make_searcher(record: Record, run: dict, progress: SearchProgress) -> "Searcher":
+    """Make what steers a run that is a search, or the replay of one."""
+    plan = run["plan"]["search"]
+    params = parse_params(plan["method"], plan["params"])
+    if run["kind"] == "replay":
+        parent = run["parent_run_id"]
+        recorded = RecordedSearch(record.search_events(parent), record.models(parent), run["n_segments"])
+        return Searcher(record, run, recorded, progress)
+    space = SearchSpace.read(plan["model_ids"], plan["compile_params_grid"], plan["fit_params_grid"])
+    search = make_search(plan["method"], params, space, plan["random_state"])
+    return Searcher(record, run, search, progress, params.budget_s)
+
+
+class Searcher(RunController):
+    """Steers one run.
+
+    Parameters
+    ----------
+    record : Record
+    run : dict
+        Row of `madlib_mop.run`.
+    search : Search or RecordedSearch
+    progress : SearchProgress
+        Told of what is decided.
+    budget_s : float or None
+        Seconds of training after which the search is finished.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        run: dict,
+        search: Search | RecordedSearch,
+        progress: SearchProgress,
+        budget_s: float | None = None,
+    ):
+        self._record = record
+        self._run_id = run["run_id"]
+        self._n_slots = run["n_segments"]
+        self._rows = SearchModels(run["plan"]["search"], weights_in(run["plan"]))
+        self._search = search
+        self._progress = progress
+        self._budget_s = budget_s
+        self._n_events = 0
+        self._model_changes: ModelChanges | None = None
+
+    def begin(self, model_changes: ModelChanges) -> None:
+        """Start the search, or bring it to where the record has it.
+
+        Raises
+        ------
+        NotReady
+            If it decides otherwise now than it did.
+        """
+        self._model_changes = model_changes
+        events = self._record.search_events(self._run_id)
+        for event in events:
+            self._repeat(event)
+        self._n_events = len(events)
+        if not events:
+            self._tell("start")
+            return
+        finished = any(item["do"] == "finish" for event in events for item in event["actions"])
+        if finished:  # a visit that was in flight then may have been kept since
+            model_changes.change([EndModel(key, _BUDGET) for key in model_changes.models])
+        else:
+            self._catch_up(events)
+
+    def reached(self, mst_key: int, epoch: int, metrics: Sequence[dict]) -> None:
+        """Tell the search the loss of a model at its last epoch."""
+        if not self._over:
+            self._tell("result", mst_key, epoch, loss_of(metrics))
+
+    def failed(self, mst_key: int) -> None:
+        """Tell the search that a model was given up."""
+        if not self._over:
+            self._tell("failed", mst_key)
+
+    def tick(self) -> None:
+        """Finish the search when its budget is spent."""
+        spent = self._budget_s is not None and self._progress.elapsed_s >= self._budget_s
+        if spent and not self._over:
+            self._tell("budget")
+
+    def ended(self) -> None:
+        """Hold that the search has nothing more to propose."""
+        if not self._over:
+            raise MopError(
+                f"run {self._run_id}: its search waits for results that nothing is left to bring",
+                hint="In a replay: a model has failed that had not failed before. Otherwise please report it.",
+            )
+        if isinstance(self._search, RecordedSearch):
+            for mst_key in self._search.untrained.keys() & self._model_changes.models.keys():
+                self._record.set_model(self._run_id, mst_key, **self._search.untrained[mst_key])
+        self._progress.search_over()
+
+    @property
+    def _over(self) -> bool:
+        return self._search.done
+
+    def _tell(self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None):
+        """Tell the search something; record its decisions with it, then obey them."""
+        actions = self._call(event, mst_key, epoch, loss)
+        row = {
+            "ordinal": self._n_events,
+            "event": event,
+            "mst_key": mst_key,
+            "epoch": epoch,
+            "loss": loss,
+            "actions": to_json(actions),
+        }
+        self._model_changes.change(self._changes(actions), lambda: self._record.add_search_event(self._run_id, row))
+        self._n_events += 1
+        self._progress.decided(row, actions)
+
+    def _call(self, event: str, mst_key: int | None, epoch: int | None, loss: float | None) -> list[Action]:
+        match event:
+            case "start":
+                return self._search.start(self._n_slots)
+            case "result":
+                return self._search.result(mst_key, epoch, math.inf if math.isnan(loss) else loss)
+            case "failed":
+                return self._search.failed(mst_key)
+        return self._search.finish(_BUDGET)
+
+    def _repeat(self, event: dict) -> None:
+        actions = self._call(event["event"], event["mst_key"], event["epoch"], event["loss"])
+        if to_json(actions) != event["actions"]:
+            raise NotReady(
+                f"run {self._run_id}: the search decides otherwise now than when it was recorded, at event"
+                f" {event['ordinal']} ({event['event']})",
+                hint="A library such as Optuna may have changed since; bring its version back, or start a new search.",
+            )
+        self._progress.repeated(event, actions)
+
+    def _catch_up(self, events: list[dict]) -> None:
+        """Tell the search what is in the record but was not told it when the last driver died."""
+        told = {(event["mst_key"], event["epoch"]) for event in events if event["event"] == "result"}
+        told_failed = {event["mst_key"] for event in events if event["event"] == "failed"}
+        metrics: dict[tuple[int, int], list[dict]] = {}
+        for row in self._record.metrics(self._run_id):
+            metrics.setdefault((row["mst_key"], row["epoch"]), []).append(row)
+        models = list(self._model_changes.models.values())
+        untold = [
+            (metrics[m["mst_key"], m["epoch"]][0]["elapsed_s"], m["mst_key"], m["epoch"])
+            for m in models
+            if m["state"] == "trained" and (m["mst_key"], m["epoch"]) in metrics.keys() - told
+        ]
+        for _, mst_key, epoch in sorted(untold):
+            self.reached(mst_key, epoch, metrics[mst_key, epoch])
+        for m in models:
+            if m["state"] == "failed" and m["mst_key"] not in told_failed:
+                self.failed(m["mst_key"])
+
+    def _changes(self, actions: Iterable[Action]) -> list[Change]:
+        changes: list[Change] = []
+        for action in actions:
+            match action:
+                case Add(proposal):
+                    changes.append(AddModel(self._rows.added(proposal)))
+                case Extend(mst_key, last_epoch):
+                    changes.append(ExtendModel(mst_key, last_epoch))
+                case Exploit():
+                    changes.append(self._crossed(action))
+                case Stop(mst_key, reason):
+                    changes.append(EndModel(mst_key, reason))
+                case Finish(reason):
+                    changes += [EndModel(key, reason) for key in self._model_changes.models]
+        return changes
+
+    def _crossed(self, action: Exploit) -> CrossModel:
+        source = self._model_changes.models[action.source]
+        parameters = self._rows.parameters(action.model_id, action.compile_params, action.fit_params)
+        keep = self._rows.same_optimizer(source["compile_params"], action.compile_params)
+        return CrossModel(action.mst_key, action.source, action.last_epoch, parameters, keep)
+
+
+def loss_of(metrics: Sequence[dict]) -> float:
+    """Give the loss that a search goes by: on validation data where there are some, else on training data.
+
+    Parameters
+    ----------
+    metrics : sequence of dict
+        Rows of `madlib_mop.metric` of one model at one epoch.
+    """
+    losses = {row["data_set"]: row["value"] for row in metrics if row["ordinal"] == 0}
+    return losses["validation"] if "validation" in losses else losses["training"]

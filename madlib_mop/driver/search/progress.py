@@ -1,0 +1,106 @@
+"""What a person sees of a search while it goes on: what it decides, the best so far, models done, the time."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.progress import Progress
+from madlib_mop.schedule import Scheduler
+from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Stop
+
+_LEAST_PAUSE_S = 1.0
+_WORDS = {Add: "new", Extend: "going on", Stop: "stopped", Exploit: "copying a better one"}
+
+
+class SearchProgress(Progress):
+    """Tells the caller of a search by NOTICEs, at most one a second.
+
+    Parameters
+    ----------
+    session : CallerSession
+    run : dict
+        Row of `madlib_mop.run`.
+    models : list of dict
+        Rows of `madlib_mop.model`, none of a new run.
+    """
+
+    def __init__(self, session: CallerSession, run: dict, models: list[dict]):
+        super().__init__(session, run, models)
+        self._data_set = "validation" if run["plan"]["validation"] else "training"
+        self._losses: dict[int, tuple[float, int]] = {}  # by mst_key: loss, epoch
+        self._n_added = self._n_results = 0
+        self._counts: Counter = Counter()
+        self._told_at = -math.inf
+
+    def started(self) -> None:
+        """Say what begins."""
+        run, plan = self._run, self._run["plan"]["search"]
+        what = f"replay of {plan['method']}" if run["kind"] == "replay" else plan["method"]
+        self._session.notice(
+            f"run {run['run_id']}: {what} ({plan['params']}) on {run['n_segments']} segments, random_state"
+            f" {plan['random_state']}, seed {run['seed']}, schedule {run['schedule']}; the trainers are starting"
+        )
+
+    def metrics_known(self, mst_key: int, epoch: int, rows: list[dict]) -> None:
+        """Take note of a model's newest loss."""
+        losses = {row["data_set"]: row["value"] for row in rows if row["ordinal"] == 0}
+        self._note_loss(mst_key, epoch, losses[self._data_set])
+
+    def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
+        """Say nothing of single epochs: a search says what it decides."""
+
+    def model_failed(self, mst_key: int, reason: str, scheduler: Scheduler) -> None:
+        """Say that a model is given up."""
+        self._session.warning(f"run {self._run['run_id']}: mst_key {mst_key} failed: {reason}")
+        self._losses.pop(mst_key, None)
+
+    def repeated(self, event: dict, actions: Sequence[Action]) -> None:
+        """Take note of what a search was told (a row of `madlib_mop.search_event`) and decided before this driver."""
+        self._n_results += event["event"] in ("result", "failed")
+        self._n_added += sum(isinstance(action, Add) for action in actions)
+        if event["event"] == "result":
+            self._note_loss(event["mst_key"], event["epoch"], event["loss"])
+
+    def decided(self, event: dict, actions: Sequence[Action]) -> None:
+        """Say what a search has decided now."""
+        self.repeated(event, actions)
+        for action in actions:
+            if isinstance(action, Finish):
+                self._session.notice(
+                    f"run {self._run['run_id']}: {action.reason}; the models end with the epochs that they are in"
+                )
+            else:
+                self._counts[_WORDS[type(action)]] += 1
+        if self._counts and time.monotonic() - self._told_at >= _LEAST_PAUSE_S:
+            self._tell()
+
+    def search_over(self) -> None:
+        """Say how the search has ended."""
+        self._counts["the search is over"] = 0
+        self._tell()
+
+    def _note_loss(self, mst_key: int, epoch: int, loss: float) -> None:
+        if math.isfinite(loss):
+            self._losses[mst_key] = (loss, epoch)
+        else:
+            self._losses.pop(mst_key, None)
+
+    def _tell(self) -> None:
+        self._told_at = time.monotonic()
+        what = ", ".join(f"{n} {word}" if n else word for word, n in self._counts.items())
+        self._counts.clear()
+        budget = self._run["plan"]["search"]["budget_s"]
+        of = f" of {budget:g}" if budget else ""
+        self._session.notice(
+            f"run {self._run['run_id']}: {self._n_results} results of {self._n_added} models; {what}{self._best_now()};"
+            f" {self.elapsed_s:.1f}{of} s"
+        )
+
+    def _best_now(self) -> str:
+        if not self._losses:
+            return ""
+        mst_key = min(self._losses, key=lambda key: (self._losses[key][0], key))
+        loss, epoch = self._losses[mst_key]
+        return f"; best so far mst_key {mst_key}: {self._data_set} loss {loss:.4f} after epoch {epoch}"

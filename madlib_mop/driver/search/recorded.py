@@ -1,0 +1,97 @@
+"""A search that decides what it decided before, in the same order, whenever results come: for a replay of its run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from madlib_mop.driver.search.actions import from_json
+from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish
+
+
+class RecordedSearch:
+    """Repeats the recorded events of a search one after the other, each as soon as its result is there again.
+
+    What the budget cut short is not begun: models are told from the start to go as far as they came.
+
+    Parameters
+    ----------
+    events : sequence of dict
+        Rows of `madlib_mop.search_event` of the run that is repeated.
+    models : sequence of dict
+        Its rows of `madlib_mop.model`, at its end.
+    n_segments : int
+
+    Attributes
+    ----------
+    untrained : dict of int to dict
+        Columns ``state`` and ``state_detail`` of the models that were not trained to their ends, by mst_key.
+    """
+
+    def __init__(self, events: Sequence[dict], models: Sequence[dict], n_segments: int):
+        self._events = list(events)
+        self._reach = {m["mst_key"]: _reach(m, n_segments) for m in models}
+        self._told: dict[int, int] = {}  # the last epoch that a model was told to reach
+        self.untrained = {
+            m["mst_key"]: {name: m[name] for name in ("state", "state_detail")}
+            for m in models
+            if m["state"] in ("failed", "stopped")
+        }
+        self._next = 0
+        self._known: set[tuple[int, int]] = set()
+
+    def start(self, n_slots: int) -> list[Action]:
+        """Give the first actions."""
+        return self._advance()
+
+    def result(self, mst_key: int, epoch: int, loss: float) -> list[Action]:
+        """Take a result; give the actions of all recorded events that wait for nothing more."""
+        self._known.add((mst_key, epoch))
+        return self._advance()
+
+    def failed(self, mst_key: int) -> list[Action]:
+        """Take note of a failure; one that was not recorded leaves the replay without the results that it waits for."""
+        return self._advance()
+
+    def finish(self, reason: str) -> list[Action]:
+        """End the replay where it is."""
+        self._next = len(self._events)
+        return [Finish(reason)]
+
+    @property
+    def done(self) -> bool:
+        """Say whether all events have been repeated."""
+        return self._next == len(self._events)
+
+    def _advance(self) -> list[Action]:
+        actions: list[Action] = []
+        while not self.done:
+            event = self._events[self._next]
+            if event["event"] == "result" and (event["mst_key"], event["epoch"]) not in self._known:
+                break
+            self._next += 1
+            actions += [kept for action in from_json(event["actions"]) if (kept := self._within_reach(action))]
+        return actions
+
+    def _within_reach(self, action: Action) -> Action | None:
+        """Give an action with the epoch that its model really came to; None where it was not begun."""
+        match action:
+            case Add(proposal):
+                last_epoch = self._tell(proposal.mst_key, proposal.last_epoch)
+                return Add(replace(proposal, last_epoch=last_epoch)) if last_epoch else None
+            case Extend() | Exploit():
+                last_epoch = self._tell(action.mst_key, action.last_epoch)
+                return replace(action, last_epoch=last_epoch) if last_epoch else None
+            case Finish():
+                return None
+        return action
+
+    def _tell(self, mst_key: int, last_epoch: int) -> int | None:
+        last_epoch, before = min(last_epoch, self._reach[mst_key]), self._told.get(mst_key, 0)
+        self._told[mst_key] = max(last_epoch, before)
+        return last_epoch if last_epoch > before else None
+
+
+def _reach(model: dict, n_segments: int) -> int:
+    """Give the last epoch that is to be repeated of a model."""
+    if model["state"] == "stopped":
+        return model["epoch"] if model["position"] == n_segments else max(0, model["epoch"] - 1)
+    return model["last_epoch"]

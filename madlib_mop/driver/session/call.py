@@ -1,0 +1,34 @@
+"""One call of an SQL function, as a command of the driver receives it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from madlib_mop.driver.session.caller import CallerSession, SessionInfo
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a command gets.
+
+    Attributes
+    ----------
+    function : str
+        SQL name of the function, to begin messages with.
+    arguments : dict
+        By name; JSON types, and ``bytes`` for bytea.
+    session : CallerSession
+        Runs SQL as the caller, in the caller's transaction.
+    continue_run : int or None
+        Set when the driver that began this call was killed: the run to go on with.
+    """
+
+    function: str
+    arguments: dict[str, Any]
+    session: CallerSession
+    continue_run: int | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def info(self) -> SessionInfo:
+        """Whose call it is."""
+        return self.session.info

@@ -1,0 +1,174 @@
+"""The caller's session as the driver sees it: statements that the caller's backend runs in the caller's transaction."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from mop_backend.frames import Channel
+from mop_backend.values import decode_arguments, encode_value
+
+from madlib_mop.driver.session.relations import RelationLookup
+from madlib_mop.errors import Cancelled, from_dict
+
+
+@dataclass(frozen=True)
+class BytesColumn:
+    """The ``bytea`` values of one column of a batch.
+
+    Attributes
+    ----------
+    data : bytearray
+        All values, one after the other; NULLs take no bytes.
+    lengths : list of int
+        Bytes of each value; -1 stands for NULL.
+    """
+
+    data: bytearray
+    lengths: list[int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a result, column by column: lists of values, or `BytesColumn` for ``bytea``."""
+
+    n_rows: int
+    columns: dict[str, "list | BytesColumn"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """Whose call this is: filled from the server's own answers in the caller's backend.
+
+    ``is_superuser`` says whether the role is a superuser or can become one. ``catalog_dsn`` is there on the command
+    line only, where a superuser says how to log in for the record of runs.
+    """
+
+    role: str
+    login: str
+    database: str
+    pid: int
+    port: str
+    sockets: str
+    search_path: str | None = None
+    catalog_dsn: str | None = None
+    is_superuser: bool = False
+    role_oid: int = 0
+
+
+class CallerSession(RelationLookup):
+    """Runs SQL in the caller's backend over frames.
+
+    One request is in flight at a time, except that `stream` asks for its next batch ahead; its answer is then read
+    before anything else is sent, so that two full pipes never wait for each other.
+    """
+
+    stop_fd = 0  # stdin: at its end the backend wants the work to stop
+    keeps_names_until_it_ends = False  # but until the transaction does, which lasts as long as the call at least
+
+    def __init__(self, channel: Channel, info: SessionInfo):
+        self.info = info
+        self._channel = channel
+        self._ahead: deque = deque()
+        self._pending = 0
+        self._n_cursors = 0
+
+    def execute(self, statement: str, params: Sequence = (), types: Sequence[str] = ()) -> list[dict]:
+        """Run one statement with ``$1`` ... parameters; give its rows.
+
+        Parameters
+        ----------
+        statement : str
+            SQL whose names were quoted by `madlib_mop.catalog.names.statement`.
+        params : sequence
+            Values; ``bytes`` for bytea, None for NULL.
+        types : sequence of str
+            SQL type of each parameter; text where there are fewer.
+
+        Raises
+        ------
+        MopError
+            What the server said, with its SQLSTATE.
+        """
+        header, blobs = self._ask(self._request("execute", statement, params, types))
+        return [dict(zip(header["columns"], decode_arguments(row, blobs), strict=True)) for row in header["rows"]]
+
+    def stream(
+        self, statement: str, params: Sequence = (), types: Sequence[str] = (), batch_rows: int = 1000
+    ) -> Iterator[Batch]:
+        """Run one query and yield its rows in batches; the next batch is fetched while this one is used."""
+        self._n_cursors += 1
+        cursor = self._n_cursors
+        request, blobs = self._request("open", statement, params, types)
+        self._ask(({**request, "cursor": cursor}, blobs))
+        fetch = {"do": "fetch", "cursor": cursor, "n_rows": batch_rows}
+        try:
+            self._post((fetch, []))
+            while True:
+                header, blobs = self._collect()
+                if not header["n_rows"]:
+                    break
+                self._post((fetch, []))
+                yield _batch(header, blobs)
+        finally:
+            self._drain()
+            self._ahead.clear()
+            self._channel.send({"do": "close", "cursor": cursor})
+
+    def notice(self, text: str) -> None:
+        """Send the client a NOTICE."""
+        self._channel.send({"do": "notice", "text": text})
+
+    def warning(self, text: str) -> None:
+        """Send the client a WARNING."""
+        self._channel.send({"do": "warning", "text": text})
+
+    def run_started(self, run_id: int) -> None:
+        """Tell the backend which run this is, so that it can go on with it if this process is killed."""
+        self._channel.send({"do": "run", "run_id": run_id})
+
+    def let_go(self) -> None:
+        """Do nothing: the caller's statement has its snapshot for as long as it runs, and so for the whole run."""
+
+    def _request(self, action, statement, params, types):
+        blobs: list = []
+        values = [encode_value(value, blobs) for value in params]
+        all_types = [*types, *["pg_catalog.text"] * (len(values) - len(types))]
+        return {"do": action, "sql": statement, "types": all_types, "params": values}, blobs
+
+    def _ask(self, request):
+        self._drain()
+        self._channel.send(*request)
+        return _checked(self._channel.receive())
+
+    def _post(self, request):
+        self._drain()
+        self._channel.send(*request)
+        self._pending += 1
+
+    def _drain(self):
+        while self._pending:
+            self._pending -= 1
+            self._ahead.append(self._channel.receive())
+
+    def _collect(self):
+        self._drain()
+        return _checked(self._ahead.popleft())
+
+
+def _checked(answer):
+    header, blobs = answer
+    if "stop" in header:
+        raise Cancelled(header["stop"])
+    if "error" in header:
+        raise from_dict(header["error"])
+    return header, blobs
+
+
+def _batch(header, blobs) -> Batch:
+    columns = {}
+    for name, column in header["columns"].items():
+        if "lengths" in column:
+            columns[name] = BytesColumn(blobs[column["blob"]], column["lengths"])
+        else:
+            columns[name] = decode_arguments(column["values"], blobs)
+    return Batch(header["n_rows"], columns)

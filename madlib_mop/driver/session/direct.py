@@ -1,0 +1,153 @@
+"""A caller's session on a connection of this process: the driver's commands without a backend, for the command line."""
+
+import decimal
+import itertools
+from collections.abc import Callable, Sequence
+
+import psycopg2
+import psycopg2.extras
+from mop_backend.rights import MixedRoles, caller_roles
+from psycopg2 import sql
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
+
+from madlib_mop.catalog.session_settings import TEXT_SETTINGS
+from madlib_mop.driver.session.caller import SessionInfo
+from madlib_mop.driver.session.relations import RelationLookup
+from madlib_mop.errors import NotReady, from_dict
+
+_numbers = itertools.count()
+
+
+class DirectSession(RelationLookup):
+    """Runs the statements that a command gives to its caller's session; what streams rows (predict) is not there.
+
+    Parameters
+    ----------
+    connection : psycopg2 connection
+        Not in autocommit: a call plans in one transaction and writes its tables in another, which its owner commits.
+        The session's own search_path is pinned in them, as our SQL functions do.
+    search_path : str
+        Where names without a schema are looked for.
+    say : callable or None
+        Told every NOTICE and WARNING.
+    catalog_dsn : str or None
+        How a superuser logs in, for the record of runs.
+    """
+
+    stop_fd = None  # a signal stops this process, not the end of a pipe
+    keeps_names_until_it_ends = True  # its transaction ends before a run trains
+
+    def __init__(
+        self,
+        connection,
+        search_path: str = "public",
+        say: Callable[[str], None] | None = None,
+        catalog_dsn: str | None = None,
+    ):
+        self.connection = connection
+        self.notices: list[str] = []
+        self.run_id: int | None = None
+        self._say = say
+        psycopg2.extras.register_default_json(connection, loads=str)
+        with connection.cursor() as cursor:
+            self._pin(cursor)
+            cursor.execute(
+                "SELECT pg_catalog.current_database(), pg_catalog.current_setting('port'), pg_catalog.pg_backend_pid()"
+            )
+            database, port, pid = cursor.fetchone()
+            roles = _roles(cursor)
+        self.info = SessionInfo(
+            **roles, database=database, pid=pid, port=port, sockets="", search_path=search_path, catalog_dsn=catalog_dsn
+        )
+
+    def execute(self, statement: str, params: Sequence = (), types: Sequence[str] = ()) -> list[dict]:
+        """Run one statement with ``$1`` ... parameters; give its rows. As `CallerSession.execute`.
+
+        Raises
+        ------
+        MopError
+            What the server said; the transaction is as it was before the statement.
+        """
+        try:
+            with self.connection.cursor() as cursor:
+                if self.connection.info.transaction_status == TRANSACTION_STATUS_IDLE:
+                    self._pin(cursor)
+                cursor.execute("SAVEPOINT statement")
+                try:
+                    _run(cursor, statement, params, types)
+                    rows = cursor.fetchall() if cursor.description else []
+                    names = [column.name for column in cursor.description or ()]
+                    cursor.execute("RELEASE statement")
+                except psycopg2.Error as error:
+                    fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
+                    cursor.execute("ROLLBACK TO statement")
+                    raise from_dict({**fields, "hint": error.diag.message_hint}) from None
+        except (psycopg2.InterfaceError, psycopg2.OperationalError) as error:
+            raise NotReady(
+                "the caller's session was lost", detail=str(error).strip(), hint="See the server's log."
+            ) from None
+        return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+
+    def notice(self, text: str) -> None:
+        """Keep a NOTICE, and tell it."""
+        self._tell("NOTICE", text)
+
+    def warning(self, text: str) -> None:
+        """Keep a WARNING, and tell it."""
+        self._tell("WARNING", text)
+
+    def run_started(self, run_id: int) -> None:
+        """Keep in mind which run this is."""
+        self.run_id = run_id
+
+    def let_go(self) -> None:
+        """End the transaction, which has read only: while a run trains, the caller's session holds no snapshot."""
+        self.connection.commit()
+
+    def _pin(self, cursor) -> None:
+        """Set for the transaction that begins now what our SQL functions set for their calls."""
+        cursor.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+        for name, value in TEXT_SETTINGS.items():
+            cursor.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
+
+    def _tell(self, level: str, text: str) -> None:
+        self.notices.append(text)
+        if self._say is not None:
+            self._say(f"{level}:  {text}")
+
+
+def _roles(cursor) -> dict:
+    """Return the roles of the session. Raises InsufficientPrivilege where it is a superuser's in part."""
+
+    def execute(query):
+        cursor.execute(query)
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    try:
+        return caller_roles(execute)
+    except MixedRoles as error:
+        raise from_dict(error.fields) from None
+
+
+def _run(cursor, statement: str, params: Sequence, types: Sequence[str]) -> None:
+    """Run a statement; with parameters it is prepared under a name, for that is where ``$1`` has a meaning."""
+    if not params:  # CREATE TABLE and its like, which cannot be prepared
+        cursor.execute(statement)
+        return
+    name = sql.Identifier(f"direct_{next(_numbers)}")
+    all_types = [*types, *["pg_catalog.text"] * (len(params) - len(types))]
+    # each literal gets its type at once: a literal that is taken for text first would be cast by whatever cast there is
+    values = sql.SQL(", ").join(
+        sql.SQL("CAST({} AS {})").format(sql.Literal(value), sql.SQL(type_name))
+        for value, type_name in zip(params, all_types, strict=True)
+    )
+    cursor.execute(sql.SQL("PREPARE {} ({}) AS {}").format(name, sql.SQL(", ".join(all_types)), sql.SQL(statement)))
+    cursor.execute(sql.SQL("EXECUTE {} ({})").format(name, values))
+
+
+def _plain(value):
+    """Give a value as the frames between processes would have brought it."""
+    if isinstance(value, memoryview):
+        return bytes(value)
+    return str(value) if isinstance(value, decimal.Decimal) else value

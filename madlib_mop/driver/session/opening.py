@@ -1,0 +1,32 @@
+"""The catalog session of a call, and the run that a call names; called by every command that reads the record."""
+
+from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog
+from madlib_mop.catalog.record import Record
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import SessionInfo
+from madlib_mop.errors import InvalidParameter
+
+
+def open_record(info: SessionInfo) -> Record:
+    """Open the catalog session for a call."""
+    if info.catalog_dsn is not None:
+        return Record(*connect_by_dsn(info.catalog_dsn))
+    return Record(*connect_catalog(info.sockets, info.port, info.database))
+
+
+def find_run(record: Record, call: Call) -> dict:
+    """Give the run that a call names, if the caller may see it.
+
+    Raises
+    ------
+    InvalidParameter
+        If there is no such run; the same if it is somebody else's.
+    """
+    run_id = call.arguments.get("run_id")
+    run = record.run(run_id) if isinstance(run_id, int) else None
+    if run is None or not record.may_see(call.info.role_oid, run["owner_oid"]):
+        raise InvalidParameter(
+            f"there is no run of yours with that run_id. Received: {run_id}",
+            hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",
+        )
+    return run

@@ -1,0 +1,136 @@
+"""What a person sees of a run while it goes on: a NOTICE at its start, one an iteration, one a failed model."""
+
+import time
+from dataclasses import dataclass
+
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.schedule import Scheduler
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """One model's figures after one iteration: its loss, and its first metric (the loss again if it has none)."""
+
+    data_set: str
+    loss: float
+    metric_name: str | None
+    metric: float
+
+
+class Progress:
+    """Tells the caller of a run by NOTICEs.
+
+    Parameters
+    ----------
+    session : CallerSession
+    run : dict
+        Row of `madlib_mop.run`.
+    models : list of dict
+        Rows of `madlib_mop.model`.
+    """
+
+    def __init__(self, session: CallerSession, run: dict, models: list[dict]):
+        self._session = session
+        self._run = run
+        self._begun = time.monotonic()
+        self._left = {m["mst_key"]: m for m in models if m["state"] != "failed"}
+        self._n_models = len(models)
+        self._n_failed = self._n_models - len(self._left)
+        self._iterations: dict[int, int] = {
+            key: m["epoch"] - m["first_epoch"] + (1 if m["position"] == run["n_segments"] else 0)
+            for key, m in self._left.items()
+        }
+        self._reported = min(self._iterations.values(), default=0)
+        self._figures: dict[int, dict[int, _Figures]] = {}
+        self._directions: dict[str, bool] = {}
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of training so far, those of earlier drivers of the run included."""
+        return self._run["training_s"] + time.monotonic() - self._begun
+
+    def started(self) -> None:
+        """Say what begins."""
+        run = self._run
+        self._session.notice(
+            f"run {run['run_id']}: {_count(run['n_models'], 'configuration')} on"
+            f" {_count(run['n_segments'], 'segment')},"
+            f" {_count(run['num_iterations'], 'iteration')}, schedule {run['schedule']}, seed {run['seed']};"
+            " the trainers are starting"
+        )
+
+    def tell(self, sentence: str) -> None:
+        """Say something of the run."""
+        self._session.notice(f"run {self._run['run_id']}: {sentence}")
+
+    def metrics_known(self, mst_key: int, epoch: int, rows: list[dict]) -> None:
+        """Take note of a model's metrics."""
+        data_sets = {row["data_set"] for row in rows}
+        data_set = "validation" if "validation" in data_sets else "training"
+        values = {row["ordinal"]: row for row in rows if row["data_set"] == data_set}
+        loss, first = values[0]["value"], values.get(1)
+        iteration = epoch - self._left[mst_key]["first_epoch"] + 1
+        figures = _Figures(data_set, loss, first and first["name"], first["value"] if first else loss)
+        self._figures.setdefault(iteration, {})[mst_key] = figures
+
+    def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
+        """Take note of a model's complete epoch; say so when it was the last model of an iteration."""
+        self._iterations[mst_key] = epoch - self._left[mst_key]["first_epoch"] + 1
+        self._report(scheduler)
+
+    def stopped_early(self, mst_key: int, scheduler: Scheduler) -> None:
+        """Take note of a model that makes no further iteration: the others' are not counted against it."""
+        self._iterations.pop(mst_key, None)
+        self._report(scheduler)
+
+    def model_failed(self, mst_key: int, reason: str, scheduler: Scheduler) -> None:
+        """Say that a model is given up."""
+        self._session.warning(f"run {self._run['run_id']}: mst_key {mst_key} failed: {reason}")
+        self._left.pop(mst_key, None)
+        self._iterations.pop(mst_key, None)
+        self._n_failed += 1
+        self._report(scheduler)
+
+    def versions_changed(self, before: dict, now: dict) -> None:
+        """Warn that the bits may not be those that the run would have had."""
+        changed = ", ".join(f"{name} {before[name]} -> {now[name]}" for name in now if before.get(name) != now[name])
+        self._session.warning(
+            f"run {self._run['run_id']}: {changed} since it was begun; its bits may differ from an undisturbed run's"
+        )
+
+    def _report(self, scheduler: Scheduler) -> None:
+        done = min(self._iterations.values(), default=0)
+        if done <= self._reported or not self._iterations:
+            return
+        self._reported = done
+        failed = f", {self._n_failed} failed" if self._n_failed else ""
+        left = scheduler.seconds_left()
+        eta = f", about {left:.0f} s left" if left and done < self._run["num_iterations"] else ""
+        self._session.notice(
+            f"run {self._run['run_id']}: iteration {done} of {self._run['num_iterations']} done by"
+            f" {len(self._iterations)} of {self._n_models} models{failed}{self._best_of(done)},"
+            f" {self.elapsed_s:.1f} s{eta}"
+        )
+
+    def _best_of(self, iteration: int) -> str:
+        """Name the best by the rule of view `leaderboard`: by the first metric if all have the same, else by loss."""
+        known = {key: f for key, f in self._figures.pop(iteration, {}).items() if f.metric == f.metric}
+        names = {f.metric_name for f in known.values()}
+        if not known:
+            return ""
+        by_metric = len(names) == 1 and None not in names
+        sign = -1 if by_metric and self._higher_is_better(*names) else 1
+        mst_key = min(known, key=lambda key: (sign * known[key].metric if by_metric else 0, known[key].loss, key))
+        best = known[mst_key]
+        name, value = (best.metric_name, best.metric) if by_metric else ("loss", best.loss)
+        return f", best {best.data_set} {name} {value:.4f} (mst_key {mst_key})"
+
+    def _higher_is_better(self, metric_name: str) -> bool:
+        if metric_name not in self._directions:
+            (row,) = self._session.execute("SELECT madlib_mop.higher_is_better($1) AS higher", [metric_name])
+            self._directions[metric_name] = row["higher"]
+        return self._directions[metric_name]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -1,0 +1,272 @@
+"""Finding the caller's tables and columns by the names that the caller wrote; mixed into every kind of session."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name
+from madlib_mop.driver.session.rights import check_owners, check_types
+from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ReadOnly, UndefinedTable
+
+_WITH_ROWS = ("r", "p", "v", "m", "f")  # tables, partitioned ones, views, materialized views, foreign tables
+
+_RELATION = """
+SELECT c.relname::pg_catalog.text AS name, n.nspname::pg_catalog.text AS schema, c.oid::pg_catalog.int8 AS oid,
+       c.relkind::pg_catalog.text AS kind, c.relpersistence = 't' AS is_temp
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = $1::pg_catalog.oid
+"""
+
+# A user's type may have the name of one of PostgreSQL's: outside pg_catalog a name is written with its schema.
+_COLUMNS = """
+SELECT a.attname::pg_catalog.text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql,
+       CASE WHEN tn.nspname <> 'pg_catalog' THEN tn.nspname || '.' ELSE '' END || t.typname AS type_name,
+       t.typcategory = 'A' AS is_array, t.typtype = 'e' AS is_enum, t.typcategory::pg_catalog.text AS category,
+       coalesce(CASE WHEN en.nspname <> 'pg_catalog' THEN en.nspname || '.' ELSE '' END || e.typname, '') AS element_type,
+       o.rolsuper OR (t.typtype = 'd' AND pg_catalog.pg_has_role(t.typowner, 'USAGE')
+                      AND b.typnamespace = 'pg_catalog'::pg_catalog.regnamespace) AS is_safe
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+JOIN pg_catalog.pg_namespace tn ON tn.oid = t.typnamespace
+LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+LEFT JOIN pg_catalog.pg_namespace en ON en.oid = e.typnamespace
+LEFT JOIN pg_catalog.pg_type b ON b.oid = t.typbasetype
+JOIN pg_catalog.pg_roles o ON o.oid = coalesce(e.typowner, t.typowner)
+WHERE a.attrelid = $1::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""  # noqa: E501
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes
+    ----------
+    name : str
+    type_sql : str
+        As ``format_type`` writes it, e.g. ``real[]``.
+    type_name : str
+        Catalog name of the type, e.g. ``_float4``; with its schema unless that is ``pg_catalog``.
+    is_array, is_enum : bool
+    category : str
+        ``pg_type.typcategory``: N numeric, S string, B boolean, A array, U user (bytea) ...
+    element_type : str
+        The name of an array's elements' type, as ``type_name``; empty otherwise.
+    is_safe : bool
+        Whether superusers own the type, or it is a domain of the caller's own over one of PostgreSQL's types: then no
+        cast or check of another role runs where a value is cast. An enum is not safe.
+    """
+
+    name: str
+    type_sql: str
+    type_name: str
+    is_array: bool
+    is_enum: bool
+    category: str
+    element_type: str
+    is_safe: bool
+
+    @property
+    def sql_type(self) -> SqlType:
+        """The type as a slot of a statement."""
+        return SqlType(self.type_sql)
+
+
+def exist_already(tables: Sequence[Relation]) -> str:
+    """Return the words for tables that are in the way: table a exists already; tables a, b and c exist already."""
+    names = [str(table) for table in tables]
+    if len(names) == 1:
+        return f"table {names[0]} exists already"
+    return f"tables {', '.join(names[:-1])} and {names[-1]} exist already"
+
+
+class RelationLookup:
+    """What every session can tell of tables; needs ``execute`` and ``info.search_path``."""
+
+    def relation(self, name: str, what: str = "table", any_type: bool = False) -> Relation:
+        """Find the table or view of that name.
+
+        Raises
+        ------
+        UndefinedTable
+            If there is none that the caller's search_path finds.
+        InvalidParameter
+            If it is an index, a sequence or the like; also as `existing`.
+        InsufficientPrivilege
+            As `existing`.
+        """
+        found = self.existing(name, what, any_type)
+        if found is None:
+            raise UndefinedTable(
+                f"{what} does not exist. Received: {name!r}",
+                hint="Write its schema too, or set search_path; names without quotes are folded to lower case.",
+            )
+        if found.kind not in _WITH_ROWS:
+            raise InvalidParameter(
+                f"{what} is neither a table nor a view. Received: {name!r}",
+                hint="Give the name of a table or of a view.",
+            )
+        return found
+
+    def existing(self, name: str | None, what: str = "table", any_type: bool = False) -> Relation | None:
+        """Find the table or view of that name, or return None.
+
+        Parameters
+        ----------
+        name : str or None
+            As the caller wrote it.
+        what : str
+            The argument's name, for messages.
+        any_type : bool
+            Whether columns may be of types that users made; then the caller of this looks at ``Column.is_safe``.
+
+        Raises
+        ------
+        InsufficientPrivilege
+            If a superuser calls, and the table or something that a query of it runs is not a superuser's.
+        InvalidParameter
+            If a column is of a type whose casts somebody else may have made.
+        """
+        if name is None or not name.strip():
+            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give the name of a table.")
+        schema, base = split_name(name, what)
+        text = f"{quote(schema)}.{quote(base)}" if schema else quote(base)
+        query = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::pg_catalog.int8 AS oid"
+        (row,) = self._in_callers_path(query, [text])
+        if row["oid"] is None:
+            return None
+        rows = self.execute(_RELATION, [row["oid"]], ["bigint"])
+        found = Relation(**rows[0]) if rows else None
+        if found is not None and found.kind in _WITH_ROWS:
+            check_owners(self, found, what)
+            if not any_type:
+                check_types(self, found, what)
+        return found
+
+    def output(
+        self,
+        name: str,
+        suffixes: Sequence[str] = ("", "_summary"),
+        what: str = "output table",
+        if_there: Callable[[Relation, list[Relation]], str | None] | None = None,
+    ) -> Relation:
+        """Check that a table of that name, and of it with each suffix, can be made; return its name.
+
+        Parameters
+        ----------
+        name : str
+            As the caller wrote it.
+        suffixes : sequence of str
+        what : str
+            The argument's name, for messages.
+        if_there : callable, optional
+            Called with the table's name and those of them all that exist: returns what the error's hint is to say,
+            empty for the usual one, or None where they are to be replaced.
+
+        Raises
+        ------
+        DuplicateTable
+            If some of them exist; all of these are named.
+        InvalidParameter
+            If a name would be longer than 63 bytes, or its schema is not there.
+        InsufficientPrivilege, ReadOnly
+            If the caller may not make tables there, or not write in this transaction.
+        """
+        target = self.placed(name, what)
+        self.check_may_write(name, what)
+        self.check_may_create(target, name, what)
+        there = []
+        for suffix in suffixes:
+            candidate = target.with_suffix(suffix)
+            if len(candidate.name.encode()) > MAX_NAME_BYTES:
+                raise InvalidParameter(
+                    f"{what}: {candidate.name!r} would be longer than {MAX_NAME_BYTES} bytes. Received: {name!r}",
+                    hint="Choose a shorter name.",
+                )
+            if self.execute("SELECT pg_catalog.to_regclass($1)::pg_catalog.text AS found", [candidate.sql])[0]["found"]:
+                there.append(candidate)
+        if not there:
+            return target
+        hint = "Drop them, or choose another name." if len(there) > 1 else "Drop it, or choose another name."
+        if if_there is not None:
+            better = if_there(target, there)
+            if better is None:
+                return target
+            hint = better or hint
+        raise DuplicateTable(f"{what}: {exist_already(there)}. Received: {name!r}", hint=hint)
+
+    def placed(self, name: str | None, what: str = "output table") -> Relation:
+        """Return the name of a table that is to be made, with the schema that it will be in.
+
+        Raises
+        ------
+        InvalidParameter
+            If it has no schema that is there.
+        """
+        if name is None or not name.strip():
+            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give a name for it.")
+        schema, base = split_name(name, what)
+        if schema is None:
+            (row,) = self._in_callers_path("SELECT pg_catalog.current_schema()::pg_catalog.text AS schema", [])
+            schema = row["schema"]
+            if schema is None:
+                raise InvalidParameter(
+                    f"{what} has no schema to be made in: search_path names none that exists. Received: {name!r}",
+                    hint="Write schema.name.",
+                )
+        elif schema != "pg_temp":
+            rows = self.execute("SELECT 1 AS found FROM pg_catalog.pg_namespace WHERE nspname = $1", [schema])
+            if not rows:
+                raise InvalidParameter(
+                    f"{what}: there is no schema {schema!r}. Received: {name!r}",
+                    hint="Make it first, or leave the schema out.",
+                )
+        return Relation(schema, base, 0, "r", schema == "pg_temp")
+
+    def qualified(self, relation: Relation) -> str:
+        """Return a table's name with its schema, as any search_path finds it and as a person would type it."""
+        query = "SELECT pg_catalog.format('%I.%I', $1, $2) AS name"
+        (row,) = self.execute(query, [relation.schema, relation.name])
+        return row["name"]
+
+    def check_may_write(self, name: str, what: str) -> None:
+        """Raise ReadOnly if the caller's transaction may not write."""
+        if self.caller_setting("transaction_read_only") == "on":
+            raise ReadOnly(
+                f"{what} cannot be written in a read-only transaction. Received: {name!r}",
+                hint="BEGIN READ WRITE begins a transaction that may write; SET default_transaction_read_only = off.",
+            )
+
+    def check_may_create(self, target: Relation, name: str, what: str) -> None:
+        """Raise InsufficientPrivilege if the caller may not make tables where one is to be made."""
+        (row,) = self.execute(
+            "SELECT CASE WHEN $1 = 'pg_temp'"
+            " THEN pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP')"
+            " ELSE pg_catalog.has_schema_privilege($1, 'CREATE') END AS allowed",
+            [target.schema],
+        )
+        if not row["allowed"]:
+            raise InsufficientPrivilege(
+                f"{what}: role {self.info.role} may not create tables in schema {target.schema}. Received: {name!r}",
+                hint=f"GRANT CREATE ON SCHEMA {target.schema} TO {self.info.role}; or name a schema of your own.",
+            )
+
+    def columns(self, relation: Relation) -> list[Column]:
+        """Give a table's columns, in order."""
+        return [Column(**row) for row in self.execute(_COLUMNS, [relation.oid], ["bigint"])]
+
+    def caller_setting(self, name: str) -> str | None:
+        """Give a setting of the caller's session, such as ``madlib_mop.segments``; None if it was never set."""
+        (row,) = self.execute("SELECT pg_catalog.current_setting($1, true) AS value", [name])
+        return row["value"] or None
+
+    def _in_callers_path(self, query, params):
+        """Run a query of fully qualified names while the caller's own search_path is in force."""
+        swap = "SELECT pg_catalog.current_setting('search_path') AS old, pg_catalog.set_config('search_path', $1, true)"
+        if self.info.search_path is None:
+            return self.execute(query, params)
+        (before,) = self.execute(swap, [self.info.search_path])
+        try:
+            return self.execute(query, params)
+        finally:
+            self.execute(swap, [before["old"]])

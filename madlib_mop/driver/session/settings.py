@@ -1,0 +1,210 @@
+"""Settings: a superuser's in madlib_mop.setting, a caller's by SET madlib_mop.<name>; read when a run is planned."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mop_backend.memory import MIB, share_of_memory
+
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter
+
+if TYPE_CHECKING:  # predict reads settings too, and importing SQLAlchemy would be a tenth of what a small call takes
+    from madlib_mop.catalog.record import Record
+
+_MAX_PART_BYTES = 64 * MIB
+# What a trainer has mapped before it has any model, and what each of its threads adds (TensorFlow 2.21: 337 MB with one
+# thread, 450 with 8, 837 with 32), with some room for a model.
+_IDLE_MB, _THREAD_MB = 400, 16
+
+# name: (least, greatest value); a caller may SET these too, but never above what a superuser's row says
+CALLER_SETTINGS = {
+    "trainer_memory_mb": (256, 1 << 24),
+    "trainer_threads": (1, 1024),
+    "shard_cache_mb": (0, 1 << 24),
+    "state_part_bytes": (2048, _MAX_PART_BYTES),
+    "predict_memory_mb": (512, 1 << 24),
+    "predict_idle_s": (1, 1 << 20),
+    "host_wait_s": (1, 1 << 20),
+}
+_PREDICT_MEMORY_MB = 2048
+_PREDICT_IDLE_S = 300
+_HOST_WAIT_S = 600
+CALLER_SWITCHES = ("materialise_features", "stacking")
+# How many configurations train together where stacking just is on (more are hardly faster, benchmarks/stacking.py), and
+# at most.
+_USUAL_STACK, _LARGEST_STACK = 8, 64
+_ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run goes by.
+
+    Attributes
+    ----------
+    worker_host : str
+        Where workers log in by password.
+    trainer_memory_bytes : int
+        Limit of one trainer's memory, on this server.
+    memory_is_share : bool
+        Whether that is its share of this machine's memory: no setting tells it.
+    trainer_threads : int
+    shard_cache_bytes : int
+        What of a trainer's memory may hold shards between visits.
+    cache_divisor : int or None
+        What part of its memory that is; None where a setting tells it.
+    state_part_bytes : int
+    predict_memory_bytes, predict_idle_s : int
+        Of the trainer that a session keeps for madlib_mop.predict: its limit, and when it ends.
+    host_wait_s : int
+        How long a run waits for the host of a segment that is lost.
+    sandbox : bool
+        Whether trainers give up files, sockets and new processes after their start.
+    materialise_features : bool
+        Whether trainers keep what frozen first layers make of a shard, for the visits that follow.
+    stacking : int
+        How many configurations of one shape may be trained together in one graph; 0 if none.
+    """
+
+    worker_host: str
+    trainer_memory_bytes: int
+    memory_is_share: bool
+    trainer_threads: int
+    shard_cache_bytes: int
+    cache_divisor: int | None
+    state_part_bytes: int
+    predict_memory_bytes: int
+    predict_idle_s: int
+    host_wait_s: int
+    sandbox: bool
+    materialise_features: bool
+    stacking: int
+
+    def trainer_start(self) -> dict:
+        """Give what a trainer is started with."""
+        return {
+            "threads": self.trainer_threads,
+            "memory_limit_bytes": self.trainer_memory_bytes,
+            "shard_cache_bytes": self.shard_cache_bytes,
+            "part_bytes": self.state_part_bytes,
+            "sandbox": self.sandbox,
+            "materialise_features": self.materialise_features,
+        }
+
+    def share_at_host(self, n_trainers: int) -> dict | None:
+        """Give what a host deals out its memory by, among so many trainers; None where a setting tells.
+
+        See `mop_backend.memory.start_here`.
+        """
+        return {"n_trainers": n_trainers, "cache_divisor": self.cache_divisor} if self.memory_is_share else None
+
+    def session_trainer_start(self) -> dict:
+        """Give what the trainer is started with that a session keeps for madlib_mop.predict.
+
+        There may be one in each of many sessions: so it has little memory, and ends when it is not used.
+        """
+        return {
+            **self.trainer_start(),
+            "memory_limit_bytes": min(self.trainer_memory_bytes, self.predict_memory_bytes),
+            "shard_cache_bytes": 0,
+            "idle_s": self.predict_idle_s,
+        }
+
+
+def read_settings(record: "Record", session: CallerSession, n_trainers: int, use_caching: bool) -> Settings:
+    """Read the settings for a run of ``n_trainers`` trainers on this server.
+
+    Raises
+    ------
+    InvalidParameter
+        If a setting is no number, or out of its range, or no trainer would start with it.
+    """
+    fixed = record.settings()
+    memory_mb = _number("trainer_memory_mb", fixed, session, share_of_memory(n_trainers) // MIB)
+    threads = _number("trainer_threads", fixed, session, 1)
+    _enough_memory(memory_mb, threads)
+    cache_divisor = 2 if use_caching else 4
+    cache_mb = _number("shard_cache_mb", fixed, session, memory_mb // cache_divisor)
+    return Settings(
+        worker_host=fixed.get("worker_host", "127.0.0.1"),
+        trainer_memory_bytes=memory_mb * MIB,
+        memory_is_share=not _sources("trainer_memory_mb", fixed, session),
+        trainer_threads=threads,
+        shard_cache_bytes=cache_mb * MIB,
+        cache_divisor=None if _sources("shard_cache_mb", fixed, session) else cache_divisor,
+        state_part_bytes=_number("state_part_bytes", fixed, session, _MAX_PART_BYTES),
+        predict_memory_bytes=_number("predict_memory_mb", fixed, session, _PREDICT_MEMORY_MB) * MIB,
+        predict_idle_s=_number("predict_idle_s", fixed, session, _PREDICT_IDLE_S),
+        host_wait_s=_number("host_wait_s", fixed, session, _HOST_WAIT_S),
+        sandbox=fixed.get("sandbox", "on") != "off",
+        materialise_features=_switch("materialise_features", fixed, session),
+        stacking=_stacking(fixed, session),
+    )
+
+
+def _enough_memory(memory_mb: int, threads: int) -> None:
+    """Refuse what trainers would refuse when they start, or soon after."""
+    least = _IDLE_MB + _THREAD_MB * threads
+    if memory_mb < least:
+        raise InvalidParameter(
+            f"setting madlib_mop.trainer_memory_mb is too small: with madlib_mop.trainer_threads = {threads},"
+            f" TensorFlow alone needs {least} MB. Received: {memory_mb}",
+            hint=f"SET madlib_mop.trainer_memory_mb = {2 * least}; or fewer madlib_mop.trainer_threads.",
+        )
+
+
+def _switch(name: str, fixed: dict[str, str], session: CallerSession) -> bool:
+    """Read a switch that is on unless a superuser or the caller has turned it off."""
+    values = []
+    for where, text in _sources(name, fixed, session):
+        value = text.strip().lower()
+        if value not in _ON + _OFF:
+            raise InvalidParameter(
+                f"setting madlib_mop.{name} must be on or off. Received: {text!r} ({where})",
+                hint=_reset_hint(name),
+            )
+        values.append(value in _ON)
+    return all(values)
+
+
+def _stacking(fixed: dict[str, str], session: CallerSession) -> int:
+    """Read how many configurations may train together: off, on, or a number."""
+    values = []
+    for where, text in _sources("stacking", fixed, session):
+        value = text.strip().lower()
+        if value.isdecimal() and 2 <= int(value) <= _LARGEST_STACK:
+            values.append(int(value))
+        elif value in _ON + _OFF:
+            values.append(_USUAL_STACK if value in _ON else 0)
+        else:
+            raise InvalidParameter(
+                f"setting madlib_mop.stacking must be off, on, or a number from 2 to {_LARGEST_STACK}."
+                f" Received: {text!r} ({where})",
+                hint=_reset_hint("stacking"),
+            )
+    return min(values, default=0)
+
+
+def _number(name: str, fixed: dict[str, str], session: CallerSession, default: int) -> int:
+    least, greatest = CALLER_SETTINGS[name]
+    values = []
+    for where, text in _sources(name, fixed, session):
+        if not text.strip().isdecimal() or not least <= int(text) <= greatest:
+            raise InvalidParameter(
+                f"setting madlib_mop.{name} must be a whole number from {least} to {greatest}."
+                f" Received: {text!r} ({where})",
+                hint=_reset_hint(name),
+            )
+        values.append(int(text))
+    return min(values, default=default)
+
+
+def _sources(name: str, fixed: dict[str, str], session: CallerSession) -> list[tuple[str, str]]:
+    """Give where a setting was set, and to what."""
+    own = session.caller_setting(f"madlib_mop.{name}")
+    texts = {"madlib_mop.setting": fixed.get(name), "SET madlib_mop": own}
+    return [(where, text) for where, text in texts.items() if text is not None]
+
+
+def _reset_hint(name: str) -> str:
+    return f"RESET madlib_mop.{name}; gives it its default again, unless a superuser's row has set it."

@@ -1,0 +1,16 @@
+"""What an engine needs of the caller's session; `madlib_mop.driver.session.caller` has it."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Session(Protocol):
+    """What an engine needs of the caller's session (`madlib_mop.driver.session.caller.CallerSession`)."""
+
+    info: Any
+
+    def execute(self, statement: str, params: Sequence = (), types: Sequence[str] = ()) -> list[dict]:
+        """Run one statement with the caller's rights, in the caller's transaction."""
+
+    def caller_setting(self, name: str) -> str | None:
+        """Give a setting of the caller's session."""

@@ -1,0 +1,193 @@
+"""What an engine is: the contract that `postgres` keeps, with hosts behind it or not, and that other engines will keep.
+
+An engine answers where data lie and where work runs. Nothing above it (commands, plans, schedules, the hopper) knows
+which one is there: they ask an `Engine`, look into its `Limits`, and carry `Place` values about without reading them.
+
+The words
+    segment   one share of the data, and the one trainer that works on it; numbered from 0.
+    place     where a segment is. `HERE` is the server that the caller is on.
+    shard     the rows of one packed table that lie at one segment.
+    channel   how a worker session reaches the trainer of its segment (mop_backend.worker): a process beside it, a
+              relay to a session at another server, or a query that the engine itself runs at the segment.
+
+What every engine promises
+  - The segments of a new packed table are told by `segments`, before any work; their order is their number. The same
+    settings give the same segments.
+  - Which rows a segment gets does not depend on its place: so the bits of a run do not.
+  - Rows reach the segments through a `Store`, in the caller's transaction as far as anybody can see: when that is
+    rolled back, no name that the caller can use leads to what was written, and what lies elsewhere is removed later.
+  - A packed table's query, ``WHERE __dist_key__ = k``, gives a shard's rows to any session that may read the table, on
+    any engine. What is faster than that is in the plan: ``place`` with the shard's own query there.
+  - The record (runs, states, visits, metrics) is on the server that the caller is on, whatever the engine. A visit is
+    kept there by one commit. So what moves is a model's state: out to its next segment and back, or, where the engine
+    has a motion of its own, by that.
+  - A visit is cancelled by ending the worker's session; whatever the engine started for it ends within a second.
+
+What an engine cannot do is in its `Limits`, a table; a command that needs one of these things asks it and says what the
+limit's text says.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.engines.base.caller import Session
+from madlib_mop.engines.base.system_columns import naming_columns, version_columns
+
+#: The settings by which callers choose segments, and how many there may be on PostgreSQL servers.
+SEGMENTS, HOSTS = "madlib_mop.segments", "madlib_mop.hosts"
+MAX_SEGMENTS = 1024
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a segment is.
+
+    Attributes
+    ----------
+    server : str or None
+        Name of a foreign server that was added by madlib_mop.add_host; None is the caller's own.
+    """
+
+    server: str | None = None
+
+    def __str__(self) -> str:
+        return "here" if self.server is None else self.server
+
+
+HERE = Place()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of a table that is to be packed: ``number`` is its ``__dist_key__``."""
+
+    number: int
+    place: Place = HERE
+
+
+@dataclass(frozen=True)
+class ShardPlace:
+    """Where one shard of an existing packed table is.
+
+    Attributes
+    ----------
+    server : str or None
+        The foreign server; None is the caller's own, where the shard has a table of its own all the same.
+    table : Relation
+        The shard's table there.
+    """
+
+    server: str | None
+    table: Relation
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an engine cannot do; each is None where it can, else the reason, as the end of a sentence.
+
+    Attributes
+    ----------
+    gpus : str or None
+        Trainers that use GPUs.
+    row_security : str or None
+        Training on packed tables whose policies hide rows from the caller.
+    uncommitted : str or None
+        Training on a table that was packed in the caller's own, open transaction.
+    stacking : str or None
+        Training several models in one graph.
+    """
+
+    gpus: str | None
+    row_security: str | None
+    uncommitted: str | None
+    stacking: str | None
+
+
+class Store(ABC):
+    """A packed table while it is made and filled; a context: whoever leaves it early has committed nothing anywhere."""
+
+    @abstractmethod
+    def create(self) -> None:
+        """Make the table and a place in it for each segment."""
+
+    @abstractmethod
+    def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
+        """Write one buffer; buffers come segment after segment, ascending."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Make sure that all of it is there; called once, after the last buffer."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of whatever is open; without `finish` before it nothing stays elsewhere."""
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+
+class Engine(ABC):
+    """A kind of server that tables are packed on and runs are driven from."""
+
+    name: str
+    #: Whether a shard of a packed table may come to lie elsewhere after a run was planned.
+    moves_shards = False
+    #: Whether two scans of a table give its rows in the same order.
+    keeps_order = True
+
+    @abstractmethod
+    def limits(self, places: Sequence[Place]) -> Limits:
+        """Give what cannot be done with segments at these places."""
+
+    @abstractmethod
+    def segments(self, session: Session) -> list[Segment]:
+        """Give the segments that a table packed now would have; refuse settings that cannot be met, by a MopError."""
+
+    @abstractmethod
+    def check_host(self, server: str) -> None:
+        """Raise Unsupported if other servers cannot be added to carry segments; ``server`` is the one to be added."""
+
+    def part_suffixes(self, segments: Sequence[Segment]) -> tuple[str, ...]:
+        """Return what the names of the tables that a packed table consists of end in, where they have names."""
+        return ()
+
+    @abstractmethod
+    def check(self, session: Session, segments: Sequence[Segment]) -> None:
+        """Raise a MopError unless the caller can bring rows to these segments; nothing is done yet."""
+
+    @abstractmethod
+    def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
+        """Give what makes and fills a packed table of that name; ``columns`` are inputs and outputs, in their order."""
+
+    @abstractmethod
+    def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
+        """Give where the shards of a packed table are, by their ``__dist_key__``: those that are not here, or all."""
+
+    def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
+        """Give the segment of each ``__dist_key__`` of a packed table, where the key is not the segment's number."""
+        return {}
+
+    def feed_query(self, relation: Relation, columns: Sequence[str]) -> str | None:
+        """Give the query by which the engine itself hands a shard to the trainer at its segment, if it does."""
+        return None
+
+    def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+        """Return the system columns that together name one row of a table or view; () where rows have none."""
+        return naming_columns(session, relation)
+
+    def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
+        """Return the system columns that differ between any two versions of rows; () where rows have none."""
+        return version_columns(session, relation)
+
+    def distribution(self, columns: Sequence[str]) -> str:
+        """Return what CREATE TABLE says at its end, so that rows are spread by these columns, or by chance if none."""
+        return ""
+
+    def dbids(self, session: Session, segments: Sequence[Segment]) -> Mapping[int, Segment]:
+        """Give the segments by the numbers that a table of distribution_rules has for them."""
+        return {segment.number + 1: segment for segment in segments}

@@ -1,0 +1,72 @@
+"""Which system columns name a row of a relation, and which say its version; asked by the engines, in any session."""
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.engines.base.caller import Session
+
+_WITH_ROWS = ("r", "p", "m")  # tables, partitioned ones, materialized views: not views, not foreign tables
+# a table's own rows lie in it and in the tables that inherit from it, partitions included
+_STORAGE = """
+WITH RECURSIVE tree (oid) AS (
+    SELECT $1::pg_catalog.oid
+    UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN tree ON i.inhparent = tree.oid
+)
+SELECT count(*) > 1 AS is_tree,
+       pg_catalog.bool_and(coalesce(c.relkind = 'p' OR a.amname = 'heap', false)) AS is_heap
+FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam
+"""
+
+_SENT = {
+    "ctid": "pg_catalog.tidsend({})",
+    "gp_segment_id": "pg_catalog.int4send({})",
+    "tableoid": "pg_catalog.textsend({}::pg_catalog.regclass::pg_catalog.text)",
+}
+
+
+def naming_columns(session: Session, relation: Relation) -> tuple[str, ...]:
+    """Return the system columns that together name one row within one server; () where rows have none."""
+    if relation.kind not in _WITH_ROWS:
+        return ()
+    return ("tableoid", "ctid") if _storage(session, relation)["is_tree"] else ("ctid",)
+
+
+def version_columns(session: Session, relation: Relation) -> tuple[str, ...]:
+    """Return the system columns that differ between any two versions of rows; () where rows have none.
+
+    Only the access method heap promises an ``xmin``: append-optimized and columnar tables have none.
+    """
+    if relation.kind not in _WITH_ROWS or not _storage(session, relation)["is_heap"]:
+        return ()
+    return ("tableoid", "ctid", "xmin")
+
+
+def sent(value: str, column: str) -> str:
+    """Return the SQL expression that makes bytes, for `row_name`, of a value of a system column that names a row."""
+    return _SENT[column].format(value)
+
+
+def row_name(columns: Mapping[str, Any], row: int) -> str:
+    """Name a row by the system columns that name it.
+
+    Parameters
+    ----------
+    columns : mapping of str to column
+        By their names; each has ``data`` and ``lengths`` of the values that `sent` made, as `BytesColumn` has them.
+    row : int
+        The row's number in these columns.
+    """
+    block, offset = struct.unpack_from(">IH", columns["ctid"].data, 6 * row)
+    name = f"row with ctid ({block},{offset})"
+    if tables := columns.get("tableoid"):
+        start = sum(tables.lengths[:row])
+        name += f" of {tables.data[start : start + tables.lengths[row]].decode()}"
+    if segments := columns.get("gp_segment_id"):
+        name += " at gp_segment_id {}".format(*struct.unpack_from(">i", segments.data, 4 * row))
+    return name
+
+
+def _storage(session: Session, relation: Relation) -> dict:
+    return session.execute(_STORAGE, [relation.oid], ["bigint"])[0]

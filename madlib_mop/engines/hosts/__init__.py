@@ -1,0 +1,1 @@
+"""Segments at other PostgreSQL servers: logins, sessions, tables and the relay there."""

@@ -1,0 +1,222 @@
+"""Sessions at other PostgreSQL servers: who logs in where, and how; called by add_host, packing, the doctor and relays.
+
+Host, port, user and password are what CREATE SERVER and CREATE USER MAPPING say of a postgres_fdw server, for the role
+that asks. They are read anew for each login, and are in no message.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg2.extensions import connection as CatalogConnection
+
+from madlib_mop.catalog.names import quote
+from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.engines.sessions.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
+from madlib_mop.engines.sessions.reasons import plain_reason
+from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
+
+WRAPPER = "postgres_fdw"
+_CONNECT_WITHIN_S = 10
+# of what postgres_fdw takes, that which says where and how to connect; worker_host (sql/25-segments.sql) has the same
+_CONNECTING = frozenset(
+    "host hostaddr port dbname user password sslmode sslrootcert sslcert sslkey sslpassword sslcrl sslcrldir sslsni"
+    " ssl_min_protocol_version ssl_max_protocol_version requirepeer gssencmode krbsrvname require_auth channel_binding"
+    " connect_timeout".split()
+)
+_LIVENESS = {"keepalives": "1", "keepalives_idle": "5", "tcp_user_timeout": "30000", "passfile": "/dev/null"}
+_LOGIN = """
+SELECT w.fdwname, r.rolsuper, pg_catalog.has_server_privilege(r.oid, s.oid, 'USAGE'),
+       (SELECT pg_catalog.json_object_agg(o.option_name, o.option_value) FROM pg_catalog.pg_options_to_table(s.srvoptions) o),
+       m.umid IS NOT NULL,
+       (SELECT pg_catalog.json_object_agg(o.option_name, o.option_value) FROM pg_catalog.pg_options_to_table(m.umoptions) o)
+FROM pg_catalog.pg_foreign_server s
+JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = s.srvfdw
+CROSS JOIN pg_catalog.pg_roles r
+LEFT JOIN LATERAL (
+    SELECT u.oid AS umid, u.umoptions FROM pg_catalog.pg_user_mapping u
+    WHERE u.umserver = s.oid AND u.umuser IN (r.oid, 0) ORDER BY u.umuser = 0 LIMIT 1) m ON true
+WHERE s.srvname = %s AND r.rolname = %s
+"""  # noqa: E501
+
+
+@dataclass(frozen=True)
+class HostLogin:
+    """How one role logs in at one server.
+
+    Attributes
+    ----------
+    server, role : str
+        The foreign server, and the role here whose user mapping it is.
+    options : mapping of str to str
+        libpq's keywords.
+    must_use_password : bool
+        As postgres_fdw demands it of whoever is no superuser: else the server's own operating system user, who opens
+        the session, would be let in for what it is and not for what the role knows.
+    """
+
+    server: str
+    role: str
+    options: Mapping[str, str] = field(repr=False)
+    must_use_password: bool
+
+
+def read_login(catalog: CatalogConnection, server: str, role: str) -> HostLogin:
+    """Read how a role logs in at a foreign server.
+
+    Parameters
+    ----------
+    catalog : psycopg2 connection
+        The catalog session, a superuser's.
+    server, role : str
+
+    Raises
+    ------
+    InvalidParameter
+        If there is no such server, or it is not postgres_fdw's.
+    InsufficientPrivilege
+        If the role may not use it.
+    NotReady
+        If the role has no user mapping for it, or one without the password that it needs.
+    """
+    with catalog.cursor() as cursor:
+        cursor.execute(_LOGIN, [server, role])
+        row = cursor.fetchone()
+    if row is None:
+        raise unknown_server(server)
+    wrapper, is_superuser, may_use, server_options, is_mapped, user_options = row
+    if wrapper != WRAPPER:
+        raise InvalidParameter(
+            f"server {server} is one of {wrapper}; segments can be at servers of {WRAPPER}. Received: {server!r}",
+            hint=f"CREATE SERVER ... FOREIGN DATA WRAPPER {WRAPPER} OPTIONS (host '...', dbname '...');",
+        )
+    if not may_use:
+        raise no_usage(server, role)
+    if not is_mapped:
+        raise no_mapping(server, role)
+    options = {**(server_options or {}), **(user_options or {})}
+    must = not is_superuser and options.get("password_required", "true").lower() not in ("false", "off", "no", "0")
+    if must and not options.get("password"):
+        raise NotReady(
+            f"the user mapping of role {role} for server {server} has no password: superusers alone need none",
+            hint=f"ALTER USER MAPPING FOR {quote(role)} SERVER {quote(server)} OPTIONS (ADD password '...');",
+        )
+    return HostLogin(server, role, options, must)
+
+
+def unknown_server(server: str) -> MopError:
+    """Give the error for a server that is not there."""
+    return InvalidParameter(
+        f"there is no foreign server of that name. Received: {server!r}",
+        hint=f"CREATE EXTENSION {WRAPPER}; CREATE SERVER {quote(server)} FOREIGN DATA WRAPPER {WRAPPER}"
+        " OPTIONS (host '...', dbname '...');",
+    )
+
+
+def no_usage(server: str, role: str) -> MopError:
+    """Give the error for a role that may not use a server."""
+    return InsufficientPrivilege(
+        f"role {role} may not use server {server}, which carries segments",
+        hint=f"GRANT USAGE ON FOREIGN SERVER {quote(server)} TO {quote(role)}; or for segments on this server only:"
+        " SET madlib_mop.hosts = 'here';",
+    )
+
+
+def no_mapping(server: str, role: str) -> MopError:
+    """Give the error for a role that cannot log in at a server."""
+    return NotReady(
+        f"role {role} has no user mapping for server {server}, which carries segments",
+        hint=f"CREATE USER MAPPING FOR {quote(role)} SERVER {quote(server)} OPTIONS (user '...', password '...');",
+    )
+
+
+def connect_host(
+    login: HostLogin,
+    application_name: str,
+    *,
+    within_s: int = _CONNECT_WITHIN_S,
+    autocommit: bool = True,
+    own_path: bool = False,
+) -> psycopg.Connection:
+    """Log in at a host.
+
+    Parameters
+    ----------
+    login : HostLogin
+    application_name : str
+    within_s : int
+        Seconds that the login may take, at least 2.
+    autocommit : bool
+    own_path : bool
+        Keep the search_path that the role has there, which else is pinned; for who asks where it makes its tables.
+
+    Raises
+    ------
+    NotReady
+        If the host refuses it, or is not reached; without host, port, user and password.
+    """
+    try:
+        connection = psycopg.connect(
+            **{
+                **connecting(login),
+                **_LIVENESS,
+                "options": OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS,
+                "application_name": application_name,
+                "client_encoding": "UTF8",
+                "connect_timeout": within_s,
+            },
+            autocommit=True,
+            prepare_threshold=None,  # code of users could replace a prepared statement
+        )
+        connection.execute(LIFT_NEW_TIMEOUTS)
+        connection.autocommit = autocommit
+    except psycopg.Error as error:
+        raise NotReady(
+            f"server {login.server} does not let role {login.role} in by its user mapping, or cannot be reached",
+            detail=reason(error, login),
+            hint=f"The options of CREATE SERVER {quote(login.server)} and of the user mapping say where, and as whom.",
+        ) from None
+    if login.must_use_password and not connection.pgconn.used_password:
+        connection.close()
+        raise NotReady(
+            f"server {login.server} let role {login.role} in without asking for the password of its user mapping",
+            hint="Who is no superuser must be asked for one: in the host's pg_hba.conf, scram-sha-256.",
+        )
+    return connection
+
+
+def connecting(login: HostLogin) -> dict[str, str]:
+    """Give those of a login's options that say where and how to connect."""
+    return {name: value for name, value in login.options.items() if name in _CONNECTING}
+
+
+def reason(error: psycopg.Error, login: HostLogin) -> str:
+    """Give what a host said, in one line, without what the server's and the mapping's options hold."""
+    line = plain_reason(error)
+    for name in ("password", "host", "hostaddr", "port", "user", "dbname"):
+        value = login.options.get(name)
+        if value:
+            line = line.replace(f'"{value}"', f"<{name}>")
+            if name in ("password", "host", "hostaddr"):
+                line = line.replace(value, f"<{name}>")
+    return line
+
+
+def clock_offset_s(connection: psycopg.Connection, n_tries: int = 3) -> float:
+    """Give by how many seconds a host's clock is ahead of ours (negative: behind), beyond what the way there takes."""
+    offsets = []
+    for _ in range(n_tries):
+        before = time.time()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT extract(epoch FROM pg_catalog.clock_timestamp())::pg_catalog.float8")
+            there = cursor.fetchone()[0]
+        offsets.append(offset_beyond(before, there, time.time()))
+    return min(offsets, key=abs)
+
+
+def offset_beyond(before_s: float, there_s: float, after_s: float) -> float:
+    """Give how far a time told between two of ours lies outside them; 0 where it lies between."""
+    if there_s < before_s:
+        return there_s - before_s
+    return max(0.0, there_s - after_s)

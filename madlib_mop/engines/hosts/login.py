@@ -1,0 +1,86 @@
+"""A session at a segment's host: opened, or told why not; called by the relay.
+
+Who is not let in must be told so at once; what is lost must be waited for. libpq tells no SQLSTATE of a login that
+failed, and a server's words may be in any language. So where the words are not known a host is asked, by libpq's ping,
+whether it is up: one that is, and lets nobody in time after time, does not let us in.
+"""
+
+import time
+from collections.abc import Mapping
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping
+
+from madlib_mop.engines.sessions.reasons import plain_reason
+
+#: libpq's own words, and an English server's, of what does not get better by waiting.
+_NOT_LET_IN = (
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "is not permitted to log in",
+    "does not exist",
+    "permission denied for database",
+    "does not support SSL",
+    "certificate verify failed",
+    "authentication method requirement",
+)
+#: An English server's words of having no connection free, which does.
+_FULL = ("too many clients", "too many connections", "connection slots")
+#: Until an unknown word counts as a refusal; a server that is full for a moment is not yet one that refuses us.
+_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 3.0)
+
+
+class NotLetIn(Exception):
+    """The host answers, but does not let us in as it must.
+
+    Parameters
+    ----------
+    sqlstate, message, hint : str
+    """
+
+    def __init__(self, sqlstate: str, message: str, hint: str):
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.message = message
+        self.hint = hint
+
+
+def log_in(options: Mapping[str, object]) -> psycopg.Connection:
+    """Open a session, in autocommit.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        libpq's keywords.
+
+    Raises
+    ------
+    NotLetIn
+        If the host is up and refuses us.
+    psycopg.OperationalError
+        If it is not reached, or goes down or comes up; it may be tried again later.
+    psycopg.Error
+        If libpq cannot use the options.
+    """
+    for pause_s in (*_PAUSES_S, None):
+        try:
+            return psycopg.connect(**options, autocommit=True)
+        except psycopg.errors.ConnectionTimeout:
+            raise
+        except psycopg.OperationalError as error:
+            message = plain_reason(error)
+            refused = any(words in message for words in _NOT_LET_IN)
+            if not refused and (any(words in message for words in _FULL) or not _is_up(options)):
+                raise
+            if refused or pause_s is None:
+                hint = "See the user mapping (pg_user_mappings), and pg_hba.conf there."
+                raise NotLetIn("28000", message, hint) from None
+        time.sleep(pause_s)
+    raise AssertionError("the last try returns or raises")
+
+
+def _is_up(options: Mapping[str, object]) -> bool:
+    """Tell whether a server takes connections, whomever it lets in."""
+    return PGconn.ping(make_conninfo(**options).encode()) == Ping.OK

@@ -1,0 +1,185 @@
+"""The relay: a process beside a writer session, by which the segment's work is done at another host.
+
+It speaks a trainer's frames on its pipes, and forwards each to a session at the host (functions ``segment_*`` of
+sql/25-segments.sql), whose backend runs the trainer. Started by `mop_backend.channels.Remote`; ends with it.
+
+What keeps the trainer from answering is an answer itself, and the last one: ``{"host_lost": {"message"}}`` when the
+host is not reached or lost, ``{"host_refused": {"sqlstate", "message", "hint"}}`` when it does not let us in or refuses
+a statement, ``{"died": {"status", "stderr"}}`` when its trainer ended. None of them tells a password or a key.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import resource
+
+import psycopg
+from mop_backend.frames import Channel, PeerGone
+from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
+
+from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.engines.hosts.login import NotLetIn, log_in
+from madlib_mop.engines.sessions.options import SESSION_OPTIONS
+from madlib_mop.engines.sessions.reasons import plain_reason
+
+#: Requests that a trainer does not answer.
+_SILENT = frozenset({"shard_begin", "shard_rows"})
+#: Seconds until a host that does not answer any more counts as lost.
+_SILENCE_S = 20
+_CONNECT_S = "10"
+_LIVENESS = {
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": _SILENCE_S * 1000,
+}
+#: Connection failures, a server that goes down or comes up, too many connections.
+_LOST = re.compile("08|57|53300")
+
+
+def main() -> None:
+    """Serve the frames on stdin and stdout until the worker closes them."""
+    end_with_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    read_fd, write_fd = take_pipes()
+    end_with_peer(read_fd)
+    channel = Channel(read_fd, write_fd)
+    relay = Relay()
+    try:
+        while True:
+            answer = relay.do(*channel.receive())
+            if answer is not None:
+                channel.send(*answer)
+    except PeerGone:
+        pass
+
+
+class Relay:
+    """What is between the frames and the session at the host."""
+
+    def __init__(self):
+        self._host: Host | None = None
+        self._ended: dict | None = None
+
+    def do(self, header: dict, blobs: list) -> tuple[dict, list] | None:
+        """Do one request; give header and blobs of its answer, or None where a trainer gives none.
+
+        Parameters
+        ----------
+        header : dict
+            First "connect", the answer of ``host_access`` with ``server`` and ``run_id``; then a trainer's requests,
+            and "shard_load" (`mop_backend.channels.Remote`).
+        blobs : list of bytes-like
+        """
+        has_answer = header["op"] not in _SILENT and header["op"] != "connect"
+        if self._ended is None:
+            try:
+                if header["op"] == "connect":
+                    self._host = Host(header)
+                    return None
+                answer, parts = self._host.ask(header, blobs, has_answer)
+                if "died" not in answer:
+                    return (answer, parts) if has_answer else None
+                self._ended = answer
+            except psycopg.Error as error:
+                self._ended = _told(error, header, self._host)
+            except NotLetIn as error:
+                message = f"{header['server']}: {error.message}"
+                self._ended = {"host_refused": {"sqlstate": error.sqlstate, "message": message, "hint": error.hint}}
+        return (self._ended, []) if has_answer else None
+
+    def close(self) -> None:
+        """End the session at the host."""
+        if self._host is not None:
+            self._host.close()
+
+
+class Host:
+    """A session at the host.
+
+    Parameters
+    ----------
+    access : dict
+        See `Relay.do`.
+
+    Raises
+    ------
+    psycopg.Error, NotLetIn
+        If it cannot be opened.
+    """
+
+    def __init__(self, access: dict):
+        self._n_messages = 0
+        self._connection = log_in(
+            {
+                "connect_timeout": _CONNECT_S,
+                **access["options"],
+                **_LIVENESS,
+                "client_encoding": "UTF8",
+                "application_name": f"madlib_mop segment of run {access['run_id']}",
+                "options": SESSION_OPTIONS,
+                "passfile": "/dev/null",
+            }
+        )
+        if access["needs_password"] and not self._connection.pgconn.used_password:
+            # as postgres_fdw has it: without a password it would be the server's own identity that is used
+            raise NotLetIn(
+                "2F003",
+                "it does not ask for a password, and only a superuser may do without",
+                "Its pg_hba.conf must ask the mapping's user for a password (scram-sha-256).",
+            )
+        self._connection.execute(LIFT_NEW_TIMEOUTS)
+        self._cursor = self._connection.cursor(binary=True)
+        nonce = self._value("SELECT madlib_mop_calls.segment_open(%s)", access["coordinator"])
+        # as mop_backend.segment.session_key, which only a backend can import
+        self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")
+
+    def ask(self, header: dict, blobs: list, wait: bool) -> tuple[dict, list]:
+        """Hand a message to the trainer there; give its answer, {} if there is none to wait for."""
+        for blob in blobs:
+            self._value("SELECT madlib_mop_calls.segment_put(%b)", blob)
+        self._n_messages += 1
+        digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
+        text = json.dumps({**header, "number": self._n_messages, "blobs": digests})
+        signature = hmac.new(self._key, text.encode(), "sha256").hexdigest()
+        answer = self._value("SELECT madlib_mop_calls.segment_send(%s, %s, %s)", text, signature, wait)
+        if answer is None:
+            return {}, []
+        fields = json.loads(answer)
+        numbers = range(fields.pop("n_blobs", 0))
+        return fields, [self._value("SELECT madlib_mop_calls.segment_get(%s::integer)", number) for number in numbers]
+
+    def close(self) -> None:
+        """End the session, and what it has started there."""
+        self._connection.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection lives."""
+        return not self._connection.broken and not self._connection.closed
+
+    def _value(self, query: str, *values):
+        # never a prepared statement: what the owner of the shard's table has run there could put another in its place
+        return self._cursor.execute(query, values, prepare=False).fetchone()[0]
+
+
+def _told(error: psycopg.Error, request: dict, host: Host | None) -> dict:
+    """Say what an error means for the run, without what psycopg knows of the connection's parameters."""
+    message = plain_reason(error)
+    if error.sqlstate is None and request["op"] == "connect":
+        if not isinstance(error, psycopg.OperationalError):  # libpq cannot use one of the options
+            return {"host_refused": {"sqlstate": "55000", "message": f"{request['server']}: {message}", "hint": None}}
+        return {"host_lost": {"message": message}}
+    if error.sqlstate is None or _LOST.match(error.sqlstate) or (host is not None and not host.is_open):
+        return {"host_lost": {"message": message}}
+    fields = {"sqlstate": error.sqlstate, "message": message, "hint": error.diag.message_hint}
+    if request["op"] == "connect":
+        fields["message"] = f"{request['server']}: {message}"
+        fields["hint"] = "There, madlib_mop.grant_use must have let in the mapping's user; here, add_host the server."
+    return {"host_refused": fields}
+
+
+if __name__ == "__main__":
+    main()

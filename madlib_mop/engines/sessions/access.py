@@ -1,0 +1,75 @@
+"""How the sessions of a run's segments log in: writers as the server's own user, readers as the run's role."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.engines.sessions.login import RunLogin
+from madlib_mop.engines.sessions.options import SUPERUSER_OPTIONS
+from madlib_mop.engines.sessions.session import Target
+
+_OPEN_WRITER = "SELECT madlib_mop_internal.writer_open(%s, %s)"
+_SET = "SELECT pg_catalog.set_config(%s, %s, false)"
+
+
+def writer_name(run_id: int) -> str:
+    """Return the ``application_name`` of a run's writer sessions."""
+    return f"madlib_mop writer of run {run_id}"
+
+
+def reader_name(run_id: int) -> str:
+    """Return the ``application_name`` of a run's reader sessions."""
+    return f"madlib_mop reader of run {run_id}"
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to log in for one run.
+
+    Attributes
+    ----------
+    run_id : int
+    catalog : mapping
+        psycopg2's keywords of a login as the server's own user, or as the superuser whose DSN the command line has.
+    host, port, database : str
+        Where a reader logs in.
+    options : str
+        Settings of the sessions (`engines.options.options_of`).
+    login : RunLogin or None
+        The run's role; None for a superuser's run.
+    caller : str
+        The role that a reader takes on.
+    settings : mapping of str to str
+        What a reader sets: parameters of the caller's session that the row policies of its tables read.
+    """
+
+    run_id: int
+    catalog: Mapping[str, str] = field(repr=False)
+    host: str
+    port: str
+    database: str
+    options: str
+    login: RunLogin | None
+    caller: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def writer(self, segment: int) -> Target:
+        """Return how a segment's writer session is opened."""
+        steps = [(LIFT_NEW_TIMEOUTS, []), (_OPEN_WRITER, [self.run_id, segment])]
+        return Target({**self.catalog, **self._session(writer_name(self.run_id), SUPERUSER_OPTIONS)}, steps)
+
+    def reader(self) -> Target:
+        """Return how a reader session is opened: whatever users' code finds in it, it has the caller's rights at most.
+
+        A superuser's reader is no run role's session: it reads what other superusers own alone.
+        """
+        session = self._session(reader_name(self.run_id))
+        settings = [(_SET, [name, value]) for name, value in self.settings.items()]
+        steps = [(LIFT_NEW_TIMEOUTS, []), *settings, (_SET, ["role", self.caller])]
+        if self.login is None:
+            return Target({**self.catalog, **session}, steps)
+        where = {"host": self.host, "port": self.port, "dbname": self.database}
+        return Target({**where, "user": self.login.role, "password": self.login.password, **session}, steps)
+
+    def _session(self, name: str, more: str = "") -> dict:
+        return {"application_name": name, "connect_timeout": 10, "options": self.options + more}

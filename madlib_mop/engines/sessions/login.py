@@ -1,0 +1,265 @@
+"""The login role of a run, as whose the run's reader sessions log in; its password never leaves memory.
+
+It is a member of the caller's role and nothing else, and has that role's settings and connection limit. A run of a
+superuser's has none: whoever may grant roles could join such a role and so become a superuser.
+
+Roles belong to the whole server, runs to one database: a role's name tells both, and each database's drivers sweep
+their own dead runs' roles, and those of databases that are no more.
+"""
+
+import contextlib
+import re
+import secrets
+import time
+from dataclasses import dataclass, field
+
+import psycopg2
+from psycopg2 import errors, sql
+from psycopg2.extensions import connection, encrypt_password
+
+from madlib_mop.catalog.lock_holders import end_holders
+from madlib_mop.errors import OutOfResources
+
+PREFIX = "madlib_mop_run_"
+_VALID_S = 60
+_LOCK_TIMEOUT_MS = 2000
+_NAME = re.compile(PREFIX + "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}")
+_SWEEP_LOCK_TIMEOUT_MS = 100  # for roles that are left of many runs do not add up
+_MOST_OBJECTS = 1000  # to drop them takes a lock each, of those that all sessions share
+_TRIES = 50
+_PAUSE_S = 0.05
+_LIMIT = """
+SELECT r.rolconnlimit, (
+    SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity a
+    WHERE a.usesysid = r.oid OR a.usesysid IN (
+        SELECT m.member FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles p ON p.oid = m.member
+        WHERE m.roleid = r.oid AND pg_catalog.starts_with(p.rolname::text, %s)))
+FROM pg_catalog.pg_roles r WHERE r.rolname = %s AND r.rolconnlimit >= 0 AND NOT r.rolsuper
+"""
+_SETTINGS = """
+SELECT s.setdatabase <> 0, pg_catalog.split_part(c.setting, '=', 1), pg_catalog.substr(c.setting, pg_catalog.strpos(c.setting, '=') + 1)
+FROM pg_catalog.pg_db_role_setting s CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
+WHERE s.setrole = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = %s)
+      AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
+      AND pg_catalog.split_part(c.setting, '=', 1) <> ALL (%s)
+"""  # noqa: E501
+# what readers set themselves (engines/sessions/options.py), and what would change whose rights the catalog session has
+_NOT_COPIED = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout",
+               "transaction_timeout", "role", "session_authorization"]  # fmt: skip
+_N_OWNED = """
+SELECT pg_catalog.count(*) FROM pg_catalog.pg_shdepend d JOIN pg_catalog.pg_roles r ON r.oid = d.refobjid
+WHERE d.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass AND d.deptype = 'o' AND r.rolname = %s
+      AND d.dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+"""
+_MEMBERSHIPS = """
+SELECT g.rolname, o.rolname FROM pg_catalog.pg_auth_members m
+JOIN pg_catalog.pg_roles g ON g.oid = m.roleid JOIN pg_catalog.pg_roles r ON r.oid = m.member
+LEFT JOIN pg_catalog.pg_roles o ON o.oid = m.grantor WHERE r.rolname = %s
+"""
+_LOCK_OF_ROLE = """
+l.locktype = 'object' AND l.database = 0 AND l.classid = 'pg_catalog.pg_authid'::pg_catalog.regclass
+AND l.objid = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = %s)
+"""
+
+
+@dataclass(frozen=True)
+class RunLogin:
+    """Name and password of a run's login role."""
+
+    role: str
+    password: str = field(repr=False)
+
+
+def is_superuser(catalog: connection, role: str) -> bool:
+    """Tell whether a role is a superuser."""
+    with catalog.cursor() as cursor:
+        cursor.execute("SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = %s", [role])
+        found = cursor.fetchone()
+        return found is not None and found[0]
+
+
+def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | None:
+    """Make the login role of a run, a member of the caller's role, with its settings and limits.
+
+    The server is given a SCRAM verifier, not the password, so that no log of statements holds it.
+
+    Parameters
+    ----------
+    catalog : psycopg2 connection
+        The catalog session.
+    run_id : int
+    caller : str
+        The role whose rights the run has.
+
+    Returns
+    -------
+    RunLogin or None
+        None for a superuser: there the readers log in as the catalog session does.
+    """
+    if is_superuser(catalog, caller):
+        return None
+    role = f"{PREFIX}{_database_oid(catalog)}_{run_id}_{secrets.token_hex(4)}"
+    login = RunLogin(role, secrets.token_urlsafe(32))
+    verifier = encrypt_password(login.password, login.role, scope=catalog, algorithm="scram-sha-256")
+    with catalog.cursor() as cursor:
+        free = free_connections(catalog, caller)
+        create = sql.SQL(
+            "CREATE ROLE {} LOGIN INHERIT NOCREATEDB NOCREATEROLE NOSUPERUSER CONNECTION LIMIT {} PASSWORD {}"
+            " VALID UNTIL {} IN ROLE {}"
+        )
+        limit = sql.Literal(-1 if free is None else free)
+        until = sql.Literal(_in_a_minute(cursor))
+        _patiently(
+            cursor, create.format(sql.Identifier(role), limit, sql.Literal(verifier), until, sql.Identifier(caller))
+        )
+        try:
+            _copy_settings(cursor, caller, role)
+            # what its sessions execute is nobody's business: other sessions of the role would see it
+            cursor.execute(sql.SQL("ALTER ROLE {} SET track_activities = off").format(sql.Identifier(role)))
+        except BaseException:
+            drop_login(catalog, role)
+            raise
+    return login
+
+
+def renew_login(catalog: connection, role: str) -> None:
+    """Let the role log in for a minute more; its open sessions do not end then."""
+    with catalog.cursor() as cursor:
+        until = sql.Literal(_in_a_minute(cursor))
+        cursor.execute(sql.SQL("ALTER ROLE {} VALID UNTIL {}").format(sql.Identifier(role), until))
+
+
+def free_connections(catalog: connection, role: str) -> int | None:
+    """Return how many sessions more a role's CONNECTION LIMIT allows, those of its runs counted; None without one."""
+    with catalog.cursor() as cursor:
+        cursor.execute(_LIMIT, [PREFIX, role])
+        found = cursor.fetchone()
+    return None if found is None else max(0, found[0] - found[1])
+
+
+def check_limit(catalog: connection, role: str, n_readers: int) -> None:
+    """Refuse a run whose reader sessions would go beyond the caller's CONNECTION LIMIT. Raises OutOfResources."""
+    free = free_connections(catalog, role)
+    if free is not None and free < n_readers:
+        raise OutOfResources(
+            f"the run reads its rows by {n_readers} sessions, but the CONNECTION LIMIT of role {role} leaves {free}",
+            hint="Close other sessions of the role, raise its limit, or pack the data into fewer segments.",
+        )
+
+
+def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIMEOUT_MS) -> None:
+    """Take a role's rights, end its sessions and drop it; nothing happens if it is not there.
+
+    User code in a reader session may have made objects as this role, in open transactions too, and any role may grant
+    it something, which locks it. Whatever keeps the role from being dropped is no error, neither at the end of this run
+    nor in the next call of another user, which sweeps: a role without rights and login is all that stays till then.
+    Nothing waits for the disk: what a crash brings back, the sweep drops.
+    """
+    name = sql.Identifier(role)
+    with catalog.cursor() as cursor:
+        cursor.execute("SET lock_timeout = %s; SET synchronous_commit = off", [lock_timeout_ms])
+        try:
+            with contextlib.suppress(errors.UndefinedObject):
+                _patiently(cursor, sql.SQL("ALTER ROLE {} NOLOGIN").format(name))
+            for end in ("pg_terminate_backend(pid)", "madlib_mop_calls.end_session(pid, 2000)"):
+                cursor.execute(f"SELECT {end} FROM pg_stat_activity WHERE usename = %s", [role])
+            cursor.execute(_N_OWNED, [role])
+            if cursor.fetchone()[0] <= _MOST_OBJECTS:
+                _attempt(cursor, sql.SQL("DROP OWNED BY {} CASCADE").format(name))
+            drop = sql.SQL("DROP ROLE {}").format(name)
+            if _attempt(cursor, drop) is errors.LockNotAvailable:
+                end_holders(catalog, _LOCK_OF_ROLE, [role])
+                _attempt(cursor, drop)
+            cursor.execute(_MEMBERSHIPS, [role])
+            for granted, grantor in cursor.fetchall():  # it could not be dropped
+                revoke = sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(granted), name)
+                if catalog.server_version >= 160000:  # each grantor's is one of its own
+                    revoke += sql.SQL(" GRANTED BY {} CASCADE").format(sql.Identifier(grantor))
+                _attempt(cursor, revoke)
+        finally:
+            cursor.execute("RESET lock_timeout; RESET synchronous_commit")
+
+
+def sweep_logins(catalog: connection, is_live) -> None:
+    """Drop the login roles of this database's runs whose driver is gone, and those of databases that are gone.
+
+    Parameters
+    ----------
+    catalog : psycopg2 connection
+    is_live : callable
+        Tells of a run_id whether a driver works on it now.
+    """
+    own = _database_oid(catalog)
+    with catalog.cursor() as cursor:
+        cursor.execute("SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s) AND NOT rolsuper", [PREFIX])
+        roles = [row[0] for row in cursor.fetchall()]
+        cursor.execute("SELECT oid::bigint FROM pg_database")
+        databases = {row[0] for row in cursor.fetchall()}
+    for role in roles:
+        ours = _NAME.fullmatch(role)
+        if ours is None:
+            continue
+        database, run_id = map(int, ours.groups())
+        if database not in databases or (database == own and not is_live(run_id)):
+            drop_login(catalog, role, _SWEEP_LOCK_TIMEOUT_MS)
+
+
+def _attempt(cursor, step: sql.Composable) -> type | None:
+    """Execute a statement about roles; return the class of the error if it fails, None if it does not."""
+    try:
+        _patiently(cursor, step)
+    except psycopg2.DatabaseError as error:
+        if cursor.connection.closed:
+            raise
+        return type(error)
+    return None
+
+
+def _in_a_minute(cursor) -> str:
+    cursor.execute("SELECT (now() + %s * interval '1 second')::text", [_VALID_S])
+    return cursor.fetchone()[0]
+
+
+def _patiently(cursor, step: sql.Composable) -> None:
+    """Execute a statement about roles, again where another one has just changed the same row of the catalog.
+
+    PostgreSQL does not wait for such a change; it fails with "tuple concurrently updated" (XX000).
+    """
+    for attempt in range(_TRIES):
+        try:
+            cursor.execute(step)
+            return
+        except errors.InternalError_ as error:
+            if "concurrently" not in str(error) or attempt == _TRIES - 1:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def _copy_settings(cursor, caller: str, role: str) -> None:
+    """Give the run's role what ALTER ROLE ... SET says of the caller's, in this database or in all.
+
+    FROM CURRENT, in a transaction that sets each for itself alone, copies lists as they are; the few that cannot be set
+    in a session are written as they stand. One that the server does not take at all is none of the caller's either.
+    """
+    cursor.execute(_SETTINGS, [caller, _NOT_COPIED])
+    for in_database, name, value in cursor.fetchall():
+        where = sql.SQL("")
+        if in_database:
+            cursor.execute("SELECT pg_catalog.current_database()::text")
+            where = sql.SQL("IN DATABASE {}").format(sql.Identifier(cursor.fetchone()[0]))
+        parameter = sql.SQL(".").join(map(sql.Identifier, name.split(".")))
+        alter = sql.SQL("ALTER ROLE {} {} SET {}").format(sql.Identifier(role), where, parameter)
+        cursor.execute("BEGIN")
+        try:
+            cursor.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
+            cursor.execute(sql.SQL("{} FROM CURRENT").format(alter))
+            cursor.execute("COMMIT")
+        except psycopg2.DatabaseError:
+            cursor.execute("ROLLBACK")
+            _attempt(cursor, sql.SQL("{} TO {}").format(alter, sql.Literal(value)))
+
+
+def _database_oid(catalog: connection) -> int:
+    with catalog.cursor() as cursor:
+        cursor.execute("SELECT oid::bigint FROM pg_database WHERE datname = current_database()")
+        return cursor.fetchone()[0]

@@ -1,0 +1,156 @@
+"""One asynchronous connection whose statements the driver waits for on its socket; `worker.py` has two a segment."""
+
+import select
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import psycopg2
+from psycopg2 import extensions
+
+from madlib_mop.engines.sessions.reasons import without_prefix
+
+# Greenplum's error where a session has lost its process at a segment. It jumps over PL/Python's frames, and the next
+# call of a Python function there would crash the coordinator: such a session is never used again.
+_LOST_SEGMENT = "58M01"
+
+
+class SessionState(Enum):
+    """Where a session is."""
+
+    CONNECTING = "connecting"  # the login is under way
+    OPENING = "opening"  # its first statements are under way
+    IDLE = "idle"  # waits for a statement
+    BUSY = "busy"  # a statement is under way
+    BROKEN = "broken"  # the connection is closed; open another
+
+
+@dataclass(frozen=True)
+class Target:
+    """How to log in, and what to do first.
+
+    Attributes
+    ----------
+    keywords : mapping
+        Of ``psycopg2.connect``.
+    steps : sequence of (str, list)
+        Statements with their parameters, one transaction each.
+    """
+
+    keywords: Mapping[str, Any] = field(repr=False)
+    steps: Sequence[tuple[str, list]] = ()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The session is ready for its first statement."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A statement has ended; ``value`` is the first column of its first row."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The statement failed; ``lost`` tells that the session is gone too."""
+
+    sqlstate: str | None
+    message: str
+    lost: bool
+    hint: str | None = None
+
+    @property
+    def host_lost(self) -> dict | None:
+        """The worker's answer "host", where rows at a host that is lost were to be read from here; else None."""
+        if self.lost or not (self.sqlstate or "").startswith("08"):
+            return None
+        return {"outcome": "host", "server": "of the rows that it was to read", "error": self.error}
+
+    @property
+    def error(self) -> dict:
+        """What the server said, as a worker's answer "sql" has it."""
+        return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint}
+
+
+class Session:
+    """One connection, moved on by `advance` whenever its socket is ready.
+
+    Parameters
+    ----------
+    target : Target
+    """
+
+    def __init__(self, target: Target):
+        self.state = SessionState.CONNECTING
+        self.events = select.POLLOUT
+        self.pid: int | None = None
+        self._steps = list(target.steps)
+        self._cursor = None
+        self._connection = psycopg2.connect(**target.keywords, async_=1)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for ``select.poll``."""
+        return self._connection.fileno()
+
+    def begin(self, statement: str, params: Sequence) -> None:
+        """Start a statement; the session must be idle."""
+        if self.state is not SessionState.IDLE:
+            raise RuntimeError(f"a statement was given to a session that is {self.state.value}")
+        self.state = SessionState.BUSY
+        self._execute(statement, params)
+
+    def advance(self) -> Opened | Returned | Failure | None:
+        """Take what the socket brought; None while there is more to wait for."""
+        try:
+            status = self._connection.poll()
+        except psycopg2.Error as error:
+            return self._failed(error)
+        if status == extensions.POLL_READ:
+            self.events = select.POLLIN
+            return None
+        if status == extensions.POLL_WRITE:
+            self.events = select.POLLOUT
+            return None
+        if self.state is SessionState.IDLE:  # something that belongs to no statement
+            return None
+        if self.state is SessionState.BUSY:
+            value = self._cursor.fetchone()[0]
+            self._rest()
+            return Returned(value)
+        if self.state is SessionState.CONNECTING:
+            self.state = SessionState.OPENING
+            self.pid = self._connection.info.backend_pid
+        if self._steps:
+            self._execute(*self._steps.pop(0))
+            return None
+        self._rest()
+        return Opened()
+
+    def close(self) -> None:
+        """Close the connection; a backend that still works notices within its connection check's interval."""
+        self._connection.close()
+        self.state = SessionState.BROKEN
+
+    def _rest(self):
+        self.state = SessionState.IDLE
+        self.events = select.POLLIN
+
+    def _execute(self, query, params):
+        self._cursor = self._connection.cursor()
+        self._cursor.execute(query, params)
+        self.events = select.POLLOUT
+
+    def _failed(self, error: psycopg2.Error) -> Failure:
+        lost = self._connection.closed != 0 or self.state in (SessionState.CONNECTING, SessionState.OPENING)
+        message = without_prefix((error.diag.message_primary if error.diag else None) or str(error).strip())
+        sqlstate = error.pgcode
+        lost = lost or sqlstate == _LOST_SEGMENT
+        if lost:
+            self.close()
+        else:
+            self._rest()
+        return Failure(sqlstate, message, lost, error.diag.message_hint if error.diag else None)

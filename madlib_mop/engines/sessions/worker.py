@@ -1,0 +1,169 @@
+"""A worker: the writer and the reader session of one segment. Called by `madlib_mop.driver.running.workers`.
+
+The writer has the trainer and writes the record; it is logged in as the server's own user and touches no relation of
+users. Where the trainer lacks the rows of a shard, it says so: then the reader, which is logged in as the run's role
+and acts as the caller, reads them and hands them over by a socket (mop_backend.rows), and the task is given again. What
+the trainer says of the rows is checked before anything is trained on them.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from madlib_mop.engines.sessions.session import Failure, Opened, Returned, Session, SessionState, Target
+
+_DO = "SELECT madlib_mop_internal.writer_do(%s)"
+_SEND = "SELECT madlib_mop_calls.reader_send(%(address)s, %(query)s, %(key)s, %(n_columns)s, %(at)s)"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A task has ended; ``fields`` is what the writer said of it (`mop_backend.writer.Writer.do`)."""
+
+    fields: dict
+
+
+@dataclass
+class _Load:
+    """A shard on its way to the trainer."""
+
+    data_set: str
+    segment_id: int
+    reading: dict | None  # what the reader is told; None where it is not needed
+    answer: dict | None = None  # the writer's
+    failure: Failure | None = None  # the reader's
+
+
+class Worker:
+    """The sessions of one segment; they open themselves.
+
+    Parameters
+    ----------
+    writer, reader : Target
+    reads_here : bool
+        Whether a reader is sure to be needed, so that it is opened at once.
+    on_shard : callable
+        Given data_set (str), segment_id (int) and what the trainer said of the rows that it was given (dict: n_rows,
+        n_bytes, fingerprint); raises where the run cannot go on with them.
+    """
+
+    def __init__(self, writer: Target, reader: Target, reads_here: bool, on_shard: Callable[[str, int, dict], None]):
+        self._reader_target = reader
+        self._on_shard = on_shard
+        self._writer = Session(writer)
+        self._reader = Session(reader) if reads_here else None
+        self._opened = False
+        self._task: dict | None = None
+        self._load: _Load | None = None
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Return the sessions that something may come from."""
+        both = (self._writer, self._reader)
+        return [s for s in both if s is not None and s.state is not SessionState.BROKEN]
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the processes of the sessions that had been opened."""
+        return [s.pid for s in (self._writer, self._reader) if s is not None and s.pid is not None]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a task."""
+        return self._task is None and self._writer.state is SessionState.IDLE
+
+    def begin(self, task: dict) -> None:
+        """Start a task; the worker must be idle."""
+        self._task = task
+        self._give(task)
+
+    def advance(self, session: Session) -> Opened | Answer | Failure | None:
+        """Take what has come from one of the sessions; None while there is more to wait for.
+
+        A failure of either session that ends it ends both.
+        """
+        event = session.advance()
+        if event is None:
+            return None
+        if isinstance(event, Failure) and event.lost:
+            self.close()
+            return event
+        if isinstance(event, Opened):
+            return self._session_opened()
+        return self._written(event) if session is self._writer else self._read(event)
+
+    def close(self) -> None:
+        """Close both sessions."""
+        for session in self.sessions:
+            session.close()
+
+    def _session_opened(self) -> Opened | None:
+        if self._load is not None:  # the reader, which was opened for it
+            self._begin_load()
+            return None
+        if self._opened or any(s.state is not SessionState.IDLE for s in self.sessions):
+            return None
+        self._opened = True
+        return Opened()
+
+    def _written(self, event: Returned | Failure) -> Answer | Failure | None:
+        if isinstance(event, Failure):
+            self._drop_busy_reader()
+            self._task = self._load = None
+            return event
+        fields = json.loads(event.value)
+        if self._load is not None:
+            self._load.answer = fields
+            return self._loaded()
+        if fields["outcome"] == "load":
+            return self._need_rows(fields["reader"])
+        self._task = None
+        return Answer(fields)
+
+    def _read(self, event: Returned | Failure) -> Answer | Failure | None:
+        if isinstance(event, Failure):
+            self._reader.close()  # its processes at a Greenplum segment too, which may hold the socket
+            self._load.failure = event
+        return self._loaded()
+
+    def _need_rows(self, reading: dict | None) -> None:
+        self._load = _Load(self._task["data_set"], self._task["segment_id"], reading)
+        if reading is not None and (self._reader is None or self._reader.state is SessionState.BROKEN):
+            self._reader = Session(self._reader_target)
+        else:
+            self._begin_load()
+
+    def _begin_load(self) -> None:
+        load, reader_pid = self._load, None
+        if load.reading is not None:
+            self._reader.begin(_SEND, load.reading)
+            reader_pid = self._reader.pid
+        place = {"data_set": load.data_set, "segment_id": load.segment_id}
+        self._give({"do": "load", **place, "reader_pid": reader_pid})
+
+    def _loaded(self) -> Answer | Failure | None:
+        """Go on when both sessions have ended their part of a load."""
+        load = self._load
+        if load.answer is None:
+            return None
+        is_read = load.reading is None or self._reader.state is not SessionState.BUSY
+        if not is_read and load.answer["outcome"] in ("done", "unread"):
+            return None
+        self._drop_busy_reader()
+        self._load = None
+        if load.answer["outcome"] == "done":
+            self._on_shard(load.data_set, load.segment_id, load.answer["shard"])
+            self._give(self._task)
+            return None
+        self._task = None
+        if load.answer["outcome"] == "unread":
+            error = load.answer["error"]
+            return load.failure or Failure(error["sqlstate"], error["message"], lost=False)
+        return Answer(load.answer)
+
+    def _drop_busy_reader(self) -> None:
+        if self._reader is not None and self._reader.state not in (SessionState.IDLE, SessionState.BROKEN):
+            self._reader.close()
+
+    def _give(self, task: dict) -> None:
+        self._writer.begin(_DO, [json.dumps(task)])

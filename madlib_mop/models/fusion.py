@@ -1,0 +1,183 @@
+"""Which configurations of a run can be trained together in one stacked graph, in groups; pure, called by the driver.
+
+What a group shares: the architecture but for L2 strengths (``sharing.compile_signature``), the compile parameters but
+for the learning rate, and the fit parameters. What may be in it at all is listed here, as far as
+tests/unit/trainer/test_stacks.py has held it against training apart; everything else trains apart, which is no error.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from madlib_mop.models.parameters.literals import CallSpec
+from madlib_mop.models.parameters.parser import CompileParams, FitParams
+from madlib_mop.models.sharing import compile_signature
+
+_LAYERS = frozenset(
+    "InputLayer Dense Flatten Reshape Activation ReLU LeakyReLU Softmax Dropout BatchNormalization".split()
+)
+#: Those whose step is made element by element. An argument by which one looks at a whole tensor is in `_WHOLE`.
+_OPTIMIZERS = frozenset("Adadelta Adagrad Adam AdamW Adamax RMSprop SGD".split())
+_WHOLE = frozenset(
+    "clipnorm global_clipnorm use_ema ema_momentum ema_overwrite_frequency loss_scale_factor"
+    " gradient_accumulation_steps".split()
+)
+#: In lower case and without underscores, so that a name and a class are one.
+_LOSSES = frozenset(
+    "categoricalcrossentropy sparsecategoricalcrossentropy binarycrossentropy mse meansquarederror mae"
+    " meanabsoluteerror huber kldivergence kld".split()
+)
+_METRICS = frozenset(
+    "accuracy acc categoricalaccuracy sparsecategoricalaccuracy binaryaccuracy categoricalcrossentropy mse"
+    " meansquarederror mae meanabsoluteerror".split()
+)
+ALONE = "no other configuration has its shape"
+FULL = "the groups of its shape are full"
+FEW = "there are no more configurations than segments"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration, checked and parsed, and where it starts.
+
+    Attributes
+    ----------
+    mst_key : int
+    config : dict
+        What `architecture.check_architecture` gave.
+    compile_params : CompileParams
+    fit_params : FitParams
+    start : hashable
+        What members must have in common besides: the epochs to train, and whether there is a state to go on with.
+    """
+
+    mst_key: int
+    config: dict = field(repr=False)
+    compile_params: CompileParams
+    fit_params: FitParams
+    start: Any = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Keys of configurations that train together, in the candidates' order.
+
+    ``n_places`` is what the graph is made for: groups of one shape have the same, so that one graph serves all.
+    """
+
+    keys: tuple[int, ...]
+    n_places: int
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups; and for every other key why it trains apart."""
+
+    groups: tuple[Group, ...]
+    apart: Mapping[int, str]
+
+
+def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> Grouping:
+    """Form groups of at most ``most`` configurations of one shape each.
+
+    No group is larger than a segment's share of all configurations, or some segments would wait for the one that has
+    it. Groups of one shape differ by one member at most.
+    """
+    apart: dict[int, str] = {}
+    shapes: dict[tuple, list[int]] = {}
+    for c in candidates:
+        reason = why_apart(c.config, c.compile_params, c.fit_params)
+        if reason is None:
+            shape = compile_signature(c.config, c.compile_params), c.fit_params.key, c.start
+            shapes.setdefault(shape, []).append(c.mst_key)
+        else:
+            apart[c.mst_key] = reason
+    most = min(most, -(-len(candidates) // n_segments))
+    groups = []
+    for keys in shapes.values():
+        split = _split(keys, -(-len(keys) // most))
+        for group in split:
+            if len(group) > 1:
+                groups.append(Group(tuple(group), len(split[0])))
+            else:
+                apart[group[0]] = ALONE if len(keys) == 1 else FEW if most == 1 else FULL
+    return Grouping(tuple(groups), apart)
+
+
+def why_apart(config: dict, compile_params: CompileParams, fit_params: FitParams) -> str | None:
+    """Say what of a configuration cannot be stacked, in a few words; None if all can."""
+    for reason in (*_in_architecture(config), *_in_compile_params(compile_params), *_in_fit_params(fit_params)):
+        return reason
+    return None
+
+
+def _in_architecture(config: dict) -> Iterable[str]:
+    if config.get("class_name") != "Sequential":
+        yield "the model is not Sequential"
+        return
+    for layer in config["config"]["layers"]:
+        name, inner = layer["class_name"], layer["config"]
+        if name not in _LAYERS:
+            yield f"layer {name}"
+        elif inner.get("trainable") is False:
+            yield "frozen layers"
+        elif not _is_float32(inner.get("dtype")):
+            yield "a type other than float32"
+        for key, value in inner.items():
+            if value is not None and (key.endswith("_constraint") or key == "activity_regularizer"):
+                yield key
+            elif key == "activation" and not isinstance(value, str | None):
+                yield "an activation of its own"
+
+
+def _is_float32(dtype: Any) -> bool:
+    if isinstance(dtype, dict):
+        inner = dtype.get("config")
+        dtype = inner.get("name") if isinstance(inner, dict) else None
+        return dtype == "float32"
+    return dtype in (None, "float32")
+
+
+def _in_compile_params(params: CompileParams) -> Iterable[str]:
+    optimizer = params.optimizer
+    if optimizer.name not in _OPTIMIZERS:
+        yield f"optimizer {optimizer.name}"
+    if isinstance(optimizer.kwargs.get("learning_rate"), CallSpec):
+        yield "a schedule of learning rates"
+    yield from sorted(_WHOLE & {name for name, value in optimizer.kwargs.items() if value})
+    if params.custom_names:
+        yield "custom functions"
+    if not _is_known(params.loss, _LOSSES):
+        yield "its loss"
+    if params.loss_weights is not None or params.weighted_metrics:
+        yield "loss_weights or weighted_metrics"
+    metrics = params.metrics if isinstance(params.metrics, list) else [params.metrics]
+    if params.metrics is not None and not all(_is_known(metric, _METRICS) for metric in metrics):
+        yield "its metrics"
+
+
+def _is_known(function: Any, names: frozenset[str]) -> bool:
+    """Tell whether a loss or metric is one of these, by name or by class, its ``reduction`` the usual one."""
+    if isinstance(function, CallSpec):
+        if not set(function.kwargs) <= {"name", "from_logits", "label_smoothing", "threshold", "delta"}:
+            return False
+        function = function.name
+    return isinstance(function, str) and function.replace("_", "").lower() in names
+
+
+def _in_fit_params(params: FitParams) -> Iterable[str]:
+    if params.callbacks:
+        yield "callbacks"
+    if params.class_weight is not None:
+        yield "class_weight"
+
+
+def _split(keys: list[int], n_groups: int) -> list[list[int]]:
+    """Split keys into so many runs of lengths that differ by one at most, longer ones first."""
+    size, longer = divmod(len(keys), n_groups)
+    groups, start = [], 0
+    for number in range(n_groups):
+        stop = start + size + (number < longer)
+        groups.append(keys[start:stop])
+        start = stop
+    return groups

@@ -1,0 +1,1 @@
+"""Compile and fit parameters: texts in, checked dataclasses out; no TensorFlow."""

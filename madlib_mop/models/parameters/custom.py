@@ -1,0 +1,195 @@
+"""Custom losses and metrics as they are kept: which form they have, whether they pass, how they travel to a trainer.
+
+Used by the driver, which never runs them, and by the trainer, which alone does (``trainer/custom.py``).
+"""
+
+import ast
+import base64
+import hashlib
+import keyword
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from madlib_mop.errors import InvalidParameter, UnreadableText
+from madlib_mop.models.parameters.keras_names import (
+    LOSS_STRINGS,
+    LOSSES,
+    METRIC_STRINGS,
+    METRICS,
+    OLD_LOSSES,
+    OLD_METRICS,
+)
+from madlib_mop.models.parameters.literals import shorten
+
+_OF_KERAS = frozenset({*LOSSES, *METRICS, *LOSS_STRINGS, *METRIC_STRINGS, *OLD_LOSSES, *OLD_METRICS})
+_WORD = re.compile(r"[^\W\d]\w*")
+_MAX_NAME_LENGTH = 200
+_PICKLE_PROTOCOLS = range(2, 6)  # dill writes none older, whose bytes would not tell a pickle from text
+_FORM = "Give Python source as UTF-8 bytes, e.g. convert_to($$def my_loss(y_true, y_pred): ...$$, 'UTF8')."
+_TOP_K = '''\
+import keras
+
+
+def {name}(y_true, y_pred):
+    """Give 1 for a row whose class is among the {k} with the highest scores, else 0."""
+    return keras.metrics.top_k_categorical_accuracy(y_true, y_pred, k={k})
+'''
+
+
+@dataclass(frozen=True)
+class CustomFunctions:
+    """Functions by name, as a run records them and a trainer gets them.
+
+    Attributes
+    ----------
+    objects : mapping of str to bytes
+        Python source in UTF-8, or a dill pickle.
+    pickles : bool
+        Whether a superuser lets pickles be opened.
+    """
+
+    objects: Mapping[str, bytes] = field(default_factory=dict)
+    pickles: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What compile parameters may name."""
+        return frozenset(self.objects)
+
+    def digest(self, names: Iterable[str]) -> str:
+        """Give a digest of some functions, so that two of one name never share a graph; empty for none."""
+        digests = [f"{name}:{hashlib.sha256(self.objects[name]).hexdigest()}" for name in sorted(names)]
+        return hashlib.sha256("\0".join(digests).encode()).hexdigest() if digests else ""
+
+    def as_request(self) -> dict | None:
+        """Give the functions as JSON takes them, for the ``custom`` of a model's request; None for none."""
+        if not self.objects:
+            return None
+        encoded = {name: base64.b64encode(value).decode() for name, value in self.objects.items()}
+        return {"functions": encoded, "pickles": self.pickles}
+
+    @classmethod
+    def from_request(cls, custom: dict | None) -> "CustomFunctions":
+        """Read what `as_request` gave; the SQL function custom_functions_of writes the same."""
+        if custom is None:
+            return cls()
+        decoded = {name: base64.b64decode(text) for name, text in custom["functions"].items()}
+        return cls(decoded, custom["pickles"] is True)
+
+
+def is_pickle(value: bytes) -> bool:
+    """Tell a pickle by its first two bytes; no text in UTF-8 begins with them."""
+    return len(value) > 1 and value[0] == 0x80 and value[1] in _PICKLE_PROTOCOLS
+
+
+def check_name(name: str | None) -> None:
+    """Raise InvalidParameter unless a function may be registered under a name."""
+    if name is None or not name.strip() or name != name.strip() or len(name) > _MAX_NAME_LENGTH:
+        raise InvalidParameter(
+            f"name must be a text of 1 to {_MAX_NAME_LENGTH} characters, without spaces around it. Received: {name!r}"
+        )
+    if name in _OF_KERAS:
+        raise InvalidParameter(
+            f"name is that of a loss or metric of Keras. Received: {name!r}",
+            hint="Choose another, so that compile_params say which is meant.",
+        )
+
+
+def check_source(name: str, value: bytes) -> None:
+    """Check, without running anything, that bytes are Python source which defines a function of that name.
+
+    Raises
+    ------
+    UnreadableText
+        If they are no text in UTF-8, or no Python.
+    InvalidParameter
+        If they do not define the name, or define it as something that does not take (y_true, y_pred).
+    """
+    what = f"custom function {name!r}"
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise InvalidParameter(f"{what}: a function in Python source cannot have that name. Received: {name!r}")
+    found = [node for node in _definitions(_parse(value, what).body) if name in _names(node)]
+    if not found:
+        raise InvalidParameter(
+            f"{what}: the source does not define {name}. Received: {shorten(value.decode('utf-8'))}", hint=_FORM
+        )
+    match found[-1]:
+        case ast.FunctionDef(args=arguments) if not _takes_two(arguments):
+            raise InvalidParameter(
+                f"{what}: it must take two arguments by position, y_true and y_pred."
+                f" Received: def {name}({ast.unparse(arguments)})"
+            )
+        case ast.AsyncFunctionDef() | ast.ClassDef() as other:
+            kind = "a class" if isinstance(other, ast.ClassDef) else "an async function"
+            raise InvalidParameter(
+                f"{what} is {kind}, not a function. Received: {shorten(ast.unparse(other))}",
+                hint="Write def name(y_true, y_pred): ..., which gives one value a row.",
+            )
+
+
+def possible_names(compile_params: str | None) -> frozenset[str]:
+    """Give every word of compile parameters that may be a custom function, for who reads what they name, not trains."""
+    return frozenset(_WORD.findall(compile_params or "")) - _OF_KERAS
+
+
+def top_k_name(k: int) -> str:
+    """Give the name of the function for k."""
+    return f"top_{k}_accuracy"
+
+
+def top_k_source(k: int) -> bytes:
+    """Write the source of the metric that is 1 for rows whose class is among the k best."""
+    return _TOP_K.format(name=top_k_name(k), k=k).encode()
+
+
+def _parse(value: bytes, what: str) -> ast.Module:
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UnreadableText(
+            f"{what}: the object is neither Python source in UTF-8 nor a dill pickle. Received: {value[:20]!r}...",
+            hint=_FORM,
+        ) from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        reason = f"line {error.lineno}: {error.msg}"
+    except (ValueError, MemoryError, RecursionError) as error:
+        reason = str(error) or "nested too deep"
+    raise UnreadableText(f"{what}: the object is not Python source ({reason}). Received: {shorten(text)}", hint=_FORM)
+
+
+def _definitions(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Give the statements that run when the source does, those in if, try and with too."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While):
+            for inner in ("body", "orelse", "finalbody"):
+                yield from _definitions(getattr(node, inner, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _definitions(handler.body)
+
+
+def _names(node: ast.stmt) -> set[str]:
+    """Give the names that a statement defines."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Assign(targets=targets):
+            return {inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return {alias.asname or alias.name for alias in names}
+    return set()
+
+
+def _takes_two(arguments: ast.arguments) -> bool:
+    n_most = len(arguments.posonlyargs) + len(arguments.args)
+    n_least = n_most - len(arguments.defaults)
+    fits = n_least <= 2 and (n_most >= 2 or arguments.vararg is not None)
+    return fits and all(default is not None for default in arguments.kw_defaults)

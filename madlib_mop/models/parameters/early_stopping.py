@@ -1,0 +1,135 @@
+"""Early stopping across iterations: the parser of its parameters, and the rule by which a model stops.
+
+The rule is that of Keras' callback EarlyStopping, with iterations after which metrics are computed for its epochs. It
+goes by recorded metrics alone, so that a run that goes on after a fault, or is repeated, decides the same.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.parameters.calls import is_int, is_number, suggestion
+from madlib_mop.models.parameters.literals import read_keywords, shorten
+
+_WHAT = "early_stopping"
+_HINT = "Write e.g. patience=3, metric=val_loss, restore_best=true."
+_MODES = ("auto", "min", "max")
+#: What turns early stopping off for one configuration, in its fit_params.
+OFF = "off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyStopping:
+    """When a model stops.
+
+    Attributes
+    ----------
+    patience : int
+        So many computations of the metrics in a row without an improvement, and the model stops.
+    metric : str or None
+        ``loss``, or a metric's name; with ``val_`` before it that of the validation data. None: the loss, of the
+        validation data where there are some.
+    mode : str
+        ``min`` or ``max``; ``auto`` until the metric's name has told.
+    min_delta : float
+        What is less is no improvement.
+    restore_best : bool
+        The model ends with the state of its best iteration.
+    """
+
+    patience: int
+    metric: str | None = None
+    mode: str = "auto"
+    min_delta: float = 0.0
+    restore_best: bool = False
+
+    def __post_init__(self):
+        if not is_int(self.patience) or self.patience < 1:
+            raise _wrong("patience must be a whole number of 1 or more", self.patience)
+        if self.metric is not None and (not isinstance(self.metric, str) or not self.metric.strip()):
+            raise _wrong("metric must be a name such as val_loss", self.metric)
+        if self.mode not in _MODES:
+            raise _wrong(f"mode must be one of {', '.join(_MODES)}", self.mode)
+        if not is_number(self.min_delta) or not 0 <= self.min_delta < math.inf:
+            raise _wrong("min_delta must be a number of 0 or more", self.min_delta)
+        if not isinstance(self.restore_best, bool):
+            raise _wrong("restore_best must be true or false", self.restore_best)
+
+    @property
+    def data_set(self) -> str:
+        """``training`` or ``validation``."""
+        return "validation" if self.metric.startswith("val_") else "training"
+
+    @property
+    def metric_name(self) -> str:
+        """The metric's name without ``val_``."""
+        return self.metric.removeprefix("val_")
+
+    def as_json(self) -> dict:
+        """Return the parameters as the record keeps them."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Course:
+    """How far a model has come by the rule: its best epoch, and whether it stops now."""
+
+    best_epoch: int
+    stops: bool
+
+
+def read_early_stopping(text: str | None) -> EarlyStopping | None:
+    """Parse ``patience=3, metric=val_loss, ...``; NULL and '' stand for none, and so does off.
+
+    Raises
+    ------
+    UnreadableText, InvalidParameter
+        If it cannot be read, or a name or a value is not one that it takes.
+    """
+    if text is None or not text.strip() or text.strip().lower() == OFF:
+        return None
+    values = {name: _boolean(value) for name, value in read_keywords(text, _WHAT, _HINT).items()}
+    names = [field.name for field in dataclasses.fields(EarlyStopping)]
+    for name in values:
+        if name not in names:
+            raise InvalidParameter(
+                f"{_WHAT}: there is no parameter of that name. Received: {name!r}", hint=suggestion(name, names)
+            )
+    if "patience" not in values:
+        raise InvalidParameter(f"{_WHAT}: patience is missing. Received: {shorten(text)}", hint=_HINT)
+    return EarlyStopping(**values)
+
+
+def follow(rule: EarlyStopping, series: Sequence[tuple[int, float]]) -> Course:
+    """Return what the rule says of a model after the newest of its metrics.
+
+    Parameters
+    ----------
+    rule : EarlyStopping
+        ``mode`` is min or max.
+    series : sequence of (int, float)
+        Epochs and values, at least one. A value that is NaN is no improvement; the first epoch is the best one until
+        another is better.
+    """
+    best_epoch, best, waited = series[0][0], None, 0
+    for epoch, value in series:
+        if not math.isnan(value) and (best is None or _is_better(rule, value, best)):
+            best_epoch, best, waited = epoch, value, 0
+        else:
+            waited += 1
+    return Course(best_epoch, waited >= rule.patience)
+
+
+def _is_better(rule: EarlyStopping, value: float, best: float) -> bool:
+    return value + rule.min_delta < best if rule.mode == "min" else value - rule.min_delta > best
+
+
+def _boolean(value: object) -> object:
+    """Return SQL's spellings of a truth as one."""
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+
+
+def _wrong(sentence: str, value: object) -> InvalidParameter:
+    return InvalidParameter(f"{_WHAT}: {sentence}. Received: {shorten(value)}", hint=_HINT)

@@ -1,0 +1,347 @@
+"""Grids and random search over compile and fit parameters: dicts of choices in, texts of parameters out.
+
+Used by ``generate_model_configs`` and by the searches. The texts that come out are read by `params`, which is where
+they are checked.
+"""
+
+import itertools
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.parameters.calls import as_spec, find_name, is_int, is_number, suggestion
+from madlib_mop.models.parameters.keras_names import ARGUMENT_KINDS, OPTIMIZERS
+from madlib_mop.models.parameters.literals import CallSpec, read_dict, shorten, write_value
+from madlib_mop.models.parameters.parser import COMPILE_KEYS, FIT_KEYS
+
+MAX_CONFIGURATIONS = 100_000
+DISTRIBUTIONS = ("linear", "log", "log_near_one")
+_OPTIMIZERS = "optimizer_params_list"
+_DEFAULT_OPTIMIZER = "RMSprop"
+_WHOLE = frozenset(("batch_size", "epochs", "initial_epoch", "steps_per_epoch"))
+_HINT = (
+    "Write a dict of lists, e.g."
+    " {'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['Adam', 'SGD'], 'lr': [0.1, 0.01]}]}."
+)
+_FIT_HINT = "Write a dict of lists, e.g. {'batch_size': [8, 32], 'epochs': [1]}."
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid that was read.
+
+    Attributes
+    ----------
+    choices : dict
+        Parameter -> list of values, or in random search ``[low, high, distribution]``.
+    optimizers : list of dict
+        The dicts of ``optimizer_params_list``: argument (and ``optimizer``) -> list as in ``choices``.
+    """
+
+    choices: dict[str, list] = field(default_factory=dict)
+    optimizers: list[dict[str, list]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range of a search: ``low`` below ``high``; ``whole`` where the parameter takes whole numbers only."""
+
+    low: float
+    high: float
+    distribution: str
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value for every parameter of two grids; `write_choice` writes it as texts.
+
+    Attributes
+    ----------
+    compile, fit : dict
+        Parameter -> value.
+    optimizer : dict or None
+        Argument -> value of the dict of ``optimizer_params_list`` that was chosen, its number being ``which``.
+    """
+
+    compile: dict[str, Any]
+    fit: dict[str, Any]
+    optimizer: dict[str, Any] | None = None
+    which: int | None = None
+
+
+def search_type(text: str | None) -> str:
+    """Give 'grid' or 'random' for any prefix of it, in any case.
+
+    Raises
+    ------
+    InvalidParameter
+        If it is a prefix of neither.
+    """
+    word = (text or "").strip().lower()
+    for known in ("grid", "random"):
+        if word and known.startswith(word):
+            return known
+    raise InvalidParameter(f"search_type must be 'grid' or 'random', or how one begins. Received: {text!r}")
+
+
+def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> list[tuple[str, str]]:
+    """Give every combination of a grid.
+
+    Parameters
+    ----------
+    compile_grid_text : str
+        E.g. ``{'loss': ['mse'], 'metrics': [['mae']], 'optimizer_params_list': [{'lr': [0.1, 0.01]}]}``. Where a
+        dict of ``optimizer_params_list`` has no ``optimizer``, it is RMSprop, as in MADlib.
+    fit_grid_text : str
+        E.g. ``{'batch_size': [8, 32], 'epochs': [1]}``.
+
+    Returns
+    -------
+    list of (str, str)
+        Compile and fit parameters; in the order in which the choices are written, the last varying fastest.
+
+    Raises
+    ------
+    UnreadableText, InvalidParameter
+        If a grid is not a dict of lists, has an unknown parameter or a range, or has more than
+        ``MAX_CONFIGURATIONS`` combinations.
+    """
+    compile_grid, fit_grid = _read_grids(compile_grid_text, fit_grid_text)
+    for what, grid in (("compile_params_grid", compile_grid), ("fit_params_grid", fit_grid)):
+        for choices in (grid.choices, *grid.optimizers):
+            for name, values in choices.items():
+                if _is_range(values):
+                    raise InvalidParameter(
+                        f"{what}: {name}: a range can only be searched at random. Received: {shorten(values)}",
+                        hint="Use search_type 'random', or write the values to try.",
+                    )
+    n_optimizers = sum(_n_combinations(choices) for choices in compile_grid.optimizers) or 1
+    n = _n_combinations(compile_grid.choices) * n_optimizers * _n_combinations(fit_grid.choices)
+    if n > MAX_CONFIGURATIONS:
+        raise InvalidParameter(
+            f"the grid has more than {MAX_CONFIGURATIONS:,} combinations. Received: {n:,}",
+            hint="Use search_type 'random' with num_configs.",
+        )
+    optimizers = [chosen for choices in compile_grid.optimizers for chosen in _combinations(choices)] or [None]
+    fits = [_text(chosen) for chosen in _combinations(fit_grid.choices)]
+    return [
+        (_text(chosen, optimizer), fit)
+        for optimizer in optimizers
+        for chosen in _combinations(compile_grid.choices)
+        for fit in fits
+    ]
+
+
+def draw_random(
+    compile_grid_text: str | None, fit_grid_text: str | None, num_configs: int, random_state: int | None
+) -> list[tuple[str, str]]:
+    """Draw ``num_configs`` configurations at random; the first so many of `iterate_random`."""
+    if not is_int(num_configs) or num_configs < 1:
+        raise InvalidParameter(f"num_configs must be a whole number of 1 or more. Received: {num_configs!r}")
+    return list(itertools.islice(iterate_random(compile_grid_text, fit_grid_text, random_state), num_configs))
+
+
+def iterate_random(
+    compile_grid_text: str | None, fit_grid_text: str | None, random_state: int | None
+) -> Iterator[tuple[str, str]]:
+    """Draw configurations at random, without end.
+
+    A list is a choice of its values; ``[low, high, distribution]`` a range: 'linear' draws U(low, high), 'log'
+    10^U(log10 low, log10 high), 'log_near_one' 1 - 10^U(log10(1 - high), log10(1 - low)). Ranges of whole-numbered
+    parameters give whole numbers. Every dimension has its own stream, ``stream(random_state, its name)``, so one added
+    or dropped leaves the draws of the others as they were.
+
+    Returns
+    -------
+    iterator of (str, str)
+        Compile and fit parameters. Errors are raised here, before the first is drawn.
+    """
+    return map(write_choice, iterate_choices(*read_ranges(compile_grid_text, fit_grid_text), random_state))
+
+
+def read_ranges(compile_grid_text: str | None, fit_grid_text: str | None) -> tuple[Grid, Grid]:
+    """Read the two grids of a search, whose lists may be ranges.
+
+    Raises
+    ------
+    UnreadableText, InvalidParameter
+        If a grid is not a dict of lists, has an unknown parameter, or a range that cannot be drawn from.
+    """
+    grids = _read_grids(compile_grid_text, fit_grid_text)
+    for grid in grids:
+        for choices in (grid.choices, *grid.optimizers):
+            for name, values in choices.items():
+                _check_range(name, values)
+    return grids
+
+
+def as_range(name: str, values: list) -> Range | None:
+    """Give the range that a parameter's list of a grid stands for; None for a list of choices."""
+    return Range(*values, whole=_is_whole(name)) if _is_range(values) else None
+
+
+def iterate_choices(compile_grid: Grid, fit_grid: Grid, random_state: int | None) -> Iterator[Choice]:
+    """Draw as `iterate_random` does, from grids that `read_ranges` has read, and give the values themselves."""
+    check_random_state(random_state)
+    return _draws(compile_grid, fit_grid, random_state)
+
+
+def draw_value(rng: np.random.Generator, name: str, values: list) -> Any:
+    """Draw a value of one parameter: one of its choices, or a number of its range."""
+    span = as_range(name, values)
+    if span is None:
+        return values[int(rng.integers(len(values)))]
+    low, high = span.low, span.high
+    if span.distribution == "linear":
+        value = rng.uniform(low, high)
+    elif span.distribution == "log":
+        value = 10 ** rng.uniform(np.log10(low), np.log10(high))
+    else:
+        value = 1 - 10 ** rng.uniform(np.log10(1 - high), np.log10(1 - low))
+    value = min(max(float(value), low), high)
+    return round(value) if span.whole else value
+
+
+def write_choice(choice: Choice) -> tuple[str, str]:
+    """Write a choice as texts of compile and of fit parameters."""
+    return _text(choice.compile, choice.optimizer), _text(choice.fit)
+
+
+def stream(random_state: int | None, dimension: str) -> np.random.Generator:
+    """Give the stream of one dimension of a search: ``default_rng([random_state, crc32(name)])``."""
+    if random_state is None:
+        return np.random.default_rng()
+    return np.random.default_rng([random_state, zlib.crc32(dimension.encode())])
+
+
+def check_random_state(random_state: int | None) -> None:
+    """Raise InvalidParameter unless it is None or a whole number of 0 or more."""
+    if random_state is not None and (not is_int(random_state) or random_state < 0):
+        raise InvalidParameter(f"random_state must be a whole number of 0 or more. Received: {random_state!r}")
+
+
+def _draws(compile_grid: Grid, fit_grid: Grid, random_state) -> Iterator[Choice]:
+    streams: dict[str, np.random.Generator] = {}
+
+    def chosen(choices: dict[str, list], prefix: str) -> dict[str, Any]:
+        drawn = {}
+        for name, values in choices.items():
+            dimension = f"{prefix}/{name}"
+            rng = streams.setdefault(dimension, stream(random_state, dimension))
+            drawn[name] = draw_value(rng, name, values)
+        return drawn
+
+    which = stream(random_state, f"compile/{_OPTIMIZERS}")
+    while True:
+        optimizer = index = None
+        if compile_grid.optimizers:
+            index = int(which.integers(len(compile_grid.optimizers)))
+            optimizer = chosen(compile_grid.optimizers[index], f"compile/{_OPTIMIZERS}/{index}")
+        yield Choice(chosen(compile_grid.choices, "compile"), chosen(fit_grid.choices, "fit"), optimizer, index)
+
+
+def _check_range(name: str, values: list) -> None:
+    if not _is_range(values):
+        if isinstance(values[-1], str) and values[-1] in DISTRIBUTIONS:
+            raise InvalidParameter(f"{name}: a range must be [low, high, distribution]. Received: {shorten(values)}")
+        return
+    low, high, distribution = values
+    if distribution not in DISTRIBUTIONS:
+        raise InvalidParameter(
+            f"{name}: the distribution is not known. Received: {shorten(distribution)}",
+            hint=suggestion(distribution, DISTRIBUTIONS),
+        )
+    if low >= high:
+        raise InvalidParameter(f"{name}: a range must be [low, high, distribution]. Received: {shorten(values)}")
+    if distribution == "log" and low <= 0:
+        raise InvalidParameter(f"{name}: a 'log' range must be above 0. Received: {shorten(values)}")
+    if distribution == "log_near_one" and high >= 1:
+        raise InvalidParameter(f"{name}: a 'log_near_one' range must be below 1. Received: {shorten(values)}")
+    if _is_whole(name) and not (is_int(low) and is_int(high)):
+        raise InvalidParameter(f"{name}: a range of whole numbers is needed. Received: {shorten(values)}")
+
+
+def _is_range(values: list) -> bool:
+    """Tell a range from a list of choices: two numbers, then a string."""
+    return len(values) == 3 and is_number(values[0]) and is_number(values[1]) and isinstance(values[2], str)
+
+
+def _is_whole(name: str) -> bool:
+    return name in _WHOLE or ARGUMENT_KINDS.get(name, "").startswith("int")
+
+
+def _read_grids(compile_grid_text, fit_grid_text) -> tuple[Grid, Grid]:
+    compile_grid = _read_grid(compile_grid_text, "compile_params_grid", (*COMPILE_KEYS, _OPTIMIZERS), _HINT)
+    fit_grid = _read_grid(fit_grid_text, "fit_params_grid", FIT_KEYS, _FIT_HINT)
+    return compile_grid, fit_grid
+
+
+def _read_grid(text: str | None, what: str, keys: tuple[str, ...], hint: str) -> Grid:
+    if text is None or not text.strip():
+        if what == "fit_params_grid":
+            return Grid()
+        raise InvalidParameter(f"{what} is missing. Received: {text!r}", hint=hint)
+    choices = read_dict(text, what, hint)
+    for name, values in choices.items():
+        if name not in keys:
+            raise InvalidParameter(
+                f"{what}: there is no parameter of that name. Received: {shorten(name)}", hint=suggestion(name, keys)
+            )
+        _check_list(name, values, what, hint)
+    optimizers = choices.pop(_OPTIMIZERS, [])
+    for item in optimizers:
+        if not isinstance(item, dict) or not item or not all(isinstance(name, str) for name in item):
+            raise InvalidParameter(
+                f"{what}: {_OPTIMIZERS} holds dicts of an optimizer's arguments. Received: {shorten(item)}", hint=hint
+            )
+        if shared := set(item) & set(choices):
+            raise InvalidParameter(
+                f"{what}: {sorted(shared)[0]} stands inside and outside of {_OPTIMIZERS}. Received: {shorten(item)}"
+            )
+        for name, values in item.items():
+            _check_list(name, values, what, hint)
+    if optimizers and "optimizer" in choices:
+        raise InvalidParameter(f"{what}: optimizer and {_OPTIMIZERS} cannot both be given", hint=hint)
+    return Grid(choices, optimizers)
+
+
+def _check_list(name, values, what, hint) -> None:
+    if not isinstance(values, list) or not values:
+        raise InvalidParameter(
+            f"{what}: the values of {name} must be a list of one or more. Received: {shorten(values)}", hint=hint
+        )
+
+
+def _n_combinations(choices: dict[str, list]) -> int:
+    n = 1
+    for values in choices.values():
+        n *= len(values)
+    return n
+
+
+def _combinations(choices: dict[str, list]) -> Iterator[dict[str, Any]]:
+    for values in itertools.product(*choices.values()):
+        yield dict(zip(choices, values, strict=True))
+
+
+def _text(chosen: dict[str, Any], optimizer: dict[str, Any] | None = None) -> str:
+    """Write parameters as users do: ``optimizer='Adam(lr=0.01)',loss='mse',metrics=['mae']``."""
+    parts = []
+    if optimizer is not None:
+        spec = as_spec(optimizer.get("optimizer", _DEFAULT_OPTIMIZER), "compile_params_grid: optimizer")
+        spec = CallSpec(spec) if isinstance(spec, str) else spec
+        if not isinstance(spec, CallSpec):
+            raise InvalidParameter(f"compile_params_grid: optimizer must be a name. Received: {shorten(spec)}")
+        name = find_name(spec.name, OPTIMIZERS, "compile_params_grid: optimizer")
+        arguments = {name: value for name, value in optimizer.items() if name != "optimizer"}
+        parts.append(f"optimizer={write_value(CallSpec(name, spec.args, {**spec.kwargs, **arguments}))!r}")
+    for name, value in chosen.items():
+        if name in ("metrics", "weighted_metrics") and isinstance(value, str | CallSpec):
+            value = [value]
+        parts.append(f"{name}={write_value(value)}")
+    return ",".join(parts)

@@ -1,0 +1,278 @@
+"""Shards in the trainer's memory: assembled from packed buffers, checked, fingerprinted, cached. NumPy only."""
+
+import collections
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from madlib_mop.trainer.process.failures import Failure, invalid_input
+
+#: What an element is, by its size; packed rows carry bytes and a shape, and no dtype.
+_DTYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32)}
+#: TensorFlow takes memory with this alignment as it is, and copies any other.
+_ALIGNMENT_BYTES = 64
+_PACK_AGAIN = "Pack the table again with training_preprocessor_dl."
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """The rows of one segment, ready to be trained on.
+
+    Attributes
+    ----------
+    xs, ys : tuple of numpy.ndarray
+        One array a column, shape ``(n_rows, ...)``, read-only: x float32 or uint8, y float32, int16 or uint8.
+    normalizing_const : float
+        What uint8 x is divided by; float32 x has been divided already.
+    n_bytes : int
+        Size of the arrays.
+    fingerprint : str
+        sha256 in hexadecimal of the content; the same however the rows were cut into buffers.
+    """
+
+    xs: tuple[np.ndarray, ...]
+    ys: tuple[np.ndarray, ...]
+    normalizing_const: float
+    n_rows: int
+    n_bytes: int
+    fingerprint: str
+
+
+def dealt_out(shard: Shard, n_inputs: int) -> Shard:
+    """Return a shard with its rows of numbers dealt out to as many inputs, one number each; another as it is."""
+    x = shard.xs[0]
+    if n_inputs < 2 or len(shard.xs) != 1 or x.shape[1:] != (n_inputs,) or x.dtype != np.float32:
+        return shard
+    columns = []
+    for number in range(n_inputs):
+        column = aligned_empty((shard.n_rows, 1), x.dtype)
+        column[:, 0] = x[:, number]
+        columns.append(column)
+    return dataclasses.replace(shard, xs=tuple(columns))
+
+
+class ShardBuilder:
+    """Takes the packed buffers of one shard, in order; ``finish`` gives the shard.
+
+    Parameters
+    ----------
+    n_x, n_y : int
+        Numbers of x and y columns.
+    normalizing_const : float
+        See ``Shard``.
+    n_rows : int or None
+        Rows to come, when they are known: then the arrays are allocated once, and never copied.
+    names : sequence of str or None
+        The columns' names for messages, x before y.
+    """
+
+    def __init__(
+        self,
+        n_x: int,
+        n_y: int,
+        normalizing_const: float,
+        n_rows: int | None = None,
+        names: Sequence[str] | None = None,
+    ):
+        if not math.isfinite(normalizing_const) or normalizing_const == 0:
+            raise invalid_input(f"normalizing_const must be a number other than 0, received {normalizing_const}")
+        names = names or [*(f"x{i + 1}" for i in range(n_x)), *(f"y{i + 1}" for i in range(n_y))]
+        self._columns = [_Column(name, i < n_x, n_rows) for i, name in enumerate(names)]
+        self._n_x = n_x
+        self._normalizing_const = normalizing_const
+        self._expected_rows = n_rows
+        self.n_rows = 0
+
+    def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[bytes]) -> None:
+        """Append one buffer: a shape and the bytes of each column, x before y. Raises Failure (input)."""
+        if len(shapes) != len(self._columns) or len(blobs) != len(self._columns):
+            raise invalid_input(f"a buffer has {len(blobs)} columns, expected {len(self._columns)}")
+        n_rows = None
+        for column, shape, blob in zip(self._columns, shapes, blobs, strict=True):
+            rows = buffer_array(column.name, shape, blob, is_x=column.is_x)
+            n_rows = len(rows) if n_rows is None else n_rows
+            if len(rows) != n_rows:
+                raise invalid_input(
+                    f"column {column.name} has shape {list(shape)} in a buffer whose first column has {n_rows} rows",
+                    hint=_PACK_AGAIN,
+                )
+            if n_rows:
+                column.add(rows, self.n_rows)
+        self.n_rows += n_rows
+        if self._expected_rows is not None and self.n_rows > self._expected_rows:
+            raise invalid_input(f"the shard has more than the {self._expected_rows} rows that were announced")
+
+    def finish(self) -> Shard:
+        """Give the shard. Raises Failure (input) for one without rows."""
+        if self.n_rows == 0:
+            raise invalid_input(
+                "the shard has no rows",
+                hint="Leave segments without rows out of the run. Where a row policy reads a setting by a function, set"
+                " that by ALTER ROLE: the run's sessions are others than yours.",
+            )
+        if self._expected_rows not in (None, self.n_rows):
+            raise invalid_input(f"the shard has {self.n_rows} rows, {self._expected_rows} were announced")
+        digest = hashlib.sha256(f"{self.n_rows} {float(self._normalizing_const)!r}".encode())
+        for column in self._columns:
+            digest.update(column.fingerprint())
+        arrays = [column.finish() for column in self._columns]
+        return Shard(
+            tuple(arrays[: self._n_x]),
+            tuple(arrays[self._n_x :]),
+            self._normalizing_const,
+            self.n_rows,
+            sum(array.nbytes for array in arrays),
+            digest.hexdigest(),
+        )
+
+
+def buffer_array(name: str, shape: Sequence[int], blob: bytes, *, is_x: bool) -> np.ndarray:
+    """View one packed column of one buffer as an array; its dtype is told by the size of an element.
+
+    Raises
+    ------
+    Failure
+        input: the bytes don't fit the shape.
+    """
+    is_shape = isinstance(shape, list | tuple) and shape and all(type(size) is int and size >= 0 for size in shape)
+    n_elements = math.prod(shape) if is_shape else 0
+    item_bytes = len(blob) // n_elements if n_elements else 4
+    if not is_shape or item_bytes not in _DTYPES or len(blob) != n_elements * item_bytes or (is_x and item_bytes == 2):
+        raise invalid_input(
+            f"column {name} has {len(blob)} bytes for shape {shape}, which is no packed array", hint=_PACK_AGAIN
+        )
+    return np.frombuffer(blob, dtype=_DTYPES[item_bytes]).reshape(shape)
+
+
+class _Column:
+    """One column while it is assembled."""
+
+    def __init__(self, name: str, is_x: bool, n_rows: int | None):
+        self.name = name
+        self.is_x = is_x
+        self._n_rows = n_rows
+        self._array: np.ndarray | None = None
+        self._buffers: list[np.ndarray] = []
+        self._first: np.ndarray | None = None
+        self._digest = hashlib.sha256()
+
+    def add(self, buffer: np.ndarray, start: int) -> None:
+        if self._first is None:
+            self._first = buffer[:0]
+        if buffer.shape[1:] != self._first.shape[1:] or buffer.dtype != self._first.dtype:
+            first = self._first
+            raise invalid_input(
+                f"column {self.name} is ragged: rows {start} to {start + len(buffer) - 1} have shape "
+                f"{list(buffer.shape[1:])} ({buffer.dtype}), those before {list(first.shape[1:])} ({first.dtype})",
+                hint="All rows of a column must have one shape.",
+            )
+        check_finite(self.name, buffer, start)
+        self._digest.update(buffer)
+        if self._n_rows is None:
+            self._buffers.append(buffer)
+            return
+        if self._array is None:
+            self._array = aligned_empty((self._n_rows, *buffer.shape[1:]), buffer.dtype)
+        self._array[start : start + len(buffer)] = buffer[: self._n_rows - start]
+
+    def fingerprint(self) -> bytes:
+        return f"{self._first.dtype.str} {self._first.shape[1:]} {self._digest.hexdigest()};".encode()
+
+    def finish(self) -> np.ndarray:
+        if self._array is None:
+            n_rows = sum(map(len, self._buffers))
+            self._array = aligned_empty((n_rows, *self._first.shape[1:]), self._first.dtype)
+            start = 0
+            self._buffers.reverse()
+            while self._buffers:  # each buffer is let go when it is copied
+                buffer = self._buffers.pop()
+                self._array[start : start + len(buffer)] = buffer
+                start += len(buffer)
+        return self._array
+
+
+def aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Allocate an array that TensorFlow takes without a copy."""
+    dtype = np.dtype(dtype)
+    n_bytes = math.prod(shape) * dtype.itemsize
+    raw = np.empty(n_bytes + _ALIGNMENT_BYTES, np.uint8)
+    skip = -raw.ctypes.data % _ALIGNMENT_BYTES
+    return raw[skip : skip + n_bytes].view(dtype).reshape(shape)
+
+
+def check_finite(name: str, rows: np.ndarray, first_row: int) -> None:
+    """Raise Failure (input) if a float column has NaN or infinity, naming the rows."""
+    if rows.dtype.kind != "f" or np.isfinite(rows).all():
+        return
+    bad = np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
+    value = rows.reshape(len(rows), -1)[bad[0]]
+    value = value[~np.isfinite(value)][0]
+    raise invalid_input(
+        f"column {name} has {value} in {len(bad)} of the rows {first_row} to {first_row + len(rows) - 1} of the shard, "
+        f"first in row {first_row + bad[0]}",
+        hint="Remove or replace NaN and infinite values in the source table, then pack it again.",
+    )
+
+
+class ShardCache:
+    """Shards by key, the least recently used ones dropped beyond ``capacity_bytes``.
+
+    One shard that alone is larger than the cap is held for the visit that follows, and let go after it.
+    """
+
+    def __init__(self, capacity_bytes: int):
+        self._capacity_bytes = capacity_bytes
+        self._shards: collections.OrderedDict[str, Shard] = collections.OrderedDict()
+        self._passing: tuple[str, Shard] | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all shards held."""
+        passing = self._passing[1].n_bytes if self._passing else 0
+        return passing + sum(shard.n_bytes for shard in self._shards.values())
+
+    @property
+    def room(self) -> int:
+        """Bytes of the cap that no shard takes; what is derived from shards may take them until a shard comes."""
+        return max(0, self._capacity_bytes - self.n_bytes)
+
+    def keys(self) -> list[str]:
+        """Give the keys of the kept shards, least recently used first."""
+        return list(self._shards)
+
+    def add(self, key: str, shard: Shard) -> bool:
+        """Take a shard; tell whether it is kept (else: until the next visit has used it)."""
+        self.drop(key)
+        self._passing = None
+        if shard.n_bytes > self._capacity_bytes:
+            self._passing = (key, shard)
+            return False
+        kept_bytes = sum(other.n_bytes for other in self._shards.values())
+        while kept_bytes + shard.n_bytes > self._capacity_bytes:
+            _, dropped = self._shards.popitem(last=False)
+            kept_bytes -= dropped.n_bytes
+        self._shards[key] = shard
+        return True
+
+    def take(self, key: str) -> Shard:
+        """Give a shard for one visit. Raises Failure (input) when it is not here."""
+        if self._passing and self._passing[0] == key:
+            shard, self._passing = self._passing[1], None
+            return shard
+        if key not in self._shards:
+            raise _absent(key)
+        self._shards.move_to_end(key)
+        return self._shards[key]
+
+    def drop(self, key: str) -> None:
+        """Let go of a shard, if it is here."""
+        self._shards.pop(key, None)
+        if self._passing and self._passing[0] == key:
+            self._passing = None
+
+
+def _absent(key: str) -> Failure:
+    return invalid_input(f"shard {key!r} is not in the trainer's memory", hint="Send its rows again before the visit.")

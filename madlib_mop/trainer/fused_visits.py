@@ -1,0 +1,213 @@
+"""A visit of several configurations of one shape to one shard, to train or evaluate them together; see ``server.py``.
+
+Each member ends as it would alone, but for rounding. One that fails leaves its place to a copy of another member, whose
+outcome is thrown away: so the graph keeps its number of places, and with it the bits of those that go on.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.errors import MopError
+from madlib_mop.trainer import visits
+from madlib_mop.trainer.data.shards import Shard
+from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, digest_of
+from madlib_mop.trainer.graphs import loop
+from madlib_mop.trainer.graphs.compiled import CompiledModel
+from madlib_mop.trainer.graphs.fused import Source, Stack
+from madlib_mop.trainer.graphs.loop import DataSpec
+from madlib_mop.trainer.graphs.metric_sums import means_as_answer
+from madlib_mop.trainer.graphs.predict import batch_rows
+from madlib_mop.trainer.graphs.variables import ModelVariables
+from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming
+from madlib_mop.trainer.recipe import Recipe
+
+if TYPE_CHECKING:
+    from madlib_mop.trainer.visits import Start, Trained, Visitor
+
+#: Stacks kept with one compiled model: groups of a run have two sizes at most, but for those of another run.
+_MAX_STACKS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class _Begun:
+    """A member's start: where its variables are, their digest, and ``State.static_batch`` of the state to come."""
+
+    source: Source
+    digest: str
+    static_batch: int
+
+
+def train_stack(
+    visitor: "Visitor",
+    recipes: Sequence[Recipe | None],
+    starts: Sequence["Start"],
+    shard: Shard,
+    epoch: int,
+    segment_id: int,
+) -> "list[Trained | Failure | None]":
+    """Train one visit of each member.
+
+    Parameters
+    ----------
+    visitor : Visitor
+    recipes : sequence of Recipe or None
+        One a place. They differ in learning rates, strengths of L2 regularizers and their keys only. None: the member
+        has failed in an earlier visit.
+    starts : sequence of Start
+        Each member's.
+    shard : Shard
+    epoch, segment_id : int
+
+    Returns
+    -------
+    list of Trained, Failure or None
+        One a place: what the member was trained to, or why it alone failed. ``timing`` of a member is its share of the
+        visit's, and ``stacked`` there is the number of places.
+
+    Raises
+    ------
+    Failure
+        No member can be trained in this way: memory, internal, or the model's.
+    """
+    clock = visits.Clock()
+    first = _first_alike(recipes)
+    n_batches, n_passes = visits.extent(first, shard)
+    with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
+        begun, outcomes = _begin_all(compiled, recipes, starts, shard, visitor.part_bytes)
+        if not begun:
+            return outcomes
+        filled = [place if place in begun else min(begun) for place in range(len(recipes))]
+        trained = [recipes[place] for place in filled]
+        stack = _stack(compiled, first, len(recipes))
+        stack.load([begun[place].source for place in filled], [recipe.strengths for recipe in trained])
+        clock.lap("state_in_s")
+        run = stack.train_pass()
+        clock.lap("trace_s")
+        figures = _run_passes(run, trained, shard, epoch, segment_id, n_batches, n_passes)
+        clock.lap("compute_s")
+        names, members, kept = stack.metric_names, stack.members(), []
+        for place, start in begun.items():
+            logs = {name: float(value) for name, value in zip(names, figures[:, place], strict=True)}
+            numbers = start.digest, logs.pop("loss"), logs, start.static_batch, visitor.part_bytes
+            try:
+                answer, parts = visits.finished(members[place], recipes[place], shard, *numbers)
+            except Failure as failure:
+                outcomes[place] = failure
+            else:
+                outcomes[place] = visits.Trained({**answer, "n_batches": n_batches * n_passes}, parts)
+                kept.append(outcomes[place])
+        clock.lap("state_out_s")
+    share = {lap: seconds / max(1, len(kept)) for lap, seconds in clock.laps.items()}
+    for member in kept:
+        member.answer["timing"] = {**share, "stacked": len(recipes)}
+    return outcomes
+
+
+def evaluate_stack(
+    visitor: "Visitor", recipes: Sequence[Recipe | None], starts: Sequence["Start"], shard: Shard
+) -> list[dict | None]:
+    """Evaluate each member on all rows; give what `Visitor.evaluate` gives, or None for a place without one.
+
+    Parameters are those of `train_stack`; of the states there may be no more parts than a forward pass needs. Raises
+    Failure, as it does, also where one member alone cannot be evaluated.
+    """
+    clock = visits.Clock()
+    first = _first_alike(recipes)
+    with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
+        states = {}
+        for place, (recipe, start) in enumerate(zip(recipes, starts, strict=True)):
+            if recipe is not None:
+                states[place] = visits.decoded(start.parts or (), FORWARD_GROUPS)
+                compiled.check_fits(states[place], FORWARD_GROUPS)
+        filled = [place if place in states else min(states) for place in range(len(recipes))]
+        stack = _stack(compiled, first, len(recipes))
+        stack.load([states[place] for place in filled], [recipes[place].strengths for place in filled], FORWARD_GROUPS)
+        clock.lap("state_in_s")
+        run = stack.evaluate_pass()
+        clock.lap("trace_s")
+        columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
+        batch_size = batch_rows(shard.xs, first.fit_params.batch_size)
+        constant = tf.constant(shard.normalizing_const, tf.float32)
+        totals = run(*columns, tf.constant(batch_size, tf.int64), constant).numpy()
+        clock.lap("compute_s")
+        names = stack.metric_names
+    timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"stacked": len(recipes)}
+    answers: list[dict | None] = [None] * len(recipes)
+    for place in states:
+        metrics = dict(zip(names, (totals[:, place] / shard.n_rows).tolist(), strict=True))
+        loss, sums = metrics.pop("loss"), means_as_answer(names, totals[:, place], shard.n_rows)
+        answers[place] = {"n_rows": shard.n_rows, "loss": loss, "metrics": metrics, "sums": sums, "timing": timing}
+    return answers
+
+
+def _begin_all(
+    compiled: CompiledModel,
+    recipes: Sequence[Recipe | None],
+    starts: Sequence["Start"],
+    shard: Shard,
+    part_bytes: int,
+) -> "tuple[dict[int, _Begun], list[Trained | Failure | None]]":
+    """Find what each place starts from; where there is nothing, the outcome says why, if it is not known already."""
+    begun: dict[int, _Begun] = {}
+    outcomes: list[Trained | Failure | None] = [None] * len(recipes)
+    for place, (recipe, start) in enumerate(zip(recipes, starts, strict=True)):
+        try:
+            if recipe is not None:
+                begun[place] = _begin(compiled, recipe, start, shard, part_bytes)
+        except Failure as failure:
+            if failure.kind != MODEL:
+                raise
+            outcomes[place] = failure
+    return begun, outcomes
+
+
+def _run_passes(
+    run, recipes: Sequence[Recipe], shard: Shard, epoch: int, segment_id: int, n_batches: int, n_passes: int
+) -> np.ndarray:
+    """Train the passes of a visit, ``recipes`` one a place; give figures of the last, ``(metrics, places)``."""
+    columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
+    sizes = tf.constant(recipes[0].fit_params.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
+    constant = tf.constant(shard.normalizing_const, tf.float32)
+    for pass_ in range(n_passes):
+        orders = [recipe.order(epoch, segment_id, pass_, shard.n_rows) for recipe in recipes]
+        figures = run(*columns, tf.constant(np.stack(orders), tf.int64), *sizes, constant)
+    return figures.numpy()
+
+
+def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard, part_bytes: int) -> _Begun:
+    """Find what a member starts from. Raises Failure (model) when that does not fit the model."""
+    inherited = None
+    if start.parts:
+        digest = digest_of(start.parts)
+        state = visits.decoded(start.parts)
+        compiled.check_fits(state)
+        inherited = None if state.static_batch == UNDECIDED else state.static_batch
+    else:
+        with blaming(MODEL):
+            drawn = ModelVariables(recipe.build(start.weights))
+    # trained apart from now on, a member would go on as plain Keras does that has made its first fit on this shard
+    _, carried = loop.static_batch_of(shard.n_rows, recipe.fit_params.batch_size, inherited)
+    if start.parts:
+        return _Begun(state, digest, carried)
+    return _Begun(drawn, digest_of(drawn.encode(carried, part_bytes)), carried)
+
+
+def _stack(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Stack:
+    """Give the stack of a compiled model with so many places."""
+    if n_places not in compiled.stacks:
+        while len(compiled.stacks) >= _MAX_STACKS:
+            del compiled.stacks[next(iter(compiled.stacks))]
+        compiled.stacks[n_places] = Stack(compiled, recipe.optimizer(), n_places)
+    return compiled.stacks[n_places]
+
+
+def _first_alike(recipes: Sequence[Recipe | None]) -> Recipe:
+    """Give the first; raise Failure (internal) for members that no stack can hold: the driver would be at fault."""
+    members = [recipe for recipe in recipes if recipe is not None]
+    if len({(recipe.signature, recipe.fit_params.key) for recipe in members}) > 1:
+        raise Failure(INTERNAL, MopError("the members of a stack are not of one shape"))
+    return members[0]

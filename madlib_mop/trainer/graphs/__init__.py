@@ -1,0 +1,1 @@
+"""Computing in TensorFlow: compiled models, the loops over mini-batches, metrics, features."""

@@ -1,0 +1,180 @@
+"""Materialised features: what a model's frozen prefix makes of a shard, kept so that visits train only what follows.
+
+Called by ``visits.py``. The weights that come out must be those of training through the prefix, bit for bit. A row's
+features are the same numbers in every epoch; but whether they are the same *bits* depends on how the kernels cut a
+batch into blocks: on the batch size, and on a row's place in the batch. No list of layers says that for every processor
+and every version of TensorFlow. So it is tried out: features are used for a batch size only if batches of that size,
+and the short last one, give the features that are kept for the rows in them, in every place of a batch
+(tests/unit/trainer/test_features.py).
+"""
+
+import collections
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.models.prefix import Split
+from madlib_mop.trainer.data.shards import Shard, aligned_empty
+from madlib_mop.trainer.graphs import loop
+from madlib_mop.trainer.graphs.compiled import CompiledModel
+from madlib_mop.trainer.graphs.predict import batch_rows
+
+#: A trial takes at least so many rows, and so many batches, of each size that a visit will use.
+_TRIAL_ROWS = 1024
+_TRIAL_BATCHES = 8
+_MAX_VERDICTS = 4096
+
+Columns = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """The sizes of batches that a visit computes: ``full``, and the last one's; ``static`` as in ``loop.py``."""
+
+    full: int
+    last: int
+    static: int = 0
+
+    @classmethod
+    def of(cls, n_rows: int, batch_size: int, static: int = 0) -> "BatchSizes":
+        """Give the sizes for a pass over all rows; a size that does not come up is 0."""
+        return cls(batch_size if n_rows >= batch_size else 0, n_rows % batch_size, static)
+
+
+class FeatureCache:
+    """Features by shard and prefix, least recently used first out; decisions of trials by prefix and batch sizes.
+
+    Parameters
+    ----------
+    room : callable
+        Gives the bytes that all features together may take now: what shards leave of the cap that they share.
+    """
+
+    def __init__(self, room: Callable[[], int]):
+        self._room = room
+        self._features: collections.OrderedDict[tuple[str, str, int], Columns] = collections.OrderedDict()
+        self._decisions: collections.OrderedDict[tuple[str, BatchSizes], int] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all features held."""
+        return sum(map(_size, self._features.values()))
+
+    def shrink(self, to_come_bytes: int = 0) -> None:
+        """Let go of features until they, and some to come, fit into what the shards have left."""
+        while self._features and self.n_bytes + to_come_bytes > self._room():
+            self._features.popitem(last=False)
+
+    def columns(self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes) -> Columns | None:
+        """Give what the model's tail takes instead of x: features, and x columns that go round the prefix.
+
+        None when the model has no prefix, when the features do not fit into memory, or when they would not give the
+        same bits; then the visit goes through the prefix, as it would in plain Keras.
+        """
+        split = compiled.split
+        if split is None or _wanted_bytes(split, shard) > self._room():
+            return None
+        key = _prefix_key(split, shard)
+        decision = self._decisions.get((key, sizes))
+        try:
+            if decision is not None:
+                features = self._taken(compiled, shard, key, decision) if decision else None
+            else:
+                decision, features = self._tried(compiled, shard, key, sizes)
+        except (MemoryError, tf.errors.ResourceExhaustedError):
+            self._features.clear()
+            decision, features = 0, None
+        self._remember(key, sizes, decision)
+        return None if features is None else _tail_columns(split, shard, features)
+
+    def _tried(self, compiled: CompiledModel, shard: Shard, key: str, sizes: BatchSizes) -> tuple[int, Columns | None]:
+        """Find a size of batches to compute features by, so that they have the bits that the visit would see.
+
+        The first one tried is the same for all visits, so that they share features; the second is the visit's own.
+        """
+        for size in dict.fromkeys(min(s, shard.n_rows) for s in (batch_rows(shard.xs), sizes.full) if s):
+            is_new = (shard.fingerprint, key, size) not in self._features
+            features = self._taken(compiled, shard, key, size)
+            if _agrees(compiled, shard, features, sizes):
+                return size, features
+            if is_new:
+                del self._features[shard.fingerprint, key, size]
+        return 0, None
+
+    def _taken(self, compiled: CompiledModel, shard: Shard, key: str, size: int) -> Columns:
+        place = (shard.fingerprint, key, size)
+        features = self._features.pop(place, None)
+        if features is None:
+            self.shrink(_wanted_bytes(compiled.split, shard))
+            features = _computed(compiled, shard, size)
+        self._features[place] = features
+        return features
+
+    def _remember(self, key: str, sizes: BatchSizes, decision: int) -> None:
+        self._decisions[key, sizes] = decision
+        if len(self._decisions) > _MAX_VERDICTS:
+            self._decisions.popitem(last=False)
+
+
+def _prefix_key(split: Split, shard: Shard) -> str:
+    """Give the digest of what the prefix is, of its weights, and of how its input is made from a shard's."""
+    digest = hashlib.sha256(split.form.encode("utf-8", "surrogatepass"))
+    digest.update(repr([(shard.xs[n].dtype.str, n, shard.normalizing_const) for n in split.sources]).encode())
+    for variable in split.prefix.variables:
+        digest.update(np.ascontiguousarray(variable.value.read_value()))
+    return digest.hexdigest()
+
+
+def _wanted_bytes(split: Split, shard: Shard) -> int:
+    shapes = [tensor.shape[1:] for tensor in split.prefix.outputs]
+    if any(size is None for shape in shapes for size in shape):
+        return 1 << 62  # of a size that only the data tell: not kept
+    return 4 * shard.n_rows * sum(math.prod(shape) for shape in shapes)
+
+
+def _computed(compiled: CompiledModel, shard: Shard, size: int) -> Columns:
+    """Compute the features of all rows, in the shard's order, in batches of one size: the last two may overlap."""
+    shapes = [tuple(tensor.shape[1:]) for tensor in compiled.split.prefix.outputs]
+    features = tuple(aligned_empty((shard.n_rows, *shape), np.float32) for shape in shapes)
+    run, xs, constant = _function(compiled, shard, 0)
+    size = min(size, shard.n_rows)
+    for start in range(0, shard.n_rows, size):
+        start = min(start, shard.n_rows - size)
+        made = run(xs, tf.range(start, start + size, dtype=tf.int64), constant)
+        for column, rows in zip(features, made, strict=True):
+            column[start : start + size] = rows.numpy()
+    return features
+
+
+def _agrees(compiled: CompiledModel, shard: Shard, features: Columns, sizes: BatchSizes) -> bool:
+    """Tell whether batches as the visit makes them give the features that are kept, bit for bit."""
+    chance = np.random.default_rng(0)
+    for size in filter(None, {sizes.full, sizes.last}):
+        run, xs, constant = _function(compiled, shard, sizes.static if size == sizes.static else 0)
+        for _ in range(max(_TRIAL_BATCHES, math.ceil(_TRIAL_ROWS / size))):
+            rows = chance.choice(shard.n_rows, size, replace=False)
+            made = run(xs, tf.constant(rows, tf.int64), constant)
+            for column, batch in zip(features, made, strict=True):
+                if not np.array_equal(column[rows].view(np.uint32), batch.numpy().view(np.uint32)):
+                    return False
+    return True
+
+
+def _function(compiled: CompiledModel, shard: Shard, static_batch: int) -> tuple:
+    constant = tf.constant(shard.normalizing_const, tf.float32)
+    return compiled.prefix_batch(static_batch), loop.tensors_of(shard.xs), constant
+
+
+def _tail_columns(split: Split, shard: Shard, features: Columns) -> Columns:
+    return tuple(features[n] if made else shard.xs[n] for made, n in split.tail_inputs)
+
+
+def _size(columns: Columns) -> int:
+    return sum(column.nbytes for column in columns)

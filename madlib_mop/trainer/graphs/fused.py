@@ -1,0 +1,242 @@
+"""Several configurations of one shape in one graph: the weights of k members have a first dimension of members.
+
+Small networks spend most of a step on starting operations, and a batch of k matrix products is started once. Members
+share nothing but the rows that their orders are drawn from: each has its own mini-batches, learning rate, strengths of
+regularizers and optimizer state. What `models/fusion.py` lets in is made of operations that never mix members, so a
+member's bits do not depend on who the others are. They do depend on its place and on the number of places: the last
+elements of an array are computed one by one, where those before fill registers, and round otherwise.
+
+Called by ``fused_visits.py``; made of a `CompiledModel`, which serves as the form of a member.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.models.sharing import Strengths
+from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
+from madlib_mop.trainer.graphs import loop
+from madlib_mop.trainer.graphs.compiled import CompiledModel
+from madlib_mop.trainer.graphs.variables import Readable
+from madlib_mop.trainer.process.failures import model_failed
+
+_INT = tf.TensorSpec((), tf.int64)
+_FLOAT = tf.TensorSpec((), tf.float32)
+
+
+class Source(Protocol):
+    """Where a member's variables come from: a `State`, or the `ModelVariables` of a model that was just drawn."""
+
+    def read(self, group: str, index: int) -> np.ndarray:
+        """Give one variable."""
+
+
+class Stack:
+    """The variables of k models of one compile signature, and the loops that train and evaluate them together.
+
+    Parameters
+    ----------
+    compiled : CompiledModel
+        A model of that signature; its layers are called, its variables are left alone.
+    optimizer : keras.Optimizer
+        One of its kind that was not built yet.
+    n_places : int
+        k.
+    """
+
+    def __init__(self, compiled: CompiledModel, optimizer: keras.Optimizer, n_places: int):
+        self._compiled = compiled
+        self.specs = compiled.specs()
+        self._model, self._spec = compiled.measured()
+        self._optimizer = optimizer
+        self.n_places = n_places
+        forms = compiled.groups
+        self._weights = {id(form): self._stacked(form) for form in forms["weights"]}
+        self._others = {id(form): self._stacked(form) for form in forms["variables"]}
+        optimizer.build([self._weights[id(form)] for form in self._model.trainable_variables])
+        self._rates = tf.Variable(tf.zeros(n_places), trainable=False)
+        self._groups: dict[str, list] = {
+            "weights": [self._weights[id(form)].value for form in forms["weights"]],
+            "variables": [self._others[id(form)].value for form in forms["variables"]],
+            "optimizer": [self._rates if v is optimizer._learning_rate else v.value for v in optimizer.variables],
+        }
+        self._strengths = {place: tf.Variable(tf.zeros(n_places), trainable=False) for place in compiled.strengths}
+        self._metrics = self._model._compile_metrics.metrics if self._model._compile_metrics is not None else []
+        self._run = self._evaluate_run = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all variables, in bytes."""
+        return sum(v.dtype.size * v.shape.num_elements() for group in self._groups.values() for v in group)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of what a pass gives: the loss, and the metrics as Keras reports them."""
+        return ["loss", *(self._model._compile_metrics.result() if self._metrics else ())]
+
+    def load(self, sources: Sequence[Source], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS) -> None:
+        """Take over the state, or some groups of it, and the strengths of each place's member, which fit the model's.
+
+        Raises Failure (model) where members have made different numbers of steps: an optimizer counts once.
+        """
+        for group in groups:
+            for index, variable in enumerate(self._groups[group]):
+                values = [source.read(group, index) for source in sources]
+                if self._is_shared(group, index):
+                    if any(not np.array_equal(value, values[0]) for value in values[1:]):
+                        raise model_failed("they have made different numbers of steps, which an optimizer counts once")
+                    variable.assign(values[0])
+                else:
+                    variable.assign(np.stack(values))
+        for place, variable in self._strengths.items():
+            variable.assign([member[place] for member in strengths])
+
+    def members(self) -> list["Member"]:
+        """Give what each place has now."""
+        values = {group: [np.asarray(v.read_value()) for v in variables] for group, variables in self._groups.items()}
+        return [Member(self, place, values) for place in range(self.n_places)]
+
+    def train_pass(self):
+        """Give ``f(xs, ys, orders, batch_size, n_batches, constant) -> float32 (metrics, places)``, traced.
+
+        ``orders`` is int64 ``(places, n_rows)``: each member's own; ``constant`` divides uint8 x.
+        """
+        if self._run is None:
+            columns = [self._spec.signature("xs"), self._spec.signature("ys")]
+            orders = tf.TensorSpec((self.n_places, None), tf.int64)
+            signature = [*columns, orders, _INT, _INT, _FLOAT]
+            self._run = tf.function(self._pass, autograph=False, input_signature=signature).get_concrete_function()
+        return self._run
+
+    def evaluate_pass(self):
+        """Give ``f(xs, ys, batch_size, constant) -> float64 (metrics, places)``, sums over all rows, traced."""
+        if self._evaluate_run is None:
+            signature = [self._spec.signature("xs"), self._spec.signature("ys"), _INT, _FLOAT]
+            traced = tf.function(self._evaluation, autograph=False, input_signature=signature)
+            self._evaluate_run = traced.get_concrete_function()
+        return self._evaluate_run
+
+    def _evaluation(self, xs, ys, batch_size, constant):
+        n_rows = tf.shape(xs[0], tf.int64)[0]
+        values, still_forms, still, strengths = self._variables()
+
+        def body(start, totals):
+            stop = tf.minimum(start + batch_size, n_rows)
+            x, y = loop.normalized(xs[0][start:stop], constant), loop.as_float(ys[0][start:stop])
+            losses, outputs, _ = tf.vectorized_map(
+                lambda member: self._forward(still_forms, *member, x, y, training=False), (values, still, strengths)
+            )
+            of_all = tf.broadcast_to(y, tf.concat([[self.n_places], tf.shape(y)], 0))
+            y = tf.ensure_shape(of_all, (self.n_places, *y.shape))
+            return stop, totals + tf.cast(self._sums(losses, outputs, y), tf.float64)
+
+        zeros = tf.zeros((1 + len(self._metrics), self.n_places), tf.float64)
+        _, totals = tf.while_loop(
+            lambda start, _: start < n_rows, body, [tf.constant(0, tf.int64), zeros], parallel_iterations=1
+        )
+        return totals
+
+    def _pass(self, xs, ys, orders, batch_size, n_batches, constant):
+        n_rows = tf.shape(orders, tf.int64)[1]
+
+        def body(i, totals, n_seen):
+            rows = orders[:, i * batch_size : tf.minimum((i + 1) * batch_size, n_rows)]
+            x = loop.normalized(tf.gather(xs[0], rows), constant)
+            y = loop.as_float(tf.gather(ys[0], rows))
+            return i + 1, totals + self._step(x, y), n_seen + tf.cast(tf.shape(rows)[1], tf.float32)
+
+        zeros = tf.zeros((1 + len(self._metrics), self.n_places))
+        _, totals, n_seen = tf.while_loop(
+            lambda i, *_: i < n_batches,
+            body,
+            [tf.constant(0, tf.int64), zeros, tf.constant(0.0)],
+            parallel_iterations=1,
+        )
+        return totals / n_seen
+
+    def _step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """Make one step of every member, as Keras' ``train_step`` does; give the sums of its loss and metrics."""
+        values, still_forms, still, strengths = self._variables()
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            losses, outputs, moved = tf.vectorized_map(
+                lambda member: self._forward(still_forms, *member, training=True), (values, still, strengths, x, y)
+            )
+        gradients = tape.gradient(losses, values)
+        for form, value in zip(still_forms, moved, strict=True):
+            self._place_of(form).assign(value)
+        trained = [self._place_of(form) for form in self._model.trainable_variables]
+        self._apply([(g, v) for g, v in zip(gradients, trained, strict=True) if g is not None])
+        return self._sums(losses, outputs, y)
+
+    def _variables(self) -> tuple[list[tf.Tensor], list[keras.Variable], list[tf.Tensor], dict]:
+        """Give what is trained; what is not, by its form in the model; and the strengths of regularizers: of all."""
+        forms = self._model.trainable_variables
+        trained = {id(form) for form in forms}
+        still = [form for form in self._compiled.groups["weights"] if id(form) not in trained]
+        still += self._compiled.groups["variables"]
+        values, others = ([self._place_of(form).read_value() for form in part] for part in (forms, still))
+        return values, still, others, {place: variable.read_value() for place, variable in self._strengths.items()}
+
+    def _place_of(self, form: keras.Variable) -> tf.Variable:
+        return (self._weights | self._others)[id(form)].value
+
+    def _sums(self, losses: tf.Tensor, outputs: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """Give the sums over a batch's rows of each member's loss and metrics, ``(metrics, places)``."""
+        n = tf.cast(tf.shape(y)[1], tf.float32)
+        sums = [metric._fn(y, outputs, **metric._fn_kwargs) for metric in self._metrics]
+        return tf.stack([losses * n, *(_sum_of_rows(tf.cast(values, tf.float32)) for values in sums)])
+
+    def _forward(self, still_forms, values, still, strengths, x, y, training: bool):
+        """Give one member's loss, its outputs, and its variables that are not trained; traced once for all."""
+        mapping = [*zip(self._model.trainable_variables, values, strict=True), *zip(still_forms, still, strict=True)]
+        with keras.StatelessScope(state_mapping=mapping) as scope, self._compiled.traced_strengths(strengths):
+            outputs = self._model(x, training=training)
+            loss = self._model._compute_loss(x=x, y=y, y_pred=outputs, sample_weight=None, training=training)
+        return loss, outputs, [tf.convert_to_tensor(scope.get_current_value(form)) for form in still_forms]
+
+    def _apply(self, gradients_and_variables: list[tuple[tf.Tensor, tf.Variable]]) -> None:
+        """Apply gradients as ``Optimizer.apply`` does, but each member's with its own learning rate."""
+        optimizer = self._optimizer
+        gradients = optimizer._clip_gradients([gradient for gradient, _ in gradients_and_variables])
+        for gradient, (_, variable) in zip(gradients, gradients_and_variables, strict=True):
+            rates = tf.reshape(self._rates, (self.n_places, *(1,) * (len(variable.shape) - 1)))
+            if optimizer.weight_decay is not None:
+                variable.assign_sub(variable * tf.cast(optimizer.weight_decay, variable.dtype) * rates)
+            optimizer.update_step(gradient, variable, rates)
+        optimizer.iterations.assign_add(1)
+
+    def _stacked(self, form: keras.Variable) -> keras.Variable:
+        zeros = np.zeros((self.n_places, *form.shape), keras.backend.standardize_dtype(form.dtype))
+        return keras.Variable(zeros, dtype=form.dtype, trainable=form.trainable, name=form.name)
+
+    def _is_shared(self, group: str, index: int) -> bool:
+        """Tell whether a variable of the optimizer is one for all members, such as the number of steps."""
+        return self._groups[group][index].shape == self._compiled.groups[group][index].shape
+
+
+class Member(Readable):
+    """The variables of one place, as they were when `Stack.members` was called."""
+
+    def __init__(self, stack: Stack, place: int, values: dict[str, list[np.ndarray]]):
+        self._stack = stack
+        self._place = place
+        self._values = values
+
+    def specs(self) -> dict[str, list[TensorSpec]]:
+        return self._stack.specs
+
+    def read(self, group: str, index: int) -> np.ndarray:
+        value = self._values[group][index]
+        return value if self._stack._is_shared(group, index) else value[self._place]
+
+
+def _sum_of_rows(values: tf.Tensor) -> tf.Tensor:
+    """Sum a metric's values ``(places, rows, ...)`` over rows, each the mean of what it has, as Keras does."""
+    rank = len(values.shape)
+    if rank > 2:
+        values = tf.reduce_mean(values, list(range(2, rank)))
+    return tf.reduce_sum(values, 1)

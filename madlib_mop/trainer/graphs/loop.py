@@ -1,0 +1,215 @@
+"""The compiled loops over mini-batches: one pass of training, one of evaluation, one batch of prediction.
+
+Called by ``compiled.py``. Each maker gives a ``tf.function`` around Keras' own ``train_step`` or ``test_step``; rows,
+order and batch size are arguments, so one trace serves every shard, permutation and batch size.
+
+Why there are two kinds of traces for training. ``model.fit`` gives the same bits as this loop only when both compile
+the step for the same kind of batch. If a shard's rows are a multiple of the batch size, tf.data knows the size of every
+batch, Keras' step is compiled for exactly that size, and Grappler folds what depends on it: the gradient of a mean
+multiplies by 1/n where the general step divides by n, and the last bit differs (batches of 10 into MSE do it, so do
+batches of 16 into batch normalisation). A Keras model keeps its compiled steps: the special one is made only if the
+model's very first fit was such a one (``reduce_retracing``: a general step, once there, serves all sizes), and is used
+later for batches of that size whenever the rows are a multiple of it again. ``static_batch_of`` follows the same rule,
+and ``State.static_batch`` carries it from visit to visit (tests/unit/trainer/test_exact.py).
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.models.prefix import Split
+from madlib_mop.trainer.data.shards import Shard
+from madlib_mop.trainer.graphs.metric_sums import MetricSums, scalar
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSpec:
+    """What a trace depends on in the data: dtype and row shape of each column."""
+
+    xs: tuple[tuple[str, tuple[int, ...]], ...]
+    ys: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, xs: tuple[np.ndarray, ...], ys: tuple[np.ndarray, ...] = ()) -> "DataSpec":
+        """Describe columns; rows are their first dimension."""
+        return cls(*(tuple((str(a.dtype), a.shape[1:]) for a in columns) for columns in (xs, ys)))
+
+    def signature(self, which: str) -> list[tf.TensorSpec]:
+        """Give TensorFlow's description of the columns ``xs`` or ``ys``, for any number of rows."""
+        return [tf.TensorSpec((None, *shape), dtype) for dtype, shape in getattr(self, which)]
+
+    def batch(self) -> tuple:
+        """Give two rows of zeros, in the structure in which Keras gets a batch."""
+        rows = [[np.zeros((2, *shape), np.float32) for _, shape in columns] for columns in (self.xs, self.ys)]
+        return tuple(_structure(columns) for columns in rows)
+
+
+Traceable = tf.types.experimental.PolymorphicFunction
+
+_INT = tf.TensorSpec((), tf.int64)
+_FLOAT = tf.TensorSpec((), tf.float32)
+_FLOATS = tf.TensorSpec((None,), tf.float32)
+
+
+def static_batch_of(n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
+    """Say whether a visit's training step is compiled for one batch size.
+
+    Parameters
+    ----------
+    n_rows, batch_size : int
+        Of the visit.
+    inherited : int or None
+        ``State.static_batch`` of the state that the visit starts from; None at a model's first visit, and where that
+        is an average of states, which as a Keras model would be a new one.
+
+    Returns
+    -------
+    tuple of int
+        The static batch size of this visit (0: the general step), and what its state is to carry.
+    """
+    fits = batch_size if n_rows % batch_size == 0 else 0
+    carried = fits if inherited is None else inherited
+    return (fits if fits == carried else 0), carried
+
+
+def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> Traceable:
+    """Give ``f(xs, ys, row_weights, order, batch_size, n_batches, constant) -> {metric: float32}``.
+
+    ``row_weights`` is a list, of one ``(n_rows,)`` tensor if ``weighted``; ``order`` is int64 ``(n_rows,)``;
+    ``constant`` divides uint8 x. The last batch has the rows that are left. The metrics are those that ``fit`` logs.
+    """
+
+    def run(xs, ys, row_weights, order, batch_size, n_batches, constant):
+        n_rows = tf.size(order, out_type=tf.int64)
+
+        def body(i):
+            rows = order[i * batch_size : tf.minimum((i + 1) * batch_size, n_rows)]
+            if static_batch:
+                rows = tf.ensure_shape(rows, (static_batch,))
+            x = _structure([normalized(tf.gather(x, rows), constant) for x in xs])
+            y = _structure([as_float(tf.gather(y, rows)) for y in ys])
+            model.train_step((x, y, *(tf.gather(w, rows) for w in row_weights)))
+            return i + 1
+
+        tf.while_loop(lambda i: i < n_batches, body, [tf.constant(0, tf.int64)], parallel_iterations=1)
+        return model.get_metrics_result()
+
+    return tf.function(
+        run,
+        autograph=False,
+        input_signature=[
+            spec.signature("xs"),
+            spec.signature("ys"),
+            [_FLOATS] if weighted else [],
+            tf.TensorSpec((None,), tf.int64),
+            _INT,
+            _INT,
+            _FLOAT,
+        ],
+    )
+
+
+def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
+    """Give ``f(xs, ys, batch_size, constant) -> sums`` over all rows: float64, what `MetricSums` adds up."""
+    metrics = MetricSums(model)
+
+    def run(xs, ys, batch_size, constant):
+        n_rows = tf.shape(xs[0], tf.int64)[0]
+
+        def body(start, sums):
+            stop = tf.minimum(start + batch_size, n_rows)
+            x = _structure([normalized(x[start:stop], constant) for x in xs])
+            y = _structure([as_float(y[start:stop]) for y in ys])
+            model.test_step((x, y))
+            return stop, sums + metrics.take()
+
+        zeros = tf.zeros(metrics.n_values, tf.float64)
+        _, sums = tf.while_loop(
+            lambda start, _: start < n_rows, body, [tf.constant(0, tf.int64), zeros], parallel_iterations=1
+        )
+        return sums
+
+    signature = [spec.signature("xs"), spec.signature("ys"), _INT, _FLOAT]
+    return tf.function(run, autograph=False, input_signature=signature)
+
+
+def make_prefix_batch(split: Split, spec: DataSpec, static_batch: int) -> Traceable:
+    """Give ``f(xs, rows, constant) -> [float32 features]`` for rows (int64) of x: as a training step computes them."""
+
+    def run(xs, rows, constant):
+        if static_batch:
+            rows = tf.ensure_shape(rows, (static_batch,))
+        batch = [normalized(tf.gather(xs[number], rows), constant) for number in split.sources]
+        return keras.tree.flatten(split.prefix(_structure(batch), training=True))
+
+    signature = [spec.signature("xs"), tf.TensorSpec((None,), tf.int64), _FLOAT]
+    return tf.function(run, autograph=False, input_signature=signature)
+
+
+def tail_spec(split: Split, spec: DataSpec) -> DataSpec:
+    """Describe the columns that a split model's tail takes, where the model takes those of ``spec``."""
+    features = [("float32", tuple(tensor.shape[1:])) for tensor in split.prefix.outputs]
+    return DataSpec(tuple(features[n] if made else spec.xs[n] for made, n in split.tail_inputs), spec.ys)
+
+
+def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:
+    """Give ``f(xs, constant) -> [float32 outputs]`` for the rows of one batch, of any number."""
+
+    def run(xs, constant):
+        x = _structure([normalized(x, constant) for x in xs])
+        return [tf.cast(output, tf.float32) for output in keras.tree.flatten(model(x, training=False))]
+
+    return tf.function(run, autograph=False, input_signature=[spec.signature("xs"), _FLOAT])
+
+
+class Batch:
+    """A traced function of float32 outputs, called as one op: its own call spends as long again on its arguments."""
+
+    def __init__(self, function: Traceable):
+        self._function = function.get_concrete_function()
+        self._captured = list(self._function.captured_inputs)
+        self._types = [output.dtype for output in self._function.outputs]
+
+    def __call__(self, tensors: list[tf.Tensor]) -> list[np.ndarray]:
+        """Compute for tensors in the order of the function's arguments."""
+        outputs = tf.raw_ops.StatefulPartitionedCall(
+            args=[*tensors, *self._captured], Tout=self._types, f=self._function
+        )
+        return [output.numpy() for output in outputs]
+
+
+def flat_logs(logs: dict) -> dict[str, float]:
+    """Turn what the training loop gives into numbers."""
+    return {name: scalar(value) for name, value in logs.items()}
+
+
+def tensors_of(arrays: tuple[np.ndarray, ...]) -> list[tf.Tensor]:
+    """Hand arrays to TensorFlow, without a copy where they are aligned."""
+    return [tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for array in arrays]
+
+
+def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> tf.Tensor:
+    """Give each row its class's weight, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
+    y = shard.ys[0]
+    if y.ndim > 1:
+        y = np.argmax(y, axis=-1) if y.shape[-1] != 1 else np.squeeze(y, axis=-1)
+    classes, positions = np.unique(np.round(y).astype(np.int32), return_inverse=True)
+    weights = np.array([class_weight.get(int(c), 1.0) for c in classes], np.float32)
+    return tf.constant(weights[positions])
+
+
+def _structure(columns: list) -> object:
+    """Give one column as it is and several as a tuple, as Keras' data adapters do."""
+    return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+def normalized(x: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
+    """Divide uint8 x; the constant is no part of the graph, or Grappler would multiply by its reciprocal."""
+    return x if x.dtype == tf.float32 else tf.cast(x, tf.float32) / constant
+
+
+def as_float(y: tf.Tensor) -> tf.Tensor:
+    """Give y as float32, as Keras is given it."""
+    return y if y.dtype == tf.float32 else tf.cast(y, tf.float32)

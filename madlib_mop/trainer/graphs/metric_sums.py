@@ -1,0 +1,140 @@
+"""What an evaluation adds up: the variables of Keras' own metrics, as sums over rows that shards may be added to.
+
+Every metric that compile parameters may name is a function of sums over batches (tests/unit/trainer/test_metrics.py
+holds each one against plain Keras on all rows): a mean of a total and a count, an AUC of counts a threshold, an R2 of
+sums of squares. So the sums of shards, added, give what Keras would give for all rows. Called by ``visits.py``.
+"""
+
+import base64
+import dataclasses
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.errors import MopError
+from madlib_mop.trainer.process.failures import INTERNAL, Failure
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What an evaluation gives: ``metrics`` in compile's order, ``output_losses`` for models with several outputs."""
+
+    loss: float
+    metrics: dict[str, float]
+    output_losses: dict[str, float]
+
+
+class MetricSums:
+    """The sums of one model's metrics, in float64.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled, its metrics' variables made.
+    """
+
+    def __init__(self, model: keras.Model):
+        self._model = model
+        compiled = model._compile_metrics
+        self._compiled = list(compiled.metrics) if compiled is not None else []
+        metrics = [model._loss_tracker, *self._compiled, *model._compile_loss.metrics]
+        self._metrics = list({id(metric): metric for metric in metrics}.values())
+
+    @property
+    def n_values(self) -> int:
+        """How many sums there are."""
+        return sum(_size_of(metric) for metric in self._metrics)
+
+    def take(self) -> tf.Tensor:
+        """Return the newest sums as float64 ``(n_values,)``, and set Keras' to 0; called in a loop that is traced.
+
+        Keras adds in float32 and loses digits as a shard grows; taken out batch by batch, they are added in float64.
+        """
+        values = [tf.reshape(tf.cast(v.value, tf.float64), [-1]) for m in self._metrics for v in m.variables]
+        taken = tf.concat(values, 0)
+        with tf.control_dependencies([taken]):
+            for metric in self._metrics:
+                metric.reset_state()
+        return taken
+
+    def results(self, sums: np.ndarray) -> Results:
+        """Return the figures that Keras' metrics have with these sums, float64 ``(n_values,)``."""
+        sums = np.asarray(sums, np.float64)
+        if sums.shape != (self.n_values,):
+            raise Failure(INTERNAL, MopError(f"{sums.size} sums for metrics that have {self.n_values}"))
+        values, start = {}, 0
+        for metric in self._metrics:
+            own = sums[start : start + _size_of(metric)]
+            start += len(own)
+            if is_mean(metric):  # in float64, where Keras would divide in float32
+                values[id(metric)] = float(own[0] / own[1]) if own[1] else 0.0
+            else:
+                _assign(metric, own)
+        named: dict[str, float] = {}
+        if self._compiled:
+            results = self._model._compile_metrics.result()
+            for (name, result), metric in zip(results.items(), self._compiled, strict=True):
+                named[name] = values.get(id(metric), scalar(result))
+        losses = {m.name: values[id(m)] for m in self._model._compile_loss.metrics}
+        return Results(values[id(self._model._loss_tracker)], named, losses)
+
+    def as_answer(self, sums: np.ndarray, results: Results) -> dict:
+        """Return the sums of the loss and the metrics as a request or an answer has them.
+
+        Returns
+        -------
+        dict
+            ``layout``: a list of [name, number of sums, whether it is a total and a count] a metric, the loss first.
+            ``data``: the sums, little-endian float64 in Base64.
+        """
+        metrics = [self._model._loss_tracker, *self._compiled]
+        names = ["loss", *results.metrics]
+        layout = [[name, _size_of(m), is_mean(m)] for name, m in zip(names, metrics, strict=True)]
+        return written(layout, sums[: sum(size for _, size, _ in layout)])
+
+    def read(self, answer: dict) -> np.ndarray:
+        """Return the sums that `as_answer` wrote, those of single outputs' losses 0."""
+        sums = np.zeros(self.n_values)
+        given = np.frombuffer(base64.b64decode(answer["data"]), "<f8")
+        expected = sum(_size_of(metric) for metric in [self._model._loss_tracker, *self._compiled])
+        if len(given) != expected:
+            raise Failure(INTERNAL, MopError(f"{len(given)} sums for metrics that have {expected}"))
+        sums[:expected] = given
+        return sums
+
+
+def means_as_answer(names: Sequence[str], totals: Sequence[float], n_rows: int) -> dict:
+    """Return what `MetricSums.as_answer` gives, for metrics that are all means over rows: the loss first."""
+    sums = np.array([[total, n_rows] for total in totals], np.float64)
+    return written([[name, 2, True] for name in names], sums.ravel())
+
+
+def written(layout: list[list], sums: np.ndarray) -> dict:
+    """Return sums as JSON takes them."""
+    return {"layout": layout, "data": base64.b64encode(np.asarray(sums, "<f8").tobytes()).decode()}
+
+
+def is_mean(metric: keras.metrics.Metric) -> bool:
+    """Tell whether a metric is a total divided by a count: losses, accuracies and the like."""
+    mean = keras.metrics.Mean
+    return isinstance(metric, mean) and type(metric).result is mean.result
+
+
+def scalar(value: object) -> float:
+    """Return a metric's value; of one that has several (a precision for each class, say), their mean."""
+    return float(np.mean(np.asarray(value, np.float64)))
+
+
+def _size_of(metric: keras.metrics.Metric) -> int:
+    return sum(int(np.prod(variable.shape)) for variable in metric.variables)
+
+
+def _assign(metric: keras.metrics.Metric, sums: np.ndarray) -> None:
+    start = 0
+    for variable in metric.variables:
+        size = int(np.prod(variable.shape))
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        variable.assign(sums[start : start + size].reshape(variable.shape).astype(dtype))
+        start += size

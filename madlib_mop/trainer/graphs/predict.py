@@ -1,0 +1,211 @@
+"""Predictions of loaded models for batches of raw rows, or for single ones; called by ``visits.py``."""
+
+import collections
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.models.shapes import shapes_fit
+from madlib_mop.trainer.data.shards import aligned_empty
+from madlib_mop.trainer.graphs import loop
+from madlib_mop.trainer.graphs.compiled import check_columns
+from madlib_mop.trainer.graphs.loop import DataSpec
+from madlib_mop.trainer.process.failures import invalid_input
+
+#: Evaluation and prediction take as many rows at once as make this much input, but no more than so many rows.
+_BATCH_BYTES = 1 << 20
+_MAX_BATCH_ROWS = 1024
+#: Of single rows whose function is known without looking at them; models that take rows of any size see many.
+_MAX_SHAPES = 100
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class Predictor:
+    """A model that predicts; its function is traced once for each kind of data (number of rows is no part of it).
+
+    Rows go through it as they come: one alone, or many as batches of `batch_rows`.
+    """
+
+    def __init__(self, model: keras.Model, normalizing_const: float):
+        self._model = model
+        self._input_shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
+        self._normalizing_const = np.float32(normalizing_const)
+        self._constant = tf.constant(normalizing_const, tf.float32)
+        self._functions: dict[DataSpec, loop.Batch] = {}
+        self._one_row: dict[Shapes, loop.Batch] = {}
+
+    def predict(self, xs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        """Give each output for all rows.
+
+        Parameters
+        ----------
+        xs : tuple of numpy.ndarray
+            One array an input, ``(n_rows, ...)``, float32 (normalized) or uint8 (to be divided by the constant).
+
+        Returns
+        -------
+        list of numpy.ndarray
+            One array an output, float32 ``(n_rows, ...)``.
+        """
+        function = self._function(DataSpec.of(xs))
+        n_rows, batch_size = len(xs[0]), batch_rows(xs)
+        outputs: list[np.ndarray] = []
+        for start in range(0, n_rows, batch_size):
+            stop = min(start + batch_size, n_rows)
+            tensors = loop.tensors_of(tuple(_aligned(x[start:stop]) for x in xs))
+            batch = function([*tensors, self._constant])
+            if stop - start == n_rows:
+                return batch
+            if not outputs:
+                outputs = [np.empty((n_rows, *output.shape[1:]), np.float32) for output in batch]
+            for output, rows in zip(outputs, batch, strict=True):
+                output[start:stop] = rows
+        return outputs
+
+    def _function(self, spec: DataSpec) -> loop.Batch:
+        """Give the function for a kind of data; it is traced when it is first asked for."""
+        function = self._functions.get(spec)
+        if function is None:
+            check_columns(self._model, spec)
+            function = self._functions[spec] = loop.Batch(loop.make_predict_batch(self._model, spec))
+        return function
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the model's variables."""
+        return sum(v.value.shape.num_elements() * v.value.dtype.size for v in self._model.variables)
+
+    def values(self, columns: Sequence[np.ndarray]) -> "Values":
+        """Predict one row, or as many as fit the model when the first dimension of each column counts rows.
+
+        Parameters
+        ----------
+        columns : sequence of numpy.ndarray
+            One array an input, of any type of number, not normalized: of an input's shape, or ``(n_rows, ...)``.
+
+        Raises
+        ------
+        Failure
+            input: number or shapes of the columns do not fit the model, or a number is not finite.
+        """
+        shapes = tuple(column.shape for column in columns)
+        function = self._one_row.get(shapes)
+        if function is not None:
+            xs = [_aligned(self._normalized(column[np.newaxis])) for column in columns]
+            return Values.of(True, function([*loop.tensors_of(tuple(xs)), self._constant]))
+        single = self._is_single(shapes)
+        xs = [self._normalized(column[np.newaxis] if single else column) for column in columns]
+        if len({len(x) for x in xs}) != 1:
+            raise invalid_input(f"the inputs have {[len(x) for x in xs]} rows")
+        outputs = self.predict(tuple(xs))
+        if single and len(self._one_row) < _MAX_SHAPES:
+            self._one_row[shapes] = self._function(DataSpec.of(tuple(xs)))
+        return Values.of(single, outputs)
+
+    def _is_single(self, shapes: "Shapes") -> bool:
+        """Tell whether columns of these shapes are one row; refuse those that are not many rows either."""
+        if len(shapes) != len(self._input_shapes):
+            raise invalid_input(
+                f"the model has {len(self._input_shapes)} input(s). Received: {len(shapes)}",
+                hint="Give a model with several inputs an array of their bytes:"
+                " ARRAY[madlib_mop.array_bytes(x1), madlib_mop.array_bytes(x2)].",
+            )
+        if all(map(shapes_fit, self._input_shapes, shapes)):
+            return True
+        if not all(s and shapes_fit(w, s[1:]) for w, s in zip(self._input_shapes, shapes, strict=True)):
+            wanted = [["any" if size is None else size for size in shape] for shape in self._input_shapes]
+            raise invalid_input(
+                f"x has the shape {_text(shapes)}, but the model takes {_text(wanted)}",
+                hint="Give the data as they were for training; one more dimension in front makes it many rows.",
+            )
+        return False
+
+    def _normalized(self, column: np.ndarray) -> np.ndarray:
+        """Give a column as the preprocessor would have packed it: float32, divided by the constant."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = column.astype(np.float32)
+            if self._normalizing_const != 1:
+                x /= self._normalizing_const
+        if not np.isfinite(x).all():
+            raise invalid_input(
+                "x holds NaN, an infinite value, or a number that is too large for float32",
+                hint="Replace it, or leave the row out.",
+            )
+        return x
+
+
+class Values(NamedTuple):
+    """Predictions from plain arrays.
+
+    Attributes
+    ----------
+    single : bool
+        Whether they are of a single row.
+    values : numpy.ndarray
+        float32 ``(n_rows, n_values)``: the outputs side by side.
+    widths : list of int
+        How many of the values each output has.
+    """
+
+    single: bool
+    values: np.ndarray
+    widths: list[int]
+
+    @classmethod
+    def of(cls, single: bool, outputs: list[np.ndarray]) -> "Values":
+        """Put the outputs side by side."""
+        flat = [output.reshape(len(output), -1) for output in outputs]
+        values = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
+        return cls(single, values, [output.shape[1] for output in flat])
+
+
+class Predictors:
+    """Loaded models by key; the least recently used ones are dropped beyond a number and a sum of bytes."""
+
+    def __init__(self, max_models: int = 8, max_bytes: int = 1 << 30):
+        self._max_models = max_models
+        self._max_bytes = max_bytes
+        self._loaded: collections.OrderedDict[str, Predictor] = collections.OrderedDict()
+
+    def keys(self) -> list[str]:
+        """Give what is loaded."""
+        return list(self._loaded)
+
+    def add(self, key: str, predictor: Predictor) -> None:
+        """Keep a model; it is never dropped to make room for itself."""
+        self._loaded[key] = predictor
+        self._loaded.move_to_end(key)
+        while len(self._loaded) > 1 and (
+            len(self._loaded) > self._max_models or sum(p.n_bytes for p in self._loaded.values()) > self._max_bytes
+        ):
+            self._loaded.popitem(last=False)
+
+    def drop(self, key: str) -> None:
+        """Let go of a model, if it is here."""
+        self._loaded.pop(key, None)
+
+    def get(self, key: str) -> Predictor:
+        """Give a model. Raises Failure (input) if it is not here."""
+        if key not in self._loaded:
+            raise invalid_input("no model is loaded to predict with", hint="Load one first.")
+        self._loaded.move_to_end(key)
+        return self._loaded[key]
+
+
+def _text(shapes: Sequence[Sequence]) -> str:
+    return ", ".join(str(list(shape)) for shape in shapes)
+
+
+def batch_rows(xs: tuple[np.ndarray, ...], at_least: int = 1) -> int:
+    """Give how many rows to compute at once: a function of their size only, for results must not depend on buffers."""
+    row_bytes = sum(4 * x[:1].size for x in xs) or 1
+    return max(at_least, 1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // row_bytes))
+
+
+def _aligned(x: np.ndarray) -> np.ndarray:
+    copy = aligned_empty(x.shape, x.dtype)
+    copy[...] = x
+    return copy

@@ -1,0 +1,179 @@
+"""A Keras model's variables as a training state has them: read, replaced, compared. Called by ``compiled.py``."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
+from madlib_mop.trainer.data.shards import aligned_empty
+from madlib_mop.trainer.data.state import State, encode_state
+from madlib_mop.trainer.graphs.loop import tensors_of
+from madlib_mop.trainer.process.failures import model_failed
+
+_WORTH_ALIGNING_BYTES = 1 << 20
+
+
+class Readable:
+    """A training state whose variables can be read one by one, wherever they live."""
+
+    def specs(self) -> dict[str, list[TensorSpec]]:
+        """Give shape and dtype of each variable, by group."""
+        raise NotImplementedError
+
+    def read(self, group: str, index: int) -> np.ndarray:
+        """Give the value of one variable, without a copy; not to be written to."""
+        raise NotImplementedError
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the weights as float32, the form in which they are stored."""
+        return 4 * sum(spec.n_elements for spec in self.specs()["weights"])
+
+    def encode(self, static_batch: int, part_bytes: int) -> list[memoryview]:
+        """Give the training state in parts."""
+        return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
+
+    def weights_are_finite(self) -> bool:
+        """Tell whether no float weight is NaN or infinite."""
+        floats = [i for i, spec in enumerate(self.specs()["weights"]) if "float" in spec.dtype]
+        return all(np.isfinite(self.read("weights", index)).all() for index in floats)
+
+    def weights_digest(self) -> str:
+        """Give the sha256 of the weights as float32, flattened, in order, in hexadecimal."""
+        digest = hashlib.sha256()
+        for index in range(len(self.specs()["weights"])):
+            digest.update(np.ascontiguousarray(self.read("weights", index), np.float32))
+        return digest.hexdigest()
+
+
+class ModelVariables(Readable):
+    """The training state of a built and compiled model, where it lives.
+
+    Attributes
+    ----------
+    model : keras.Model
+    holds : str or None
+        Digest of the training state that the variables have right now, when that is known.
+    groups : dict of str to list
+        Keras' variables, by group, in the state's order.
+    """
+
+    def __init__(self, model: keras.Model, *, with_optimizer: bool = True):
+        self.model = model
+        self.holds: str | None = None
+        if with_optimizer and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        self.groups = _groups_of(model, with_optimizer)
+        self._specs = {  # of variables that keep their shapes; asked for several times in each visit
+            group: [TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in variables]
+            for group, variables in self.groups.items()
+        }
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of all variables that make the training state."""
+        return sum(spec.n_bytes for specs in self.specs().values() for spec in specs)
+
+    def specs(self) -> dict[str, list[TensorSpec]]:
+        return self._specs
+
+    def read(self, group: str, index: int) -> np.ndarray:
+        return _value(self.groups[group][index])
+
+    def load(self, state: State, groups: Sequence[str] = GROUPS) -> None:
+        """Take over a training state, or some groups of it. Raises Failure (model) when they do not fit."""
+        self.check_fits(state, groups)
+        self.holds = None
+        for group in groups:
+            for index, variable in enumerate(self.groups[group]):
+                variable.assign(_tensor_of(state, group, index))
+
+    def check_fits(self, state: State, groups: Sequence[str] = GROUPS) -> None:
+        """Raise Failure (model) unless some groups of a training state are of the model's shapes."""
+        expected = self.specs()
+        for group in groups:
+            if state.specs(group) != expected[group]:
+                raise model_failed(
+                    f"the stored training state does not fit the model: its {group} are {_size(state.specs(group))}, "
+                    f"the model's are {_size(expected[group])}",
+                    hint="Architecture or optimizer were changed after the state was stored; start without warm_start.",
+                )
+
+    def load_weights(self, weights: bytes) -> None:
+        """Take over weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
+        if len(weights) != self.weights_bytes:
+            raise model_failed(
+                f"the stored model_weights have {len(weights)} bytes, the architecture needs {self.weights_bytes}",
+                hint="model_weights are float32 values, flattened, in the order of Keras' get_weights().",
+            )
+        self.holds = None
+        flat, start = np.frombuffer(weights, np.float32), 0
+        for variable in self.groups["weights"]:
+            stop = start + math.prod(variable.shape)
+            values = tf.constant(flat[start:stop].reshape(variable.shape))
+            variable.assign(tf.cast(values, variable.dtype))
+            start = stop
+
+    def copy_from(self, other: "ModelVariables") -> None:
+        """Take over the variables of a model with the same compile signature."""
+        self.holds = None
+        for group, variables in self.groups.items():
+            for mine, theirs in zip(variables, other.groups[group], strict=True):
+                mine.assign(theirs.value)
+
+    def take_over(self, state: State, fresh: "ModelVariables", keep_optimizer: bool) -> None:
+        """Take over the state of a model with other parameters, but not its learning rate.
+
+        Parameters
+        ----------
+        state : State
+            Raises Failure (model) where its weights or variables do not fit.
+        fresh : ModelVariables
+            A model with this one's compile signature as it is before its first visit.
+        keep_optimizer : bool
+            Whether to take the optimizer's variables too. They stay fresh where they do not fit.
+        """
+        rate = _learning_rate(fresh.model)
+        self.copy_from(fresh)
+        fits = state.specs("optimizer") == self.specs()["optimizer"]
+        self.load(state, GROUPS if keep_optimizer and fits else ("weights", "variables"))
+        if isinstance(rate, keras.Variable):  # else a schedule, which goes by the number of steps made
+            _learning_rate(self.model).assign(rate.value)
+
+
+def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
+    weights = list(model.weights)
+    known = {id(variable) for variable in weights}
+    others = [variable for variable in model.variables if id(variable) not in known]
+    return {
+        "weights": weights,
+        "variables": others,
+        "optimizer": list(model.optimizer.variables) if with_optimizer else [],
+    }
+
+
+def _learning_rate(model: keras.Model):
+    """Give a model's learning rate, a variable or a schedule; under loss scaling that of the optimizer inside."""
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)._learning_rate
+
+
+def _value(variable: keras.Variable) -> np.ndarray:
+    return np.asarray(variable.value.read_value())
+
+
+def _tensor_of(state: State, group: str, index: int) -> np.ndarray | tf.Tensor:
+    """Give one tensor of a state; a large one in memory that TensorFlow takes as it is, where it would copy twice."""
+    spec = state.specs(group)[index]
+    if spec.n_bytes < _WORTH_ALIGNING_BYTES or spec.dtype not in ("float32", "float64"):
+        return state.read(group, index)
+    aligned = aligned_empty(spec.shape, spec.dtype)
+    state.copy_to(group, index, aligned)
+    return tensors_of((aligned,))[0]
+
+
+def _size(specs: list[TensorSpec]) -> str:
+    return f"{len(specs)} tensors of {sum(spec.n_elements for spec in specs)} elements"
