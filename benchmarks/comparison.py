@@ -74,7 +74,7 @@ class Plan:
     most_outside: float | None = None
 
     def shrunk(self, share: float) -> "Plan":
-        """Give the same plan on a share of the rows."""
+        """Return the same plan on a share of the rows."""
         return dataclasses.replace(self, n_train=round(share * self.n_train), n_test=round(share * self.n_test))
 
     @property

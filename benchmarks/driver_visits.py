@@ -66,7 +66,7 @@ class _Workers:
 
 
 def measure(n_segments: int, n_models: int, n_visits: int = 20_000) -> tuple[float, float]:
-    """Give the milliseconds of the driver's processor time, and the statements to the catalog, of a visit."""
+    """Return the milliseconds of the driver's processor time, and the statements to the catalog, of a visit."""
     n_epochs = n_visits // (n_segments * n_models) + 2
     model = {"state_version": 0, "state_slot": None, "state_bytes": None, "epoch": 0, "position": 0, "state": "waiting",
              "first_epoch": 1, "last_epoch": n_epochs}  # fmt: skip
@@ -90,7 +90,7 @@ def measure(n_segments: int, n_models: int, n_visits: int = 20_000) -> tuple[flo
 
 
 def _next(workers: _Workers, n_segments: int, done: list[int]) -> list[int]:
-    """Give the one segment that something comes from: first each opens, then those with tasks, in turn."""
+    """Return the one segment that something comes from: first each opens, then those with tasks, in turn."""
     done[0] += 1
     if done[0] <= n_segments:
         return [done[0] - 1]

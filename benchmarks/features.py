@@ -53,7 +53,7 @@ def compare_features(dsn: str, n_rows: int, n_epochs: int) -> list[Ratio]:
 
 
 def _model(head: int | None):
-    """Give a frozen base of three convolutions, the same for all, and a head."""
+    """Return a frozen base of three convolutions, the same for all, and a head."""
     import keras
 
     keras.utils.set_random_seed(1)

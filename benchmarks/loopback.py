@@ -34,7 +34,7 @@ class Loopback:
         return self._cables.within(COORDINATOR) if self._cables else []
 
     def n_bytes(self) -> int | None:
-        """Give the bytes sent so far, headers and acknowledgements included; None where they are not counted."""
+        """Return the bytes sent so far, headers and acknowledgements included; None where they are not counted."""
         if self._cables is None:
             return None
         (keeper,) = self._cables.pids()

@@ -27,7 +27,7 @@ class Ratio:
 
 
 def medians(runs: Iterable[list[Ratio]]) -> list[Ratio]:
-    """Give each ratio's median over several runs, in the order of the first."""
+    """Return each ratio's median over several runs, in the order of the first."""
     runs = list(runs)
     values: dict[str, list[float]] = {}
     for ratio in (ratio for run in runs for ratio in run):

@@ -39,7 +39,7 @@ def compare_stacking(n_members: int = N_MEMBERS) -> None:
 
 
 def _measure(recipes: list, shard) -> tuple[float, float]:
-    """Give what a visit costs a model, in seconds: apart, and stacked."""
+    """Return what a visit costs a model, in seconds: apart, and stacked."""
     from madlib_mop.trainer import fused_visits as stack_visits
     from madlib_mop.trainer.visits import Start, Visitor
 
@@ -59,7 +59,7 @@ def _measure(recipes: list, shard) -> tuple[float, float]:
 
 
 def _least(visit) -> float:
-    """Give the least processor time of some visits, in seconds: other processes do not count."""
+    """Return the least processor time of some visits, in seconds: other processes do not count."""
     times, begun = [], time.monotonic()
     while len(times) < _MIN_VISITS or time.monotonic() - begun < _MIN_S:
         start = time.process_time()

@@ -70,7 +70,7 @@ def compare_waits(dsn: str, n_rows: int) -> list[Ratio]:
 
 
 def _first_notice(dsn: str) -> tuple[float, float]:
-    """Give the seconds until a run's first NOTICE is at the client, and until its end."""
+    """Return the seconds until a run's first NOTICE is at the client, and until its end."""
     with closing(psycopg2.connect(dsn, async_=True)) as connection:
         extras.wait_select(connection)
         cursor = connection.cursor()
@@ -88,7 +88,7 @@ def _first_notice(dsn: str) -> tuple[float, float]:
 
 
 def _evaluation(cursor, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Give the seconds of madlib_keras_evaluate of one model, and of Keras' evaluate of a model that is loaded."""
+    """Return the seconds of madlib_keras_evaluate of one model, and of Keras' evaluate of a model that is loaded."""
     import keras
 
     model = build("mlp", 0, 1e-4)
@@ -103,7 +103,7 @@ def _evaluation(cursor, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def _leaderboard(cursor) -> tuple[float, float]:
-    """Give the seconds of reading the whole leaderboard of a record of many runs, and of one run's part of it.
+    """Return the seconds of reading the whole leaderboard of a record of many runs, and of one run's part of it.
 
     The rows are written in a transaction that is rolled back.
     """

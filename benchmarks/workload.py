@@ -31,14 +31,14 @@ class Configuration:
 
 
 def configurations(grid: str) -> list[Configuration]:
-    """Give the sixteen configurations of a grid; those of "stacked" have one architecture."""
+    """Return the sixteen configurations of a grid; those of "stacked" have one architecture."""
     one_shape = (0,), L2_STRENGTHS, (1e-2, 3e-3, *LEARNING_RATES), BATCH_SIZES
     two_shapes = (0, 1), L2_STRENGTHS, LEARNING_RATES, BATCH_SIZES
     return list(itertools.starmap(Configuration, itertools.product(*(one_shape if grid == "stacked" else two_shapes))))
 
 
 def build(grid: str, architecture: int, l2: float):
-    """Give the Keras model of one architecture; imports Keras."""
+    """Return the Keras model of one architecture; imports Keras."""
     import keras
 
     layers, penalty = keras.layers, keras.regularizers.L2(l2)
@@ -57,7 +57,7 @@ def build(grid: str, architecture: int, l2: float):
 
 
 def images(n_train: int, n_valid: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
-    """Give x (n, 32, 32, 3) float32 in 0..1 and y (n,) for training and validation, and where they are from.
+    """Return x (n, 32, 32, 3) float32 in 0..1 and y (n,) for training and validation, and where they are from.
 
     They are CIFAR-10's where its archive is found (MOP_BENCH_DATA names it), else patterns with noise of that shape.
     """
@@ -78,7 +78,7 @@ def source_of_images() -> str:
 
 
 def features(x: np.ndarray, x_test: np.ndarray, source: str) -> tuple[np.ndarray, np.ndarray, str]:
-    """Give a table made of images, (n, N_FEATURES) float32, standardised by the training rows, and what is in it."""
+    """Return a table made of images, (n, N_FEATURES) float32, standardised by the training rows, and what is in it."""
     x, x_test = _tiles(x), _tiles(x_test)
     mean, deviation = x.mean(0), x.std(0)
     return (x - mean) / deviation, (x_test - mean) / deviation, f"means and deviations of 16 tiles of {source}"

@@ -35,7 +35,7 @@ class Workload:
     what: str
 
     def compiled(self, mst_key: int, seed: int):
-        """Give the model of one configuration, with the start weights that the hopper draws for it, compiled."""
+        """Return the model of one configuration, with the start weights that the hopper draws for it, compiled."""
         import keras
 
         from madlib_mop.models.seeds import model_seed
@@ -144,7 +144,7 @@ WORKLOADS = {
 
 
 def rows_of(workload: str, n_train: int, n_test: int) -> Rows:
-    """Give a workload's rows: CIFAR-10's images where they are found, else generated ones (`workload.images`)."""
+    """Return a workload's rows: CIFAR-10's images where they are found, else generated ones (`workload.images`)."""
     x, y, x_test, y_test, source = images(n_train, n_test)
     if workload == "tabular":
         x, x_test, source = features(x, x_test, source)

@@ -28,7 +28,7 @@ class MopError(Exception):
         self.detail = detail
 
     def as_dict(self) -> dict:
-        """Give the error as it travels in a frame between processes."""
+        """Return the error as it travels in a frame between processes."""
         return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint, "detail": self.detail}
 
 

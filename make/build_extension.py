@@ -25,7 +25,7 @@ class BuildError(Exception):
 
 
 def read_version(root: Path) -> str:
-    """Give the version of the library and of the backend's modules, which must be one, without importing them."""
+    """Return the version of the library and of the backend's modules, which must be one, without importing them."""
     files = [root / "madlib_mop" / "__init__.py", root / "plpython" / "mop_backend" / "__init__.py"]
     versions = [
         ast.literal_eval(node.value)
@@ -39,7 +39,7 @@ def read_version(root: Path) -> str:
 
 
 def lines_for(server: str, text: str, name: str) -> str:
-    """Give the lines of one file's SQL that are for a server.
+    """Return the lines of one file's SQL that are for a server.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def lines_for(server: str, text: str, name: str) -> str:
 
 
 def build_sql(root: Path, library: str, server: str = "postgres") -> str:
-    """Give the text of ``madlib_mop--<version>.sql``.
+    """Return the text of ``madlib_mop--<version>.sql``.
 
     Raises
     ------

@@ -34,7 +34,7 @@ def main(pg_config: str, destination: str) -> int:
 
 
 def ask(pg_config: str, option: str) -> Path:
-    """Give one directory that a pg_config knows."""
+    """Return one directory that a pg_config knows."""
     return Path(subprocess.run([pg_config, option], check=True, capture_output=True, text=True).stdout.strip())
 
 

@@ -31,7 +31,7 @@ class Node(SqlSessions):
         self.host, self.port, self.name = host, port, name
 
     def dsn(self, role: str | None = None) -> str:
-        """Give the DSN: the superuser's, or a role's by the tests' password."""
+        """Return the DSN: the superuser's, or a role's by the tests' password."""
         parts = {**parse_dsn(URI), "host": self.host, "port": self.port, "dbname": self.name}
         if role is not None:
             parts |= {"user": role, "password": PASSWORD}

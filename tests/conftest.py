@@ -92,7 +92,7 @@ class Cluster:
         self.control("destroy")
 
     def log_tail(self, n_lines: int = 50) -> str:
-        """Give the end of the server's log."""
+        """Return the end of the server's log."""
         return "\n".join(Path(self.tell("logfile")).read_text(errors="replace").splitlines()[-n_lines:])
 
     @property
@@ -126,7 +126,7 @@ class Cluster:
         return self.tell("dsn", "postgres")
 
     def dsn_for(self, dbname: str, role: str | None = None) -> str:
-        """Give the URI for a database: the superuser's by the socket, or a role's by password over 127.0.0.1."""
+        """Return the URI for a database: the superuser's by the socket, or a role's by password over 127.0.0.1."""
         if role is None:
             return self.tell("dsn", dbname)
         return f"postgresql://{quote(role)}:{quote(PASSWORD)}@127.0.0.1:{self.port}/{quote(dbname)}"
@@ -169,7 +169,7 @@ class Database(SqlSessions):
         return self.cluster.dsn_for(self.name)
 
     def dsn_of(self, role: str) -> str:
-        """Give a role's URI, by password over 127.0.0.1."""
+        """Return a role's URI, by password over 127.0.0.1."""
         return self.cluster.dsn_for(self.name, role)
 
     def connect(self, role: str | None = None, autocommit: bool = True):

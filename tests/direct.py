@@ -7,7 +7,7 @@ from madlib_mop.catalog.record import Record
 
 
 def record_on(connection) -> Record:
-    """Give the record as a driver has it, on a superuser's connection in autocommit."""
+    """Return the record as a driver has it, on a superuser's connection in autocommit."""
     engine = create_engine(
         "postgresql+psycopg2://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None
     )

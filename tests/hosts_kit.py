@@ -62,7 +62,7 @@ class Hosts:
         self.db.rows("SELECT madlib_mop.add_host(%s, %s)", [name, n_segments])
 
     def log_tails(self) -> str:
-        """Give what the hosts' servers have logged last."""
+        """Return what the hosts' servers have logged last."""
         return "\n".join(f"{name}:\n{at.cluster.log_tail(30)}" for name, at in self.at.items())
 
 

@@ -36,7 +36,7 @@ def pack_iris(db, n_segments: int, train: str = "iris_train_packed", held_out: s
 
 
 def perceptron(*widths: int) -> str:
-    """Give the JSON of a perceptron of 4 inputs, as Keras 2.1 wrote it: a list of layers, the shape in the first."""
+    """Return the JSON of a perceptron of 4 inputs, as Keras 2.1 wrote it: a list of layers, the shape in the first."""
     uniform = {"distribution": "uniform", "scale": 1.0, "seed": None, "mode": "fan_avg"}
     layers = []
     for number, units in enumerate(widths, 1):

@@ -58,7 +58,7 @@ class Count:
         return self.out_bytes + self.back_bytes
 
     def __sub__(self, earlier: "Count") -> "Count":
-        """Give what came after an earlier count."""
+        """Return what came after an earlier count."""
         return Count(
             self.out_bytes - earlier.out_bytes,
             self.back_bytes - earlier.back_bytes,
@@ -108,15 +108,15 @@ class Cables:
         self._keepers.clear()
 
     def within(self, name: str) -> list[str]:
-        """Give the words before a command that make it run at a host, or at the coordinator."""
+        """Return the words before a command that make it run at a host, or at the coordinator."""
         return ["nsenter", f"--net=/proc/{self._keepers[name].pid}/ns/net", "--"]
 
     def address(self, name: str) -> str:
-        """Give a host's address."""
+        """Return a host's address."""
         return f"10.77.{self._hosts.index(name)}.2"
 
     def pids(self) -> list[int]:
-        """Give the keepers."""
+        """Return the keepers."""
         return [keeper.pid for keeper in self._keepers.values()]
 
     def count(self) -> Count:
@@ -206,11 +206,11 @@ class Meters:
         self._loop.close()
 
     def port(self, name: str) -> int:
-        """Give the port of 127.0.0.1 that leads to a host."""
+        """Return the port of 127.0.0.1 that leads to a host."""
         return self._listening[name]
 
     def count(self) -> Count:
-        """Give the bytes so far."""
+        """Return the bytes so far."""
         return Count(self._out, self._back)
 
     async def _listen(self, port: int) -> asyncio.Server:

@@ -58,7 +58,7 @@ def train(
 
 
 def optimizer_of(compile_params: str):
-    """Give a maker of the optimizer that a configuration's text asks for, written in plain Keras."""
+    """Return a maker of the optimizer that a configuration's text asks for, written in plain Keras."""
     import keras
 
     if compile_params == SGD:
@@ -82,7 +82,7 @@ def assert_exact(db, run_id: int, table: str, configurations) -> None:
 
 
 def shard(db, table: str, segment: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give a segment's rows in their order: x float32, y one-hot float32."""
+    """Return a segment's rows in their order: x float32, y one-hot float32."""
     rows = db.rows(f"SELECT x, x_shape, y, y_shape FROM {table} WHERE __dist_key__ = %s ORDER BY buffer_id", [segment])
     x = np.concatenate([np.frombuffer(row[0], np.float32).reshape(row[1]) for row in rows])
     y = np.concatenate([np.frombuffer(row[2], np.int16).reshape(row[3]) for row in rows])

@@ -17,7 +17,7 @@ def prepare(db) -> None:
 
 
 def arguments(table: str, method: str | None, params: str | None, **options) -> dict:
-    """Give the arguments of a call of madlib_keras_automl on iris, by name; ``options`` go before the usual ones."""
+    """Return the arguments of a call of madlib_keras_automl on iris, by name; ``options`` go before the usual ones."""
     return {
         "source_table": "train", "model_output_table": table, "model_arch_table": "arch",
         "model_selection_table": f"{table}_mst", "model_id_list": [1, 2], "compile_params_grid": COMPILE,
@@ -53,7 +53,7 @@ def search(db, table: str, method: str | None, params: str | None, role: str | N
 
 
 def results(db, run_id: int) -> list[tuple]:
-    """Give what a search was told: (event, mst_key, epoch, loss), whatever the order of arrival."""
+    """Return what a search was told: (event, mst_key, epoch, loss), whatever the order of arrival."""
     return db.rows(
         "SELECT DISTINCT event, mst_key, epoch, loss FROM madlib_mop.search_history WHERE run_id = %s ORDER BY 1, 2, 3",
         [run_id],
@@ -61,7 +61,7 @@ def results(db, run_id: int) -> list[tuple]:
 
 
 def decisions(db, run_id: int) -> list[tuple]:
-    """Give what a search decided, whatever was the last thing it was told before."""
+    """Return what a search decided, whatever was the last thing it was told before."""
     return db.rows(
         "SELECT action, action_mst_key, until_epoch, source_mst_key, reason, compile_params, fit_params"
         " FROM madlib_mop.search_history WHERE run_id = %s AND action IS NOT NULL"
@@ -71,6 +71,6 @@ def decisions(db, run_id: int) -> list[tuple]:
 
 
 def states(db, run_id: int) -> dict[int, tuple]:
-    """Give state, epoch and the digest of weights and optimizer of each model."""
+    """Return state, epoch and the digest of weights and optimizer of each model."""
     rows = db.rows("SELECT mst_key, state, epoch, digest FROM madlib_mop.model WHERE run_id = %s", [run_id])
     return {row[0]: row[1:] for row in rows}

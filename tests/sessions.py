@@ -35,7 +35,7 @@ class Session:
         return value
 
     def columns(self, table: str) -> list[tuple[str, str]]:
-        """Give the names and types of a table's columns."""
+        """Return the names and types of a table's columns."""
         return self.rows(
             "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -66,7 +66,7 @@ class Session:
 
 @contextmanager
 def undone(db, kind: type[Session] = Session):
-    """Give a session in one transaction, which is rolled back at the end."""
+    """Return a session in one transaction, which is rolled back at the end."""
     connection = db.connect(autocommit=False)
     yield kind(connection)
     connection.rollback()

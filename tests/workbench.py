@@ -15,7 +15,7 @@ SGD = "loss='categorical_crossentropy', optimizer='SGD(lr=0.05, momentum=0.9, de
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """Give the 1,797 digits: x float32 (n, 8, 8, 1) from 0 to 16, y int (n,)."""
+    """Return the 1,797 digits: x float32 (n, 8, 8, 1) from 0 to 16, y int (n,)."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -23,7 +23,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def mlp(n_hidden: int = 24) -> str:
-    """Give the JSON of an MLP with batch normalisation and dropout."""
+    """Return the JSON of an MLP with batch normalisation and dropout."""
     keras = quiet_keras()
     layers = keras.layers
     return keras.Sequential(
@@ -39,7 +39,7 @@ def mlp(n_hidden: int = 24) -> str:
 
 
 def cnn(n_filters: int = 4) -> str:
-    """Give the JSON of a small CNN with an L2 penalty."""
+    """Return the JSON of a small CNN with an L2 penalty."""
     keras = quiet_keras()
     layers = keras.layers
     return keras.Sequential(
@@ -162,12 +162,12 @@ def fit(
 
 
 def digests(db, run_id: int) -> dict[int, str]:
-    """Give the digest of every model's newest state."""
+    """Return the digest of every model's newest state."""
     return dict(db.rows("SELECT mst_key, digest FROM madlib_mop.model WHERE run_id = %s", [run_id]))
 
 
 def weights(db, table: str) -> dict[int, bytes]:
-    """Give the weights in an output table, float32 in get_weights() order."""
+    """Return the weights in an output table, float32 in get_weights() order."""
     return {key: bytes(blob) for key, blob in db.rows(f"SELECT mst_key, model_weights FROM {table}")}
 
 
@@ -183,7 +183,7 @@ def script(db, *statements: str, role: str | None = None) -> None:
 
 
 def architecture_of(db, run_id: int, mst_key: int) -> str:
-    """Give the JSON of a model's architecture."""
+    """Return the JSON of a model's architecture."""
     value = db.value(
         "SELECT model_arch::text FROM madlib_mop.model WHERE run_id = %s AND mst_key = %s", [run_id, mst_key]
     )

@@ -29,29 +29,29 @@ class Point:
 
 
 def makespan(runs: Sequence[Measurement]) -> Range:
-    """Give the time from the begin to the end of the work, in seconds."""
+    """Return the time from the begin to the end of the work, in seconds."""
     seconds = [run.makespan_s for run in runs]
     return Range(median(seconds), min(seconds), max(seconds))
 
 
 def startup_s(run: Measurement) -> float:
-    """Give the time until everything was loaded and started."""
+    """Return the time until everything was loaded and started."""
     return run.outcome.ready_at - run.begun_at
 
 
 def compute_s(run: Measurement, kind: str | None = None) -> float:
-    """Give the workers' time in training and evaluation (or in one of them), the sum of all workers'."""
+    """Return the workers' time in training and evaluation (or in one of them), the sum of all workers'."""
     return sum(span.end - span.begin for span in run.outcome.spans if kind in (None, span.kind))
 
 
 def idle_share(run: Measurement) -> float | None:
-    """Give the share of the workers' time after the start-up that was in no span."""
+    """Return the share of the workers' time after the start-up that was in no span."""
     available_s = run.n_workers * (run.makespan_s - startup_s(run))
     return 1 - compute_s(run) / available_s if available_s > 0 else None
 
 
 def known_median(runs: Iterable[Measurement], figure: Callable[[Measurement], float | None]) -> float | None:
-    """Give the median of a figure over the runs for which it is known."""
+    """Return the median of a figure over the runs for which it is known."""
     known = [value for run in runs if (value := figure(run)) is not None]
     return median(known) if known else None
 
@@ -62,7 +62,7 @@ def ratio(numerator: float | None, denominator: float | None) -> float | None:
 
 
 def final_errors(run: Measurement) -> dict[int, float]:
-    """Give each configuration's test error after its last epoch."""
+    """Return each configuration's test error after its last epoch."""
     last = {}
     for epoch in sorted(run.outcome.epochs, key=lambda epoch: epoch.epoch):
         last[epoch.mst_key] = epoch.test_error
@@ -70,18 +70,18 @@ def final_errors(run: Measurement) -> dict[int, float]:
 
 
 def best_error(run: Measurement) -> float | None:
-    """Give the least test error after the last epoch."""
+    """Return the least test error after the last epoch."""
     return min(final_errors(run).values(), default=None)
 
 
 def mean_error(run: Measurement) -> float | None:
-    """Give the mean over the configurations of the test error after the last epoch."""
+    """Return the mean over the configurations of the test error after the last epoch."""
     errors = final_errors(run).values()
     return fmean(errors) if errors else None
 
 
 def errors_by_epoch(runs: Sequence[Measurement]) -> list[Point]:
-    """Give best and mean test error at each epoch, the mean of those of the runs."""
+    """Return best and mean test error at each epoch, the mean of those of the runs."""
     best, mean = defaultdict(list), defaultdict(list)
     for run in runs:
         errors = defaultdict(list)
@@ -121,12 +121,12 @@ def errors_of_search(run: Measurement) -> list[tuple[float, float]]:
 
 
 def time_to_error(run: Measurement, error: float) -> float | None:
-    """Give the seconds from the begin until the search (`errors_of_search`) was at or below a test error."""
+    """Return the seconds from the begin until the search (`errors_of_search`) was at or below a test error."""
     return next((at for at, mean in errors_of_search(run) if mean <= error), None)
 
 
 def same_error_ratio(runs: Sequence[Measurement], others: Sequence[Measurement]) -> float | None:
-    """Give how many times as long the runs took as the others to the same test error.
+    """Return how many times as long the runs took as the others to the same test error.
 
     Runs are paired by seed and repetition; a pair's error is the worse one of those that their searches end with
     (`errors_of_search`), which both reach. The median of the pairs is given.
@@ -142,7 +142,7 @@ def same_error_ratio(runs: Sequence[Measurement], others: Sequence[Measurement])
 
 
 def same_bits(runs: Sequence[Measurement]) -> bool | None:
-    """Tell whether runs with one seed ended in the same weights, bit by bit; None where no seed was repeated."""
+    """Return whether runs with one seed ended in the same weights, bit by bit; None where no seed was repeated."""
     repeated = [alike for alike in _by_seed(runs).values() if len(alike) > 1 and alike[0].outcome.digests]
     if not repeated:
         return None
@@ -150,20 +150,20 @@ def same_bits(runs: Sequence[Measurement]) -> bool | None:
 
 
 def mean_error_over_seeds(runs: Sequence[Measurement]) -> float | None:
-    """Give the mean over seeds of the mean test error after the last epoch; each seed counts once."""
+    """Return the mean over seeds of the mean test error after the last epoch; each seed counts once."""
     errors = _error_by_seed(runs).values()
     return fmean(errors) if errors else None
 
 
 def points_above(runs: Sequence[Measurement], others: Sequence[Measurement]) -> float | None:
-    """Give by how many percentage points the runs' mean test error is above the others', over the seeds of both."""
+    """Return by how many percentage points the runs' mean test error is above the others', over the seeds of both."""
     errors, against = _error_by_seed(runs), _error_by_seed(others)
     differences = [errors[seed] - against[seed] for seed in errors if seed in against]
     return 100 * fmean(differences) if differences else None
 
 
 def stage_seconds(runs: Sequence[Measurement], which: str = "stages") -> dict[str, float]:
-    """Give the workers' seconds in each of `Outcome.stages` or its ``steady_stages``.
+    """Return the workers' seconds in each of `Outcome.stages` or its ``steady_stages``.
 
     Of each stage it is the median of the runs that know their stages; most first.
     """
@@ -174,12 +174,12 @@ def stage_seconds(runs: Sequence[Measurement], which: str = "stages") -> dict[st
 
 
 def outside_share(stages: dict[str, float]) -> float | None:
-    """Give the share of the stages' time in which no model was computed, to train or to evaluate it."""
+    """Return the share of the stages' time in which no model was computed, to train or to evaluate it."""
     return Breakdown(stages).outside_share if stages else None
 
 
 def typical(runs: Sequence[Measurement]) -> Measurement:
-    """Give the run whose makespan is the median's nearest, for plots of one run."""
+    """Return the run whose makespan is the median's nearest, for plots of one run."""
     middle = makespan(runs).median
     return min(runs, key=lambda run: (abs(run.makespan_s - middle), run.seed, run.repetition))
 

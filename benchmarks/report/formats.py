@@ -7,7 +7,7 @@ _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Give about so many significant digits, and all of those before the point: 1234, 12.3, 0.123."""
+    """Return about so many significant digits, and all of those before the point: 1234, 12.3, 0.123."""
     if value is None:
         return MISSING
     if value == 0:
@@ -17,29 +17,29 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Give seconds, without the unit."""
+    """Return seconds, without the unit."""
     return number(value)
 
 
 def times(value: float | None) -> str:
-    """Give a ratio: 3.06×."""
+    """Return a ratio: 3.06×."""
     return MISSING if value is None else f"{value:.2f}×" if value < 100 else f"{value:,.0f}×"
 
 
 def percent(share: float | None) -> str:
-    """Give a share as a percentage."""
+    """Return a share as a percentage."""
     return MISSING if share is None else f"{100 * share:.1f} %"
 
 
 def points(value: float | None) -> str:
-    """Give a difference of percentages with its sign; a true minus."""
+    """Return a difference of percentages with its sign; a true minus."""
     if value is None:
         return MISSING
     return f"{value:+.1f}".replace("-", "−") if round(value, 1) else "0.0"
 
 
 def size(n_bytes: float | None) -> str:
-    """Give bytes with a decimal prefix: 1 MB is 1,000,000 bytes."""
+    """Return bytes with a decimal prefix: 1 MB is 1,000,000 bytes."""
     if n_bytes is None:
         return MISSING
     power = min(len(_BYTES) - 1, int(math.log10(n_bytes) / 3)) if n_bytes >= 1 else 0
@@ -47,10 +47,10 @@ def size(n_bytes: float | None) -> str:
 
 
 def yes(value: bool | None) -> str:
-    """Give what runs with one seed tell."""
+    """Return what runs with one seed tell."""
     return {True: "yes", False: "no", None: "not repeated"}[value]
 
 
 def count(value: int, noun: str) -> str:
-    """Give a count with its noun: 1 run, 2 runs."""
+    """Return a count with its noun: 1 run, 2 runs."""
     return f"{value:,} {noun}{'' if value == 1 else 's'}"

@@ -36,7 +36,7 @@ def gantts(palette: Palette, identity: str, runs: Runs) -> list[Plot]:
 
 
 def _first_visits(run: Measurement) -> tuple[float, float]:
-    """Give when workers begin and have made some visits: few enough that their configurations can be read."""
+    """Return when workers begin and have made some visits: few enough that their configurations can be read."""
     ends = sorted(span.end for span in run.outcome.spans if span.kind == "train")
     last_s = ends[min(len(ends), _BEGIN_VISITS * run.n_workers) - 1] - run.begun_at if ends else run.makespan_s
     return figures.startup_s(run), last_s

@@ -58,7 +58,7 @@ PUBLISHED = {
 
 
 def look(way: str) -> Look:
-    """Give the look of a way; one that is not known here is grey and has its own name."""
+    """Return the look of a way; one that is not known here is grey and has its own name."""
     return LOOKS.get(way, Look(way.replace("_", " "), "#6b7280", "#9ca3af", "."))
 
 
@@ -69,5 +69,5 @@ def in_order(ways) -> list[str]:
 
 
 def published_ratio(way: str) -> float | None:
-    """Give the way's published hours in those of the hopper."""
+    """Return the way's published hours in those of the hopper."""
     return PUBLISHED[way].hours / PUBLISHED[HOPPER].hours if way in PUBLISHED else None

@@ -58,7 +58,7 @@ class Section:
         return [row for row in self.rows if not row.error]
 
     def row(self, way: str) -> Row | None:
-        """Give the row of a way that was measured."""
+        """Return the row of a way that was measured."""
         return next((row for row in self.measured if row.way == way), None)
 
 
@@ -70,7 +70,7 @@ def write_page(comparison: Comparison, directory: Path) -> Path:
 
 
 def page(comparison: Comparison) -> str:
-    """Give the page's HTML."""
+    """Return the page's HTML."""
     ways = in_order({part.way for part in [*comparison.measurements, *comparison.failures]})
     palette = Palette(ways)
     sections = [_section(palette, comparison, name) for name in workloads_of(comparison)]
@@ -134,7 +134,7 @@ def _n_visits(runs: Runs) -> float:
 
 
 def _configuration_colours(section: Section) -> str:
-    """Give the CSS of a workload's configurations: viridis, readable to the colour-blind, less what the page hides."""
+    """Return the CSS of a workload's configurations: viridis, readable to the colour-blind, without hidden ones."""
     n = min(max(section.mst_keys, default=1), MAX_CONFIGURATIONS)
 
     def rules(low: float, high: float) -> str:
@@ -150,7 +150,7 @@ def _configuration_colours(section: Section) -> str:
 
 
 def _versions(comparison: Comparison) -> list[tuple[str, str]]:
-    """Give what the ways told of versions: each, and by which ways."""
+    """Return what the ways told of versions: each, and by which ways."""
     told: dict[str, list[str]] = {}
     for measurement in comparison.measurements:
         for name, version in measurement.outcome.versions.items():

@@ -202,7 +202,7 @@ def _label_ends(palette: Palette, axes: Axes, lines: dict[str, list[tuple[float,
 
 
 def spread(wanted: Sequence[float], low: float, high: float, apart: float = _LINE_HEIGHT) -> list[float]:
-    """Give places for labels near the wanted ones (sorted), at least so far apart, between low and high if they fit."""
+    """Return places for labels near the wanted ones (sorted), at least so far apart, between low and high."""
     places = list(wanted)
     for _ in range(200):
         for i in range(len(places) - 1):

@@ -47,7 +47,7 @@ Runs = dict[str, list[Measurement]]
 
 
 def runs_of(comparison: Comparison, workload: str) -> Runs:
-    """Give a workload's measurements by way, in the ways' order."""
+    """Return a workload's measurements by way, in the ways' order."""
     found: Runs = {}
     for measurement in comparison.measurements:
         if measurement.workload == workload:
@@ -59,7 +59,7 @@ def runs_of(comparison: Comparison, workload: str) -> Runs:
 
 
 def workloads_of(comparison: Comparison) -> list[str]:
-    """Give the workloads that were measured or failed, in the order in which they are told of."""
+    """Return the workloads that were measured or failed, in the order in which they are told of."""
     seen = dict.fromkeys(part.workload for part in [*comparison.measurements, *comparison.failures])
     return [name for name in comparison.workloads if name in seen] + [
         name for name in seen if name not in comparison.workloads
@@ -67,12 +67,12 @@ def workloads_of(comparison: Comparison) -> list[str]:
 
 
 def what_of(comparison: Comparison, workload: str) -> str:
-    """Give what is told of a workload, without its name in front."""
+    """Return what is told of a workload, without its name in front."""
     return comparison.workloads.get(workload, "").removeprefix(f"{workload}: ")
 
 
 def rows_of(comparison: Comparison, workload: str) -> list[Row]:
-    """Give a workload's rows, those of ways that failed among them, in the ways' order."""
+    """Return a workload's rows, those of ways that failed among them, in the ways' order."""
     runs = runs_of(comparison, workload)
     failures = [failure for failure in comparison.failures if failure.workload == workload]
     rows = [_row(way, runs) for way in runs]

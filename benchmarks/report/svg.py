@@ -61,11 +61,11 @@ class Palette:
         return self._stand_ins[name]
 
     def way(self, way: str) -> str:
-        """Give a way's colour."""
+        """Return a way's colour."""
         return self[f"way-{way}"]
 
     def configuration(self, mst_key: int, kind: str = "c") -> str:
-        """Give a configuration's colour, or (kind "t") that of text on it; after 96 they begin again."""
+        """Return a configuration's colour, or (kind "t") that of text on it; after 96 they begin again."""
         return self[f"{kind}{(mst_key - 1) % MAX_CONFIGURATIONS + 1}"]
 
     def as_variables(self, text: str) -> str:
@@ -75,7 +75,7 @@ class Palette:
 
 
 def canvas(palette: Palette, height: float, left=44, right=12, top=8, bottom=36) -> tuple[Figure, Axes]:
-    """Give an empty plot, all measures in CSS pixels."""
+    """Return an empty plot, all measures in CSS pixels."""
     with rc_context(_RC):
         figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
         axes = figure.add_axes(

@@ -54,11 +54,11 @@ class Mirrored:
         self.run = self._strategy.run
 
     def averaged(self, gradients: list) -> list:
-        """Give what is to be applied: Keras has the loss divided by the number of workers, and sums the gradients."""
+        """Return what is to be applied: Keras has the loss divided by the number of workers, and sums the gradients."""
         return gradients
 
     def summed(self, result):
-        """Give the sum of the workers' results of `run`."""
+        """Return the sum of the workers' results of `run`."""
         return self._strategy.reduce("SUM", result, axis=None)
 
 
@@ -103,7 +103,7 @@ class _Graphs:
         self.model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
 
     def _error(self, x, y, batch_size):
-        """Give the share of rows (of all workers together) whose class the model does not tell."""
+        """Return the share of rows (of all workers together) whose class the model does not tell."""
         import tensorflow as tf
 
         n_rows = tf.shape(x)[0]

@@ -176,7 +176,7 @@ class _Loaded:
 
 @functools.cache
 def _loaded() -> _Loaded:
-    """Give what a worker keeps between its tasks."""
+    """Return what a worker keeps between its tasks."""
     spec, number = Spec(**json.loads(os.environ["WAY_SPEC"])), int(os.environ["WAY_WORKER"])
     one_thread()
     rows = Rows.load(Path(spec.rows), path_of_copy(spec, number))

@@ -142,7 +142,7 @@ class Start:
 
 
 def start_of(spec: Spec, mst_key: int) -> Start:
-    """Give a configuration's start; sets Keras' seeds."""
+    """Return a configuration's start; sets Keras' seeds."""
     workload = WORKLOADS[spec.workload]
     c = workload.configurations[mst_key - 1]
     return Start((c.architecture, c.l2), workload.compiled(mst_key, spec.seed).get_weights(), c.learning_rate)

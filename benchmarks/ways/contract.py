@@ -44,7 +44,7 @@ class Spec:
     dsn: str = ""
 
     def worker_directory(self, worker: int) -> Path:
-        """Give the directory of one worker's own files, made if need be."""
+        """Return the directory of one worker's own files, made if need be."""
         directory = Path(self.directory, f"worker_{worker}")
         directory.mkdir(exist_ok=True)
         return directory
@@ -137,7 +137,7 @@ def run_way(work) -> None:
 
 
 def digest_of(weights) -> str:
-    """Give the SHA-256 of a model's weights (`model.get_weights()`), as text."""
+    """Return the SHA-256 of a model's weights (`model.get_weights()`), as text."""
     import hashlib
 
     digest = hashlib.sha256()
@@ -147,7 +147,7 @@ def digest_of(weights) -> str:
 
 
 def loopback_bytes(pid: int | str = "self") -> int:
-    """Give what has been sent so far over the loopback interface that a process sees, headers included."""
+    """Return what has been sent so far over the loopback interface that a process sees, headers included."""
     for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == "lo":
@@ -156,7 +156,7 @@ def loopback_bytes(pid: int | str = "self") -> int:
 
 
 def tensorflow_versions() -> dict[str, str]:
-    """Give the versions of TensorFlow and Keras, without importing them."""
+    """Return the versions of TensorFlow and Keras, without importing them."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -167,5 +167,5 @@ def tensorflow_versions() -> dict[str, str]:
 
 
 def now() -> float:
-    """Give the Unix time in seconds."""
+    """Return the Unix time in seconds."""
     return time.time()

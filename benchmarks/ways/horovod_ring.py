@@ -70,11 +70,11 @@ class _Horovod:
         return step(*args)
 
     def averaged(self, gradients: list) -> list:
-        """Give the mean of the workers' gradients."""
+        """Return the mean of the workers' gradients."""
         return self._hvd.grouped_allreduce(gradients, op=self._hvd.Average)
 
     def summed(self, result):
-        """Give the sum of the workers' results of `run`."""
+        """Return the sum of the workers' results of `run`."""
         return self._hvd.allreduce(result, op=self._hvd.Sum)
 
 

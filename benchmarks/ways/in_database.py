@@ -80,17 +80,17 @@ def train_in_database(spec: Spec, prepare: Callable, train: Callable[..., Iterab
 
 
 def newest_run(cursor) -> int:
-    """Give the id of the run that was made last."""
+    """Return the id of the run that was made last."""
     return _value(cursor, "SELECT max(run_id) FROM madlib_mop.run")
 
 
 def compile_params(learning_rate: float) -> str:
-    """Give the compile parameters of a configuration."""
+    """Return the compile parameters of a configuration."""
     return f"loss='categorical_crossentropy', optimizer='Adam(learning_rate={learning_rate})', metrics=['accuracy']"
 
 
 def fit_params(batch_size: int) -> str:
-    """Give the fit parameters of a configuration."""
+    """Return the fit parameters of a configuration."""
     return f"batch_size={batch_size}, epochs=1"
 
 
@@ -147,7 +147,7 @@ def _outcome(cursor, spec: Spec, runs: list[Trained]) -> Outcome:
 
 
 def _shared_out(tasks: Iterable[tuple]) -> Iterator[Span]:
-    """Give each task's span; those of a stack, which begin together, one after the other."""
+    """Return each task's span; those of a stack, which begin together, one after the other."""
     together = defaultdict(list)
     for kind, segment, begin, end, key in tasks:
         together[kind, segment, begin].append((end, key))

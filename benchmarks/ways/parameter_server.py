@@ -106,7 +106,7 @@ class _Graphs:
             variable.assign(value)
 
     def _pulled(self):
-        """Give the model's variables as tensors: each read, which goes over the network, is made once."""
+        """Return the model's variables as tensors: each read, which goes over the network, is made once."""
         import tensorflow as tf
 
         groups = (self.model.trainable_variables, self.model.non_trainable_variables)
@@ -169,7 +169,7 @@ class _Workers:
         ]
 
     def evaluate(self, graphs: _Graphs, mst_key: int, batch_size: int) -> tuple[list[Span], float, float]:
-        """Give the spans, the error on the training rows and that on the test rows; each worker counts in its own."""
+        """Return the spans, the error on the training rows and that on the test rows; each worker counts in its own."""
         import tensorflow as tf
 
         def count(worker: int):
@@ -186,7 +186,7 @@ class _Workers:
         return spans, *(n_wrong / (self._n_rows, self._n_test))
 
     def _endless_batches(self, batch_size: int, seed: int):
-        """Give each worker's mini-batches, shuffled anew each time that its shard has been gone through."""
+        """Return each worker's mini-batches, shuffled anew each time that its shard has been gone through."""
         import tensorflow as tf
 
         def batches():

@@ -133,7 +133,7 @@ class _Loaded:
 
 @functools.cache
 def _loaded(spec_rows: str, copies: tuple[Path, ...]) -> _Loaded:
-    """Give what an actor keeps between its trials."""
+    """Return what an actor keeps between its trials."""
     one_thread()
     number = _claim(copies)
     rows = Rows.load(Path(spec_rows), copies[number])
@@ -141,7 +141,7 @@ def _loaded(spec_rows: str, copies: tuple[Path, ...]) -> _Loaded:
 
 
 def _claim(copies: tuple[Path, ...]) -> int:
-    """Give the number of a copy that is no other actor's, from now to the end of this process."""
+    """Return the number of a copy that is no other actor's, from now to the end of this process."""
     deadline = time.monotonic() + _CLAIM_S
     while True:
         for number, copy in enumerate(copies):

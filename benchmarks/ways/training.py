@@ -25,7 +25,7 @@ def copy_rows(spec: Spec) -> int:
 
 
 def path_of_copy(spec: Spec, worker: int) -> Path:
-    """Give the path of a worker's own copy of the training rows."""
+    """Return the path of a worker's own copy of the training rows."""
     return spec.worker_directory(worker) / "training.npz"
 
 
@@ -38,7 +38,7 @@ class Trained:
     digest: str
 
     def told(self, ready_at: float) -> dict:
-        """Give this as JSON has it, with the time at which its worker was ready."""
+        """Return this as JSON has it, with the time at which its worker was ready."""
         return dataclasses.asdict(self) | {"ready_at": ready_at}
 
 

@@ -65,7 +65,7 @@ class RunDrivers:
             self._scalar(select(func.pg_advisory_unlock(_LOCK_CLASS, run_id)))
 
     def is_live(self, run_id: int) -> bool:
-        """Tell whether some process is the run's driver now."""
+        """Return whether some process is the run's driver now."""
         return bool(self.execute(_DRIVER, [_LOCK_CLASS, run_id]))
 
     def listen(self) -> None:
@@ -100,7 +100,7 @@ class RunDrivers:
             return session.execute(query).rowcount == 1
 
     def _is_at_work(self, pid: int | None) -> bool:
-        """Tell whether a session of this database has a statement under way; yes where it does not tell of that."""
+        """Return whether a session of this database has a statement under way; yes where it does not tell of that."""
         query = (
             "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = %s AND datname = pg_catalog.current_database()"
             " AND state IN ('active', 'disabled')"

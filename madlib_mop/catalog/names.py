@@ -56,7 +56,7 @@ class Relation:
         return f"{self.schema}.{self.name}"
 
     def with_suffix(self, suffix: str) -> "Relation":
-        """Give the companion table's name, e.g. with ``_summary``; ``oid`` is 0."""
+        """Return the companion table's name, e.g. with ``_summary``; ``oid`` is 0."""
         return Relation(self.schema, self.name + suffix, 0, self.kind, self.is_temp)
 
 

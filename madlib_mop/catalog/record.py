@@ -29,7 +29,7 @@ class Record(RunDrivers, ReservedTables):
         self.raw = raw
 
     def may_see(self, role: int, owner: int) -> bool:
-        """Tell whether a role is, or acts as, the role that owns a run (``madlib_mop_calls.acts_as``); both are oids.
+        """Return whether a role is, or acts as, the role that owns a run (``madlib_mop_calls.acts_as``); both are oids.
 
         A superuser sees all.
         """
@@ -44,7 +44,7 @@ class Record(RunDrivers, ReservedTables):
     # settings
 
     def settings(self) -> dict[str, str]:
-        """Give the settings that superusers made."""
+        """Return the settings that superusers made."""
         return {row["name"]: row["value"] for row in self._rows(select(t.setting))}
 
     # runs
@@ -94,12 +94,12 @@ class Record(RunDrivers, ReservedTables):
             session.exec_driver_sql("COMMIT")
 
     def run(self, run_id: int) -> dict | None:
-        """Give a run's row: its owner's name, and ``owner_oid``, by which roles are compared."""
+        """Return a run's row: its owner's name, and ``owner_oid``, by which roles are compared."""
         rows = self._rows(_run().where(t.run.c.run_id == run_id))
         return rows[0] if rows else None
 
     def newest_run(self, output_table: str, owner: int) -> dict | None:
-        """Give the newest run of an owner, a role's oid, that was to write an output table and trained its models."""
+        """Return the newest run of an owner, a role's oid, that was to write an output table and trained its models."""
         query = (
             _run()
             .where(
@@ -145,7 +145,7 @@ class Record(RunDrivers, ReservedTables):
     # what belongs to a run
 
     def models(self, run_id: int) -> list[dict]:
-        """Give a run's models in the order of their ordinals."""
+        """Return a run's models in the order of their ordinals."""
         return self._rows(select(t.model).where(t.model.c.run_id == run_id).order_by(t.model.c.ordinal))
 
     def add_models(self, run_id: int, models: Sequence[dict]) -> None:
@@ -154,7 +154,7 @@ class Record(RunDrivers, ReservedTables):
         self.set_run(run_id, n_models=t.run.c.n_models + len(models))
 
     def lock_model(self, run_id: int, mst_key: int) -> dict:
-        """Give a model's row; until the transaction's end no visit of it can be kept."""
+        """Return a model's row; until the transaction's end no visit of it can be kept."""
         query = select(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).with_for_update()
         return self._rows(query)[0]
 
@@ -163,7 +163,7 @@ class Record(RunDrivers, ReservedTables):
         self._do(update(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).values(**values))
 
     def segments(self, run_id: int) -> list[dict]:
-        """Give a run's segments."""
+        """Return a run's segments."""
         query = select(t.segment).where(t.segment.c.run_id == run_id)
         return self._rows(query.order_by(t.segment.c.data_set, t.segment.c.segment_id))
 
@@ -176,11 +176,11 @@ class Record(RunDrivers, ReservedTables):
         )
 
     def visits(self, run_id: int) -> list[dict]:
-        """Give a run's kept visits, in the order in which they were kept."""
+        """Return a run's kept visits, in the order in which they were kept."""
         return self._rows(select(t.visit).where(t.visit.c.run_id == run_id).order_by(t.visit.c.visit_id))
 
     def visit(self, run_id: int, mst_key: int, epoch: int, segment_id: int) -> dict | None:
-        """Give one kept visit."""
+        """Return one kept visit."""
         v = t.visit.c
         rows = self._rows(
             select(t.visit).where(
@@ -190,7 +190,7 @@ class Record(RunDrivers, ReservedTables):
         return rows[0] if rows else None
 
     def metrics(self, run_id: int) -> list[dict]:
-        """Give a run's metrics by model, epoch, data set and ordinal."""
+        """Return a run's metrics by model, epoch, data set and ordinal."""
         m = t.metric.c
         query = select(t.metric).where(m.run_id == run_id)
         return self._rows(query.order_by(m.mst_key, m.epoch, m.data_set, m.ordinal))
@@ -202,12 +202,12 @@ class Record(RunDrivers, ReservedTables):
             session.execute(insert(t.metric).values(list(rows)))
 
     def start_weights(self, run_id: int) -> dict[str, bytes]:
-        """Give the weights that a run's models start from, by origin."""
+        """Return the weights that a run's models start from, by origin."""
         rows = self._rows(select(t.start_weights).where(t.start_weights.c.run_id == run_id))
         return {row["origin"]: bytes(row["weights"]) for row in rows}
 
     def search_events(self, run_id: int) -> list[dict]:
-        """Give what a run's search was told and what it decided, in order."""
+        """Return what a run's search was told and what it decided, in order."""
         query = select(t.search_event).where(t.search_event.c.run_id == run_id)
         return self._rows(query.order_by(t.search_event.c.ordinal))
 
@@ -216,7 +216,7 @@ class Record(RunDrivers, ReservedTables):
         self._do(insert(t.search_event).values(run_id=run_id, **event))
 
     def custom_functions(self, run_id: int) -> dict[str, bytes]:
-        """Give the custom functions that a run was begun with, by name."""
+        """Return the custom functions that a run was begun with, by name."""
         rows = self._rows(select(t.custom_function).where(t.custom_function.c.run_id == run_id))
         return {row["name"]: bytes(row["object"]) for row in rows}
 
@@ -310,7 +310,7 @@ def _run() -> Select:
 
 
 def _newest_state(model: dict) -> tuple:
-    """Give the conditions that select the parts of a model's newest state, as its row has it."""
+    """Return the conditions that select the parts of a model's newest state, as its row has it."""
     s = t.model_state.c
     return (
         s.slot == model["state_slot"],

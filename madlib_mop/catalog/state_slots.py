@@ -78,7 +78,7 @@ class StateSlots:
         self._n_models += n_models
 
     def begin_write(self, mst_key: int) -> int:
-        """Give the slot for a model's visit that begins now; `end_write` must follow."""
+        """Return the slot for a model's visit that begins now; `end_write` must follow."""
         expected = self._expected_bytes(mst_key)
         current = self._current
         if current is None or current.written_bytes + current.reserved_bytes + expected > self._quota():
@@ -207,13 +207,13 @@ class StateSlots:
 
 
 def slot_table(number: int) -> Relation:
-    """Give the name of a slot's partition."""
+    """Return the name of a slot's partition."""
     run_id, k = divmod(number, SLOTS_PER_RUN)
     return Relation("madlib_mop", f"model_state_{run_id}_{k}")
 
 
 def existing_slots(record: Record, run_id: int) -> list[int]:
-    """Give the numbers of the slots that a run has."""
+    """Return the numbers of the slots that a run has."""
     prefix = f"model_state_{run_id}_"
     rows = record.execute(
         "SELECT c.relname FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace"

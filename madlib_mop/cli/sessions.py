@@ -32,7 +32,7 @@ def connect(dsn: str):
 
 @contextmanager
 def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[DirectSession]:
-    """Give the caller's session for one command of the driver; commit at the end, undo what an error leaves.
+    """Return the caller's session for one command of the driver; commit at the end, undo what an error leaves.
 
     It has no timeouts, and its transactions may write, whatever is set for the database or the role.
 

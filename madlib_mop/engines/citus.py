@@ -76,7 +76,7 @@ _PACK_AGAIN = "Pack the data with training_preprocessor_dl, or validation_prepro
 
 
 def is_citus(session: Session) -> bool:
-    """Tell whether a session's database is the coordinator's of a Citus cluster that has other nodes.
+    """Return whether a session's database is the coordinator's of a Citus cluster that has other nodes.
 
     Raises
     ------
@@ -94,12 +94,12 @@ def is_citus(session: Session) -> bool:
 
 
 def has_citus(session: Session) -> bool:
-    """Tell whether the extension citus is in a session's database."""
+    """Return whether the extension citus is in a session's database."""
     return session.execute(_IS_HERE)[0]["yes"]
 
 
 def is_distributed(session: Session, relation: Relation) -> bool:
-    """Tell whether a relation has shards of Citus' by the hash of a column."""
+    """Return whether a relation has shards of Citus' by the hash of a column."""
     return has_citus(session) and any(
         row["method"] == "h" for row in session.execute(_METHOD, [relation.oid], ["bigint"])
     )
@@ -137,7 +137,7 @@ class Citus(Engine):
         return ()
 
     def segments(self, session: Session) -> list[Segment]:
-        """Give as many segments as the setting says, else as the nodes that take shards carry together.
+        """Return as many segments as the setting says, else as the nodes that take shards carry together.
 
         Which of them comes to which node, Citus decides when the table is distributed.
 
@@ -243,7 +243,7 @@ class CitusStore(KeyedStore):
 
 
 def _numbers(session: Session, relation: Relation) -> dict[int, int]:
-    """Give the segment of each key of a distributed table: a shard's key is the least number that falls to it."""
+    """Return the segment of each key of a distributed table: a shard's key is the least number that falls to it."""
     of_shard = {row["id"]: row["number"] for row in session.execute(_NUMBERS, [relation.oid], ["bigint"])}
     n_tried = 32 * len(of_shard) + 32
     while True:

@@ -37,7 +37,7 @@ class Added:
 
 
 def addresses(host: str) -> frozenset[str]:
-    """Give the addresses of a name; none where it has none, or is a socket's directory."""
+    """Return the addresses of a name; none where it has none, or is a socket's directory."""
     try:
         return frozenset(found[4][0] for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError):

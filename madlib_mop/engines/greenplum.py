@@ -38,7 +38,7 @@ SELECT EXISTS (
 
 
 def is_greenplum(session: Session) -> bool:
-    """Tell whether a session's server is Greenplum."""
+    """Return whether a session's server is Greenplum."""
     query = "SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL AS yes"
     return session.execute(query)[0]["yes"]
 
@@ -66,7 +66,7 @@ class Greenplum(Engine):
         return f" DISTRIBUTED BY ({', '.join(map(quote, columns))})" if columns else " DISTRIBUTED RANDOMLY"
 
     def segments(self, session: Session) -> list[Segment]:
-        """Give the cluster's segments; the setting madlib_mop.segments may not contradict it.
+        """Return the cluster's segments; the setting madlib_mop.segments may not contradict it.
 
         Raises
         ------

@@ -115,18 +115,18 @@ class Postgres(Engine):
 
 
 def segment_of_bound(bound: str) -> int | None:
-    """Give the segment of a partition by its bound as the server writes it, ``FOR VALUES IN (3)``; else None."""
+    """Return the segment of a partition by its bound as the server writes it, ``FOR VALUES IN (3)``; else None."""
     digits = bound.partition("(")[2].strip(") '")
     return int(digits) if bound.startswith("FOR VALUES IN") and digits.lstrip("-").isdigit() else None
 
 
 def count_cores() -> int:
-    """Give how many CPU cores this server's processes may use."""
+    """Return how many CPU cores this server's processes may use."""
     return len(os.sched_getaffinity(0))
 
 
 def _servers(segments: Sequence[Segment]) -> list[str]:
-    """Give the hosts among the segments' places, each once, in the order of the first segment there."""
+    """Return the hosts among the segments' places, each once, in the order of the first segment there."""
     return list(dict.fromkeys(s.place.server for s in segments if s.place.server is not None))
 
 

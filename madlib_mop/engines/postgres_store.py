@@ -97,5 +97,5 @@ class PostgresStore(Store):
 
 
 def partition_suffix(segment: int) -> str:
-    """Give what is added to the packed table's name for the partition of one segment."""
+    """Return what is added to the packed table's name for the partition of one segment."""
     return f"_seg{segment:d}"

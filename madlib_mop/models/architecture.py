@@ -91,7 +91,7 @@ def _no_constant(word: str):
 
 
 def _has_input(model: dict) -> bool:
-    """Tell whether a checked model says what shape it takes."""
+    """Return whether a checked model says what shape it takes."""
     config = model["config"]
     if model["class_name"] == "Functional" or config.get("build_input_shape"):
         return True
@@ -264,7 +264,7 @@ class _Checker:
         return clean
 
     def _class_of(self, node, where) -> str:
-        """Give the class of a serialised object, whose form is checked: a dict with a class_name and a config."""
+        """Return the class of a serialised object, whose form is checked: a dict with a class_name and a config."""
         name = node.get("class_name") if isinstance(node, dict) else None
         if isinstance(name, str) and name in REFUSED_LAYERS:
             raise self._unknown(name, where, LAYERS)
@@ -311,7 +311,7 @@ def _is_numeric(value: Any, depth: int) -> bool:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Tell whether a value is made of numbers, strings, None, lists and dicts without a class name."""
+    """Return whether a value is made of numbers, strings, None, lists and dicts without a class name."""
     if isinstance(value, dict):
         return "class_name" not in value and _is_plain(list(value.values()), depth)
     if isinstance(value, list):

@@ -34,7 +34,7 @@ _MAX_REASON = 300
 
 
 def keras2_hard_sigmoid(x: Any) -> Any:
-    """Give Keras 2's hard_sigmoid, ``clip(0.2 x + 0.5, 0, 1)``; that of Keras 3 is ``clip(x / 6 + 0.5, 0, 1)``."""
+    """Return Keras 2's hard_sigmoid, ``clip(0.2 x + 0.5, 0, 1)``; that of Keras 3 is ``clip(x / 6 + 0.5, 0, 1)``."""
     return keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
 
 
@@ -224,7 +224,7 @@ def failure(what: str, error: Exception) -> MopError:
 
 
 def first_reason(error: Exception) -> str:
-    """Give the first meaningful line of an error of Keras: the innermost exception, without configurations.
+    """Return the first meaningful line of an error of Keras: the innermost exception, without configurations.
 
     Examples
     --------

@@ -157,7 +157,7 @@ def _in_compile_params(params: CompileParams) -> Iterable[str]:
 
 
 def _is_known(function: Any, names: frozenset[str]) -> bool:
-    """Tell whether a loss or metric is one of these, by name or by class, its ``reduction`` the usual one."""
+    """Return whether a loss or metric is one of these, by name or by class, its ``reduction`` the usual one."""
     if isinstance(function, CallSpec):
         if not set(function.kwargs) <= {"name", "from_logits", "label_smoothing", "threshold", "delta"}:
             return False

@@ -61,7 +61,7 @@ _OBJECT_KEYS = ("initializer", "regularizer", "constraint")
 
 
 def is_keras_2(document: dict) -> bool:
-    """Tell whether a model's JSON was written by Keras 2: it says so, or classes come without their modules."""
+    """Return whether a model's JSON was written by Keras 2: it says so, or classes come without their modules."""
     version = str(document.get("keras_version", ""))
     return version[:1] in ("1", "2") or "module" not in document
 
@@ -233,12 +233,12 @@ def _layer(name: str, config: dict, renamed: dict[str, str]) -> dict:
 
 
 def _single(value: Any) -> Any:
-    """Give ``3`` for ``[3]``: tf.keras wrote a list where Keras 3 takes the one value."""
+    """Return ``3`` for ``[3]``: tf.keras wrote a list where Keras 3 takes the one value."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _dtype(value: Any) -> Any:
-    """Give a policy's name: tf.keras wrote ``{"class_name": "Policy", "config": {"name": ...}}``."""
+    """Return a policy's name: tf.keras wrote ``{"class_name": "Policy", "config": {"name": ...}}``."""
     if isinstance(value, dict) and value.get("class_name") in ("Policy", "PolicyV1"):
         config = value.get("config")
         return config.get("name") if isinstance(config, dict) else value

@@ -94,7 +94,7 @@ def split(model: keras.Model) -> Split | None:
 
 
 def _is_settled(operation: Any) -> bool:
-    """Tell whether a layer, or all layers of a nested model, give a row the same at any time."""
+    """Return whether a layer, or all layers of a nested model, give a row the same at any time."""
     if not isinstance(operation, keras.layers.Layer):
         return False
     return all(
@@ -109,13 +109,13 @@ def _is_settled(operation: Any) -> bool:
 
 
 def _trained_alike(model: keras.Model, tail_nodes: list) -> bool:
-    """Tell whether all weights that are trained are behind the cut (a shared layer may be on both sides)."""
+    """Return whether all weights that are trained are behind the cut (a shared layer may be on both sides)."""
     behind = {id(v) for node in tail_nodes for v in getattr(node.operation, "trainable_weights", ())}
     return all(id(variable) in behind for variable in model.trainable_weights)
 
 
 def _leading_to(features: list, nodes: list) -> list:
-    """Give the nodes that the features are computed by, in order."""
+    """Return the nodes that the features are computed by, in order."""
     wanted, used = {id(tensor) for tensor in features}, []
     for node in reversed(nodes):
         if any(id(tensor) in wanted for tensor in node.outputs):
@@ -151,6 +151,6 @@ def _form(nodes: list, inputs: list, features: list) -> str:
 
 
 def _call_values(node: Any) -> list[str]:
-    """Give what a layer was called with besides tensors."""
+    """Return what a layer was called with besides tensors."""
     flat = keras.tree.flatten((node.arguments.args, node.arguments.kwargs))
     return [repr(value) for value in flat if not isinstance(value, keras.KerasTensor)]

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def model_seed(seed: int, mst_key: int) -> int:
-    """Give the seed for ``keras.utils.set_random_seed`` right before a configuration's model is built.
+    """Return the seed for ``keras.utils.set_random_seed`` right before a configuration's model is built.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def model_seed(seed: int, mst_key: int) -> int:
 
 
 def pass_permutation(seed: int, mst_key: int, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:
-    """Give the order in which one pass over a shard takes its rows when ``shuffle`` is true.
+    """Return the order in which one pass over a shard takes its rows when ``shuffle`` is true.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ class ModelShape:
 
 
 def shapes_fit(wanted: Shape, row: Shape) -> bool:
-    """Tell whether rows of a shape can go into a tensor; as in Keras, a last dimension of 1 may be missing or extra.
+    """Return whether rows of a shape can go into a tensor; as in Keras, a last dimension of 1 may be missing or extra.
 
     None stands for any size.
     """
@@ -110,7 +110,7 @@ def _name(layer: dict) -> str:
 
 
 def _references(value: Any) -> tuple[str, ...]:
-    """Give the layers' names in ``["dense", 0, 0]``, in a list of such, or in a dict of such."""
+    """Return the layers' names in ``["dense", 0, 0]``, in a list of such, or in a dict of such."""
     if isinstance(value, dict):
         return tuple(name for item in value.values() for name in _references(item))
     if isinstance(value, list) and len(value) == 3 and isinstance(value[0], str):
@@ -171,7 +171,7 @@ _ACTIVATION = _Question(_KEEPS_VALUES, _activation)
 
 
 def _tensors(nodes: Any) -> list[str]:
-    """Give the names of the layers whose outputs a layer takes, in the forms of Keras 3 and of Keras 2."""
+    """Return the names of the layers whose outputs a layer takes, in the forms of Keras 3 and of Keras 2."""
     if isinstance(nodes, dict):
         if nodes.get("class_name") == "__keras_tensor__":
             history = nodes["config"].get("keras_history")

@@ -20,7 +20,7 @@ Strengths = dict[tuple[int, str], float]
 
 
 def strengths_of(config: dict) -> Strengths:
-    """Give the L2 strengths of a checked architecture that can be variables.
+    """Return the L2 strengths of a checked architecture that can be variables.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def strengths_of(config: dict) -> Strengths:
 
 
 def compile_signature(config: dict, compile_params: CompileParams, extra: str = "") -> str:
-    """Give a digest that is equal for configurations whose compiled graphs are the same.
+    """Return a digest that is equal for configurations whose compiled graphs are the same.
 
     A plain constant learning rate is a variable of the optimizer, so it does not count; neither do the batch size and
     what is not of the graph: the names of layers and the strengths of L2 regularizers, which are made variables.
@@ -72,7 +72,7 @@ def compile_signature(config: dict, compile_params: CompileParams, extra: str = 
 
 
 def shared_form(config: dict) -> dict:
-    """Give the architecture without what models that share a graph may differ in; only good to be compared."""
+    """Return the architecture without what models that share a graph may differ in; only good to be compared."""
     form = copy.deepcopy(config)
     for _, regularizer in _regularizers(form):
         regularizer["config"]["l2"] = "variable"
@@ -87,7 +87,7 @@ def shared_form(config: dict) -> dict:
 
 
 def _is_nameless_graph(form: dict) -> bool:
-    """Tell whether a functional model's layers are called by their place: inputs in order, and one output.
+    """Return whether a functional model's layers are called by their place: inputs in order, and one output.
 
     Several outputs are called by name in what a model logs, and a dictionary of inputs is in the order of its names.
     """
@@ -112,7 +112,7 @@ def _number_layers(inner: dict) -> None:
 
 
 def _references(node: Any) -> list[list]:
-    """Give all references to layers' outputs, ``[name, call, output]``, within a part of a functional model."""
+    """Return all references to layers' outputs, ``[name, call, output]``, within a part of a functional model."""
     if isinstance(node, list) and len(node) == 3 and isinstance(node[0], str) and not isinstance(node[1], (list, dict)):
         return [node]
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
@@ -126,7 +126,7 @@ _NAMELESS = (
 
 
 def layer_of(model: Any, config: dict, number: int) -> Any:
-    """Give a layer of the Keras model that was built from an architecture, by its number in the architecture's list.
+    """Return a layer of the Keras model that was built from an architecture, by its number in the architecture's list.
 
     JSON that was written by hand may leave names out; then Keras names the layers of a Sequential model.
     """

@@ -35,7 +35,7 @@ def _names_modules(node: Any) -> bool:
 
 
 def same_architecture(one: dict, other: dict) -> bool:
-    """Tell whether two architectures that pass the check are the same once they are checked."""
+    """Return whether two architectures that pass the check are the same once they are checked."""
     return one == other or check_architecture(one) == check_architecture(other)
 
 

@@ -36,7 +36,7 @@ class BufferPlan:
     segments: tuple[int, ...]
 
     def shard_rows(self, place: int) -> int:
-        """Give the rows of the segment at that place in ``segments``; they differ by one row at most."""
+        """Return the rows of the segment at that place in ``segments``; they differ by one row at most."""
         rows, rest = divmod(self.n_rows, len(self.segments))
         return rows + (place < rest)
 
@@ -57,11 +57,11 @@ class BufferPlan:
         return len(self._buffers)
 
     def rows_of(self, buffer_id: int) -> int:
-        """Give the number of rows of one buffer."""
+        """Return the number of rows of one buffer."""
         return self._buffers[buffer_id][1]
 
     def segment_of(self, buffer_id: int) -> int:
-        """Give the segment (``__dist_key__``) of one buffer."""
+        """Return the segment (``__dist_key__``) of one buffer."""
         return self._buffers[buffer_id][0]
 
 
@@ -88,7 +88,7 @@ def plan_buffers(n_rows: int, buffer_size: int, segments: Sequence[int]) -> Buff
 
 
 def default_buffer_size(n_rows: int, row_bytes: int, n_segments: int) -> int:
-    """Give the rows of a buffer of about 8 MB, or of all of a segment's rows where that is less.
+    """Return the rows of a buffer of about 8 MB, or of all of a segment's rows where that is less.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def default_buffer_size(n_rows: int, row_bytes: int, n_segments: int) -> int:
 
 
 def unpack(value: bytes, shape: Sequence[int]) -> np.ndarray:
-    """Give the tensor of a packed value; its type is told by the bytes that an element takes.
+    """Return the tensor of a packed value; its type is told by the bytes that an element takes.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class Encoder(Protocol):
     dtype: np.dtype
 
     def encode(self, data, lengths: np.ndarray) -> np.ndarray:
-        """Give the tensor (n_rows, *shape) of a batch.
+        """Return the tensor (n_rows, *shape) of a batch.
 
         Raises
         ------
@@ -37,12 +37,12 @@ class Encoder(Protocol):
 
 
 def row_bytes(encoders: Sequence[Encoder]) -> int:
-    """Give the packed bytes of one row over all columns."""
+    """Return the packed bytes of one row over all columns."""
     return sum(value_bytes(encoder) for encoder in encoders)
 
 
 def value_bytes(encoder: Encoder) -> int:
-    """Give the packed bytes of one row of one column."""
+    """Return the packed bytes of one row of one column."""
     return encoder.dtype.itemsize * int(np.prod(encoder.shape, dtype=np.int64))
 
 
@@ -67,7 +67,7 @@ class ArrayEncoder:
     constant: float = 1.0
 
     def encode(self, data, lengths: np.ndarray) -> np.ndarray:
-        """Give the tensor (n_rows, *shape) of a batch of ``madlib_mop.array_bytes`` values."""
+        """Return the tensor (n_rows, *shape) of a batch of ``madlib_mop.array_bytes`` values."""
         raw = read_arrays(data, lengths, self.shape, self.element_type)
         if self.dtype == np.int16:
             return self._as_int16(raw)
@@ -113,7 +113,7 @@ class ClassEncoder:
     dtype: np.dtype = np.dtype(np.int16)
 
     def encode(self, data, lengths: np.ndarray) -> np.ndarray:
-        """Give the one-hot rows of a batch of 1-based positions, as ``int4send`` writes them."""
+        """Return the one-hot rows of a batch of 1-based positions, as ``int4send`` writes them."""
         positions = _positions(data, lengths)
         tensor = np.zeros((len(lengths), *self.shape), np.int16)
         tensor[np.arange(len(lengths)), positions - 1] = 1
@@ -129,7 +129,7 @@ class IndexEncoder:
     dtype: np.dtype = np.dtype(np.int16)
 
     def encode(self, data, lengths: np.ndarray) -> np.ndarray:
-        """Give the indices (n_rows, 1) of a batch of 1-based positions, as ``int4send`` writes them."""
+        """Return the indices (n_rows, 1) of a batch of 1-based positions, as ``int4send`` writes them."""
         return (_positions(data, lengths) - 1).astype(np.int16)[:, np.newaxis]
 
 

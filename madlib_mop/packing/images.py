@@ -143,7 +143,7 @@ class ImageEncoder:
     dtype: np.dtype = np.dtype(np.uint8)
 
     def encode(self, data, lengths: np.ndarray) -> np.ndarray:
-        """Give the tensor (n_rows, h, w, c) of a batch of encoded images."""
+        """Return the tensor (n_rows, h, w, c) of a batch of encoded images."""
         if (lengths < 0).any():
             raise BadRow(int(np.argmax(lengths < 0)), "is NULL", "Leave such rows out, by a view or a WHERE clause.")
         view, ends = memoryview(data), np.cumsum(lengths)

@@ -40,17 +40,17 @@ class Efficiency:
 
     @property
     def lower_bound_s(self) -> float:
-        """Give the time below which no schedule of the same tasks can come."""
+        """Return the time below which no schedule of the same tasks can come."""
         return max(self.busiest_segment_s, self.longest_model_s)
 
     @property
     def ratio(self) -> float:
-        """Give makespan / lower bound, 1.0 at best; 1.0 also for no work at all."""
+        """Return makespan / lower bound, 1.0 at best; 1.0 also for no work at all."""
         return self.makespan_s / self.lower_bound_s if self.lower_bound_s > 0 else 1.0
 
     @property
     def idle_share(self) -> float:
-        """Give the share of the segments' time in which nothing ran, 0 to 1."""
+        """Return the share of the segments' time in which nothing ran, 0 to 1."""
         available = self.n_segments * self.makespan_s
         return max(0.0, 1.0 - self.work_s / available) if available > 0 else 0.0
 
@@ -82,7 +82,7 @@ class Account:
         self._end = max(self._end, span.ended_s)
 
     def efficiency(self, n_segments: int | None = None) -> Efficiency:
-        """Give the sums; ``n_segments`` counts the run's segments where some may have had no span."""
+        """Return the sums; ``n_segments`` counts the run's segments where some may have had no span."""
         return Efficiency(
             n_segments=n_segments or len(self._segments),
             makespan_s=max(0.0, self._end - self._start),

@@ -72,7 +72,7 @@ class BulkSynchronous:
 
     @property
     def done(self) -> bool:
-        """Say whether nothing is in flight and nothing is left to start."""
+        """Return whether nothing is in flight and nothing is left to start."""
         return self.epoch > self._last_epoch and not self._in_flight and not any(self._evaluations.values())
 
     def next_tasks(self) -> list[Visit | Average | Evaluation]:

@@ -52,7 +52,7 @@ class Costs:
     start_s: float = 0.0
 
     def serial_s(self) -> dict[str, float]:
-        """Give the seconds a visit that it takes of each thing that the coordinator has once, by its name."""
+        """Return the seconds a visit that it takes of each thing that the coordinator has once, by its name."""
         return {
             "driver": self.driver_s,
             "network out": self.state_bytes / self.coordinator_bytes_per_s,
@@ -61,13 +61,13 @@ class Costs:
         }
 
     def alone_s(self) -> float:
-        """Give the seconds of a visit for which it waits for nothing."""
+        """Return the seconds of a visit for which it waits for nothing."""
         path = 2 * self.state_bytes / min(self.coordinator_bytes_per_s, self.host_bytes_per_s)
         serial = self.serial_s()
         return self.visit_s + self.overhead_s + path + serial["driver"] + serial["commits"]
 
     def feeds(self) -> dict[str, float]:
-        """Give how many busy segments each of those can feed; infinite where it costs nothing."""
+        """Return how many busy segments each of those can feed; infinite where it costs nothing."""
         alone = self.alone_s()
         return {name: alone / seconds if seconds else inf for name, seconds in self.serial_s().items()}
 

@@ -83,21 +83,21 @@ class MeasuredCosts:
 
     @property
     def mean_rate(self) -> float | None:
-        """Give the mean of the models' rates, seconds a row; None before the first measure."""
+        """Return the mean of the models' rates, seconds a row; None before the first measure."""
         return self._sum / len(self._rates) if self._rates else None
 
     @property
     def alike(self) -> bool:
-        """Say whether the models measured cost about the same, as they do before any measure."""
+        """Return whether the models measured cost about the same, as they do before any measure."""
         return not self._rates or self._rates[-1] <= ALIKE * self._rates[0]
 
     def left(self, model: Progress) -> float:
-        """Give the work left of a model, seconds; 0 before the first measure of any model."""
+        """Return the work left of a model, seconds; 0 before the first measure of any model."""
         rate = self.mean_rate if model.rate is None else model.rate
         return model.units_left * (rate or 0.0)
 
     def most_left(self, numbers: Iterable[int]) -> int:
-        """Give the segment with most work left, up to a constant where shards are even; of equals the first.
+        """Return the segment with most work left, up to a constant where shards are even; of equals the first.
 
         That is what was planned, at the mean rate, less what was spent; so it needs no sum over the models.
         """

@@ -8,7 +8,7 @@ from .work import ModelWork
 
 
 def bits(mask: int) -> Iterator[int]:
-    """Give the numbers of the bits set in ``mask``, ascending."""
+    """Return the numbers of the bits set in ``mask``, ascending."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -16,7 +16,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def first_from(mask: int, start: int) -> int:
-    """Give the first bit set in ``mask`` (not 0) at ``start`` or, cyclically, after it."""
+    """Return the first bit set in ``mask`` (not 0) at ``start`` or, cyclically, after it."""
     above = mask >> start
     if above:
         return start + (above & -above).bit_length() - 1
@@ -79,10 +79,10 @@ class Progress:
 
     @property
     def over(self) -> bool:
-        """Say whether no visit of it is left to start or to finish."""
+        """Return whether no visit of it is left to start or to finish."""
         return self.dropped or self.epoch > self.last_epoch
 
     @property
     def ready(self) -> bool:
-        """Say whether a visit of it may start as soon as a segment is free."""
+        """Return whether a visit of it may start as soon as a segment is free."""
         return not (self.in_flight or self.held or self.n_evaluations or self.over)

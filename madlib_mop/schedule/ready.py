@@ -59,12 +59,12 @@ class ReadyModels:
         model.entry = None
 
     def bound(self) -> list[Progress]:
-        """Give the bound models, by index."""
+        """Return the bound models, by index."""
         waiting = (entry[-1] for heap in self._bound for entry in heap if entry[-1].entry is entry)
         return sorted(waiting, key=lambda model: model.index)
 
     def match(self, free: int, fresh: int) -> list[tuple[Progress, int]]:
-        """Give the visits that start now, as (model, segment number), and take their models out.
+        """Return the visits that start now, as (model, segment number), and take their models out.
 
         Of all pairs that could start, one of the model that ranks first comes first, then the next of those still
         possible, and so on, until nothing is left that could start. A newcomer takes a segment that nobody before
@@ -119,7 +119,7 @@ class ReadyModels:
         self._roaming_set |= bit
 
     def _by_rank(self, fresh: int) -> Iterator[Progress]:
-        """Give the models that may fit, in the order of their ranks.
+        """Return the models that may fit, in the order of their ranks.
 
         These are the first bound model of each fresh segment and, at least, every roaming one that is new or wants a
         fresh segment.

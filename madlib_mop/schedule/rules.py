@@ -22,15 +22,15 @@ class Rotation:
         self._all = (1 << n_segments) - 1
 
     def last_epoch(self, model: Progress, wanted: int) -> int:
-        """Give the last epoch in which the model has visits to make, ``wanted`` or before."""
+        """Return the last epoch in which the model has visits to make, ``wanted`` or before."""
         return wanted
 
     def segments_of(self, model: Progress, epoch: int) -> int:
-        """Give the set of segments that the model visits in an epoch."""
+        """Return the set of segments that the model visits in an epoch."""
         return self._all
 
     def left_after(self, model: Progress, visited: Sequence[int]) -> int:
-        """Give the set of segments left in the model's epoch after those visited.
+        """Return the set of segments left in the model's epoch after those visited.
 
         Raises
         ------
@@ -48,11 +48,11 @@ class Rotation:
         return left
 
     def roams(self, costs: MeasuredCosts) -> bool:
-        """Say whether a model may now choose freely among the segments left in its epoch."""
+        """Return whether a model may now choose freely among the segments left in its epoch."""
         return False
 
     def next_segment(self, model: Progress) -> int:
-        """Give the number of the one segment that a model that does not roam visits next.
+        """Return the number of the one segment that a model that does not roam visits next.
 
         Segments that it visited out of order before, under another schedule, are passed over.
         """

@@ -153,7 +153,7 @@ class Scheduler:
 
     @property
     def done(self) -> bool:
-        """Say whether nothing is in flight and nothing is left to start; a model held back is something left."""
+        """Return whether nothing is in flight and nothing is left to start; a model held back is something left."""
         return not (self._n_unfinished or self._in_flight or self._n_queued)
 
     # What else happens to models.
@@ -285,7 +285,7 @@ class Scheduler:
         self._set_free(self._numbers[segment])
 
     def in_flight(self, segment: int) -> Task | None:
-        """Give the task in flight on a segment."""
+        """Return the task in flight on a segment."""
         return self._in_flight.get(self._numbers[segment])
 
     # What is known.

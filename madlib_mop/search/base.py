@@ -130,7 +130,7 @@ class Search(ABC):
     # What the driver calls.
 
     def start(self, n_slots: int) -> list[Action]:
-        """Give the first actions; ``n_slots`` models must be in training to keep all segments busy."""
+        """Return the first actions; ``n_slots`` models must be in training to keep all segments busy."""
         if self._started or n_slots < 1:
             raise ValueError(f"a search is started once, with at least one slot, received {n_slots}")
         self._started = True
@@ -166,11 +166,11 @@ class Search(ABC):
 
     @property
     def done(self) -> bool:
-        """Say whether nothing proposed is still to be trained and nothing more will come."""
+        """Return whether nothing proposed is still to be trained and nothing more will come."""
         return self._finished or (self._started and not self._n_in_training)
 
     def best(self) -> int | None:
-        """Give the model with the lowest loss at its newest epoch, the smaller key of equals; None without any.
+        """Return the model with the lowest loss at its newest epoch, the smaller key of equals; None without any.
 
         Infinite losses and failed models are none.
         """
@@ -182,18 +182,18 @@ class Search(ABC):
     @property
     @abstractmethod
     def max_epochs(self) -> int:
-        """Give the most epochs that a model of it can be trained."""
+        """Return the most epochs that a model of it can be trained."""
 
     @abstractmethod
     def _begin(self, n_slots: int) -> list[Action]:
-        """Give the first actions."""
+        """Return the first actions."""
 
     @abstractmethod
     def _result(self, mst_key: int) -> list[Action]:
-        """Give the actions that follow from a model's newest loss or failure, already noted."""
+        """Return the actions that follow from a model's newest loss or failure, already noted."""
 
     def _end(self) -> list[Action]:
-        """Give the last actions, when no model is in training any more."""
+        """Return the last actions, when no model is in training any more."""
         return []
 
     # What it may use.
@@ -206,7 +206,7 @@ class Search(ABC):
         return Add(Proposal(key, point.model_id, *point.texts, last_epoch, s, i))
 
     def _loss(self, mst_key: int) -> float:
-        """Give a model's newest loss; infinite if it has failed."""
+        """Return a model's newest loss; infinite if it has failed."""
         return self._models[mst_key].loss
 
     def _ranked(self, mst_keys: Sequence[int]) -> list[int]:
@@ -214,7 +214,7 @@ class Search(ABC):
         return sorted(mst_keys, key=lambda key: (self._loss(key), key))
 
     def _able(self, mst_key: int) -> bool:
-        """Say whether a model is worth training on: not failed, and with a finite loss."""
+        """Return whether a model is worth training on: not failed, and with a finite loss."""
         return math.isfinite(self._loss(mst_key))
 
     # Inside.

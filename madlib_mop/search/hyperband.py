@@ -23,7 +23,7 @@ class Round:
 
 
 def hyperband_rounds(params: HyperbandParams) -> list[Round]:
-    """Give the schedule, brackets from ``s_max`` down to 0, each with its rounds in order.
+    """Return the schedule, brackets from ``s_max`` down to 0, each with its rounds in order.
 
     ``s_max = floor(log_eta R)``, ``n = floor((s_max + 1) / (s + 1)) eta^s``, ``n_i = floor(n / eta^i)``,
     ``r_i = round(R eta^(i - s))``, halves to the even number. All of it in whole numbers, where MADlib's floats lose a

@@ -136,7 +136,7 @@ METHODS: dict[str, type[SearchParams]] = {
 
 
 def method_name(text: str | None) -> str:
-    """Give a method's name for what a user wrote, in any case; NULL is hyperband.
+    """Return a method's name for what a user wrote, in any case; NULL is hyperband.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def parse_params(method: str, text: str | None) -> SearchParams:
 
 
 def floor_log(number: int, base: int) -> int:
-    """Give the whole part of a logarithm, exactly (in floats, log of 243 to the base 3 is below 5)."""
+    """Return the whole part of a logarithm, exactly (in floats, log of 243 to the base 3 is below 5)."""
     power, exponent = base, 0
     while power <= number:
         power, exponent = power * base, exponent + 1

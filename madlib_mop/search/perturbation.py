@@ -17,7 +17,7 @@ _AMOUNT_OF_TRAINING = ("epochs", "initial_epoch", "steps_per_epoch", "verbose")
 
 
 def perturbed(point: Point, space: SearchSpace, rng: np.random.Generator) -> Point:
-    """Give a point near another one.
+    """Return a point near another one.
 
     A number of a range is drawn anew with probability 0.25, else multiplied by 0.8 or 1.2 and kept within the range.
     A number of a list is drawn anew likewise, else replaced by its neighbour in the sorted list, up or down. All

@@ -92,7 +92,7 @@ class SearchSpace:
             yield point
 
     def examples(self) -> Iterator[tuple[str, str]]:
-        """Give compile and fit parameters in which every value and both ends of every range occur.
+        """Return compile and fit parameters in which every value and both ends of every range occur.
 
         Few, unlike all combinations; the driver parses them, so that a value that no configuration can have is an
         error before any work.
@@ -116,7 +116,7 @@ def derived(random_state: int, number: int) -> int:
 
 
 def _one_by_one(choices: dict[str, list]) -> Iterator[dict]:
-    """Give the first values together, then each other value with the first ones of the rest."""
+    """Return the first values together, then each other value with the first ones of the rest."""
     values = {name: _ends(name, items) for name, items in choices.items()}
     first = {name: items[0] for name, items in values.items()}
     yield first

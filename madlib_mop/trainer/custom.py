@@ -83,7 +83,7 @@ def _opened(name: str, value: bytes, pickles: bool) -> Any:
 
 
 def _guarded(name: str, function: Callable) -> Callable:
-    """Give the function with its errors and its result looked at; what is computed is what it computes."""
+    """Return the function with its errors and its result looked at; what is computed is what it computes."""
     file = getattr(getattr(function, "__code__", None), "co_filename", _file(name))
 
     def checked(y_true, y_pred):

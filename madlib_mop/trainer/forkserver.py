@@ -172,7 +172,7 @@ def _name(name: str) -> None:
 
 
 def _draw_anew() -> None:
-    """Give this process chances of its own where nobody seeds them: a fork inherits its parent's."""
+    """Return this process chances of its own where nobody seeds them: a fork inherits its parent's."""
     import numpy
 
     random.seed()

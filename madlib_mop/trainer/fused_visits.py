@@ -197,7 +197,7 @@ def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard
 
 
 def _stack(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Stack:
-    """Give the stack of a compiled model with so many places."""
+    """Return the stack of a compiled model with so many places."""
     if n_places not in compiled.stacks:
         while len(compiled.stacks) >= _MAX_STACKS:
             del compiled.stacks[next(iter(compiled.stacks))]
@@ -206,7 +206,7 @@ def _stack(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Stack:
 
 
 def _first_alike(recipes: Sequence[Recipe | None]) -> Recipe:
-    """Give the first; raise Failure (internal) for members that no stack can hold: the driver would be at fault."""
+    """Return the first; raise Failure (internal) for members that no stack can hold: the driver would be at fault."""
     members = [recipe for recipe in recipes if recipe is not None]
     if len({(recipe.signature, recipe.fit_params.key) for recipe in members}) > 1:
         raise Failure(INTERNAL, MopError("the members of a stack are not of one shape"))

@@ -104,7 +104,7 @@ class Recipe:
         )
 
     def order(self, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:
-        """Give the order of rows of one pass; int64 ``(n_rows,)``."""
+        """Return the order of rows of one pass; int64 ``(n_rows,)``."""
         if not self.fit_params.shuffle:
             return np.arange(n_rows)
         return seeds.pass_permutation(self.seed, self.mst_key, epoch, segment_id, pass_, n_rows)

@@ -52,12 +52,12 @@ def members_of(header: Request, blobs: list) -> tuple[list, list]:
 
 
 def key_of(header: Request) -> str:
-    """Give the key of a model to predict with; "" where there is one only."""
+    """Return the key of a model to predict with; "" where there is one only."""
     return str(header.get("key", ""))
 
 
 def gpu_numbers_of(header: Request) -> list[int]:
-    """Give the GPUs that a trainer may see. Raises Failure (internal) for what is no list of numbers."""
+    """Return the GPUs that a trainer may see. Raises Failure (internal) for what is no list of numbers."""
     numbers = header.get("gpus") or []
     if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
         raise malformed(f"gpus of start must be a list of numbers, received {numbers!r}")
@@ -65,7 +65,7 @@ def gpu_numbers_of(header: Request) -> list[int]:
 
 
 def positive(header: Request, key: str, least: int = 1) -> int:
-    """Give a whole number of the header. Raises Failure (input) if it is none, or less than the least."""
+    """Return a whole number of the header. Raises Failure (input) if it is none, or less than the least."""
     value = header[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise invalid_input(f"{key} of a request to the trainer must be {least} or more, received {value!r}")
@@ -73,5 +73,5 @@ def positive(header: Request, key: str, least: int = 1) -> int:
 
 
 def malformed(message: str) -> Failure:
-    """Give the failure of a request that the protocol does not know."""
+    """Return the failure of a request that the protocol does not know."""
     return Failure(INTERNAL, MopError(f"malformed request to the trainer: {message}"))

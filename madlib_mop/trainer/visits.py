@@ -60,7 +60,7 @@ class Trained:
     parts: list[memoryview]
 
     def as_answer(self) -> dict:
-        """Give a member's part of the answer for a stack."""
+        """Return a member's part of the answer for a stack."""
         return {**self.answer, "n_blobs": len(self.parts)}
 
 
@@ -122,7 +122,7 @@ class Visitor:
         return Trained({**answer, "n_batches": n_batches * n_made, "timing": clock.laps}, parts)
 
     def evaluate(self, recipe: Recipe, start: Start, shard: Shard) -> dict:
-        """Give loss and metrics over all rows of a shard: what Keras' ``evaluate`` gives, added in float64.
+        """Return loss and metrics over all rows of a shard: what Keras' ``evaluate`` gives, added in float64.
 
         The metrics are in the order of compile's; ``sums`` are what they are made of, see `MetricSums`. Raises Failure
         as ``train`` does, but a loss may be NaN.
@@ -157,7 +157,7 @@ class Visitor:
         }
 
     def metric_results(self, recipe: Recipe, shard: Shard, sums: Sequence[dict]) -> list[dict]:
-        """Give loss and metrics of sums that are added up over shards, in the form of ``evaluate``'s ``sums``.
+        """Return loss and metrics of sums that are added up over shards, in the form of ``evaluate``'s ``sums``.
 
         ``shard`` is one of those shards. Raises Failure as ``evaluate`` does.
         """
@@ -176,7 +176,7 @@ class Visitor:
         self.predictors.add(key, Predictor(variables.model, normalizing_const))
 
     def predict(self, xs: Sequence[np.ndarray], key: str) -> list[np.ndarray]:
-        """Give the outputs, float32 ``(n_rows, ...)`` each, for rows of x columns. Raises Failure."""
+        """Return the outputs, float32 ``(n_rows, ...)`` each, for rows of x columns. Raises Failure."""
         predictor = self.predictors.get(key)
         with blaming(MODEL):
             return predictor.predict(tuple(xs))
@@ -190,7 +190,7 @@ class Visitor:
     def _features(
         self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: "Clock"
     ) -> tuple[np.ndarray, ...] | None:
-        """Give what goes into the model behind its frozen prefix, if that is kept for this shard."""
+        """Return what goes into the model behind its frozen prefix, if that is kept for this shard."""
         features = self.features.columns(compiled, shard, sizes)
         if features is not None:
             clock.lap("features_s")
@@ -224,7 +224,7 @@ class Clock:
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
-        """Give what has passed since the last call to a stage."""
+        """Return what has passed since the last call to a stage."""
         now = time.perf_counter()
         self.laps[name] = self.laps.get(name, 0.0) + now - self._last
         self._last = now
@@ -262,7 +262,7 @@ def decoded(parts: Sequence[bytes], groups: Sequence[str] = GROUPS) -> State:
 
 
 def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
-    """Give the numbers of batches and passes of a visit. Raises Failure (model) for parameters that do not fit."""
+    """Return the numbers of batches and passes of a visit. Raises Failure (model) for parameters that do not fit."""
     fit = recipe.fit_params
     n_passes = fit.epochs - fit.initial_epoch
     if n_passes < 1:
@@ -340,7 +340,7 @@ def finished(
     static_batch: int,
     part_bytes: int,
 ) -> tuple[dict, list[memoryview]]:
-    """Give the numbers and the parts of the state that a visit ends with. Raises Failure (model) if it is not finite.
+    """Return the numbers and the parts of the state that a visit ends with. Raises Failure (model) if it is not finite.
 
     ``logs`` are what Keras' ``fit`` would log besides the loss.
     """

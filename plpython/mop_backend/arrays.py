@@ -85,7 +85,7 @@ class Array:
         return cls(shape, dtype, _filled(data, nulls, n_elements, size) if nulls else data, nulls)
 
     def rows_with_nulls(self, n_rows):
-        """Give the numbers of the rows that have a NULL element, where the array is that many rows."""
+        """Return the numbers of the rows that have a NULL element, where the array is that many rows."""
         n_elements = 1
         for size in self.shape:
             n_elements *= size
@@ -93,13 +93,13 @@ class Array:
 
 
 def _nulls(bitmap, n_elements):
-    """Give the elements whose bit is not set."""
+    """Return the elements whose bit is not set."""
     bits, every = int.from_bytes(bitmap, "little"), (1 << n_elements) - 1
     return () if bits & every == every else [i for i in range(n_elements) if not bits >> i & 1]
 
 
 def _place(element, shape):
-    """Give the subscripts of an element, from 1, as in ``[2][3]``."""
+    """Return the subscripts of an element, from 1, as in ``[2][3]``."""
     subscripts = []
     for size in reversed(shape):
         element, subscript = divmod(element, size)

@@ -51,7 +51,7 @@ def step(name, a, b, n_rows):
 
 
 def last_error():
-    """Give the fields of the error of the last step."""
+    """Return the fields of the error of the last step."""
     return _last_error
 
 

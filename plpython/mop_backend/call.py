@@ -101,7 +101,7 @@ def _holds_object(value):
 
 
 def error_fields(function, error):
-    """Give the fields of an exception as the SQL function around raises them: message, sqlstate, detail, hint."""
+    """Return the fields of an exception as the SQL function around raises them: message, sqlstate, detail, hint."""
     if isinstance(error, CallError):
         return error.fields
     if isinstance(error, MixedRoles):
@@ -155,7 +155,7 @@ def ask_driver(function, values, caller_path):
 
 
 def _in_cluster():
-    """Tell whether this is Greenplum.
+    """Return whether this is Greenplum.
 
     There a cancel may arrive while the segments are told of a subtransaction, outside of what PL/Python guards; with an
     open plpy.subtransaction() that ends the session (XX000, RollbackAndReleaseCurrentSubTransaction).

@@ -14,7 +14,7 @@ _NULL_CLASS = "NULL"
 
 
 def best_class(outputs, widths):
-    """Give a function from a row's values to its class as text: the one with the highest value, of equals the first.
+    """Return a function from a row's values to its class as text: the one with the highest value, of equals the first.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def best_class(outputs, widths):
 
 
 def named(outputs, widths):
-    """Give a function from a row's values to a JSON object of them by class, of several outputs one in another.
+    """Return a function from a row's values to a JSON object of them by class, of several outputs one in another.
 
     A number that is predicted has the name of its column. See `best_class`.
     """
@@ -101,7 +101,7 @@ def _by_class(values, labels):
 
 
 def _keys(labels):
-    """Give the key of each value: NULL as a class is the first; further ones are values beyond the classes."""
+    """Return the key of each value: NULL as a class is the first; further ones are values beyond the classes."""
     if _NULL_CLASS in labels and labels[0] is None:
         raise _refused(
             f"predict_named: there are a class {_NULL_CLASS!r} and one that is NULL, which has that key",
@@ -111,7 +111,7 @@ def _keys(labels):
 
 
 def _number(value):
-    """Give a float32 with as many digits as it has; JSON has no NaN."""
+    """Return a float32 with as many digits as it has; JSON has no NaN."""
     return float(f"{value:.9g}") if math.isfinite(value) else None
 
 

@@ -188,7 +188,7 @@ class Forked:
         return self._pid
 
     def poll(self):
-        """Give its exit status if it has ended; ``-n`` when signal n ended it."""
+        """Return its exit status if it has ended; ``-n`` when signal n ended it."""
         while self.returncode is None and self._hear(0):
             pass
         return self.returncode

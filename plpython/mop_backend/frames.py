@@ -21,7 +21,7 @@ _SMALL_BYTES = 1 << 15
 
 
 def encoded(header):
-    """Give a header as bytes, for whoever sends the same one many times."""
+    """Return a header as bytes, for whoever sends the same one many times."""
     return json.dumps(header).encode()
 
 

@@ -8,7 +8,7 @@ _LEAST_MB = 1024
 
 
 def share_of_memory(n_trainers):
-    """Give the part of this machine's memory that one of so many trainers may use, in bytes; whole MiB, 1 GiB at least.
+    """Return the bytes of this machine's memory that one of so many trainers may use; whole MiB, 1 GiB at least.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def share_of_memory(n_trainers):
 
 
 def start_here(options):
-    """Give a trainer's options as they are for a trainer on this machine, a host.
+    """Return a trainer's options as they are for a trainer on this machine, a host.
 
     Parameters
     ----------

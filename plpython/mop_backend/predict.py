@@ -96,7 +96,7 @@ def predict_texts(form, many, model_table, mst_key, inputs, allow_null, caller_p
 
 
 def last_error():
-    """Give the fields of the error of the last call; None where there was none."""
+    """Return the fields of the error of the last call; None where there was none."""
     return _last_error
 
 
@@ -200,7 +200,7 @@ class _Session:
                 self._forget_trainer()  # it had been idle for too long
 
     def _header(self, version, dtypes, shapes):
-        """Give the header of a request as bytes; it is the same for row after row."""
+        """Return the header of a request as bytes; it is the same for row after row."""
         what = (version, dtypes, shapes)
         if self._last_header[0] != what:
             header = {"op": "predict_values", "key": version, "dtypes": dtypes, "shapes": shapes}
@@ -208,7 +208,7 @@ class _Session:
         return self._last_header[1]
 
     def _model(self, name):
-        """Give the model of a name in its present version, found anew by a driver where it must be."""
+        """Return the model of a name in its present version, found anew by a driver where it must be."""
         model = self._models.get(name)
         if model is not None:
             rights.check_roles(plpy)  # a driver would

@@ -59,7 +59,7 @@ def send(header, signature, wait):
 
 
 def get(number):
-    """Give one blob of the answer, and forget it."""
+    """Return one blob of the answer, and forget it."""
     return _opened().get(number)
 
 

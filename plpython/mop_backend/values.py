@@ -6,7 +6,7 @@ _BLOB = "$blob"
 
 
 def encode_value(value, blobs):
-    """Give a value as JSON; bytes are appended to ``blobs`` and leave their index behind."""
+    """Return a value as JSON; bytes are appended to ``blobs`` and leave their index behind."""
     if isinstance(value, bytes | bytearray | memoryview):
         blobs.append(value)
         return {_BLOB: len(blobs) - 1}
@@ -31,7 +31,7 @@ def decode_arguments(value, blobs):
 
 
 def encode_columns(result):
-    """Give rows column by column: a list of values, or for bytes one blob with all of them and their lengths.
+    """Return rows column by column: a list of values, or for bytes one blob with all of them and their lengths.
 
     Returns
     -------

@@ -202,7 +202,7 @@ class Writer:
         return models, members, blobs
 
     def _start_of(self, model, n_parts=None):
-        """Give what a request says of a model and its start, and the blobs that go with it."""
+        """Return what a request says of a model and its start, and the blobs that go with it."""
         parts = self._record.state(model, n_parts)
         weights = [] if parts or not model["has_weights"] else [self._record.start_weights(model["mst_key"])]
         start = {
@@ -214,7 +214,7 @@ class Writer:
         return start, parts or weights
 
     def _asked(self, model):
-        """Give what a request says of a model."""
+        """Return what a request says of a model."""
         names = ("arch", "compile_params", "fit_params", "mst_key")
         return {**{name: model[name] for name in names}, "seed": self._seed, "custom": self._custom}
 
@@ -350,7 +350,7 @@ def _reason(error, place):
 
 
 def _just_taken_over(model):
-    """Give how a model's newest state was taken over from another model, unless it has been trained since."""
+    """Return how a model's newest state was taken over from another model, unless it has been trained since."""
     taken_over = model.get("taken_over")
     return taken_over if taken_over and taken_over["version"] == model["state_version"] else None
 

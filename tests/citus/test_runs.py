@@ -54,7 +54,7 @@ def bench(citus):
 
 
 def shards(citus, table: str) -> dict[int, tuple[int, str]]:
-    """Give the shard of each segment, and the name of its node's server."""
+    """Return the shard of each segment, and the name of its node's server."""
     names = {(node.host, node.port): server for server, node in citus.at.items()}
     names[citus.db.host, citus.db.port] = None
     return {number: (shard, names[host, str(port)]) for number, shard, host, port in citus.db.rows(PLACES, [table])}
@@ -70,7 +70,7 @@ def move(citus, table: str, segment: int) -> str:
 
 
 def places(db, run_id: int, data_set: str = "training") -> dict[int, str]:
-    """Give the places of a run's segments, as its record has them."""
+    """Return the places of a run's segments, as its record has them."""
     query = "SELECT segment_id, place FROM madlib_mop.segment WHERE run_id = %s AND data_set = %s"
     return dict(db.rows(query, [run_id, data_set]))
 

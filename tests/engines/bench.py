@@ -51,11 +51,11 @@ class Bench:
     expected: dict[int, str] = field(default_factory=dict)
 
     def trainers(self) -> list[int]:
-        """Give the trainer processes of this database's runs, wherever they are."""
+        """Return the trainer processes of this database's runs, wherever they are."""
         return trainers(self.db)
 
     def processes(self) -> set[int]:
-        """Give every process that works for a run now, wherever it is; all must end with the run."""
+        """Return every process that works for a run now, wherever it is; all must end with the run."""
         return {*workers(self.db), *self.trainers()}
 
     def assert_nothing_left(self, pids=(), within_s: float = 5.0) -> None:
@@ -63,7 +63,7 @@ class Bench:
         assert_nothing_left(self.db, pids, within_s)
 
     def traces(self) -> list:
-        """Give what a call that was refused must not have changed: runs, and tables wherever the engine has them."""
+        """Return what a call that was refused must not have changed: runs, and tables wherever the engine has them."""
         tables = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1"
         return [self.db.rows("SELECT run_id, state FROM madlib_mop.run ORDER BY 1"), self.db.rows(tables)]
 
@@ -86,7 +86,7 @@ class Bench:
         assert self.metrics(self.run_id) == one_server.metrics(there.run_id) != []
 
     def metrics(self, run_id: int) -> list[tuple]:
-        """Give all metrics of a run."""
+        """Return all metrics of a run."""
         return self.db.rows(_METRICS, [run_id])
 
     def begin(self, table: str) -> tuple[BackgroundFit, int]:
@@ -119,7 +119,7 @@ def prepare(bench: Bench) -> None:
 
 
 def prepared(bench: Bench) -> Bench:
-    """Give a bench all that the class needs: tables, an architecture that cannot be built, and the undisturbed run."""
+    """Make all that the class needs: tables, an architecture that cannot be built, and the undisturbed run."""
     prepare(bench)
     store_unchecked(bench.db, _unbuildable())
     call, bench.run_id = bench.begin("undisturbed")
@@ -130,7 +130,7 @@ def prepared(bench: Bench) -> Bench:
 
 
 def _unbuildable() -> str:
-    """Give the JSON of a network that Keras reads but cannot build: its kernel is larger than an image."""
+    """Return the JSON of a network that Keras reads but cannot build: its kernel is larger than an image."""
     keras = quiet_keras()
     layers = [keras.layers.Conv2D(2, 8), keras.layers.Flatten(), keras.layers.Dense(10, "softmax")]
     wrong = json.loads(keras.Sequential([keras.Input((8, 8, 1)), *layers]).to_json())

@@ -79,7 +79,7 @@ def undisturbed(db, n_models: int, n_segments: int, n_epochs: int, seed: int):
 
 
 def seconds_of(db, run_id: int) -> float:
-    """Give how long a run's visits took, from the first to the last: within that time a fault finds it at work."""
+    """Return how long a run's visits took, from the first to the last: within that time a fault finds it at work."""
     span = "SELECT extract(epoch FROM max(ended_at) - min(started_at)) FROM madlib_mop.visit WHERE run_id = %s"
     return float(db.value(span, [run_id]))
 
@@ -96,7 +96,7 @@ def wait_for(condition, within_s: float = 60, what: str = "a condition"):
 
 
 def newest_run(db) -> int | None:
-    """Give the run_id of the newest run."""
+    """Return the run_id of the newest run."""
     return db.value("SELECT max(run_id) FROM madlib_mop.run")
 
 
@@ -106,12 +106,12 @@ def visits(db, run_id: int) -> int:
 
 
 def workers(db) -> list[int]:
-    """Give the worker backends of the database."""
+    """Return the worker backends of the database."""
     return [row[0] for row in db.rows(WORKERS)]
 
 
 def children(pid: int, module: str) -> list[int]:
-    """Give the live processes that run a module of ours for a process: its children, and forked trainers."""
+    """Return the live processes that run a module of ours for a process: its children, and forked trainers."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -128,7 +128,7 @@ def children(pid: int, module: str) -> list[int]:
 
 
 def trainers(db) -> list[int]:
-    """Give the trainer processes of the database's workers."""
+    """Return the trainer processes of the database's workers."""
     return [child for pid in workers(db) for child in children(pid, "madlib_mop.trainer")]
 
 
@@ -169,7 +169,7 @@ def kill_backend(db, pid: int) -> None:
 
 
 def answers(db) -> int | None:
-    """Give 1 if the server takes sessions, else None."""
+    """Return 1 if the server takes sessions, else None."""
     try:
         return db.value("SELECT 1")
     except psycopg2.OperationalError:

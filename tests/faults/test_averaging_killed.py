@@ -40,7 +40,7 @@ def chance(request):
 
 
 def history(db, run_id: int) -> tuple:
-    """Give what a run has kept: each visit's digests, the newest state's, and the losses."""
+    """Return what a run has kept: each visit's digests, the newest state's, and the losses."""
     visits = db.rows(
         "SELECT epoch, segment_id, digest_in, digest_out FROM madlib_mop.visit WHERE run_id = %s ORDER BY 1, 2",
         [run_id],
@@ -61,7 +61,7 @@ def begin(db, table: str) -> tuple[BackgroundFit, int]:
 
 
 def drivers(db, run_id: int) -> list[int]:
-    """Give the process that drives a run now, if one does."""
+    """Return the process that drives a run now, if one does."""
     query = "SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s AND state = 'running' AND driver_pid IS NOT NULL"
     return [pid for (pid,) in db.rows(query, [run_id])]
 

@@ -57,7 +57,7 @@ def check(db, run_id: int, pids=()) -> None:
 
 
 def server_start(db):
-    """Give the time at which the server's present life began: a crash of a backend would change it."""
+    """Return the time at which the server's present life began: a crash of a backend would change it."""
     return db.value("SELECT max(backend_start) FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
 
 

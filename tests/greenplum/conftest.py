@@ -35,7 +35,7 @@ class Coordinator(SqlSessions):
         self._roles: set[str] = set()
 
     def dsn(self, role: str | None = None) -> str:
-        """Give the DSN: the superuser's, or a role's over 127.0.0.1."""
+        """Return the DSN: the superuser's, or a role's over 127.0.0.1."""
         parts = {**parse_dsn(URI), "dbname": self.name}
         if role is not None:
             parts |= {"user": role, "password": PASSWORD, "host": "127.0.0.1"}

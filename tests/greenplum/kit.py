@@ -13,7 +13,7 @@ def n_segments(db) -> int:
 
 
 def trainers(db) -> dict[int, int]:
-    """Give the trainers of this database's sessions, each with the segment whose process it works for (-1: none's)."""
+    """Return the trainers of this database's sessions, each with the segment that it works for (-1: none)."""
     found = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -43,7 +43,7 @@ def backends(db) -> tuple[int, Counter]:
 
 
 def owner(pid: int) -> int:
-    """Give the process that a trainer works for: the session's, at its segment."""
+    """Return the process that a trainer works for: the session's, at its segment."""
     return int(Path(f"/proc/{pid}/comm").read_text().split()[1])
 
 
@@ -53,7 +53,7 @@ def nothing_left(db, within_s: float = 3.0) -> None:
 
 
 def at_work(db) -> list:
-    """Give the sessions and trainers that work for a run."""
+    """Return the sessions and trainers that work for a run."""
     sessions = db.rows(
         "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%' AND datname = current_database()"
     )

@@ -29,22 +29,22 @@ def prepare(hosts) -> dict[int, str]:
 
 
 def sessions(at) -> list[int]:
-    """Give the backends of a host that work for a coordinator."""
+    """Return the backends of a host that work for a coordinator."""
     return [pid for (pid,) in at.rows(SESSIONS + " AND datname = current_database()")]
 
 
 def trainers_at(at) -> list[int]:
-    """Give the trainers of a host."""
+    """Return the trainers of a host."""
     return [child for pid in sessions(at) for child in children(pid, "madlib_mop.trainer")]
 
 
 def relays(db) -> list[int]:
-    """Give the relays of the coordinator's workers."""
+    """Return the relays of the coordinator's workers."""
     return [child for pid in workers(db) for child in children(pid, "madlib_mop.engines.hosts.relay")]
 
 
 def processes(hosts) -> set[int]:
-    """Give every process of ours that works for a run now, here and at the hosts."""
+    """Return every process of ours that works for a run now, here and at the hosts."""
     there = {pid for at in hosts.at.values() for pid in (*sessions(at), *trainers_at(at))}
     return {*workers(hosts.db), *relays(hosts.db), *there}
 

@@ -97,7 +97,7 @@ def test_only_superusers_add(pair):
 
 
 def findings(pair):
-    """Give what the doctor says of hosts."""
+    """Return what the doctor says of hosts."""
     from madlib_mop.cli.doctor import hosts
     from madlib_mop.cli.doctor.context import CheckContext
 

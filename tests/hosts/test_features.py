@@ -25,13 +25,13 @@ def bench(hosts):
 
 
 def metrics(db, run_id: int) -> list[tuple]:
-    """Give all metrics of a run."""
+    """Return all metrics of a run."""
     query = "SELECT mst_key, epoch, data_set, ordinal, name, value FROM madlib_mop.metric WHERE run_id = %s"
     return db.rows(f"{query} ORDER BY 1, 2, 3, 4", [run_id])
 
 
 def newest(db) -> int:
-    """Give the number of the newest run."""
+    """Return the number of the newest run."""
     return db.value("SELECT max(run_id) FROM madlib_mop.run")
 
 

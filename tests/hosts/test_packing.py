@@ -19,13 +19,13 @@ def packed(hosts):
 
 
 def buffers(db, table):
-    """Give every row of a packed table."""
+    """Return every row of a packed table."""
     rows = db.rows(f"SELECT * FROM {table} ORDER BY buffer_id")
     return [tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in rows]
 
 
 def tables_at(hosts, name, like="%"):
-    """Give the names of the shards' tables at a host."""
+    """Return the names of the shards' tables at a host."""
     query = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s ORDER BY 1"
     return [row[0] for row in hosts.at[name].rows(query, [f"{like}\\_seg%"])]
 

@@ -22,7 +22,7 @@ from tests.workbench import MIXED, load_architectures, load_digits, script, sele
 
 
 def refused(connection, statement: str, *values) -> psycopg2.Error:
-    """Give the error of a statement that must fail."""
+    """Return the error of a statement that must fail."""
     with connection, connection.cursor() as cursor, pytest.raises(psycopg2.Error) as caught:
         cursor.execute(statement, values)
     return caught.value
@@ -124,7 +124,7 @@ def test_a_host_decides_what_code_runs_there(hosts):
 
 
 def memory_limit(pid: int) -> int | None:
-    """Give how many bytes of memory a process may have, if that is limited."""
+    """Return how many bytes of memory a process may have, if that is limited."""
     limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
     soft = next(line for line in limits if line.startswith("Max data size")).split()[3]
     return None if soft == "unlimited" else int(soft)

@@ -65,7 +65,7 @@ def test_who_is_not_let_in_any_more_is_told_at_once(bench):
 
 
 def refusal_of_resume(db, run_id: int) -> psycopg2.Error:
-    """Give the error by which a run is not resumed, or ends again."""
+    """Return the error by which a run is not resumed, or ends again."""
     with pytest.raises(psycopg2.Error) as caught:
         db.rows("SELECT madlib_mop.resume(%s)", [run_id])
     return caught.value

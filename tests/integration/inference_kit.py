@@ -32,7 +32,7 @@ class ModelTable:
 
 
 def weights_of(model) -> bytes:
-    """Give a Keras model's weights as a table keeps them."""
+    """Return a Keras model's weights as a table keeps them."""
     return np.concatenate([array.ravel() for array in model.get_weights()]).astype(np.float32).tobytes()
 
 

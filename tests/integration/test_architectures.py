@@ -25,7 +25,7 @@ class Loader(Session):
     """One user, who loads architectures."""
 
     def refusal(self, query, *parameters):
-        """Give SQLSTATE and message of a statement that must fail,"""
+        """Return SQLSTATE and message of a statement that must fail,"""
         error = self.refused(self.rows, query, *parameters)
         return error.sqlstate, error.message
 

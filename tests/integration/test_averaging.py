@@ -53,7 +53,7 @@ def weights(db, table: str) -> bytes:
 
 
 def arrays_of(db, table: str) -> list[np.ndarray]:
-    """Give the weights of an output table as ``get_weights()`` gives them."""
+    """Return the weights of an output table as ``get_weights()`` gives them."""
     import keras
 
     model = keras.models.model_from_json(db.value(f"SELECT model_arch::text FROM {table}"))

@@ -29,7 +29,7 @@ def bench(db):
 
 @pytest.fixture
 def planner(bench):
-    """Give a function that plans a run in this process; a driver process takes its time."""
+    """Return a function that plans a run in this process; a driver process takes its time."""
     connection, catalog = bench.connect(autocommit=False), bench.connect()
     record = record_on(catalog)
     session = DirectSession(connection)

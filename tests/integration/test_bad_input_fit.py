@@ -46,7 +46,7 @@ def session(bench):
 
 @pytest.fixture(scope="module")
 def plan(bench):
-    """Give a function that plans a run in this process, and must be refused: a driver process takes its time."""
+    """Return a function that plans a run in this process, and must be refused: a driver process takes its time."""
     connection, catalog = bench.connect(autocommit=False), bench.connect()
     record = record_on(catalog)
 
@@ -72,7 +72,7 @@ def call(**arguments) -> tuple[str, list]:
 
 
 def traces(db) -> tuple:
-    """Give what a call that was refused must not have changed."""
+    """Return what a call that was refused must not have changed."""
     return (
         db.rows("SELECT run_id, state FROM madlib_mop.run ORDER BY 1"),
         db.rows("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1"),

@@ -40,7 +40,7 @@ def generate(session, *more, arch="arch", ids=(1, 2), compile_grid=GRID, fit_gri
 
 
 def refused(session, call, *args, **kwargs):
-    """Give SQLSTATE and message of a call that must fail."""
+    """Return SQLSTATE and message of a call that must fail."""
     error = session.refused(call, session, *args, **kwargs)
     return error.sqlstate, error.message
 

@@ -35,7 +35,7 @@ def listed(session, table=TABLE):
 
 
 def refused(session, call, *args, **kwargs):
-    """Give SQLSTATE, message and hint of a call that must fail."""
+    """Return SQLSTATE, message and hint of a call that must fail."""
     error = session.refused(call, session, *args, **kwargs)
     return error.sqlstate, error.message, error.hint
 

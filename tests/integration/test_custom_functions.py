@@ -54,7 +54,7 @@ def select(db, table: str, compile_list, object_table: str | None = "functions")
 
 
 def softmax() -> str:
-    """Give the JSON of the smallest network for the digits."""
+    """Return the JSON of the smallest network for the digits."""
     keras = quiet_keras()
     layers = [keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10, activation="softmax")]
     return keras.Sequential(layers).to_json()

@@ -72,7 +72,7 @@ def test_rotation_does_not_depend_on_buffers_caching_or_a_warm_start(bench):
 
 
 def shards(db, table: str) -> list:
-    """Give each segment's rows as one digest."""
+    """Return each segment's rows as one digest."""
     return db.rows(
         f"SELECT __dist_key__, sha256(string_agg(x, '' ORDER BY buffer_id)) FROM {table} GROUP BY 1 ORDER BY 1"
     )

@@ -9,7 +9,7 @@ RUN = 7
 
 @pytest.fixture
 def board(db):
-    """Give a function that writes models' figures by hand and gives the keys as the leaderboard ranks them."""
+    """Return a function that writes models' figures by hand and gives the keys as the leaderboard ranks them."""
 
     def rank(**figures) -> list[int]:
         db.rows("DELETE FROM madlib_mop.metric")
@@ -93,7 +93,7 @@ def under_way(db, *keys: int) -> None:
 
 
 def shown(db) -> dict[int, tuple]:
-    """Give rank, metric_epoch, comparable and validation_loss of each model."""
+    """Return rank, metric_epoch, comparable and validation_loss of each model."""
     rows = db.rows("SELECT mst_key, rank, metric_epoch, comparable, validation_loss FROM madlib_mop.leaderboard")
     return {row[0]: row[1:] for row in rows}
 

@@ -47,7 +47,7 @@ def user(db, net, x, keras):
 
 
 def written(user, table, columns="class_value, prob, rank", order="id, rank"):
-    """Give an output table's rows in an order that can be compared."""
+    """Return an output table's rows in an order that can be compared."""
     return user.rows(f"SELECT id, {columns} FROM {table} ORDER BY {order}")
 
 

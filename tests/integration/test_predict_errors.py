@@ -168,7 +168,7 @@ def test_a_cancelled_prediction_leaves_no_process_and_no_table(db, user):
 
 
 def _descendants(pid: int) -> list[int]:
-    """Give the driver of a backend and its trainer, as far as they run."""
+    """Return the driver of a backend and its trainer, as far as they run."""
     drivers = children(pid, "madlib_mop.driver")
     return drivers + [trainer for driver in drivers for trainer in children(driver, "madlib_mop.trainer")]
 

@@ -27,12 +27,12 @@ class Example:
 
 
 def examples(*languages: str) -> list[Example]:
-    """Give the blocks that can run, in their order."""
+    """Return the blocks that can run, in their order."""
     return [Example(m[2], m[3]) for m in FENCE.finditer(README) if m[2] in languages and m[1] != ELSEWHERE]
 
 
 def section(title: str) -> str:
-    """Give the text under a heading, down to the next heading."""
+    """Return the text under a heading, down to the next heading."""
     rest = README.partition(f"# {title}\n")[2]
     assert rest, f"there is no section {title}"
     return re.split(r"^##", rest, maxsplit=1, flags=re.MULTILINE)[0]
@@ -119,7 +119,7 @@ def test_every_function_and_its_arguments_are_in_the_reference(db):
 
 
 def columns_of(db, schema: str, tables: str) -> dict[str, set[str]]:
-    """Give the columns of the tables and views of a schema whose names match a pattern."""
+    """Return the columns of the tables and views of a schema whose names match a pattern."""
     rows = db.rows(
         "SELECT table_name, array_agg(column_name::text) FROM information_schema.columns WHERE table_schema = %s"
         " AND table_name ~ %s AND table_name !~ '^model_state_' GROUP BY table_name",

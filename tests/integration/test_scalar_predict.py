@@ -75,7 +75,7 @@ def owner(database):
 
 
 def trainer_of(user) -> list[int]:
-    """Give the trainers of the session's backend."""
+    """Return the trainers of the session's backend."""
     return children(user.connection.info.backend_pid, "madlib_mop.trainer")
 
 
@@ -336,7 +336,7 @@ def parent_of_a_trainer(database, scores):
 
 
 def forkservers_of(database):
-    """Give those of the database's server; trainers have their command line too, but a name of their own."""
+    """Return those of the database's server; trainers have their command line too, but a name of their own."""
     found, of_this_server = [], f"\0{database.cluster.server_pid}\0"
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ def bench(db):
 
 
 def refusal(bench, table: str, setting: str) -> str:
-    """Give the error by which fit refuses a setting; no model may be blamed for it."""
+    """Return the error by which fit refuses a setting; no model may be blamed for it."""
     with pytest.raises(psycopg2.errors.InvalidParameterValue) as caught:
         fit(bench, table, "mst", 1, (setting,))
     blamed = "SELECT count(*) FROM madlib_mop.model JOIN madlib_mop.run r USING (run_id) WHERE model.state = 'failed'"

@@ -31,7 +31,7 @@ LOG = (
 
 
 def configurations(rates=(0.001, 0.002, 0.003, 0.004, 0.005)) -> list[tuple[int, str, str]]:
-    """Give five of one shape, which differ in learning rate and L2 strength, and one that is alone with its batches."""
+    """Return five of one shape, which differ in learning rate and L2 strength, and one of another batch size."""
     rows = [(1 + number % 2, ADAM.format(rate), "batch_size=16, epochs=1") for number, rate in enumerate(rates)]
     return [*rows, (1, ADAM.format(0.01), "batch_size=30, epochs=1")]
 

@@ -31,7 +31,7 @@ def session(db, keras):
 
 
 def numbers(arch, start=1000.0):
-    """Give weights that are all different: 1000, 1001, ... in the order of get_weights()."""
+    """Return weights that are all different: 1000, 1001, ... in the order of get_weights()."""
     n = sum(weight.size for weight in build_architecture(arch).get_weights())
     return (np.arange(n, dtype=np.float32) + np.float32(start)).tobytes()
 

@@ -93,7 +93,7 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
 
 
 def fingerprint(db, run_id: int) -> str:
-    """Give a digest of everything that is recorded of a run."""
+    """Return a digest of everything that is recorded of a run."""
     tables = ("run", "segment", "model", "start_weights", "custom_function", "caller_setting", "model_state",
               "visit", "metric", "evaluation", "search_event")  # fmt: skip
     rows = [db.rows(f"SELECT t::text FROM madlib_mop.{t} t WHERE run_id = %s ORDER BY 1", [run_id]) for t in tables]

@@ -33,7 +33,7 @@ _SECRET = re.compile(r"(?<![\w-])[\w-]{43}(?![\w-])")
 
 
 def of(role: str, name: str) -> str:
-    """Give a name in a role's schema, quoted."""
+    """Return a name in a role's schema, quoted."""
     return f"{role}.{quote(name)}"
 
 
@@ -128,7 +128,7 @@ class Fit(threading.Thread):
 
 
 def processes(what: str) -> dict[int, str]:
-    """Give the command line or the environment of every process that we may look at."""
+    """Return the command line or the environment of every process that we may look at."""
     found = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -139,7 +139,7 @@ def processes(what: str) -> dict[int, str]:
 
 
 def opens(verifier: str, text: str) -> bool:
-    """Tell whether a text holds the password of a SCRAM verifier (RFC 5802), as our passwords look."""
+    """Return whether a text holds the password of a SCRAM verifier (RFC 5802), as our passwords look."""
     iterations, salt, keys = re.fullmatch(r"SCRAM-SHA-256\$(\d+):([^$]+)\$(.+)", verifier).groups()
     stored = base64.b64decode(keys.split(":")[0])
     for candidate in set(_SECRET.findall(text)):

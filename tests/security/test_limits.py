@@ -54,7 +54,7 @@ def alice(bench):
 
 
 def values_of(kind: str) -> list[str]:
-    """Give values of a type as SQL: nothing, the least and the greatest, and what is malformed."""
+    """Return values of a type as SQL: nothing, the least and the greatest, and what is malformed."""
     if kind.endswith("[]"):
         element = values_of(kind[:-2])[-1]
         return [f"({value})::{kind}" for value in (*ARRAYS, f"ARRAY[{element}]")]

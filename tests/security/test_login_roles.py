@@ -46,7 +46,7 @@ def login(roles, catalog):
 
 
 def role_of(db, role: str) -> list[tuple]:
-    """Give whether a role may log in, and what it is a member of; [] where there is no such role."""
+    """Return whether a role may log in, and what it is a member of; [] where there is no such role."""
     return db.rows(f"SELECT rolcanlogin, {MEMBERSHIPS} FROM pg_roles r WHERE rolname = %s", [role])
 
 

@@ -64,13 +64,13 @@ def roles(db):
 
 
 def rights(db, role: str) -> dict[str, str]:
-    """Give a role's rights by kind and name of the object."""
+    """Return a role's rights by kind and name of the object."""
     rows = db.rows(RIGHTS, {"role": role})
     return {f"{kind} {name}": ", ".join(held) or "-" for kind, name, held in rows}
 
 
 def records(db, query: str) -> list[dict]:
-    """Give rows by the names of their columns."""
+    """Return rows by the names of their columns."""
     connection = db.connect()
     with connection.cursor() as cursor:
         cursor.execute(query)

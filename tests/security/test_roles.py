@@ -15,7 +15,7 @@ RUN = 41
 
 
 def seen(db, role: str | None) -> dict[str, list[int]]:
-    """Give the runs that a role sees, in every table and view of the record."""
+    """Return the runs that a role sees, in every table and view of the record."""
     connection = db.connect() if role is None else psycopg2.connect(db.dsn_of(role))
     with connection, connection.cursor() as cursor:
         found = {}

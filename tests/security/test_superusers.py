@@ -98,7 +98,7 @@ def traps(db):
 
 
 def made_superuser(db) -> bool:
-    """Tell whether mallory has made a superuser; undo it."""
+    """Return whether mallory has made a superuser; undo it."""
     found = bool(db.rows("SELECT 1 FROM pg_roles WHERE rolname = 'evil'"))
     db.rows("DROP ROLE IF EXISTS evil")
     return found

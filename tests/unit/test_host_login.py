@@ -15,7 +15,7 @@ _ASK_PASSWORD = b"R" + struct.pack("!ii", 8, 3)
 
 
 def told(sqlstate: str, message: str) -> bytes:
-    """Give a server's ErrorResponse."""
+    """Return a server's ErrorResponse."""
     fields = {"S": "FATAL", "V": "FATAL", "C": sqlstate, "M": message}
     body = b"".join(name.encode() + text.encode() + b"\0" for name, text in fields.items()) + b"\0"
     return b"E" + struct.pack("!i", 4 + len(body)) + body
@@ -58,7 +58,7 @@ def serve(listener: socket.socket, answers: list[bytes]) -> None:
 
 @contextlib.contextmanager
 def server(*answers: bytes):
-    """Give the port of a server with these answers: another process, for libpq's ping lets no thread of ours run."""
+    """Return the port of a server with these answers: another process, for libpq's ping lets no thread of ours run."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         process = multiprocessing.get_context("fork").Process(target=serve, args=(listener, list(answers)), daemon=True)
         process.start()

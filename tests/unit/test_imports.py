@@ -37,7 +37,7 @@ STANDARD_ONLY = ROOT / "plpython"
 
 
 def imports_of(path: Path) -> list[tuple[int, str]]:
-    """Give every module that a file imports, wherever in it, with the line."""
+    """Return every module that a file imports, wherever in it, with the line."""
     found = []
     package = path.relative_to(ROOT).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text())):
@@ -51,7 +51,7 @@ def imports_of(path: Path) -> list[tuple[int, str]]:
 
 
 def room_of(module: str) -> str | None:
-    """Give the room of a module of ours; None for others'."""
+    """Return the room of a module of ours; None for others'."""
     parts = module.split(".")
     if parts[0] != "madlib_mop":
         return None

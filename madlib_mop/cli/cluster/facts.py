@@ -44,7 +44,7 @@ class Facts:
     extension: str
 
     def same_library(self, other: "Facts") -> bool:
-        """Tell whether two hosts have the same files."""
+        """Return whether two hosts have the same files."""
         return self.library != "" and (self.library, self.extension) == (other.library, other.extension)
 
 
@@ -70,7 +70,7 @@ def read_facts(text: str, before_s: float, after_s: float) -> Facts:
 
 
 def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
-    """Give the first thing that keeps a host from carrying the library of ours; None if nothing does."""
+    """Return the first thing that keeps a host from carrying the library of ours; None if nothing does."""
     minor, our_minor = (version.rpartition(".")[0] for version in (facts.python, ours.python))
     if facts.user != ours.user:
         return NotReady(
@@ -118,7 +118,7 @@ def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
 
 
 def broken(versions: dict, expected: dict) -> NotReady | None:
-    """Give what is wrong with a host's library by what it says of itself (versions.py); None if nothing is."""
+    """Return what is wrong with a host's library by what it says of itself (versions.py); None if nothing is."""
     errors = [f"{name} ({module['error']})" for name, module in versions["modules"].items() if "error" in module]
     if errors:
         return NotReady(

@@ -77,7 +77,7 @@ class RemoteShell:
 
 
 def is_this_machine(name: str) -> bool:
-    """Tell whether a host's name is this machine's: by its name, or as one of its addresses can be bound here."""
+    """Return whether a host's name is this machine's: by its name, or as one of its addresses can be bound here."""
     if name in ("localhost", socket.gethostname(), socket.getfqdn()):
         return True
     try:

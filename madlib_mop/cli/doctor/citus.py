@@ -10,7 +10,7 @@ from madlib_mop.errors import NotReady
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Give one finding; none where there is no Citus, or no node of it takes shards."""
+    """Return one finding; none where there is no Citus, or no node of it takes shards."""
     if context.extension_version is None or context.value("SELECT pg_catalog.to_regclass('pg_dist_node')") is None:
         return
     with context.session.cursor() as cursor:

@@ -32,7 +32,7 @@ class CheckContext:
         return row[0] if row else None
 
     def setting(self, name: str) -> str | None:
-        """Give a setting of the server; None when there is none of that name."""
+        """Return a setting of the server; None when there is none of that name."""
         return self.value("SELECT pg_catalog.current_setting(%s, true)", [name])
 
     @cached_property
@@ -94,5 +94,5 @@ class Probe:
         self.error = error
 
     def get(self, name: str):
-        """Give one fact, or None."""
+        """Return one fact, or None."""
         return self.facts.get(name)

@@ -31,7 +31,7 @@ _AGAIN = "On the coordinator's host, as the cluster's owner: madlib-mop install 
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Give the findings about a cluster, one a host among them."""
+    """Return the findings about a cluster, one a host among them."""
     yield _detector(context)
     yield _up(context)
     if context.extension_version is not None and context.is_superuser:

@@ -23,7 +23,7 @@ FROM madlib_mop.host h ORDER BY h.added_at, h.server
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Give one finding or more a host, and one for what is left there; none where no host was added."""
+    """Return one finding or more a host, and one for what is left there; none where no host was added."""
     if not context.is_superuser or context.extension_version is None:
         return
     with context.session.cursor() as cursor:

@@ -9,7 +9,7 @@ _AGAIN = "Install it anew: make server (the private server), or make install PG_
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Give the findings about the library; all are the word of the server's operating system user."""
+    """Return the findings about the library; all are the word of the server's operating system user."""
     probe = context.probe
     if probe.refusal or probe.error or probe.get("library") is None:
         why = probe.refusal or probe.error or "the extension is not in this database"

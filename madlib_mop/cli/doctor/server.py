@@ -13,7 +13,7 @@ _BESIDES_SEGMENTS = 4  # the caller, the driver's two and one for looking on
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Give the findings about versions, PL/Python and the extension."""
+    """Return the findings about versions, PL/Python and the extension."""
     yield _version(context)
     if not context.is_superuser:
         yield Finding(
@@ -27,7 +27,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_resources(context: CheckContext) -> Iterator[Finding]:
-    """Give the findings about connections, memory and the check for vanished clients."""
+    """Return the findings about connections, memory and the check for vanished clients."""
     yield _connections(context)
     if not context.is_greenplum:  # its trainers are at the segments' hosts
         yield _memory(context)

@@ -37,7 +37,7 @@ COMMANDS = {
 
 
 def find_command(function: str) -> Callable:
-    """Give the Python function behind an SQL function; each command's module is imported only when it is needed."""
+    """Return the Python function behind an SQL function; each command's module is imported only when it is needed."""
     try:
         module, name = COMMANDS[function].split(":")
     except KeyError:

@@ -236,7 +236,7 @@ def _architectures(session: CallerSession, name: str) -> Relation:
 
 
 def check_model_ids(session: CallerSession, table: Relation, ids: list | None) -> list[int]:
-    """Give the ids sorted, without duplicates, if all are in the table of architectures."""
+    """Return the ids sorted, without duplicates, if all are in the table of architectures."""
     if not ids or not all(is_int(item) for item in ids):
         raise InvalidParameter(f"model_id_list must be an array of one or more ids, without NULL. Received: {ids!r}")
     rows = session.execute(statement("SELECT DISTINCT model_id FROM {table}", table=table))

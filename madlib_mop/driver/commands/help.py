@@ -9,7 +9,7 @@ _USAGE_WORDS = ("", "help", "?", "usage", "example", "examples")
 
 
 def give_help(call: Call) -> str:
-    """Give the help text of a family of functions.
+    """Return the help text of a family of functions.
 
     The first paragraph of the file answers ``f()``; any of the words usage, help, ?, example answers with all of it.
     """

@@ -9,7 +9,7 @@ from madlib_mop.driver.session.call import Call
 
 
 def version(call: Call) -> dict:
-    """Give the versions of the package, Python, TensorFlow, Keras and NumPy."""
+    """Return the versions of the package, Python, TensorFlow, Keras and NumPy."""
     return {
         "package": __version__,
         "python": platform.python_version(),

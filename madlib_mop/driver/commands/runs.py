@@ -150,7 +150,7 @@ def _tell_of_new_segments(call: Call, run: dict) -> None:
 
 
 def _recorded(record, run: dict) -> list[Visit] | None:
-    """Give the visits that a replay repeats; None for any other run."""
+    """Return the visits that a replay repeats; None for any other run."""
     if run["kind"] != "replay":
         return None
     if record.run(run["parent_run_id"]) is None:

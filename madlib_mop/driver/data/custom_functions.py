@@ -51,7 +51,7 @@ WHERE f.run_id = (SELECT pg_catalog.max(r.run_id) FROM madlib_mop.run r
 
 
 def object_relation(object_table: str, stored: bool = False) -> Relation:
-    """Give the name ``madlib.<object_table>``, of a table that need not exist.
+    """Return the name ``madlib.<object_table>``, of a table that need not exist.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def find_object_table(session: CallerSession, object_table: str, stored: bool = 
 def custom_names(
     session: CallerSession, object_table: str | None, stored: bool = False, recorded: CustomFunctions | None = None
 ) -> frozenset[str]:
-    """Give the names that compile parameters may use; none where there is no object table.
+    """Return the names that compile parameters may use; none where there is no object table.
 
     Parameters
     ----------
@@ -261,12 +261,12 @@ def check_pickle(what: str, allowed: bool) -> None:
 
 
 def pickles_on(settings: dict[str, str]) -> bool:
-    """Tell whether the superusers' settings let pickles be opened."""
+    """Return whether the superusers' settings let pickles be opened."""
     return settings.get(SETTING) == "on"
 
 
 def pickles_allowed(session: CallerSession) -> bool:
-    """Tell whether pickles may be opened, as the caller's session sees the superusers' settings."""
+    """Return whether pickles may be opened, as the caller's session sees the superusers' settings."""
     rows = session.execute("SELECT name, value FROM madlib_mop.setting WHERE name = $1", [SETTING])
     return pickles_on({row["name"]: row["value"] for row in rows})
 

@@ -6,5 +6,5 @@ SANDBOX = ("madlib_mop.trainer.process.sandbox:restrict_files", "madlib_mop.trai
 
 
 def image_decoders() -> DecoderPool:
-    """Give a pool of decoders, of which none runs yet; close it, or use it as a context manager."""
+    """Return a pool of decoders, of which none runs yet; close it, or use it as a context manager."""
     return DecoderPool(guards=SANDBOX)

@@ -9,7 +9,7 @@ from madlib_mop.engines.postgres import Postgres
 
 
 def engine_of(session: Session) -> Engine:
-    """Give the engine that packs tables for a call: in a Citus cluster Citus, unless the caller names hosts."""
+    """Return the engine that packs tables for a call: in a Citus cluster Citus, unless the caller names hosts."""
     if is_greenplum(session):
         return Greenplum()
     if is_citus(session) and not (session.caller_setting(HOSTS) or "").strip():

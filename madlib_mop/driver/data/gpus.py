@@ -19,7 +19,7 @@ _WITHIN_S = 30.0
 
 
 def count_gpus() -> int:
-    """Give how many NVIDIA GPUs this host has."""
+    """Return how many NVIDIA GPUs this host has."""
     folder, _, pattern = DEVICE_NODES.rpartition("/")
     return sum(path.name.removeprefix("nvidia").isdecimal() for path in Path(folder).glob(pattern))
 
@@ -50,7 +50,7 @@ def assign_gpus(use_gpus: bool | None, segments: Sequence[int]) -> dict[int, int
 
 
 def require_gpus(what: str) -> int:
-    """Give the number of GPUs that can be used, at least 1.
+    """Return the number of GPUs that can be used, at least 1.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def require_gpus(what: str) -> int:
 
 
 def list_by_driver() -> list[str]:
-    """Give the lines in which ``nvidia-smi -L`` describes the GPUs.
+    """Return the lines in which ``nvidia-smi -L`` describes the GPUs.
 
     Raises
     ------

@@ -37,7 +37,7 @@ def problems(
     ours: Mapping[str, str | None],
     is_paired: bool = False,
 ) -> Iterator[NotReady]:
-    """Give what keeps a server from carrying segments, one clear error each; what cannot be looked at then is left out.
+    """Return what keeps a server from carrying segments, one clear error each; what cannot be seen then is left out.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def problems(
 
 
 def clock_problem(server: str, offset_s: float) -> NotReady:
-    """Give the error for a clock that differs too much."""
+    """Return the error for a clock that differs too much."""
     off = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'}"
     return NotReady(
         f"the clock of server {server} is {off} this one's; {MOST_CLOCK_OFFSET_S:g} s are allowed",

@@ -39,7 +39,7 @@ def follow_shards(call: Call, record: Record, run: dict) -> None:
 
 
 def _places_now(call: Call, source: dict) -> dict[int, ShardPlace]:
-    """Give the places of a packed table's shards by their segments; {} where the engine moves none."""
+    """Return the places of a packed table's shards by their segments; {} where the engine moves none."""
     session = call.session
     relation = session.relation(source["sql_name"], _TABLE)
     engine = engine_of_table(session, relation)
@@ -59,7 +59,7 @@ def _places_now(call: Call, source: dict) -> dict[int, ShardPlace]:
 
 
 def _in_plan(source: dict, there: ShardPlace) -> dict | None:
-    """Give a place as a plan has it; the query there is that of the whole table, with the shard's table for it."""
+    """Return a place as a plan has it; the query there is that of the whole table, with the shard's table for it."""
     if there.server is None:
         return None
     head, _, tail = source["query"].rpartition(f" FROM {source['sql_name']} ")

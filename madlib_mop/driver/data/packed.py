@@ -120,7 +120,7 @@ class PackedTable:
     _feed_query: str | None = None
 
     def as_plan(self) -> dict:
-        """Give what a worker must know of the table."""
+        """Return what a worker must know of the table."""
         return {
             "table": str(self.relation),
             "sql_name": self.relation.sql,
@@ -221,7 +221,7 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
 
 
 def new_segments(session: CallerSession, plan: dict) -> list[int]:
-    """Give the segments of a packed table that have rows on this server and are not in a run's plan (`as_plan`).
+    """Return the segments of a packed table that have rows on this server and are not in a run's plan (`as_plan`).
 
     Hosts are not asked: what opens a transaction there would keep it open for the whole run.
     """
@@ -360,7 +360,7 @@ def _read_shapes(reader, columns) -> list[list[int]]:
 
 
 def gpus_of_run(use_gpus: bool | None, packed: PackedTable) -> dict[int, int]:
-    """Give the GPU of each segment's trainer; see `assign_gpus`.
+    """Return the GPU of each segment's trainer; see `assign_gpus`.
 
     Raises
     ------

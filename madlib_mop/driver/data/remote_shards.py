@@ -94,7 +94,7 @@ class ShardReader:
         return rows
 
     def strange_key(self) -> int | None:
-        """Give a ``__dist_key__`` of a row that lies in the table of another one's shard, if there is any."""
+        """Return a ``__dist_key__`` of a row that lies in the table of another one's shard, if there is any."""
         query = "SELECT __dist_key__ AS strange FROM {packed} WHERE __dist_key__ IS DISTINCT FROM $1 LIMIT 1"
         for key, place in sorted(self._places.items()):
             there = statement(query, packed=place.table)

@@ -19,7 +19,7 @@ _STATE = ("state_bytes", "model_bytes", "forward_parts", "digest", "weights_dige
 
 
 def is_restored(model: dict) -> bool:
-    """Tell whether a model's state is that of its best iteration; ``model`` is a row of `madlib_mop.model`."""
+    """Return whether a model's state is that of its best iteration; ``model`` is a row of `madlib_mop.model`."""
     return model["best_state"] is not None and model["best_state"]["version"] == model["state_version"]
 
 

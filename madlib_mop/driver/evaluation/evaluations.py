@@ -66,7 +66,7 @@ class Evaluations:
                 self._record.set_model(self._run["run_id"], key, state="trained")
 
     def _is_complete(self, model: dict) -> bool:
-        """Tell whether a model that still trains has made all visits of the epoch that it is in."""
+        """Return whether a model that still trains has made all visits of the epoch that it is in."""
         complete = model["position"] == self._run["n_segments"] and model["epoch"] >= model["first_epoch"]
         return complete and model["state"] == "training"
 
@@ -121,7 +121,7 @@ class Evaluations:
         return self._write(complete, elapsed_s)
 
     def sums(self, mst_key: int) -> dict[str, dict]:
-        """Give the sums that a task computes the metrics of a model from, by data set."""
+        """Return the sums that a task computes the metrics of a model from, by data set."""
         return self._open[mst_key].sums() if mst_key in self._open else {}
 
     def _write(self, complete: Sequence[tuple[int, EpochMetrics]], elapsed_s: float) -> dict[int, list[dict]]:
@@ -133,7 +133,7 @@ class Evaluations:
         return rows
 
     def under_way(self, mst_key: int) -> bool:
-        """Tell whether evaluations of a model have been asked for and are not all there."""
+        """Return whether evaluations of a model have been asked for and are not all there."""
         return mst_key in self._open
 
     def forget(self, mst_key: int) -> None:

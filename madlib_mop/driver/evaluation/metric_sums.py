@@ -35,7 +35,7 @@ class MetricSums:
         return all(known for _, _, known in self.layout)
 
     def means(self) -> dict[str, float]:
-        """Give the values of those metrics that are means, by name."""
+        """Return the values of those metrics that are means, by name."""
         values, start = {}, 0
         for name, size, is_mean in self.layout:
             if is_mean:
@@ -45,7 +45,7 @@ class MetricSums:
         return values
 
     def as_request(self) -> dict:
-        """Give the sums as a trainer's request metric_results has them."""
+        """Return the sums as a trainer's request metric_results has them."""
         return {"layout": [list(item) for item in self.layout], "data": base64.b64encode(_swapped(self.sums)).decode()}
 
 
@@ -67,7 +67,7 @@ def add(answers: Iterable[dict]) -> MetricSums:
 
 
 def _swapped(sums: array) -> bytes:
-    """Give the bytes of sums, least first."""
+    """Return the bytes of sums, least first."""
     if sys.byteorder == "big":
         sums = array("d", sums)
         sums.byteswap()

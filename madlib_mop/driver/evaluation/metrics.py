@@ -8,7 +8,7 @@ from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
 
 
 def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None) -> bool:
-    """Tell whether metrics are computed after an epoch: every ``frequency`` iterations, if given, and at the last."""
+    """Return whether metrics are computed after an epoch: every ``frequency`` iterations, if given, and at the last."""
     return epoch == last_epoch or (frequency is not None and (epoch - first_epoch + 1) % frequency == 0)
 
 
@@ -93,7 +93,7 @@ class EpochMetrics:
         return self._values is not None
 
     def sums(self) -> dict[str, dict]:
-        """Give the sums over all rows, by data set, in the form of a trainer's request."""
+        """Return the sums over all rows, by data set, in the form of a trainer's request."""
         return {data_set: sums.as_request() for data_set, sums in self._sums.items()}
 
     def set_results(self, results: Mapping[str, Mapping], seconds: float) -> None:
@@ -104,11 +104,11 @@ class EpochMetrics:
         }
 
     def evaluations(self, run_id: int, mst_key: int) -> list[dict]:
-        """Give the rows of `madlib_mop.evaluation`."""
+        """Return the rows of `madlib_mop.evaluation`."""
         return [{"run_id": run_id, "mst_key": mst_key, "epoch": self.epoch, **row} for row in self._evaluations]
 
     def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[dict]:
-        """Give the rows of `madlib_mop.metric`: the values over all rows of each data set."""
+        """Return the rows of `madlib_mop.metric`: the values over all rows of each data set."""
         return [
             {
                 "run_id": run_id, "mst_key": mst_key, "epoch": self.epoch, "data_set": data_set, "ordinal": ordinal,

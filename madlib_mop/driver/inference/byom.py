@@ -101,7 +101,7 @@ def _outputs(shape: ModelShape, label: str, arguments: dict) -> tuple[Output, ..
 
 
 def _class_values(given: list | None, count: int, label: str) -> list[tuple | None]:
-    """Give the class values of each output, None where there are none.
+    """Return the class values of each output, None where there are none.
 
     An SQL array is a rectangle: of outputs with fewer classes than others the rest is NULL, and a NULL class can thus
     stand anywhere but at the end. A single output's values may be a list without the list around it.

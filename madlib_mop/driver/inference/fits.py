@@ -36,7 +36,7 @@ def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[
 
 
 def is_split(shape: ModelShape, packed: PackedTable) -> bool:
-    """Tell whether a packed row of numbers is dealt out to as many inputs of a model, one each."""
+    """Return whether a packed row of numbers is dealt out to as many inputs of a model, one each."""
     return (
         shape.n_inputs > 1
         and packed.shapes[: len(packed.independent)] == [[shape.n_inputs]]

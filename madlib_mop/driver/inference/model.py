@@ -56,7 +56,7 @@ class Output:
     is_exact: bool = False
 
     def is_number(self, n_units: int) -> bool:
-        """Tell whether the output is the prediction itself, rather than a score for each class."""
+        """Return whether the output is the prediction itself, rather than a score for each class."""
         if self.values is not None:
             return n_units == 1 and len(self.values) > 2
         if not self.vartype.endswith("[]"):
@@ -65,7 +65,7 @@ class Output:
         return self.vartype in _NUMBER_ARRAYS and loss in _NUMBER_LOSSES
 
     def labels(self, n_units: int) -> list[str | None]:
-        """Give the class value of each unit: its index where values are not known, None for the padding.
+        """Return the class value of each unit: its index where values are not known, None for the padding.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class TrainedModel:
         return describe(self.arch)
 
     def request(self, compiled: bool) -> dict:
-        """Give the model as a trainer takes it; ``compiled`` where its loss and metrics are wanted."""
+        """Return the model as a trainer takes it; ``compiled`` where its loss and metrics are wanted."""
         return {
             "arch": self.arch,
             "compile_params": self.compile_params if compiled else None,
@@ -278,7 +278,7 @@ def _read_summary(session, summary: Relation, name: str) -> dict:
 
 
 def _object_table(session, summary: Relation) -> str | None:
-    """Give the object table of the model's custom functions; summaries of other origin may not have the column."""
+    """Return the object table of the model's custom functions; summaries of other origin may not have the column."""
     if "object_table" not in {column.name for column in session.columns(summary)}:
         return None
     (row,) = session.execute(statement("SELECT object_table::pg_catalog.text AS value FROM {t}", t=summary))
@@ -355,7 +355,7 @@ def _of_key(session, query: str, mst_key: int | None) -> list[dict]:
 
 
 def _losses(compile_params: str | None, arch: dict, n_outputs: int) -> list[str | None]:
-    """Give the name of each output's loss; None where the parameters do not tell."""
+    """Return the name of each output's loss; None where the parameters do not tell."""
     try:
         loss = parse_compile_params(compile_params, possible_names(compile_params)).loss
     except MopError:  # a table written by hand; the trainer looks at it if it is used

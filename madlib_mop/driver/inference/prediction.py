@@ -89,7 +89,7 @@ def _ahead(trainer: LocalTrainer, reader: RowReader) -> Iterator[Rows]:
 
 
 def _scores(answer: tuple[dict, list], model: TrainedModel, rows: Rows) -> list[np.ndarray]:
-    """Give each output as float32 (n_rows, n_units)."""
+    """Return each output as float32 (n_rows, n_units)."""
     header, blobs = answer
     if len(blobs) != len(model.outputs):
         raise InvalidParameter(

@@ -113,7 +113,7 @@ class ResultTable:
 
 
 def quoted(values: Sequence[str | None]) -> np.ndarray:
-    """Give texts as elements of an array literal; an object array, to be indexed by rows or classes."""
+    """Return texts as elements of an array literal; an object array, to be indexed by rows or classes."""
     elements = np.empty(len(values), object)
     elements[:] = [
         "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values

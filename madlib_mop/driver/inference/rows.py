@@ -42,7 +42,7 @@ class Input:
         return self.columns[0].kind
 
     def raw(self, values: Sequence[str]) -> str:
-        """Give the SQL expression that makes bytes of the columns' values, of which the expressions are given."""
+        """Return the SQL expression that makes bytes of the columns' values, of which the expressions are given."""
         if len(values) == 1:
             return self.columns[0].raw(values[0])
         return f"madlib_mop.array_bytes(ARRAY[{', '.join(f'{value}::pg_catalog.float4' for value in values)}])"
@@ -216,7 +216,7 @@ class RowReader:
         return encoder
 
     def _image_shape(self, number: int) -> tuple[int, ...] | None:
-        """Give the size that encoded images are made: the model's, where it has one."""
+        """Return the size that encoded images are made: the model's, where it has one."""
         shape = self._input_shape(number)
         fixed = len(shape) == 3 and None not in shape and shape[2] in _CHANNELS
         return shape if fixed else None
@@ -234,7 +234,7 @@ class RowReader:
 
 
 def _id_text(column: Column) -> str:
-    """Give the expression for the id as text that reads back as it was, whatever DateStyle is in force."""
+    """Return the expression for the id as text that reads back as it was, whatever DateStyle is in force."""
     if column.is_enum:
         return "pg_catalog.textin(pg_catalog.enum_out(s.{id}))"
     if column.category == "D":

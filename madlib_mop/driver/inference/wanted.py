@@ -134,14 +134,14 @@ def by_class(values: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def all_of(values: np.ndarray) -> Choice:
-    """Give all values of an output that is the prediction itself: (n_rows, n_units), each of rank 1."""
+    """Return all values of an output that is the prediction itself: (n_rows, n_units), each of rank 1."""
     n_rows, n_units = values.shape
     rows, units = np.divmod(np.arange(n_rows * n_units), n_units)
     return Choice(rows, units, values.astype(np.float64).ravel(), np.ones(n_rows * n_units, np.int64))
 
 
 def _order(scores: np.ndarray, n_best: int) -> np.ndarray:
-    """Give each row's best classes, best first, int64 (n_rows, n_best); NaN is the worst."""
+    """Return each row's best classes, best first, int64 (n_rows, n_best); NaN is the worst."""
     if n_best == 1:
         best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=1)
         is_nan = np.isnan(scores[np.arange(len(scores)), best])

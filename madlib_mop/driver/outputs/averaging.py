@@ -48,7 +48,7 @@ def check_outputs(session: CallerSession, run: dict) -> None:
 
 
 def has_outputs(session: CallerSession, record: Record, run: dict) -> bool:
-    """Tell whether a finished run has nothing left to write; see `hopper.has_outputs`."""
+    """Return whether a finished run has nothing left to write; see `hopper.has_outputs`."""
     return hopper.has_outputs(session, record, run, SUFFIXES)
 
 

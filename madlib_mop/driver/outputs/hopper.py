@@ -102,7 +102,7 @@ def check_outputs(
 
 
 def has_outputs(session: CallerSession, record: Record, run: dict, suffixes: Sequence[str] = SUFFIXES) -> bool:
-    """Tell whether a finished run has nothing left to write: its tables are there.
+    """Return whether a finished run has nothing left to write: its tables are there.
 
     The tables of a warm start were there before it. Its call may have been rolled back, so the newest run of a table
     writes its rows again.
@@ -220,7 +220,7 @@ def _write_model(session, record: Record, output: Relation, run_id: int, model: 
 
 
 def weights_to_write(session: CallerSession, record: Record, run_id: int, model: dict, label: str) -> bytes | None:
-    """Give a trained model's weights; None, and a warning, where they do not fit into a field."""
+    """Return a trained model's weights; None, and a warning, where they do not fit into a field."""
     if not passes_field(model):
         from madlib_mop.trainer.data.state import weights_of  # NumPy with it: not before the trainers have been started
 
@@ -233,7 +233,7 @@ def weights_to_write(session: CallerSession, record: Record, run_id: int, model:
 
 
 def passes_field(model: dict) -> bool:
-    """Tell whether a recorded model's weights are too large for a field, so that output tables have NULL."""
+    """Return whether a recorded model's weights are too large for a field, so that output tables have NULL."""
     return (model["model_bytes"] or 0) > _MAX_FIELD_BYTES
 
 
@@ -242,7 +242,7 @@ def _info_columns(run: dict) -> tuple[tuple[str, str], ...]:
 
 
 def _figures(record: Record, run: dict, models: list[dict]) -> dict[int, dict]:
-    """Give the columns of ``_info`` that come from a model's metrics, and ``metrics_iters``, by mst_key."""
+    """Return the columns of ``_info`` that come from a model's metrics, and ``metrics_iters``, by mst_key."""
     by_model = defaultdict(lambda: defaultdict(dict))
     for row in record.metrics(run["run_id"]):
         by_model[row["mst_key"]][row["epoch"]][row["data_set"], row["ordinal"]] = row
@@ -264,7 +264,7 @@ def _figures(record: Record, run: dict, models: list[dict]) -> dict[int, dict]:
 
 
 def _deciding_loss(figures: dict) -> float | None:
-    """Give a model's final loss on validation data where there are some, else on training data."""
+    """Return a model's final loss on validation data where there are some, else on training data."""
     loss = figures["validation_loss_final"]
     return figures["training_loss_final"] if loss is None else loss
 
@@ -296,7 +296,7 @@ def _series(figures: list[dict], data_set: str, ordinal: int) -> list[float] | N
 
 
 def _final(values: list[float] | None, epochs: list[int], restored: int | None) -> float | None:
-    """Give the figure of the weights that are written: the newest, or that of the epoch that was restored."""
+    """Return the figure of the weights that are written: the newest, or that of the epoch that was restored."""
     if not values:
         return None
     return values[epochs.index(restored)] if restored in epochs else values[-1]

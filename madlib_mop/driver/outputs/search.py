@@ -13,7 +13,7 @@ SELECTION_SUFFIXES = ("", "_summary")
 
 
 def selection_relation(run: dict) -> Relation | None:
-    """Give the name of the model selection table that a run makes; None if it makes none."""
+    """Return the name of the model selection table that a run makes; None if it makes none."""
     if run["kind"] != "automl":
         return None
     place = run["plan"]["search"]["selection"]
@@ -21,7 +21,7 @@ def selection_relation(run: dict) -> Relation | None:
 
 
 def info_columns(run: dict) -> tuple[tuple[str, str], ...]:
-    """Give the columns that a search adds to ``_info``."""
+    """Return the columns that a search adds to ``_info``."""
     if "search" not in run["plan"]:
         return ()
     columns = (("metrics_iters", "integer[]"),)
@@ -31,7 +31,7 @@ def info_columns(run: dict) -> tuple[tuple[str, str], ...]:
 
 
 def info_values(record: Record, run: dict) -> dict[int, dict]:
-    """Give ``s`` and ``i`` of each model."""
+    """Return ``s`` and ``i`` of each model."""
     found = brackets(record.search_events(run["run_id"]))
     return {mst_key: {"s": s, "i": i} for mst_key, (s, i) in found.items()}
 
@@ -78,7 +78,7 @@ def write_selection(session: CallerSession, run: dict, models: list[dict], losse
 
 
 def brackets(events: Iterable[dict]) -> dict[int, tuple[int, int]]:
-    """Give hyperband's bracket and the newest round of each model, from rows of `madlib_mop.search_event`."""
+    """Return hyperband's bracket and the newest round of each model, from rows of `madlib_mop.search_event`."""
     found: dict[int, tuple[int, int]] = {}
     for event in events:
         for item in event["actions"]:

@@ -85,7 +85,7 @@ class SourceColumn:
         return self.kind is Kind.ARRAY and self.column.element_type in _INTEGERS
 
     def raw(self, value: str) -> str:
-        """Give the SQL expression that makes bytes of one of its values, for an encoder; not for classes.
+        """Return the SQL expression that makes bytes of one of its values, for an encoder; not for classes.
 
         Parameters
         ----------
@@ -251,7 +251,7 @@ def _check_packed_names(names: list[str]) -> None:
 
 
 def find_column(known: dict[str, Column], name: str, what: str, relation: Relation) -> Column:
-    """Give the column of a table by its name. Raises UndefinedColumn; ``what`` is the argument that named it."""
+    """Return the column of a table by its name. Raises UndefinedColumn; ``what`` is the argument that named it."""
     if name in known:
         return known[name]
     alike = [other for other in known if other.lower() == name.lower()]

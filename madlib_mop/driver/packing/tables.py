@@ -146,7 +146,7 @@ class SourceQueries:
         return tuple(found.get(position, 0) for position in range(1, classes.width + 1))
 
     def special_number(self, i: int) -> str | None:
-        """Give NaN or an infinity if scalar column i of a floating type has one."""
+        """Return NaN or an infinity if scalar column i of a floating type has one."""
         rows = self._ask(
             f"SELECT s.{{c{i}}}::pg_catalog.text AS value FROM {{source}} s"
             f" WHERE s.{{c{i}}}::pg_catalog.text IN ('NaN', 'Infinity', '-Infinity') LIMIT 1"
@@ -154,7 +154,7 @@ class SourceQueries:
         return rows[0]["value"] if rows else None
 
     def fits_smallint(self, i: int) -> bool:
-        """Say whether all elements of integer array column i fit smallint."""
+        """Return whether all elements of integer array column i fit smallint."""
         (row,) = self._ask(
             "SELECT pg_catalog.bool_and(v BETWEEN -32768 AND 32767) AS fits"
             f" FROM {{source}} s, pg_catalog.unnest(s.{{c{i}}}) AS v"
@@ -162,7 +162,7 @@ class SourceQueries:
         return row["fits"] is not False
 
     def unseen_classes(self, i: int, classes: Classes, limit: int = 5) -> list[str | None]:
-        """Give some of column i's values that are not among the class values."""
+        """Return some of column i's values that are not among the class values."""
         rows = self._ask(
             f"SELECT DISTINCT {self.source.columns[i].text(f's.{{c{i}}}')} AS value FROM {{source}} s"
             f" WHERE {self._position(i, f's.{{c{i}}}', classes)} IS NULL LIMIT {limit:d}",
@@ -171,7 +171,7 @@ class SourceQueries:
         return [row["value"] for row in rows]
 
     def first_row(self) -> dict[int, bytes]:
-        """Give the raw value of each column but the classes', of any one row."""
+        """Return the raw value of each column but the classes', of any one row."""
         wanted = [i for i, column in enumerate(self.source.columns) if column.kind is not Kind.CLASS]
         values = ", ".join(f"{self._raw(i, self._value(i), None)} AS c{i}" for i in wanted)
         (row,) = self._ask(f"SELECT {values} FROM {{source}} s LIMIT 1")
@@ -221,14 +221,14 @@ class SourceQueries:
         return f"ARRAY[{', '.join(f's.{{{slot}}}::pg_catalog.float4' for slot in _slots_of(i, column))}]"
 
     def _raw(self, i: int, value: str, classes: Classes | None) -> str:
-        """Give the expression that makes bytes of a column's value."""
+        """Return the expression that makes bytes of a column's value."""
         column = self.source.columns[i]
         if column.kind is Kind.CLASS:
             return f"pg_catalog.int4send({self._position(i, value, classes)})"
         return column.raw(value)
 
     def _position(self, i: int, value: str, classes: Classes) -> str:
-        """Give the expression for a value's 1-based position among the class values; NULL where it is none of them.
+        """Return the expression for a value's 1-based position among the class values; NULL where it is none of them.
 
         Concatenating with an empty array opens the values once a query, should they be long enough to lie in TOAST.
         """

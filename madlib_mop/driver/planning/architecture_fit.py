@@ -83,7 +83,7 @@ def _hint(units: int, classes: int | None, row: list[int]) -> str:
 
 
 def _units_that_fit(row: list[int]) -> set[int]:
-    """Give the last dimensions of outputs that rows of y of a shape are compared with."""
+    """Return the last dimensions of outputs that rows of y of a shape are compared with."""
     if not row:
         return {1}
     without_last = row[-2] if len(row) > 1 else 1

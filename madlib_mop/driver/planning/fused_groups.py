@@ -41,20 +41,20 @@ class Stacks:
                 self._keys.update(dict.fromkeys(group, -1 - number))
 
     def members(self, key: int) -> tuple[int, ...]:
-        """Give the mst_keys of what the scheduler has for a model."""
+        """Return the mst_keys of what the scheduler has for a model."""
         return self._members.get(key, (key,))
 
     def places(self, key: int) -> tuple[int | None, ...]:
-        """Give the mst_keys of a group by the places of its graph, and None for those that it does not fill."""
+        """Return the mst_keys of a group by the places of its graph, and None for those that it does not fill."""
         members = self._members[key]
         return members + (None,) * (self._n_places[key] - len(members))
 
     def is_group(self, key: int) -> bool:
-        """Tell whether several models are trained under a key of the scheduler's."""
+        """Return whether several models are trained under a key of the scheduler's."""
         return key in self._members
 
     def key_of(self, mst_key: int) -> int:
-        """Give the scheduler's key of a model."""
+        """Return the scheduler's key of a model."""
         return self._keys.get(mst_key, mst_key)
 
     def dissolve(self, key: int) -> list[int]:
@@ -65,7 +65,7 @@ class Stacks:
         return sorted(self._dissolved)
 
     def visits(self, recorded: Sequence[Visit]) -> list[Visit]:
-        """Give recorded visits as the scheduler has to repeat them; members' own too, for they may be dissolved."""
+        """Return recorded visits as the scheduler has to repeat them; members' own too, for they may be dissolved."""
         whole = {}
         for visit in recorded:
             key = self.key_of(visit.model)

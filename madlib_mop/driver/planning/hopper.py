@@ -149,7 +149,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
 def model_rows(
     configurations: list[Configuration], weights: dict[int, bytes | None], num_iterations: int, warm: WarmStart | None
 ) -> tuple[list[dict], dict[str, bytes]]:
-    """Give the rows of `madlib_mop.model`, and the weights that models start from by origin.
+    """Return the rows of `madlib_mop.model`, and the weights that models start from by origin.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def model_rows(
 
 
 def _goes_on(mst_key: int, warm: WarmStart | None) -> bool:
-    """Tell whether a model goes on with a whole training state."""
+    """Return whether a model goes on with a whole training state."""
     old = warm.models.get(mst_key) if warm else None
     return old is not None and old.state is not None
 

@@ -62,7 +62,7 @@ class Data:
         return {"source_table": self.source.relation, "validation_table": validation}
 
     def segments(self) -> list[dict]:
-        """Give rows of `madlib_mop.segment`."""
+        """Return rows of `madlib_mop.segment`."""
         rows = []
         for data_set, packed in (("training", self.source), ("validation", self.validation)):
             for shard in packed.shards if packed else ():
@@ -72,7 +72,7 @@ class Data:
         return rows
 
     def run_columns(self) -> dict:
-        """Give the columns of `madlib_mop.run` that name them."""
+        """Return the columns of `madlib_mop.run` that name them."""
         return {
             "source_table": str(self.source.relation),
             "validation_table": str(self.validation.relation) if self.validation else None,
@@ -80,7 +80,7 @@ class Data:
         }
 
     def plan(self, settings: Settings, output: Relation) -> dict:
-        """Give what the workers need, and where the models go."""
+        """Return what the workers need, and where the models go."""
         return {
             "training": self.source.as_plan(),
             "validation": self.validation.as_plan() if self.validation else None,
@@ -93,7 +93,7 @@ class Data:
         }
 
     def summary(self) -> dict:
-        """Give the columns of an output's summary that describe them."""
+        """Return the columns of an output's summary that describe them."""
         source = self.source
         return {
             "dependent_varname": source.dependent,
@@ -133,7 +133,7 @@ def read_data(call: Call, record: Record) -> Data:
 
 
 def place_of(table: Relation) -> dict:
-    """Give an output table as a run's plan has it."""
+    """Return an output table as a run's plan has it."""
     return {"schema": table.schema, "name": table.name, "is_temp": table.is_temp}
 
 

@@ -174,7 +174,7 @@ def _frequency(value: int | None, max_epochs: int) -> int | None:
 
 
 def _usual_frequency(method: str, params: SearchParams, max_epochs: int) -> int | None:
-    """Give what MADlib's summary has where no frequency was given: the iterations of the longest round."""
+    """Return what MADlib's summary has where no frequency was given: the iterations of the longest round."""
     if method == "hyperband":
         return max(one.r_i for one in hyperband_rounds(params))
     return max_epochs if method in ("hyperopt", "tpe") else None

@@ -98,13 +98,13 @@ def find_warm_start(
 
 
 def recorded_functions(record: Record, output: Relation, owner: int) -> CustomFunctions:
-    """Give the custom functions of the run that wrote an output table, for the warm start to use the same."""
+    """Return the custom functions of the run that wrote an output table, for the warm start to use the same."""
     parent = record.newest_run(str(output), owner)
     return CustomFunctions(record.custom_functions(parent["run_id"]) if parent else {})
 
 
 def is_state_of(model: dict | None, weights_digest: str | None) -> bool:
-    """Tell whether a recorded model's state has the weights of an output table.
+    """Return whether a recorded model's state has the weights of an output table.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ class Hopper(RunLoop):
         return order | {"members": writes, "place": place_of(task)}
 
     def _write(self, flight: InFlight, mst_key: int) -> dict:
-        """Give where a visit writes a model's next state."""
+        """Return where a visit writes a model's next state."""
         version = self._versions[mst_key] + 1
         return {"mst_key": mst_key, "slot": self._begin_write(flight, mst_key), "version": version}
 
@@ -261,7 +261,7 @@ def _is_alive(model: dict) -> bool:
 
 
 def _steady_seconds(fields: dict, seconds: float) -> float:
-    """Give what a visit cost without what is paid once: trainer's start, shard's load, build and trace."""
+    """Return what a visit cost without what is paid once: trainer's start, shard's load, build and trace."""
     timing = fields.get("timing") or {}
     return sum(timing.get(lap, 0.0) for lap in ("state_in_s", "compute_s", "state_out_s")) or seconds
 

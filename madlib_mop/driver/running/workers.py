@@ -159,7 +159,7 @@ class Workers:
         self._reopen_at[segment] = time.monotonic() + pause
 
     def seconds_to_reopen(self) -> float:
-        """Give the time until the next session is to be opened again, or a host asked; infinite if none is."""
+        """Return the time until the next session is to be opened again, or a host asked; infinite if none is."""
         asked = [host.ask_at for host in self._lost_hosts.values() if host.ask_at is not None]
         return max(0.0, min([*self._reopen_at.values(), *asked], default=float("inf")) - time.monotonic())
 

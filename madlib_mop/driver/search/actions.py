@@ -10,7 +10,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def to_json(actions: Iterable[Action]) -> list[dict]:
-    """Give actions as a JSON array of objects: ``do`` says which, the rest are its fields; NULLs are left out."""
+    """Return actions as a JSON array of objects: ``do`` says which, the rest are its fields; NULLs are left out."""
     written = []
     for action in actions:
         fields = dataclasses.asdict(action.proposal if isinstance(action, Add) else action)
@@ -19,7 +19,7 @@ def to_json(actions: Iterable[Action]) -> list[dict]:
 
 
 def from_json(written: Sequence[dict]) -> list[Action]:
-    """Give the actions that `to_json` wrote."""
+    """Return the actions that `to_json` wrote."""
     actions = []
     for item in written:
         fields = {name: value for name, value in item.items() if name != "do"}

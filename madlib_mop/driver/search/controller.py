@@ -201,7 +201,7 @@ class Searcher(RunController):
 
 
 def loss_of(metrics: Sequence[dict]) -> float:
-    """Give the loss that a search goes by: on validation data where there are some, else on training data.
+    """Return the loss that a search goes by: on validation data where there are some, else on training data.
 
     Parameters
     ----------

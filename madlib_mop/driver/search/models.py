@@ -26,7 +26,7 @@ class SearchModels:
         self._custom_names = frozenset(plan["custom_names"])
 
     def added(self, proposal: Proposal) -> dict:
-        """Give the row of a new model, but its run_id."""
+        """Return the row of a new model, but its run_id."""
         return {
             "mst_key": proposal.mst_key,
             "ordinal": proposal.mst_key - 1,
@@ -38,7 +38,7 @@ class SearchModels:
         }
 
     def parameters(self, model_id: int, compile_params: str, fit_params: str) -> dict:
-        """Give the columns that say how a model is built and trained."""
+        """Return the columns that say how a model is built and trained."""
         parsed = self._parse(compile_params)
         return {
             "model_id": model_id,
@@ -50,7 +50,7 @@ class SearchModels:
         }
 
     def same_optimizer(self, one: str, other: str) -> bool:
-        """Tell whether two compile parameters name the same optimizer, whatever its arguments."""
+        """Return whether two compile parameters name the same optimizer, whatever its arguments."""
         return self._parse(one).optimizer.name == self._parse(other).optimizer.name
 
     def _parse(self, compile_params: str) -> CompileParams:

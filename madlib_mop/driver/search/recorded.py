@@ -39,7 +39,7 @@ class RecordedSearch:
         self._known: set[tuple[int, int]] = set()
 
     def start(self, n_slots: int) -> list[Action]:
-        """Give the first actions."""
+        """Return the first actions."""
         return self._advance()
 
     def result(self, mst_key: int, epoch: int, loss: float) -> list[Action]:
@@ -58,7 +58,7 @@ class RecordedSearch:
 
     @property
     def done(self) -> bool:
-        """Say whether all events have been repeated."""
+        """Return whether all events have been repeated."""
         return self._next == len(self._events)
 
     def _advance(self) -> list[Action]:
@@ -72,7 +72,7 @@ class RecordedSearch:
         return actions
 
     def _within_reach(self, action: Action) -> Action | None:
-        """Give an action with the epoch that its model really came to; None where it was not begun."""
+        """Return an action with the epoch that its model really came to; None where it was not begun."""
         match action:
             case Add(proposal):
                 last_epoch = self._tell(proposal.mst_key, proposal.last_epoch)
@@ -91,7 +91,7 @@ class RecordedSearch:
 
 
 def _reach(model: dict, n_segments: int) -> int:
-    """Give the last epoch that is to be repeated of a model."""
+    """Return the last epoch that is to be repeated of a model."""
     if model["state"] == "stopped":
         return model["epoch"] if model["position"] == n_segments else max(0, model["epoch"] - 1)
     return model["last_epoch"]

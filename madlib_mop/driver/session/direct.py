@@ -147,7 +147,7 @@ def _run(cursor, statement: str, params: Sequence, types: Sequence[str]) -> None
 
 
 def _plain(value):
-    """Give a value as the frames between processes would have brought it."""
+    """Return a value as the frames between processes would have brought it."""
     if isinstance(value, memoryview):
         return bytes(value)
     return str(value) if isinstance(value, decimal.Decimal) else value

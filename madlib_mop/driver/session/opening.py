@@ -15,7 +15,7 @@ def open_record(info: SessionInfo) -> Record:
 
 
 def find_run(record: Record, call: Call) -> dict:
-    """Give the run that a call names, if the caller may see it.
+    """Return the run that a call names, if the caller may see it.
 
     Raises
     ------

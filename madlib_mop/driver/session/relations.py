@@ -252,11 +252,11 @@ class RelationLookup:
             )
 
     def columns(self, relation: Relation) -> list[Column]:
-        """Give a table's columns, in order."""
+        """Return a table's columns, in order."""
         return [Column(**row) for row in self.execute(_COLUMNS, [relation.oid], ["bigint"])]
 
     def caller_setting(self, name: str) -> str | None:
-        """Give a setting of the caller's session, such as ``madlib_mop.segments``; None if it was never set."""
+        """Return a setting of the caller's session, such as ``madlib_mop.segments``; None if it was never set."""
         (row,) = self.execute("SELECT pg_catalog.current_setting($1, true) AS value", [name])
         return row["value"] or None
 

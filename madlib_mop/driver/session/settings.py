@@ -81,7 +81,7 @@ class Settings:
     stacking: int
 
     def trainer_start(self) -> dict:
-        """Give what a trainer is started with."""
+        """Return what a trainer is started with."""
         return {
             "threads": self.trainer_threads,
             "memory_limit_bytes": self.trainer_memory_bytes,
@@ -92,14 +92,14 @@ class Settings:
         }
 
     def share_at_host(self, n_trainers: int) -> dict | None:
-        """Give what a host deals out its memory by, among so many trainers; None where a setting tells.
+        """Return what a host deals out its memory by, among so many trainers; None where a setting tells.
 
         See `mop_backend.memory.start_here`.
         """
         return {"n_trainers": n_trainers, "cache_divisor": self.cache_divisor} if self.memory_is_share else None
 
     def session_trainer_start(self) -> dict:
-        """Give what the trainer is started with that a session keeps for madlib_mop.predict.
+        """Return what the trainer is started with that a session keeps for madlib_mop.predict.
 
         There may be one in each of many sessions: so it has little memory, and ends when it is not used.
         """
@@ -200,7 +200,7 @@ def _number(name: str, fixed: dict[str, str], session: CallerSession, default: i
 
 
 def _sources(name: str, fixed: dict[str, str], session: CallerSession) -> list[tuple[str, str]]:
-    """Give where a setting was set, and to what."""
+    """Return where a setting was set, and to what."""
     own = session.caller_setting(f"madlib_mop.{name}")
     texts = {"madlib_mop.setting": fixed.get(name), "SET madlib_mop": own}
     return [(where, text) for where, text in texts.items() if text is not None]

@@ -189,7 +189,7 @@ class ModelChanges:
         return obey
 
     def _epoch_in_visit(self, mst_key: int) -> int | None:
-        """Give the epoch of the visit that a model is in."""
+        """Return the epoch of the visit that a model is in."""
         for segment in self._scheduler.segments:
             task = self._scheduler.in_flight(segment)
             if isinstance(task, Visit) and task.model == mst_key:
@@ -198,6 +198,6 @@ class ModelChanges:
 
 
 def _just_taken_over(model: dict) -> bool:
-    """Tell whether a model's newest state is another's, not trained since: its metrics are not those of that state."""
+    """Return whether a model's newest state is that of another and was not trained since: its metrics are older."""
     taken_over = model["taken_over"]
     return taken_over is not None and taken_over["version"] == model["state_version"]

@@ -13,4 +13,4 @@ class Session(Protocol):
         """Run one statement with the caller's rights, in the caller's transaction."""
 
     def caller_setting(self, name: str) -> str | None:
-        """Give a setting of the caller's session."""
+        """Return a setting of the caller's session."""

@@ -142,11 +142,11 @@ class Engine(ABC):
 
     @abstractmethod
     def limits(self, places: Sequence[Place]) -> Limits:
-        """Give what cannot be done with segments at these places."""
+        """Return what cannot be done with segments at these places."""
 
     @abstractmethod
     def segments(self, session: Session) -> list[Segment]:
-        """Give the segments that a table packed now would have; refuse settings that cannot be met, by a MopError."""
+        """Return the segments that a table packed now would have; refuse settings that cannot be met, by a MopError."""
 
     @abstractmethod
     def check_host(self, server: str) -> None:
@@ -162,18 +162,18 @@ class Engine(ABC):
 
     @abstractmethod
     def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
-        """Give what makes and fills a packed table of that name; ``columns`` are inputs and outputs, in their order."""
+        """Return what makes and fills a packed table; ``columns`` are inputs and outputs, in their order."""
 
     @abstractmethod
     def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
-        """Give where the shards of a packed table are, by their ``__dist_key__``: those that are not here, or all."""
+        """Return where the shards of a packed table are, by their ``__dist_key__``: those that are not here, or all."""
 
     def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
-        """Give the segment of each ``__dist_key__`` of a packed table, where the key is not the segment's number."""
+        """Return the segment of each ``__dist_key__`` of a packed table, where the key is not the segment's number."""
         return {}
 
     def feed_query(self, relation: Relation, columns: Sequence[str]) -> str | None:
-        """Give the query by which the engine itself hands a shard to the trainer at its segment, if it does."""
+        """Return the query by which the engine itself hands a shard to the trainer at its segment, if it does."""
         return None
 
     def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
@@ -189,5 +189,5 @@ class Engine(ABC):
         return ""
 
     def dbids(self, session: Session, segments: Sequence[Segment]) -> Mapping[int, Segment]:
-        """Give the segments by the numbers that a table of distribution_rules has for them."""
+        """Return the segments by the numbers that a table of distribution_rules has for them."""
         return {segment.number + 1: segment for segment in segments}

@@ -106,7 +106,7 @@ def read_login(catalog: CatalogConnection, server: str, role: str) -> HostLogin:
 
 
 def unknown_server(server: str) -> MopError:
-    """Give the error for a server that is not there."""
+    """Return the error for a server that is not there."""
     return InvalidParameter(
         f"there is no foreign server of that name. Received: {server!r}",
         hint=f"CREATE EXTENSION {WRAPPER}; CREATE SERVER {quote(server)} FOREIGN DATA WRAPPER {WRAPPER}"
@@ -115,7 +115,7 @@ def unknown_server(server: str) -> MopError:
 
 
 def no_usage(server: str, role: str) -> MopError:
-    """Give the error for a role that may not use a server."""
+    """Return the error for a role that may not use a server."""
     return InsufficientPrivilege(
         f"role {role} may not use server {server}, which carries segments",
         hint=f"GRANT USAGE ON FOREIGN SERVER {quote(server)} TO {quote(role)}; or for segments on this server only:"
@@ -124,7 +124,7 @@ def no_usage(server: str, role: str) -> MopError:
 
 
 def no_mapping(server: str, role: str) -> MopError:
-    """Give the error for a role that cannot log in at a server."""
+    """Return the error for a role that cannot log in at a server."""
     return NotReady(
         f"role {role} has no user mapping for server {server}, which carries segments",
         hint=f"CREATE USER MAPPING FOR {quote(role)} SERVER {quote(server)} OPTIONS (user '...', password '...');",
@@ -187,12 +187,12 @@ def connect_host(
 
 
 def connecting(login: HostLogin) -> dict[str, str]:
-    """Give those of a login's options that say where and how to connect."""
+    """Return those of a login's options that say where and how to connect."""
     return {name: value for name, value in login.options.items() if name in _CONNECTING}
 
 
 def reason(error: psycopg.Error, login: HostLogin) -> str:
-    """Give what a host said, in one line, without what the server's and the mapping's options hold."""
+    """Return what a host said, in one line, without what the server's and the mapping's options hold."""
     line = plain_reason(error)
     for name in ("password", "host", "hostaddr", "port", "user", "dbname"):
         value = login.options.get(name)
@@ -204,7 +204,7 @@ def reason(error: psycopg.Error, login: HostLogin) -> str:
 
 
 def clock_offset_s(connection: psycopg.Connection, n_tries: int = 3) -> float:
-    """Give by how many seconds a host's clock is ahead of ours (negative: behind), beyond what the way there takes."""
+    """Return how many seconds a host's clock is ahead of ours (negative: behind), less the time of the way there."""
     offsets = []
     for _ in range(n_tries):
         before = time.time()
@@ -216,7 +216,7 @@ def clock_offset_s(connection: psycopg.Connection, n_tries: int = 3) -> float:
 
 
 def offset_beyond(before_s: float, there_s: float, after_s: float) -> float:
-    """Give how far a time told between two of ours lies outside them; 0 where it lies between."""
+    """Return how far a time told between two of ours lies outside them; 0 where it lies between."""
     if there_s < before_s:
         return there_s - before_s
     return max(0.0, there_s - after_s)

@@ -82,5 +82,5 @@ def log_in(options: Mapping[str, object]) -> psycopg.Connection:
 
 
 def _is_up(options: Mapping[str, object]) -> bool:
-    """Tell whether a server takes connections, whomever it lets in."""
+    """Return whether a server takes connections, whomever it lets in."""
     return PGconn.ping(make_conninfo(**options).encode()) == Ping.OK

@@ -175,7 +175,7 @@ class _Host:
 
     @contextlib.contextmanager
     def _told(self):
-        """Give a cursor; what the host says against it becomes one clear error."""
+        """Return a cursor; what the host says against it becomes one clear error."""
         try:
             with self._connection.cursor() as cursor:
                 yield cursor
@@ -204,7 +204,7 @@ def check_hosts(catalog: CatalogConnection, servers: Sequence[str], role: str) -
 
 
 def _room(connection: psycopg.Connection, login: HostLogin) -> str:
-    """Give the schema in which tables are made at a host: the first of the search_path in which the user may."""
+    """Return the schema in which tables are made at a host: the first of the search_path in which the user may."""
     with connection.cursor() as cursor:
         cursor.execute(_ROOM)
         schema, may_use = cursor.fetchone()
@@ -236,7 +236,7 @@ class UnusedTable:
 
 
 def unused_tables(catalog: CatalogConnection) -> list[UnusedTable]:
-    """Give the tables at hosts that nobody needs: what was packed has been dropped, or was rolled back."""
+    """Return the tables at hosts that nobody needs: what was packed has been dropped, or was rolled back."""
     with catalog.cursor() as cursor:
         cursor.execute(_ENDED)
         ended = set(cursor.fetchall())

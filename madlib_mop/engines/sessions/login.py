@@ -71,7 +71,7 @@ class RunLogin:
 
 
 def is_superuser(catalog: connection, role: str) -> bool:
-    """Tell whether a role is a superuser."""
+    """Return whether a role is a superuser."""
     with catalog.cursor() as cursor:
         cursor.execute("SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = %s", [role])
         found = cursor.fetchone()
@@ -236,7 +236,7 @@ def _patiently(cursor, step: sql.Composable) -> None:
 
 
 def _copy_settings(cursor, caller: str, role: str) -> None:
-    """Give the run's role what ALTER ROLE ... SET says of the caller's, in this database or in all.
+    """Return the run's role what ALTER ROLE ... SET says of the caller's, in this database or in all.
 
     FROM CURRENT, in a transaction that sets each for itself alone, copies lists as they are; the few that cannot be set
     in a session are written as they stand. One that the server does not take at all is none of the caller's either.

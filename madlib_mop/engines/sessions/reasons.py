@@ -12,7 +12,7 @@ _PYTHON_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
 
 def plain_reason(error: "psycopg.Error") -> str:
-    """Give one line: the server's message, or what libpq said of the last address that it tried."""
+    """Return one line: the server's message, or what libpq said of the last address that it tried."""
     if error.diag.message_primary:
         return without_prefix(error.diag.message_primary)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -22,5 +22,5 @@ def plain_reason(error: "psycopg.Error") -> str:
 
 
 def without_prefix(message: str) -> str:
-    """Give a message without the name of the exception that it was in PL/Python."""
+    """Return a message without the name of the exception that it was in PL/Python."""
     return _PYTHON_PREFIX.sub("", message)

@@ -27,7 +27,7 @@ def suggestion(name: Any, allowed: Iterable[str]) -> str:
 
 
 def as_spec(value: Any, what: str) -> Any:
-    """Give the call or the name that a value stands for.
+    """Return the call or the name that a value stands for.
 
     Strings such as ``'Adam(lr=0.1)'`` are read; ``{"class_name": ..., "config": {...}}``, Keras' own form in JSON,
     becomes a call. Other values are given back.
@@ -47,7 +47,7 @@ def as_spec(value: Any, what: str) -> Any:
 
 
 def find_name(name: str, table: Mapping, what: str) -> str:
-    """Give a class's name as Keras spells it, whatever case it came in."""
+    """Return a class's name as Keras spells it, whatever case it came in."""
     by_lower = {known.lower(): known for known in table}
     try:
         return by_lower[name.lower()]
@@ -115,10 +115,10 @@ def check_kind(value: Any, kind: str | None, what: str) -> None:
 
 
 def is_int(value: Any) -> bool:
-    """Tell whether a value is a whole number (True and False are not)."""
+    """Return whether a value is a whole number (True and False are not)."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is an int or a float (True and False are not)."""
+    """Return whether a value is an int or a float (True and False are not)."""
     return isinstance(value, int | float) and not isinstance(value, bool)

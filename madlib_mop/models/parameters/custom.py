@@ -33,7 +33,7 @@ import keras
 
 
 def {name}(y_true, y_pred):
-    """Give 1 for a row whose class is among the {k} with the highest scores, else 0."""
+    """Return 1 for a row whose class is among the {k} with the highest scores, else 0."""
     return keras.metrics.top_k_categorical_accuracy(y_true, y_pred, k={k})
 '''
 
@@ -59,12 +59,12 @@ class CustomFunctions:
         return frozenset(self.objects)
 
     def digest(self, names: Iterable[str]) -> str:
-        """Give a digest of some functions, so that two of one name never share a graph; empty for none."""
+        """Return a digest of some functions, so that two of one name never share a graph; empty for none."""
         digests = [f"{name}:{hashlib.sha256(self.objects[name]).hexdigest()}" for name in sorted(names)]
         return hashlib.sha256("\0".join(digests).encode()).hexdigest() if digests else ""
 
     def as_request(self) -> dict | None:
-        """Give the functions as JSON takes them, for the ``custom`` of a model's request; None for none."""
+        """Return the functions as JSON takes them, for the ``custom`` of a model's request; None for none."""
         if not self.objects:
             return None
         encoded = {name: base64.b64encode(value).decode() for name, value in self.objects.items()}
@@ -130,12 +130,12 @@ def check_source(name: str, value: bytes) -> None:
 
 
 def possible_names(compile_params: str | None) -> frozenset[str]:
-    """Give every word of compile parameters that may be a custom function, for who reads what they name, not trains."""
+    """Return every word of compile parameters that may be a custom function; nothing is trained with them."""
     return frozenset(_WORD.findall(compile_params or "")) - _OF_KERAS
 
 
 def top_k_name(k: int) -> str:
-    """Give the name of the function for k."""
+    """Return the name of the function for k."""
     return f"top_{k}_accuracy"
 
 
@@ -164,7 +164,7 @@ def _parse(value: bytes, what: str) -> ast.Module:
 
 
 def _definitions(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Give the statements that run when the source does, those in if, try and with too."""
+    """Return the statements that run when the source does, those in if, try and with too."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While):
@@ -175,7 +175,7 @@ def _definitions(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _names(node: ast.stmt) -> set[str]:
-    """Give the names that a statement defines."""
+    """Return the names that a statement defines."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}

@@ -84,7 +84,7 @@ class FunctionReader:
 
 
 def flat_names(metrics: Any) -> tuple[str, ...]:
-    """Give the names of checked metrics, in order, whatever lists and dicts they are in."""
+    """Return the names of checked metrics, in order, whatever lists and dicts they are in."""
     if metrics is None:
         return ()
     if isinstance(metrics, list | dict):

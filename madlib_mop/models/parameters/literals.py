@@ -45,7 +45,7 @@ class CallSpec:
 
 
 def shorten(text: Any, limit: int = 160) -> str:
-    """Give a value as an error message shows it: ``repr``, cut in the middle when it is long."""
+    """Return a value as an error message shows it: ``repr``, cut in the middle when it is long."""
     shown = repr(text)
     return shown if len(shown) <= limit else f"{shown[: limit * 2 // 3]} ... {shown[-limit // 4 :]}"
 
@@ -222,7 +222,7 @@ def _key(node, what, hint, depth) -> Any:
 
 
 def _name(node: ast.expr, what, hint) -> str:
-    """Give ``Adam`` for ``Adam`` and for ``tf.keras.optimizers.Adam``; nothing else that has a dot is a name."""
+    """Return ``Adam`` for ``Adam`` and for ``tf.keras.optimizers.Adam``; nothing else that has a dot is a name."""
     match node:
         case ast.Name(id=name):
             return name

@@ -21,7 +21,7 @@ _RATES = (
 
 
 def check_optimizer(value: Any, what: str) -> CallSpec:
-    """Give the optimizer as a call of a Keras 3 class.
+    """Return the optimizer as a call of a Keras 3 class.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def check_optimizer(value: Any, what: str) -> CallSpec:
 
 
 def check_rate(value: Any, what: str) -> float | CallSpec:
-    """Give a learning rate: a float of 0 or more, or the checked call of a schedule."""
+    """Return a learning rate: a float of 0 or more, or the checked call of a schedule."""
     if is_number(value):
         if value < 0:
             raise InvalidParameter(f"{what} must not be negative. Received: {value!r}")
@@ -86,7 +86,7 @@ def check_rate(value: Any, what: str) -> float | CallSpec:
 
 
 def check_schedule(spec: CallSpec, what: str) -> CallSpec:
-    """Give a learning-rate schedule as a checked call; rates are floats, since Keras computes in their type."""
+    """Return a learning-rate schedule as a checked call; rates are floats, since Keras computes in their type."""
     name = find_name(spec.name, SCHEDULES, f"{what}: a schedule of that name")
     kwargs = dict(check_call(CallSpec(name, spec.args, spec.kwargs), SCHEDULES, what).kwargs)
     for argument in _RATES:

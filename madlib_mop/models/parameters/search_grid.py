@@ -75,7 +75,7 @@ class Choice:
 
 
 def search_type(text: str | None) -> str:
-    """Give 'grid' or 'random' for any prefix of it, in any case.
+    """Return 'grid' or 'random' for any prefix of it, in any case.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def search_type(text: str | None) -> str:
 
 
 def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> list[tuple[str, str]]:
-    """Give every combination of a grid.
+    """Return every combination of a grid.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def read_ranges(compile_grid_text: str | None, fit_grid_text: str | None) -> tup
 
 
 def as_range(name: str, values: list) -> Range | None:
-    """Give the range that a parameter's list of a grid stands for; None for a list of choices."""
+    """Return the range that a parameter's list of a grid stands for; None for a list of choices."""
     return Range(*values, whole=_is_whole(name)) if _is_range(values) else None
 
 
@@ -213,7 +213,7 @@ def write_choice(choice: Choice) -> tuple[str, str]:
 
 
 def stream(random_state: int | None, dimension: str) -> np.random.Generator:
-    """Give the stream of one dimension of a search: ``default_rng([random_state, crc32(name)])``."""
+    """Return the stream of one dimension of a search: ``default_rng([random_state, crc32(name)])``."""
     if random_state is None:
         return np.random.default_rng()
     return np.random.default_rng([random_state, zlib.crc32(dimension.encode())])

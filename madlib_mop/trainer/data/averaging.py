@@ -101,7 +101,7 @@ class _Opened:
         return np.frombuffer(self._blob[piece.begin : piece.end], numpy_dtype(piece.spec.dtype))
 
     def weighted(self, index: int, n_rows: int | None) -> np.ndarray:
-        """Give a new float64 array: times ``n_rows``, unless it is a sum already."""
+        """Return a new float64 array: times ``n_rows``, unless it is a sum already."""
         values = self.array(index).astype(np.float64)
         if n_rows is not None:
             values *= n_rows

@@ -106,7 +106,7 @@ class ShardBuilder:
             raise invalid_input(f"the shard has more than the {self._expected_rows} rows that were announced")
 
     def finish(self) -> Shard:
-        """Give the shard. Raises Failure (input) for one without rows."""
+        """Return the shard. Raises Failure (input) for one without rows."""
         if self.n_rows == 0:
             raise invalid_input(
                 "the shard has no rows",
@@ -240,7 +240,7 @@ class ShardCache:
         return max(0, self._capacity_bytes - self.n_bytes)
 
     def keys(self) -> list[str]:
-        """Give the keys of the kept shards, least recently used first."""
+        """Return the keys of the kept shards, least recently used first."""
         return list(self._shards)
 
     def add(self, key: str, shard: Shard) -> bool:
@@ -258,7 +258,7 @@ class ShardCache:
         return True
 
     def take(self, key: str) -> Shard:
-        """Give a shard for one visit. Raises Failure (input) when it is not here."""
+        """Return a shard for one visit. Raises Failure (input) when it is not here."""
         if self._passing and self._passing[0] == key:
             shard, self._passing = self._passing[1], None
             return shard

@@ -81,7 +81,7 @@ def encode_state(
 
 
 def digest_of(parts: Sequence[bytes]) -> str:
-    """Give the sha256 of a state, in hexadecimal: over the bytes of its parts, in order."""
+    """Return the sha256 of a state, in hexadecimal: over the bytes of its parts, in order."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -89,7 +89,7 @@ def digest_of(parts: Sequence[bytes]) -> str:
 
 
 def count_forward_parts(parts: Sequence[bytes]) -> int:
-    """Give how many of a state's parts, from the first, a forward pass needs (``FORWARD_GROUPS``)."""
+    """Return how many of a state's parts, from the first, a forward pass needs (``FORWARD_GROUPS``)."""
     needed = [0]
     for number, part in enumerate(parts):
         if any(piece.group in FORWARD_GROUPS for piece in parse_header(part, number).pieces):
@@ -127,7 +127,7 @@ def decode_state(parts: Sequence[bytes], groups: Sequence[str] = GROUPS) -> "Sta
 
 
 def weights_of(parts: Sequence[bytes]) -> bytes:
-    """Give the model's weights as ``model_weights`` has them: float32, flattened, in ``get_weights()`` order."""
+    """Return the model's weights as ``model_weights`` has them: float32, flattened, in ``get_weights()`` order."""
     return decode_state(parts, FORWARD_GROUPS).flat_weights()
 
 
@@ -161,11 +161,11 @@ class State:
             raise StateError("the training state holds tensors that its header does not count")
 
     def specs(self, group: str) -> list[TensorSpec]:
-        """Give shape and dtype of each tensor of a group, in order."""
+        """Return shape and dtype of each tensor of a group, in order."""
         return self._specs[group]
 
     def read(self, group: str, index: int) -> np.ndarray:
-        """Give one tensor, not to be written to: a view of its part, or, for one cut into slices, a new array."""
+        """Return one tensor, not to be written to: a view of its part, or, for one cut into slices, a new array."""
         spec = self._specs[group][index]
         pieces = self._pieces[group, index]
         if len(pieces) == 1:
@@ -182,7 +182,7 @@ class State:
             target[piece.start * item_bytes : piece.stop * item_bytes] = self._bytes_of(piece)
 
     def flat_weights(self) -> bytes:
-        """Give the weights as float32, flattened, in order."""
+        """Return the weights as float32, flattened, in order."""
         specs = self._specs["weights"]
         flat = np.empty(sum(spec.n_elements for spec in specs), np.float32)
         start = 0
@@ -213,7 +213,7 @@ class State:
 
 
 def _raw(array: np.ndarray, spec: TensorSpec, piece: Piece) -> memoryview:
-    """Give the bytes of a tensor after comparing it with its spec."""
+    """Return the bytes of a tensor after comparing it with its spec."""
     if array.shape != spec.shape or array.dtype.name != spec.dtype:
         raise StateError(
             f"variable {piece.group}/{piece.index} is {array.dtype.name} {array.shape}, "

@@ -67,7 +67,7 @@ class CompiledModel(ModelVariables):
         return self.state_bytes + sum(stack.n_bytes for stack in self.stacks.values())
 
     def set_strengths(self, strengths: Strengths) -> None:
-        """Give the L2 regularizers the strengths of the configuration that trains next."""
+        """Return the L2 regularizers the strengths of the configuration that trains next."""
         for place, variable in self.strengths.items():
             variable.assign(strengths[place])
 
@@ -92,11 +92,11 @@ class CompiledModel(ModelVariables):
         return parts
 
     def part(self, on_features: bool) -> tuple[keras.Model, DataSpec]:
-        """Give what is trained and the columns that it takes: the whole model, or the rest behind its prefix."""
+        """Return what is trained and the columns that it takes: the whole model, or the rest behind its prefix."""
         return (self.split.tail, loop.tail_spec(self.split, self.spec)) if on_features else (self.model, self.spec)
 
     def train_pass(self, weighted: bool, static_batch: int, on_features: bool = False):
-        """Give the training loop, traced."""
+        """Return the training loop, traced."""
         key = (weighted, static_batch, on_features)
         if key not in self._train_passes:
             while len(self._train_passes) >= _MAX_TRACES:
@@ -107,14 +107,14 @@ class CompiledModel(ModelVariables):
         return self._train_passes[key]
 
     def evaluate_pass(self, on_features: bool = False):
-        """Give the evaluation loop, traced."""
+        """Return the evaluation loop, traced."""
         if on_features not in self._evaluate_passes:
             part = self.measured(on_features)
             self._evaluate_passes[on_features] = loop.make_evaluate_pass(*part).get_concrete_function()
         return self._evaluate_passes[on_features]
 
     def prefix_batch(self, static_batch: int):
-        """Give the function that computes a batch of features, traced."""
+        """Return the function that computes a batch of features, traced."""
         if static_batch not in self._prefix_batches:
             while len(self._prefix_batches) >= _MAX_TRACES:
                 del self._prefix_batches[next(iter(self._prefix_batches))]
@@ -123,7 +123,7 @@ class CompiledModel(ModelVariables):
         return self._prefix_batches[static_batch]
 
     def measured(self, on_features: bool = False) -> tuple[keras.Model, DataSpec]:
-        """Give ``part`` with the metrics' variables made, as Keras' ``fit`` does; inside of a loop it could not."""
+        """Return ``part`` with the metrics' variables made, as Keras' ``fit`` does; inside of a loop it could not."""
         model, spec = self.part(on_features)
         model._symbolic_build(data_batch=spec.batch())
         return model, spec
@@ -159,7 +159,7 @@ class CompiledCache:
         return sum(compiled.held_bytes for compiled in self._models.values())
 
     def get(self, key: tuple) -> CompiledModel | None:
-        """Give the model of a signature, if it is here."""
+        """Return the model of a signature, if it is here."""
         if key in self._models:
             self._models.move_to_end(key)
         return self._models.get(key)

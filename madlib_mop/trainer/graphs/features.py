@@ -41,7 +41,7 @@ class BatchSizes:
 
     @classmethod
     def of(cls, n_rows: int, batch_size: int, static: int = 0) -> "BatchSizes":
-        """Give the sizes for a pass over all rows; a size that does not come up is 0."""
+        """Return the sizes for a pass over all rows; a size that does not come up is 0."""
         return cls(batch_size if n_rows >= batch_size else 0, n_rows % batch_size, static)
 
 
@@ -73,7 +73,7 @@ class FeatureCache:
             self._features.popitem(last=False)
 
     def columns(self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes) -> Columns | None:
-        """Give what the model's tail takes instead of x: features, and x columns that go round the prefix.
+        """Return what the model's tail takes instead of x: features, and x columns that go round the prefix.
 
         None when the model has no prefix, when the features do not fit into memory, or when they would not give the
         same bits; then the visit goes through the prefix, as it would in plain Keras.
@@ -124,7 +124,7 @@ class FeatureCache:
 
 
 def _prefix_key(split: Split, shard: Shard) -> str:
-    """Give the digest of what the prefix is, of its weights, and of how its input is made from a shard's."""
+    """Return the digest of what the prefix is, of its weights, and of how its input is made from a shard's."""
     digest = hashlib.sha256(split.form.encode("utf-8", "surrogatepass"))
     digest.update(repr([(shard.xs[n].dtype.str, n, shard.normalizing_const) for n in split.sources]).encode())
     for variable in split.prefix.variables:
@@ -154,7 +154,7 @@ def _computed(compiled: CompiledModel, shard: Shard, size: int) -> Columns:
 
 
 def _agrees(compiled: CompiledModel, shard: Shard, features: Columns, sizes: BatchSizes) -> bool:
-    """Tell whether batches as the visit makes them give the features that are kept, bit for bit."""
+    """Return whether batches as the visit makes them give the features that are kept, bit for bit."""
     chance = np.random.default_rng(0)
     for size in filter(None, {sizes.full, sizes.last}):
         run, xs, constant = _function(compiled, shard, sizes.static if size == sizes.static else 0)

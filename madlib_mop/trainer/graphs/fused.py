@@ -31,7 +31,7 @@ class Source(Protocol):
     """Where a member's variables come from: a `State`, or the `ModelVariables` of a model that was just drawn."""
 
     def read(self, group: str, index: int) -> np.ndarray:
-        """Give one variable."""
+        """Return one variable."""
 
 
 class Stack:
@@ -95,12 +95,12 @@ class Stack:
             variable.assign([member[place] for member in strengths])
 
     def members(self) -> list["Member"]:
-        """Give what each place has now."""
+        """Return what each place has now."""
         values = {group: [np.asarray(v.read_value()) for v in variables] for group, variables in self._groups.items()}
         return [Member(self, place, values) for place in range(self.n_places)]
 
     def train_pass(self):
-        """Give ``f(xs, ys, orders, batch_size, n_batches, constant) -> float32 (metrics, places)``, traced.
+        """Return ``f(xs, ys, orders, batch_size, n_batches, constant) -> float32 (metrics, places)``, traced.
 
         ``orders`` is int64 ``(places, n_rows)``: each member's own; ``constant`` divides uint8 x.
         """
@@ -112,7 +112,7 @@ class Stack:
         return self._run
 
     def evaluate_pass(self):
-        """Give ``f(xs, ys, batch_size, constant) -> float64 (metrics, places)``, sums over all rows, traced."""
+        """Return ``f(xs, ys, batch_size, constant) -> float64 (metrics, places)``, sums over all rows, traced."""
         if self._evaluate_run is None:
             signature = [self._spec.signature("xs"), self._spec.signature("ys"), _INT, _FLOAT]
             traced = tf.function(self._evaluation, autograph=False, input_signature=signature)
@@ -173,7 +173,7 @@ class Stack:
         return self._sums(losses, outputs, y)
 
     def _variables(self) -> tuple[list[tf.Tensor], list[keras.Variable], list[tf.Tensor], dict]:
-        """Give what is trained; what is not, by its form in the model; and the strengths of regularizers: of all."""
+        """Return what is trained; what is not, by its form in the model; and the strengths of regularizers: of all."""
         forms = self._model.trainable_variables
         trained = {id(form) for form in forms}
         still = [form for form in self._compiled.groups["weights"] if id(form) not in trained]
@@ -185,13 +185,13 @@ class Stack:
         return (self._weights | self._others)[id(form)].value
 
     def _sums(self, losses: tf.Tensor, outputs: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """Give the sums over a batch's rows of each member's loss and metrics, ``(metrics, places)``."""
+        """Return the sums over a batch's rows of each member's loss and metrics, ``(metrics, places)``."""
         n = tf.cast(tf.shape(y)[1], tf.float32)
         sums = [metric._fn(y, outputs, **metric._fn_kwargs) for metric in self._metrics]
         return tf.stack([losses * n, *(_sum_of_rows(tf.cast(values, tf.float32)) for values in sums)])
 
     def _forward(self, still_forms, values, still, strengths, x, y, training: bool):
-        """Give one member's loss, its outputs, and its variables that are not trained; traced once for all."""
+        """Return one member's loss, its outputs, and its variables that are not trained; traced once for all."""
         mapping = [*zip(self._model.trainable_variables, values, strict=True), *zip(still_forms, still, strict=True)]
         with keras.StatelessScope(state_mapping=mapping) as scope, self._compiled.traced_strengths(strengths):
             outputs = self._model(x, training=training)
@@ -214,7 +214,7 @@ class Stack:
         return keras.Variable(zeros, dtype=form.dtype, trainable=form.trainable, name=form.name)
 
     def _is_shared(self, group: str, index: int) -> bool:
-        """Tell whether a variable of the optimizer is one for all members, such as the number of steps."""
+        """Return whether a variable of the optimizer is one for all members, such as the number of steps."""
         return self._groups[group][index].shape == self._compiled.groups[group][index].shape
 
 

@@ -37,11 +37,11 @@ class DataSpec:
         return cls(*(tuple((str(a.dtype), a.shape[1:]) for a in columns) for columns in (xs, ys)))
 
     def signature(self, which: str) -> list[tf.TensorSpec]:
-        """Give TensorFlow's description of the columns ``xs`` or ``ys``, for any number of rows."""
+        """Return TensorFlow's description of the columns ``xs`` or ``ys``, for any number of rows."""
         return [tf.TensorSpec((None, *shape), dtype) for dtype, shape in getattr(self, which)]
 
     def batch(self) -> tuple:
-        """Give two rows of zeros, in the structure in which Keras gets a batch."""
+        """Return two rows of zeros, in the structure in which Keras gets a batch."""
         rows = [[np.zeros((2, *shape), np.float32) for _, shape in columns] for columns in (self.xs, self.ys)]
         return tuple(_structure(columns) for columns in rows)
 
@@ -54,7 +54,7 @@ _FLOATS = tf.TensorSpec((None,), tf.float32)
 
 
 def static_batch_of(n_rows: int, batch_size: int, inherited: int | None) -> tuple[int, int]:
-    """Say whether a visit's training step is compiled for one batch size.
+    """Return whether a visit's training step is compiled for one batch size.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def static_batch_of(n_rows: int, batch_size: int, inherited: int | None) -> tupl
 
 
 def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_batch: int) -> Traceable:
-    """Give ``f(xs, ys, row_weights, order, batch_size, n_batches, constant) -> {metric: float32}``.
+    """Return ``f(xs, ys, row_weights, order, batch_size, n_batches, constant) -> {metric: float32}``.
 
     ``row_weights`` is a list, of one ``(n_rows,)`` tensor if ``weighted``; ``order`` is int64 ``(n_rows,)``;
     ``constant`` divides uint8 x. The last batch has the rows that are left. The metrics are those that ``fit`` logs.
@@ -112,7 +112,7 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
 
 
 def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
-    """Give ``f(xs, ys, batch_size, constant) -> sums`` over all rows: float64, what `MetricSums` adds up."""
+    """Return ``f(xs, ys, batch_size, constant) -> sums`` over all rows: float64, what `MetricSums` adds up."""
     metrics = MetricSums(model)
 
     def run(xs, ys, batch_size, constant):
@@ -136,7 +136,7 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
 
 
 def make_prefix_batch(split: Split, spec: DataSpec, static_batch: int) -> Traceable:
-    """Give ``f(xs, rows, constant) -> [float32 features]`` for rows (int64) of x: as a training step computes them."""
+    """Return ``f(xs, rows, constant) -> [float32 features]`` for rows (int64) of x, as a training step has them."""
 
     def run(xs, rows, constant):
         if static_batch:
@@ -155,7 +155,7 @@ def tail_spec(split: Split, spec: DataSpec) -> DataSpec:
 
 
 def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:
-    """Give ``f(xs, constant) -> [float32 outputs]`` for the rows of one batch, of any number."""
+    """Return ``f(xs, constant) -> [float32 outputs]`` for the rows of one batch, of any number."""
 
     def run(xs, constant):
         x = _structure([normalized(x, constant) for x in xs])
@@ -201,7 +201,7 @@ def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> tf.Tensor:
 
 
 def _structure(columns: list) -> object:
-    """Give one column as it is and several as a tuple, as Keras' data adapters do."""
+    """Return one column as it is and several as a tuple, as Keras' data adapters do."""
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 
@@ -211,5 +211,5 @@ def normalized(x: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
 
 
 def as_float(y: tf.Tensor) -> tf.Tensor:
-    """Give y as float32, as Keras is given it."""
+    """Return y as float32, as Keras is given it."""
     return y if y.dtype == tf.float32 else tf.cast(y, tf.float32)

@@ -117,7 +117,7 @@ def written(layout: list[list], sums: np.ndarray) -> dict:
 
 
 def is_mean(metric: keras.metrics.Metric) -> bool:
-    """Tell whether a metric is a total divided by a count: losses, accuracies and the like."""
+    """Return whether a metric is a total divided by a count: losses, accuracies and the like."""
     mean = keras.metrics.Mean
     return isinstance(metric, mean) and type(metric).result is mean.result
 

@@ -38,7 +38,7 @@ class Predictor:
         self._one_row: dict[Shapes, loop.Batch] = {}
 
     def predict(self, xs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-        """Give each output for all rows.
+        """Return each output for all rows.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class Predictor:
         return outputs
 
     def _function(self, spec: DataSpec) -> loop.Batch:
-        """Give the function for a kind of data; it is traced when it is first asked for."""
+        """Return the function for a kind of data; it is traced when it is first asked for."""
         function = self._functions.get(spec)
         if function is None:
             check_columns(self._model, spec)
@@ -106,7 +106,7 @@ class Predictor:
         return Values.of(single, outputs)
 
     def _is_single(self, shapes: "Shapes") -> bool:
-        """Tell whether columns of these shapes are one row; refuse those that are not many rows either."""
+        """Return whether columns of these shapes are one row; refuse those that are not many rows either."""
         if len(shapes) != len(self._input_shapes):
             raise invalid_input(
                 f"the model has {len(self._input_shapes)} input(s). Received: {len(shapes)}",
@@ -124,7 +124,7 @@ class Predictor:
         return False
 
     def _normalized(self, column: np.ndarray) -> np.ndarray:
-        """Give a column as the preprocessor would have packed it: float32, divided by the constant."""
+        """Return a column as the preprocessor would have packed it: float32, divided by the constant."""
         with np.errstate(over="ignore", invalid="ignore"):
             x = column.astype(np.float32)
             if self._normalizing_const != 1:
@@ -171,7 +171,7 @@ class Predictors:
         self._loaded: collections.OrderedDict[str, Predictor] = collections.OrderedDict()
 
     def keys(self) -> list[str]:
-        """Give what is loaded."""
+        """Return what is loaded."""
         return list(self._loaded)
 
     def add(self, key: str, predictor: Predictor) -> None:
@@ -188,7 +188,7 @@ class Predictors:
         self._loaded.pop(key, None)
 
     def get(self, key: str) -> Predictor:
-        """Give a model. Raises Failure (input) if it is not here."""
+        """Return a model. Raises Failure (input) if it is not here."""
         if key not in self._loaded:
             raise invalid_input("no model is loaded to predict with", hint="Load one first.")
         self._loaded.move_to_end(key)
@@ -200,7 +200,7 @@ def _text(shapes: Sequence[Sequence]) -> str:
 
 
 def batch_rows(xs: tuple[np.ndarray, ...], at_least: int = 1) -> int:
-    """Give how many rows to compute at once: a function of their size only, for results must not depend on buffers."""
+    """Return how many rows to compute at once: a function of their size only, so that buffers change no result."""
     row_bytes = sum(4 * x[:1].size for x in xs) or 1
     return max(at_least, 1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // row_bytes))
 

@@ -21,11 +21,11 @@ class Readable:
     """A training state whose variables can be read one by one, wherever they live."""
 
     def specs(self) -> dict[str, list[TensorSpec]]:
-        """Give shape and dtype of each variable, by group."""
+        """Return shape and dtype of each variable, by group."""
         raise NotImplementedError
 
     def read(self, group: str, index: int) -> np.ndarray:
-        """Give the value of one variable, without a copy; not to be written to."""
+        """Return the value of one variable, without a copy; not to be written to."""
         raise NotImplementedError
 
     @property
@@ -34,16 +34,16 @@ class Readable:
         return 4 * sum(spec.n_elements for spec in self.specs()["weights"])
 
     def encode(self, static_batch: int, part_bytes: int) -> list[memoryview]:
-        """Give the training state in parts."""
+        """Return the training state in parts."""
         return encode_state(self.specs(), self.read, static_batch=static_batch, part_bytes=part_bytes)
 
     def weights_are_finite(self) -> bool:
-        """Tell whether no float weight is NaN or infinite."""
+        """Return whether no float weight is NaN or infinite."""
         floats = [i for i, spec in enumerate(self.specs()["weights"]) if "float" in spec.dtype]
         return all(np.isfinite(self.read("weights", index)).all() for index in floats)
 
     def weights_digest(self) -> str:
-        """Give the sha256 of the weights as float32, flattened, in order, in hexadecimal."""
+        """Return the sha256 of the weights as float32, flattened, in order, in hexadecimal."""
         digest = hashlib.sha256()
         for index in range(len(self.specs()["weights"])):
             digest.update(np.ascontiguousarray(self.read("weights", index), np.float32))
@@ -157,7 +157,7 @@ def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
 
 
 def _learning_rate(model: keras.Model):
-    """Give a model's learning rate, a variable or a schedule; under loss scaling that of the optimizer inside."""
+    """Return a model's learning rate, a variable or a schedule; under loss scaling that of the optimizer inside."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)._learning_rate
 
 
@@ -166,7 +166,7 @@ def _value(variable: keras.Variable) -> np.ndarray:
 
 
 def _tensor_of(state: State, group: str, index: int) -> np.ndarray | tf.Tensor:
-    """Give one tensor of a state; a large one in memory that TensorFlow takes as it is, where it would copy twice."""
+    """Return one tensor of a state; a large one in memory that TensorFlow takes as it is, where it would copy twice."""
     spec = state.specs(group)[index]
     if spec.n_bytes < _WORTH_ALIGNING_BYTES or spec.dtype not in ("float32", "float64"):
         return state.read(group, index)

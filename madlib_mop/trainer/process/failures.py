@@ -36,7 +36,7 @@ class Failure(Exception):
         self.error = error
 
     def as_answer(self) -> dict:
-        """Give the header of the answering frame."""
+        """Return the header of the answering frame."""
         return {"error": self.error.as_dict(), "kind": self.kind}
 
 
@@ -87,7 +87,7 @@ def sentence_of(error: BaseException) -> str:
 
 
 def _is_exhausted(error: BaseException) -> bool:
-    """Tell whether TensorFlow ran out of memory, without importing it.
+    """Return whether TensorFlow ran out of memory, without importing it.
 
     A constant that does not fit into memory (Grappler makes such of a batch whose size is known) is told as one that
     cannot be parsed.

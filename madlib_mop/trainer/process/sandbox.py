@@ -90,7 +90,7 @@ def restrict_files(with_gpus: bool = False) -> bool:
 
 
 def readable_paths() -> list[str]:
-    """Give what stays readable; of Python's own prefix the libraries only, for it may hold a data directory too."""
+    """Return what stays readable; of Python's own prefix the libraries only, for it may hold a data directory too."""
     paths = [*_READABLE, *sys.path, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))]
     paths += [os.path.join(sys.base_prefix, name) for name in ("lib", "lib64")]
     if sys.prefix != sys.base_prefix:

@@ -56,7 +56,7 @@ def ours(db):
 
 
 def default_of(expression: str | None) -> str:
-    """Give a default without its cast."""
+    """Return a default without its cast."""
     return NO_DEFAULT if expression is None else re.sub(r"::[\w ]+(\[\])?$", "", expression)
 
 

@@ -25,7 +25,7 @@ def caller(db):
 
 
 def one_hot(caller, table, label):
-    """Give a packed table's labels of one segment by their first x, read by the function that scripts use."""
+    """Return a packed table's labels of one segment by their first x, read by the function that scripts use."""
     ((x, n, y, width),) = caller.rows(
         f"SELECT madlib.convert_bytea_to_real_array(x), x_shape[2], madlib.convert_bytea_to_smallint_array({label}),"
         f" {label}_shape[2] FROM {table}"

@@ -100,7 +100,7 @@ def keras_model(db, first):
 
 
 def rows_of(db, table):
-    """Give two inputs, float32 (n, 4) each, and the two outputs, one-hot."""
+    """Return two inputs, float32 (n, 4) each, and the two outputs, one-hot."""
     rows = db.rows(f"SELECT attributes, squares, kind, large FROM {table} ORDER BY id")
     x = [np.array([row[i] for row in rows], np.float32) / np.float32(8) for i in (0, 1)]
     return x, [np.eye(3)[[KINDS.index(row[2]) for row in rows]], np.eye(2)[[int(row[3]) for row in rows]]]

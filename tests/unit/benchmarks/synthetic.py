@@ -156,7 +156,7 @@ def _train(spans, ended, key, epoch, workers, free, seconds):
 
 
 def by_way(told: Comparison, workload: str) -> dict[str, list[Measurement]]:
-    """Give a workload's measurements by way."""
+    """Return a workload's measurements by way."""
     found = defaultdict(list)
     for one in told.measurements:
         if one.workload == workload:

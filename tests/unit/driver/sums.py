@@ -5,7 +5,7 @@ from array import array
 
 
 def sums_of(n_rows: int, means: dict[str, float], **others: list[float]) -> dict:
-    """Give ``sums`` of an answer: of metrics that are means over rows, and of others that are not."""
+    """Return ``sums`` of an answer: of metrics that are means over rows, and of others that are not."""
     layout = [[name, 2, True] for name in means] + [[name, len(sums), False] for name, sums in others.items()]
     sums = array("d", [item for value in means.values() for item in (n_rows * value, n_rows)])
     for more in others.values():
@@ -14,5 +14,5 @@ def sums_of(n_rows: int, means: dict[str, float], **others: list[float]) -> dict
 
 
 def values_of(sums: dict) -> list[float]:
-    """Give the sums."""
+    """Return the sums."""
     return array("d", base64.b64decode(sums["data"])).tolist()

@@ -13,17 +13,17 @@ ERROR = {"sqlstate": "38000", "message": "the loss is NaN", "hint": "Use a small
 
 
 def failed(kind: str) -> dict:
-    """Give a trainer's refusal."""
+    """Return a trainer's refusal."""
     return {"outcome": "failed", "kind": kind, "error": ERROR}
 
 
 def died(status: int, stderr: str = "") -> dict:
-    """Give the end of a trainer."""
+    """Return the end of a trainer."""
     return {"outcome": "died", "status": status, "stderr": stderr}
 
 
 def sql(sqlstate: str | None) -> dict:
-    """Give a failed statement of a worker's."""
+    """Return a failed statement of a worker's."""
     return {"outcome": "sql", "error": {"sqlstate": sqlstate, "message": "it failed"}}
 
 

@@ -17,7 +17,7 @@ SCORES = arrays.arrays(
 
 
 def by_hand(row):
-    """Give a row's classes, best first; ties in the order of the classes, NaN last."""
+    """Return a row's classes, best first; ties in the order of the classes, NaN last."""
     return sorted(range(len(row)), key=lambda unit: (np.isnan(row[unit]), -row[unit], unit))
 
 

@@ -68,11 +68,11 @@ class MemoryRecord:
                 raise Killed
 
     def models(self, run_id):
-        """Give copies of the rows."""
+        """Return copies of the rows."""
         return [dict(m) for m in self.tables["models"].values()]
 
     def lock_model(self, run_id, mst_key):
-        """Give a copy of a row."""
+        """Return a copy of a row."""
         return dict(self.tables["models"][mst_key])
 
     def add_models(self, run_id, rows):
@@ -95,7 +95,7 @@ class MemoryRecord:
         """Nothing to delete."""
 
     def search_events(self, run_id):
-        """Give the events."""
+        """Return the events."""
         return list(self.tables["events"])
 
     def add_search_event(self, run_id, event):
@@ -103,7 +103,7 @@ class MemoryRecord:
         self.tables["events"].append(event)
 
     def metrics(self, run_id):
-        """Give the metrics."""
+        """Return the metrics."""
         return list(self.tables["metrics"])
 
     def add_metrics(self, rows, evaluations):
@@ -119,7 +119,7 @@ class Slots:
         """Take note."""
 
     def begin_write(self, key):
-        """Give a slot."""
+        """Return a slot."""
         return 0
 
     def end_write(self, slot, key, n_bytes=None):
@@ -136,7 +136,7 @@ class Quiet:
 
 
 def loss(digest: tuple) -> float:
-    """Give a loss that depends on the whole history of a state."""
+    """Return a loss that depends on the whole history of a state."""
     return (hash(digest) % 10_007) / 10_007
 
 
@@ -223,14 +223,14 @@ class Driver:
 
 
 def history(record: MemoryRecord) -> tuple:
-    """Give what was decided, whatever it was decided after, and where the models are."""
+    """Return what was decided, whatever it was decided after, and where the models are."""
     decided = sorted(str(item) for event in record.tables["events"] for item in event["actions"])
     models = [(m["mst_key"], m["state"], m["epoch"], m["digest"]) for m in record.models(1)]
     return decided, models
 
 
 def whole(method: str, **options) -> MemoryRecord:
-    """Give the record of an undisturbed search."""
+    """Return the record of an undisturbed search."""
     record = MemoryRecord()
     Driver(record, method, **options).live()
     return record
@@ -264,7 +264,7 @@ def test_synchronous_searches_do_not_hang_on_what_is_ready_first(method):
 
 
 def replayed(record: MemoryRecord, method: str, late: int = 0) -> MemoryRecord:
-    """Give the record of a replay."""
+    """Return the record of a replay."""
     again = MemoryRecord()
     search = RecordedSearch(record.search_events(1), record.models(1), len(SEGMENTS))
     visits = [Visit(key, segment, epoch, position) for key, epoch, segment, position in record.tables["visits"]]

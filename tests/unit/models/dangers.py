@@ -42,7 +42,7 @@ def _array(value, dtype):
 
 
 def dangerous(marker):
-    """Give documents that Keras, given the chance, would turn into running code or opened files."""
+    """Return documents that Keras, given the chance, would turn into running code or opened files."""
     path = str(marker.path)
     lambda_3 = layer(
         "Lambda", name="l", function={"class_name": "__lambda__", "config": {"value": [marker.code, None, None]}}

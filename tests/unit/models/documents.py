@@ -4,7 +4,7 @@ import copy
 
 
 def keras_3(*layers, input_shape=(4,), name="sequential"):
-    """Give a Sequential of Keras 3 with an InputLayer and these layers."""
+    """Return a Sequential of Keras 3 with an InputLayer and these layers."""
     entry = {
         "module": "keras.layers",
         "class_name": "InputLayer",
@@ -20,12 +20,12 @@ def keras_3(*layers, input_shape=(4,), name="sequential"):
 
 
 def layer(class_name, module="keras.layers", **config):
-    """Give one layer of Keras 3."""
+    """Return one layer of Keras 3."""
     return {"module": module, "class_name": class_name, "config": config, "registered_name": None}
 
 
 def dense(units=3, **config):
-    """Give a Dense layer of Keras 3."""
+    """Return a Dense layer of Keras 3."""
     return layer("Dense", units=units, **config)
 
 

@@ -56,7 +56,7 @@ class Referee:
         return self
 
     def visits_in_order(self) -> dict[int, list[tuple[int, int, int]]]:
-        """Give (epoch, position, segment) by model, in the order of the visits' ends."""
+        """Return (epoch, position, segment) by model, in the order of the visits' ends."""
         return {m.key: [(v.epoch, v.position, v.segment) for v in self.kept if v.model == m.key] for m in self.models}
 
     def check_whole(self) -> None:

@@ -20,7 +20,7 @@ def run(schedule, models, segments, seed, chances=STORMY, recorded=None, kept=()
 
 
 def resumed(models, kept, p):
-    """Give the models' work as the driver reads it from the record after a crash."""
+    """Return the models' work as the driver reads it from the record after a crash."""
     works = []
     for model in models:
         made = [visit.segment for visit in kept if visit.model == model.key]

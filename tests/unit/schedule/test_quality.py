@@ -20,7 +20,7 @@ MIXES = {
 
 
 def ratios(schedule, mix, n, p, n_epochs=1, noise=0.03, hop_s=0.0, evaluation=False):
-    """Give makespan / lower bound for each seed."""
+    """Return makespan / lower bound for each seed."""
     return [_ratio(schedule, mix, n, p, n_epochs, noise, hop_s, evaluation, seed) for seed in SEEDS]
 
 

@@ -40,7 +40,7 @@ def search_of(method: str, params: str | None = None, random_state: int = 1) -> 
 
 
 def toy_loss(compile_params: str, mst_key: int, epoch: int) -> float:
-    """Give a loss that falls with epochs and is lowest for a learning rate of 0.01; no two models have the same."""
+    """Return a loss that falls with epochs and is lowest for a learning rate of 0.01; no two models have the same."""
     rate = parse_compile_params(compile_params).learning_rate
     return (math.log10(rate) + 2) ** 2 + 1 / epoch + 1e-6 * mst_key
 
@@ -69,7 +69,7 @@ class Laboratory:
         return [action for actions in self.said for action in actions]
 
     def of_model(self) -> dict[int, list[Action]]:
-        """Give the actions by the model that they concern."""
+        """Return the actions by the model that they concern."""
         found: dict[int, list[Action]] = {}
         for action in self.actions:
             key = action.proposal.mst_key if isinstance(action, Add) else getattr(action, "mst_key", None)

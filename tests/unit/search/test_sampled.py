@@ -42,7 +42,7 @@ def test_tpe_asks_for_one_whenever_one_ends():
 
 
 def best_of(method, params, random_state, n_slots=4):
-    """Give the lowest distance to the optimum, lr = 0.01 and momentum = 0.9, that a search comes to."""
+    """Return the lowest distance to the optimum, lr = 0.01 and momentum = 0.9, that a search comes to."""
 
     def loss(text, key, epoch):
         arguments = parse_compile_params(text).optimizer.kwargs

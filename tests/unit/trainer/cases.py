@@ -29,7 +29,7 @@ class Case:
     steps_per_epoch: int | None = None
 
     def request(self, seed=7, mst_key=3):
-        """Give ``model`` of a request."""
+        """Return ``model`` of a request."""
         fit = f"batch_size={self.batch_size}, epochs={self.passes}, shuffle={self.shuffle}"
         if self.class_weight:
             fit += f", class_weight={self.class_weight}"
@@ -45,7 +45,7 @@ class Case:
         }
 
     def model(self, seed=7, mst_key=3):
-        """Give the compiled Keras model before its first visit."""
+        """Return the compiled Keras model before its first visit."""
         arch = self.build().to_json()
         keras.utils.set_random_seed(model_seed(seed, mst_key))
         model = keras.models.model_from_json(arch)
@@ -71,7 +71,7 @@ class Case:
 
 
 def weights_of(model):
-    """Give a Keras model's weights as ``model_weights`` has them."""
+    """Return a Keras model's weights as ``model_weights`` has them."""
     return b"".join(np.asarray(weight, np.float32).tobytes() for weight in model.get_weights())
 
 

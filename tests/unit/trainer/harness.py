@@ -16,13 +16,13 @@ _RUN = "import sys, runpy; sys.path[:0] = {paths!r}; runpy.run_module({module!r}
 
 
 def command(module):
-    """Give the command that runs a module of the repository's."""
+    """Return the command that runs a module of the repository's."""
     paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
     return [sys.executable, "-I", "-c", _RUN.format(paths=paths, module=module)]
 
 
 def forkserver():
-    """Give the fork server of this test process."""
+    """Return the fork server of this test process."""
     return ForkServer(f"madlib_mop.tests.{os.getpid()}", os.getpid(), command("madlib_mop.trainer.forkserver"))
 
 

@@ -48,7 +48,7 @@ def averaged(states: list[list[bytes]], rows=ROWS) -> list[bytes]:
 
 
 def mean(values: list[np.ndarray]) -> np.ndarray:
-    """Give what an average must be."""
+    """Return what an average must be."""
     if values[0].dtype.kind in "iub":
         return values[0]
     total = ROWS[0] * values[0].astype(np.float64)
@@ -85,7 +85,7 @@ def test_sums_can_be_merged():
 
 
 def decode_state_part(part) -> np.ndarray:
-    """Give the numbers of a part that holds one slice of float32."""
+    """Return the numbers of a part that holds one slice of float32."""
     data = bytes(part)
     return np.frombuffer(data[8 + int.from_bytes(data[:8], "little") :], np.float32)
 

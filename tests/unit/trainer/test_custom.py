@@ -44,7 +44,7 @@ def spread(y_true, y_pred):
 
 
 def compiled():
-    """Give the arguments of Keras' own compile."""
+    """Return the arguments of Keras' own compile."""
     top_3 = keras.metrics.TopKCategoricalAccuracy(3, name="top_3_accuracy")
     return {"loss": my_loss, "optimizer": keras.optimizers.Adam(0.01), "metrics": ["accuracy", top_3, spread]}
 
@@ -61,13 +61,13 @@ def trainer():
 
 
 def request(functions: dict, compile_params: str = COMPILE, pickles: bool = False) -> dict:
-    """Give ``model`` of a request with custom functions."""
+    """Return ``model`` of a request with custom functions."""
     custom = CustomFunctions(functions, pickles).as_request()
     return {**PLAIN, "compile_params": compile_params, "custom": custom}
 
 
 def failing(source: bytes, use: str = "loss") -> dict:
-    """Give a request whose loss or metric is the function ``f`` of a source."""
+    """Return a request whose loss or metric is the function ``f`` of a source."""
     text = {"loss": "loss='f', optimizer='sgd'", "metrics": "loss='mse', optimizer='sgd', metrics=['f']"}[use]
     return request({"f": source}, text)
 

@@ -20,7 +20,7 @@ _SGD = _LOSS + "'SGD(lr=0.05, momentum=0.9, clipnorm=0.5)'"
 
 
 def frozen(*made):
-    """Give layers that are not trained."""
+    """Return layers that are not trained."""
     for layer in made:
         layer.trainable = False
     return made

@@ -40,7 +40,7 @@ def forkserver(lives_with: int | None = None, before: str = "", idle: str = "") 
 
 
 def forkserver_of(child: Child) -> int:
-    """Give the parent of a trainer."""
+    """Return the parent of a trainer."""
     return int(pathlib.Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -76,7 +76,7 @@ def train(ask) -> dict:
 
 
 def asked(channel):
-    """Give what `train` asks by, for a `Child` or a `Channel`."""
+    """Return what `train` asks by, for a `Child` or a `Channel`."""
 
     def ask(header, blobs, answers):
         channel.send(header, blobs)

@@ -97,7 +97,7 @@ class Filter:
         self.program = seccomp.filter_for(self.architecture, 77, with_gpus)
 
     def answer(self, number: int, *arguments: int, audit: int | None = None) -> int:
-        """Give what the filter returns for a call."""
+        """Return what the filter returns for a call."""
         words = {0: number, 4: self.architecture.audit if audit is None else audit}
         words |= {16 + 8 * i: argument & 0xFFFFFFFF for i, argument in enumerate(arguments)}
         at = value = 0

@@ -38,7 +38,7 @@ def perceptron(l2: float, *extra) -> str:
 def member(
     number: int, optimizer: str, fit: str = "batch_size=10, epochs=2", extra=(), loss="categorical_crossentropy"
 ):
-    """Give ``model`` of a request: number 0, 1, 2 differ in learning rate, L2 strengths and key."""
+    """Return ``model`` of a request: number 0, 1, 2 differ in learning rate, L2 strengths and key."""
     return {
         "arch": perceptron(STRENGTHS[number], *[make() for make in extra]),
         "compile_params": f"loss='{loss}', optimizer='{optimizer.format(rate=RATES[number])}', metrics=['accuracy']",

@@ -20,7 +20,7 @@ LABELS = np.eye(3, dtype=np.int16)[np.random.default_rng(4).integers(3, size=N_R
 
 
 def network() -> keras.Model:
-    """Give a perceptron with dropout, whose seed generator is part of the state."""
+    """Return a perceptron with dropout, whose seed generator is part of the state."""
     layers = keras.layers
     return keras.Sequential(
         [keras.Input((4,)), layers.Dense(6, activation="relu"), layers.Dropout(0.2), layers.Dense(3, "softmax")]
@@ -31,14 +31,14 @@ ARCH = network().to_json()
 
 
 def request(optimizer: str, mst_key: int) -> dict:
-    """Give ``model`` of a request."""
+    """Return ``model`` of a request."""
     compile_params = f"loss='categorical_crossentropy', optimizer='{optimizer}'"
     return {"arch": ARCH, "compile_params": compile_params, "fit_params": "batch_size=10", "seed": 7,
             "mst_key": mst_key, "custom": None}  # fmt: skip
 
 
 def plain(optimizer: keras.Optimizer, mst_key: int) -> keras.Model:
-    """Give the model as Keras makes it."""
+    """Return the model as Keras makes it."""
     keras.utils.set_random_seed(model_seed(7, mst_key))
     model = keras.models.model_from_json(ARCH)
     model.compile(loss="categorical_crossentropy", optimizer=optimizer)
@@ -52,7 +52,7 @@ def fit(model: keras.Model, epoch: int, mst_key: int) -> None:
 
 
 def bits(model: keras.Model) -> bytes:
-    """Give weights and optimizer variables."""
+    """Return weights and optimizer variables."""
     return b"".join(v.numpy().tobytes() for v in (*model.weights, *model.optimizer.variables))
 
 
