@@ -6,33 +6,33 @@ from importlib import import_module
 from madlib_mop.errors import Unsupported
 
 COMMANDS = {
-    "help": "help:give_help",
-    "version": "installation:version",
-    "load_keras_model": "architectures:load_keras_model",
-    "delete_keras_model": "architectures:delete_keras_model",
-    "load_custom_function": "custom_functions:load_custom_function",
-    "delete_custom_function": "custom_functions:delete_custom_function",
-    "load_top_k_accuracy_function": "custom_functions:load_top_k_accuracy_function",
-    "load_model_selection_table": "configurations:load_model_selection_table",
-    "generate_model_configs": "configurations:generate_model_configs",
-    "training_preprocessor_dl": "preprocess:training_preprocessor_dl",
-    "validation_preprocessor_dl": "preprocess:validation_preprocessor_dl",
-    "madlib_keras_fit_multiple_model": "fit:madlib_keras_fit_multiple_model",
-    "madlib_keras_fit": "fit:madlib_keras_fit",
-    "madlib_keras_automl": "automl:madlib_keras_automl",
-    "hyperband_schedule": "automl:hyperband_schedule",
-    "add_host": "hosts:add_host",
-    "remove_host": "hosts:remove_host",
-    "gpu_configuration": "gpu_configuration:gpu_configuration",
-    "resume": "runs:resume",
-    "cancel": "runs:cancel",
-    "replay": "runs:replay",
-    "drop_run": "runs:drop_run",
-    "drop_models": "runs:drop_models",
-    "madlib_keras_evaluate": "evaluate:madlib_keras_evaluate",
-    "madlib_keras_predict": "predict:madlib_keras_predict",
-    "madlib_keras_predict_byom": "predict:madlib_keras_predict_byom",
-    "predict": "scoring:predict",
+    "help": "commands.help:give_help",
+    "version": "commands.installation:version",
+    "load_keras_model": "commands.architectures:load_keras_model",
+    "delete_keras_model": "commands.architectures:delete_keras_model",
+    "load_custom_function": "commands.custom_functions:load_custom_function",
+    "delete_custom_function": "commands.custom_functions:delete_custom_function",
+    "load_top_k_accuracy_function": "commands.custom_functions:load_top_k_accuracy_function",
+    "load_model_selection_table": "commands.configurations:load_model_selection_table",
+    "generate_model_configs": "commands.configurations:generate_model_configs",
+    "training_preprocessor_dl": "packing.preprocessor:training_preprocessor_dl",
+    "validation_preprocessor_dl": "packing.preprocessor:validation_preprocessor_dl",
+    "madlib_keras_fit_multiple_model": "commands.fit:madlib_keras_fit_multiple_model",
+    "madlib_keras_fit": "commands.fit:madlib_keras_fit",
+    "madlib_keras_automl": "commands.automl:madlib_keras_automl",
+    "hyperband_schedule": "commands.automl:hyperband_schedule",
+    "add_host": "commands.hosts:add_host",
+    "remove_host": "commands.hosts:remove_host",
+    "gpu_configuration": "commands.gpus:gpu_configuration",
+    "resume": "commands.runs:resume",
+    "cancel": "commands.runs:cancel",
+    "replay": "commands.runs:replay",
+    "drop_run": "commands.runs:drop_run",
+    "drop_models": "commands.runs:drop_models",
+    "madlib_keras_evaluate": "commands.evaluate:madlib_keras_evaluate",
+    "madlib_keras_predict": "commands.predict:madlib_keras_predict",
+    "madlib_keras_predict_byom": "commands.predict:madlib_keras_predict_byom",
+    "predict": "commands.scoring:predict",
 }
 
 
@@ -42,4 +42,4 @@ def find_command(function: str) -> Callable:
         module, name = COMMANDS[function].split(":")
     except KeyError:
         raise Unsupported(f"there is no command {function!r}") from None
-    return getattr(import_module(f"madlib_mop.driver.commands.{module}"), name)
+    return getattr(import_module(f"madlib_mop.driver.{module}"), name)
