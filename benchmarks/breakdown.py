@@ -50,7 +50,7 @@ def breakdown(cursor, run_id: int, n_segments: int, after_epoch: int = 0) -> Bre
     """Break down a run's visits and evaluations.
 
     That is from the end of the last visit of an epoch (0: from the first one's start) to the end. What was under way at
-    that moment counts by its part after it, a task of a stack of k by a k-th of its time.
+    that moment counts by its part after it, a visit of k fused models by a k-th of its time.
     """
     cursor.execute(_TASKS, {"run_id": run_id})
     tasks = cursor.fetchall()
@@ -66,7 +66,7 @@ def breakdown(cursor, run_id: int, n_segments: int, after_epoch: int = 0) -> Bre
         laps = {stage: timing.get(lap, 0.0) for lap, stage in stages.items()}
         for stage, lap_s in laps.items():
             seconds[stage] += part * lap_s
-        seconds[HANDLING] += part * ((ended - started) / timing.get("stacked", 1) - sum(laps.values()))
+        seconds[HANDLING] += part * ((ended - started) / timing.get("fused", 1) - sum(laps.values()))
     seconds[IDLE] = n_segments * (end - start) - sum(seconds.values())
     kept = {TRAINING, EVALUATING, HANDLING, IDLE}
     return Breakdown({stage: value for stage, value in seconds.items() if value or stage in kept})

@@ -26,7 +26,7 @@ from ratios import Ratio
 from report.__main__ import report
 from report.figures import outside_share, stage_seconds
 from report.measurement import Comparison, Failure, Machine, Measurement
-from report.names import HOPPER, STACKED
+from report.names import FUSED, HOPPER
 from ways.contract import Outcome, Spec
 from workload import source_of_images
 from workloads import WORKLOADS, rows_of
@@ -36,12 +36,12 @@ BENCHMARKS = Path(__file__).parent
 WAYS = ("hopper", "plain", "celery_tasks", "ray_tune", "all_reduce", "parameter_server", "averaging")
 if find_spec("horovod"):  # which is not easily built
     WAYS += ("horovod_ring",)
-IN_DATABASE = (HOPPER, STACKED, "averaging")
-#: What of other ways' makespans the hopper, or the hopper with stacking, is to take at most.
+IN_DATABASE = (HOPPER, FUSED, "averaging")
+#: What of other ways' makespans the hopper, or the hopper with fused training, is to take at most.
 LIMITS = {
     ("images", "hopper"): {"plain": 0.65, "celery_tasks": 0.65, "ray_tune": 0.65},
     ("tabular", "hopper"): {"plain": 0.35, "celery_tasks": 0.35, "ray_tune": 0.35},
-    ("tabular", STACKED): {"plain": 0.20},
+    ("tabular", FUSED): {"plain": 0.20},
 }
 _TIMEOUT_S = 4 * 3600
 
@@ -136,7 +136,7 @@ def _ratios(plan: Plan, measurements: list[Measurement]) -> list[Ratio]:
         if measurement.workload == workload:
             runs[measurement.way].append(measurement)
     seconds = {way: median(m.makespan_s for m in of_one) for way, of_one in runs.items()}
-    ours = {way: seconds.pop(way) for way in (HOPPER, STACKED) if way in seconds}
+    ours = {way: seconds.pop(way) for way in (HOPPER, FUSED) if way in seconds}
     ratios = [
         Ratio(f"{workload}: {our} / {way}", our_s / their_s, LIMITS.get((workload, our), {}).get(way))
         for our, our_s in ours.items()

@@ -18,7 +18,7 @@ from workload import build, configurations, features, images
 SCHEMA = "mop_bench"
 N_SEGMENTS = 2
 _LOOK_S = 0.5  # between two looks at the disk, which cost the run time
-LIMITS = {"conv": 0.65, "mlp": 0.35, "stacked": 0.20}
+LIMITS = {"conv": 0.65, "mlp": 0.35, "fused": 0.20}
 _DISK = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
 WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relname LIKE 'model\\_state\\_%' AND c.relkind = 'r'
@@ -28,7 +28,7 @@ WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relname LIKE 'model\\_st
 def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
     """Run both ways on the same rows; print their times, what of the disk the run used, and where the time went."""
     x, y, x_valid, y_valid, source = images(n_rows, n_rows // 4)
-    if grid == "stacked":
+    if grid == "fused":
         x, x_valid, source = features(x, x_valid, source)
     connection = psycopg2.connect(dsn)
     connection.autocommit = True
@@ -38,7 +38,7 @@ def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
             configure(cursor, grid)
             plain_s = _plain(grid, n_epochs, x, y, x_valid, y_valid)
             disk = _DiskWatch(dsn)
-            cursor.execute(f"SET madlib_mop.stacking = {'on' if grid == 'stacked' else 'off'}")
+            cursor.execute(f"SET madlib_mop.fused_training = {'on' if grid == 'fused' else 'off'}")
             hopper_s = seconds_of(lambda: _fit(cursor, n_epochs))
             peak = disk.stop()
             figures = _figures(cursor)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from comparison import STACKED, WAYS, Plan, compare_ways  # noqa: E402
+from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
 from predict import compare_predict  # noqa: E402
@@ -23,20 +23,20 @@ from schedules import compare_schedules  # noqa: E402
 from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
-SECTIONS = ("conv", "mlp", "stacked", "features", "schedule", "traffic", "waits", "predict", "comparison")
+SECTIONS = ("conv", "mlp", "fused", "features", "schedule", "traffic", "waits", "predict", "comparison")
 #: The comparison's sizes: few rows and epochs, or as many as there are.
 SHORT = (
     Plan("images", n_train=1000, n_test=250, n_epochs=2),
-    Plan("tabular", (*WAYS, STACKED), n_train=2000, n_test=500, n_epochs=2),
+    Plan("tabular", (*WAYS, FUSED), n_train=2000, n_test=500, n_epochs=2),
 )
 #: Three seeds, and one of them once more: are they the same bits?
 _RUNS = ((1, 1), (2, 1), (3, 1), (1, 2))
 FULL = (
     Plan("images", n_train=20_000, n_test=4000, n_epochs=5, runs=_RUNS, most_outside=0.05),
-    Plan("tabular", (*WAYS, STACKED), n_train=20_000, n_test=4000, n_epochs=10, runs=_RUNS),
+    Plan("tabular", (*WAYS, FUSED), n_train=20_000, n_test=4000, n_epochs=10, runs=_RUNS),
 )
 #: Those that `make bench-check` holds against the recorded ratios; what takes long, or needs peers, is not among them.
-GUARDED = ("conv", "mlp", "stacked", "features", "schedule", "predict", "waits")
+GUARDED = ("conv", "mlp", "fused", "features", "schedule", "predict", "waits")
 N_GUARD_RUNS = 3
 
 
@@ -59,7 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--grid", dest="only", choices=SECTIONS, action="append", help="which sections (all)")
     parser.add_argument("--rows", type=int, default=4000, help="training rows of the grids (4000)")
     parser.add_argument("--epochs", type=int, default=3, help="their epochs (3)")
-    ways = (*WAYS, STACKED)
+    ways = (*WAYS, FUSED)
     parser.add_argument("--way", dest="ways", choices=ways, action="append", help="which ways of the comparison (all)")
     workloads = [plan.workload for plan in FULL]
     parser.add_argument("--workload", choices=workloads, help="the comparison's one workload (both)")
@@ -90,7 +90,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
     made = {
         "conv": partial(compare, dsn, "conv", *size),
         "mlp": partial(compare, dsn, "mlp", *size),
-        "stacked": partial(compare, dsn, "stacked", *size),
+        "fused": partial(compare, dsn, "fused", *size),
         "features": partial(compare_features, dsn, *size),
         "schedule": partial(compare_schedules, dsn, *size),
         "traffic": partial(compare_traffic, *size),

@@ -1,6 +1,6 @@
 """The benchmark's data and configurations: images of 32 x 32 x 3 in ten classes, sixteen configurations a grid.
 
-Those of the grid "stacked" train on a table of numbers that are made of the images.
+Those of the grid "fused" train on a table of numbers that are made of the images.
 """
 
 import itertools
@@ -31,10 +31,10 @@ class Configuration:
 
 
 def configurations(grid: str) -> list[Configuration]:
-    """Return the sixteen configurations of a grid; those of "stacked" have one architecture."""
+    """Return the sixteen configurations of a grid; those of "fused" have one architecture."""
     one_shape = (0,), L2_STRENGTHS, (1e-2, 3e-3, *LEARNING_RATES), BATCH_SIZES
     two_shapes = (0, 1), L2_STRENGTHS, LEARNING_RATES, BATCH_SIZES
-    return list(itertools.starmap(Configuration, itertools.product(*(one_shape if grid == "stacked" else two_shapes))))
+    return list(itertools.starmap(Configuration, itertools.product(*(one_shape if grid == "fused" else two_shapes))))
 
 
 def build(grid: str, architecture: int, l2: float):
@@ -42,7 +42,7 @@ def build(grid: str, architecture: int, l2: float):
     import keras
 
     layers, penalty = keras.layers, keras.regularizers.L2(l2)
-    model = [keras.Input((N_FEATURES,) if grid == "stacked" else SHAPE)]
+    model = [keras.Input((N_FEATURES,) if grid == "fused" else SHAPE)]
     if grid == "conv":
         for n in ((8, 16), (16, 16, 32))[architecture]:
             model.append(layers.Conv2D(n, 3, activation="relu", padding="same", kernel_regularizer=penalty))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-HOPPER, STACKED, PLAIN = "hopper", "hopper_stacked", "plain"
+HOPPER, FUSED, PLAIN = "hopper", "hopper_fused", "plain"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Published:
 
 LOOKS = {
     HOPPER: Look("hopper", "#c93c00", "#ff7a33", "o"),
-    "hopper_stacked": Look("hopper, stacked", "#e26848", "#cf4107", "h", (1, 1)),
+    "hopper_fused": Look("hopper, fused", "#e26848", "#cf4107", "h", (1, 1)),
     PLAIN: Look("plain Keras", "#33383f", "#dfe3e8", "s", (4, 2)),
     "celery_tasks": Look("Celery tasks", "#0a4fdc", "#4c7ffb", "^"),
     "ray_tune": Look("Ray Tune", "#1395d3", "#9ad0f9", "v", (1, 1.5)),

@@ -9,7 +9,7 @@ from rich.text import Text
 from report import figures, formats
 from report.columns import GROUPS, Group
 from report.measurement import Comparison
-from report.names import HOPPER, STACKED, look
+from report.names import FUSED, HOPPER, look
 from report.summary import Row, rows_of, runs_of, what_of, workloads_of
 
 _WIDTH = 132  # of what is not a terminal: a file, a pipe
@@ -25,7 +25,7 @@ def print_tables(comparison: Comparison, console: Console | None = None) -> None
         for group in GROUPS:
             console.print(_table(group, [row for row in rows if not row.error]))
         runs = runs_of(comparison, workload)
-        for way in (HOPPER, STACKED):
+        for way in (HOPPER, FUSED):
             if stages := figures.stage_seconds(runs.get(way, [])):
                 console.print(_stages(way, stages, figures.stage_seconds(runs[way], "steady_stages")))
         for row in rows:

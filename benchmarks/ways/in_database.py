@@ -147,7 +147,7 @@ def _outcome(cursor, spec: Spec, runs: list[Trained]) -> Outcome:
 
 
 def _shared_out(tasks: Iterable[tuple]) -> Iterator[Span]:
-    """Return each task's span; those of a stack, which begin together, one after the other."""
+    """Return each task's span; those of a fused group, which begin together, one after the other."""
     together = defaultdict(list)
     for kind, segment, begin, end, key in tasks:
         together[kind, segment, begin].append((end, key))

@@ -31,7 +31,7 @@ _LIMITS = Limits(
     gpus="it has segments at the nodes of a Citus cluster, and GPUs are known of this server only",
     row_security="its segments at other nodes read their rows there, as the role that the user mapping names",
     uncommitted="the segments' workers are sessions of their own and see committed tables only",
-    stacking="its segments are not on this server",
+    fused_training="its segments are not on this server",
 )
 _IS_HERE = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_node') IS NOT NULL AS yes"
 #: 0 is the coordinator's.

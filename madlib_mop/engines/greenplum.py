@@ -18,7 +18,7 @@ _LIMITS = Limits(
     gpus="the GPUs of the segments' hosts are not known to the coordinator",
     row_security=None,
     uncommitted="the segments' workers are sessions of their own and see committed tables only",
-    stacking="its segments are not on this server",
+    fused_training="its segments are not on this server",
 )
 _PRIMARIES = "SELECT dbid, number FROM madlib_mop_calls.cluster_segments() ORDER BY number"
 _KEYS = (

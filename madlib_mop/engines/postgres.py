@@ -25,12 +25,12 @@ from madlib_mop.errors import InvalidParameter
 
 _HERE_NAME = "here"
 _UNCOMMITTED = "the segments' workers are sessions of their own and see committed tables only"
-_LIMITS = Limits(gpus=None, row_security=None, uncommitted=_UNCOMMITTED, stacking=None)
+_LIMITS = Limits(gpus=None, row_security=None, uncommitted=_UNCOMMITTED, fused_training=None)
 _LIMITS_OF_HOSTS = Limits(
     gpus="it has segments at other servers, and GPUs are known of this one only",
     row_security="its segments at other servers read their rows there, where the policies of this one are not known",
     uncommitted=_UNCOMMITTED,
-    stacking="its segments are not on this server",
+    fused_training="its segments are not on this server",
 )
 _ADDED = "SELECT server::pg_catalog.text AS server, n_segments FROM madlib_mop.hosts ORDER BY added_at, server"
 # partitions that are exactly another server's table: a foreign table whose columns are renamed is read through it

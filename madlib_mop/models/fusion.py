@@ -1,8 +1,9 @@
-"""Which configurations of a run can be trained together in one stacked graph, in groups; pure, called by the driver.
+"""Which configurations of a run can be trained together in one graph, in groups; pure, called by the driver.
 
 What a group shares: the architecture but for L2 strengths (``sharing.compile_signature``), the compile parameters but
 for the learning rate, and the fit parameters. What may be in it at all is listed here, as far as
-tests/unit/trainer/test_stacks.py has held it against training apart; everything else trains apart, which is no error.
+tests/unit/trainer/test_fused_visits.py compares it with training apart; everything else trains apart, which is no
+error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -105,7 +106,7 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
 
 
 def why_apart(config: dict, compile_params: CompileParams, fit_params: FitParams) -> str | None:
-    """Say what of a configuration cannot be stacked, in a few words; None if all can."""
+    """Say what of a configuration cannot be fused, in a few words; None if all can."""
     for reason in (*_in_architecture(config), *_in_compile_params(compile_params), *_in_fit_params(fit_params)):
         return reason
     return None

@@ -17,7 +17,7 @@ from madlib_mop.trainer.data.shards import Shard
 from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, digest_of
 from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import CompiledModel
-from madlib_mop.trainer.graphs.fused import Source, Stack
+from madlib_mop.trainer.graphs.fused import FusedModel, Source
 from madlib_mop.trainer.graphs.loop import DataSpec
 from madlib_mop.trainer.graphs.metric_sums import means_as_answer
 from madlib_mop.trainer.graphs.predict import batch_rows
@@ -28,8 +28,8 @@ from madlib_mop.trainer.recipe import Recipe
 if TYPE_CHECKING:
     from madlib_mop.trainer.visits import Start, Trained, Visitor
 
-#: Stacks kept with one compiled model: groups of a run have two sizes at most, but for those of another run.
-_MAX_STACKS = 3
+#: Fused models kept with one compiled model: groups of a run have two sizes at most.
+_MAX_FUSED = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Begun:
     static_batch: int
 
 
-def train_stack(
+def train_fused(
     visitor: "Visitor",
     recipes: Sequence[Recipe | None],
     starts: Sequence["Start"],
@@ -66,7 +66,7 @@ def train_stack(
     -------
     list of Trained, Failure or None
         One a place: what the member was trained to, or why it alone failed. ``timing`` of a member is its share of the
-        visit's, and ``stacked`` there is the number of places.
+        visit's, and ``fused`` there is the number of places.
 
     Raises
     ------
@@ -82,14 +82,14 @@ def train_stack(
             return outcomes
         filled = [place if place in begun else min(begun) for place in range(len(recipes))]
         trained = [recipes[place] for place in filled]
-        stack = _stack(compiled, first, len(recipes))
-        stack.load([begun[place].source for place in filled], [recipe.strengths for recipe in trained])
+        fused = _fused_model(compiled, first, len(recipes))
+        fused.load([begun[place].source for place in filled], [recipe.strengths for recipe in trained])
         clock.lap("state_in_s")
-        run = stack.train_pass()
+        run = fused.train_pass()
         clock.lap("trace_s")
         figures = _run_passes(run, trained, shard, epoch, segment_id, n_batches, n_passes)
         clock.lap("compute_s")
-        names, members, kept = stack.metric_names, stack.members(), []
+        names, members, kept = fused.metric_names, fused.members(), []
         for place, start in begun.items():
             logs = {name: float(value) for name, value in zip(names, figures[:, place], strict=True)}
             numbers = start.digest, logs.pop("loss"), logs, start.static_batch, visitor.part_bytes
@@ -103,16 +103,16 @@ def train_stack(
         clock.lap("state_out_s")
     share = {lap: seconds / max(1, len(kept)) for lap, seconds in clock.laps.items()}
     for member in kept:
-        member.answer["timing"] = {**share, "stacked": len(recipes)}
+        member.answer["timing"] = {**share, "fused": len(recipes)}
     return outcomes
 
 
-def evaluate_stack(
+def evaluate_fused(
     visitor: "Visitor", recipes: Sequence[Recipe | None], starts: Sequence["Start"], shard: Shard
 ) -> list[dict | None]:
     """Evaluate each member on all rows; give what `Visitor.evaluate` gives, or None for a place without one.
 
-    Parameters are those of `train_stack`; of the states there may be no more parts than a forward pass needs. Raises
+    Parameters are those of `train_fused`; of the states there may be no more parts than a forward pass needs. Raises
     Failure, as it does, also where one member alone cannot be evaluated.
     """
     clock = visits.Clock()
@@ -124,18 +124,18 @@ def evaluate_stack(
                 states[place] = visits.decoded(start.parts or (), FORWARD_GROUPS)
                 compiled.check_fits(states[place], FORWARD_GROUPS)
         filled = [place if place in states else min(states) for place in range(len(recipes))]
-        stack = _stack(compiled, first, len(recipes))
-        stack.load([states[place] for place in filled], [recipes[place].strengths for place in filled], FORWARD_GROUPS)
+        fused = _fused_model(compiled, first, len(recipes))
+        fused.load([states[place] for place in filled], [recipes[place].strengths for place in filled], FORWARD_GROUPS)
         clock.lap("state_in_s")
-        run = stack.evaluate_pass()
+        run = fused.evaluate_pass()
         clock.lap("trace_s")
         columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
         batch_size = batch_rows(shard.xs, first.fit_params.batch_size)
         constant = tf.constant(shard.normalizing_const, tf.float32)
         totals = run(*columns, tf.constant(batch_size, tf.int64), constant).numpy()
         clock.lap("compute_s")
-        names = stack.metric_names
-    timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"stacked": len(recipes)}
+        names = fused.metric_names
+    timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"fused": len(recipes)}
     answers: list[dict | None] = [None] * len(recipes)
     for place in states:
         metrics = dict(zip(names, (totals[:, place] / shard.n_rows).tolist(), strict=True))
@@ -196,18 +196,18 @@ def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard
     return _Begun(drawn, digest_of(drawn.encode(carried, part_bytes)), carried)
 
 
-def _stack(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Stack:
-    """Return the stack of a compiled model with so many places."""
-    if n_places not in compiled.stacks:
-        while len(compiled.stacks) >= _MAX_STACKS:
-            del compiled.stacks[next(iter(compiled.stacks))]
-        compiled.stacks[n_places] = Stack(compiled, recipe.optimizer(), n_places)
-    return compiled.stacks[n_places]
+def _fused_model(compiled: CompiledModel, recipe: Recipe, n_places: int) -> FusedModel:
+    """Return the fused model of a compiled one with so many places."""
+    if n_places not in compiled.fused:
+        while len(compiled.fused) >= _MAX_FUSED:
+            del compiled.fused[next(iter(compiled.fused))]
+        compiled.fused[n_places] = FusedModel(compiled, recipe.optimizer(), n_places)
+    return compiled.fused[n_places]
 
 
 def _first_alike(recipes: Sequence[Recipe | None]) -> Recipe:
-    """Return the first; raise Failure (internal) for members that no stack can hold: the driver would be at fault."""
+    """Return the first; raise Failure (internal) for members that no fused model can hold."""
     members = [recipe for recipe in recipes if recipe is not None]
     if len({(recipe.signature, recipe.fit_params.key) for recipe in members}) > 1:
-        raise Failure(INTERNAL, MopError("the members of a stack are not of one shape"))
+        raise Failure(INTERNAL, MopError("the members of a fused group are not of one shape"))
     return members[0]

@@ -36,7 +36,7 @@ def start_of(header: Request, blobs: list[bytearray]):
 
 
 def members_of(header: Request, blobs: list) -> tuple[list, list]:
-    """Read the recipes and the starts of a stack's places; the blobs are those of its members, one after the other."""
+    """Read the recipes and the starts of a fused group's places; the blobs are its members', one after the other."""
     from madlib_mop.trainer.recipe import Recipe
 
     recipes, starts, rest = [], [], list(blobs)
@@ -47,7 +47,7 @@ def members_of(header: Request, blobs: list) -> tuple[list, list]:
         starts.append(start_of(member, rest[:n_blobs]))
         del rest[:n_blobs]
     if not any(recipes) or rest:
-        raise malformed(f"a stack of {len(recipes)} places with {len(rest)} blobs too many")
+        raise malformed(f"a fused group of {len(recipes)} places with {len(rest)} blobs too many")
     return recipes, starts
 
 

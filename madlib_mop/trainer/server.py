@@ -69,7 +69,7 @@ class Session:
     """What the trainer holds between requests. An operation takes header and blobs, and gives those of its answer."""
 
     OPS = frozenset(
-        "start confine shard_begin shard_rows shard_end train train_stack evaluate evaluate_stack metric_results"
+        "start confine shard_begin shard_rows shard_end train train_fused evaluate evaluate_fused metric_results"
         " predict_load predict predict_values average_add average_end describe_state describe_model drop_shard stats"
         " stop".split()
     )
@@ -223,17 +223,17 @@ class Session:
         trained = self._visitor.train(recipe, start_of(header, blobs), self._shard(header, recipe), epoch, segment_id)
         return trained.answer, trained.parts
 
-    def train_stack(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def train_fused(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Make a training visit of several configurations of one shape, trained together.
 
         ``members`` are a request to train each, with ``n_blobs`` of the blobs, or None where one has failed before. The
         answer's ``members`` are answers likewise: that of ``train`` with ``n_blobs``, an error, or None.
         """
-        from madlib_mop.trainer import fused_visits as stack_visits
+        from madlib_mop.trainer import fused_visits
 
         recipes, starts = members_of(header, blobs)
         place = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
-        outcomes = stack_visits.train_stack(self._visitor, recipes, starts, self._shard(header, *recipes), *place)
+        outcomes = fused_visits.train_fused(self._visitor, recipes, starts, self._shard(header, *recipes), *place)
         parts = [part for outcome in outcomes for part in getattr(outcome, "parts", ())]
         return {"members": [outcome and outcome.as_answer() for outcome in outcomes]}, parts
 
@@ -244,13 +244,13 @@ class Session:
         recipe = Recipe.read(header["model"])
         return self._visitor.evaluate(recipe, start_of(header, blobs), self._shard(header, recipe)), []
 
-    def evaluate_stack(self, header: Request, blobs: list) -> tuple[dict, list]:
-        """Evaluate several configurations of one shape together; ``members`` are as for ``train_stack``, or None."""
-        from madlib_mop.trainer import fused_visits as stack_visits
+    def evaluate_fused(self, header: Request, blobs: list) -> tuple[dict, list]:
+        """Evaluate several configurations of one shape together; ``members`` are as for ``train_fused``, or None."""
+        from madlib_mop.trainer import fused_visits
 
         recipes, starts = members_of(header, blobs)
         shard = self._shard(header, *recipes)
-        return {"members": stack_visits.evaluate_stack(self._visitor, recipes, starts, shard)}, []
+        return {"members": fused_visits.evaluate_fused(self._visitor, recipes, starts, shard)}, []
 
     def metric_results(self, header: Request, blobs: list) -> tuple[dict, list]:
         """Compute loss and metrics from the ``sums`` of evaluations, a list, that are added up over shards."""

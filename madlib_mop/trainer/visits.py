@@ -60,7 +60,7 @@ class Trained:
     parts: list[memoryview]
 
     def as_answer(self) -> dict:
-        """Return a member's part of the answer for a stack."""
+        """Return a member's part of the answer for a fused group."""
         return {**self.answer, "n_blobs": len(self.parts)}
 
 

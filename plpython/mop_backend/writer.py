@@ -88,7 +88,7 @@ class Writer:
             "load" also ``reader_pid``, the process of the reader that was told what the answer "load" says; for
             a model its ``mst_key``; for training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
             the state to write, and ``staged`` where that state is to be averaged with other segments'. A group that is
-            trained together has ``members`` in place of these, and ``place``; see `_train_stack`. One that is evaluated
+            trained together has ``members`` in place of these, and ``place``; see `_train_fused`. One that is evaluated
             together has ``members``; see `_evaluate`. Or "average"; see `_average`.
 
         Returns
@@ -145,7 +145,7 @@ class Writer:
             return {"outcome": "done", "versions": self._versions, **self._evaluate(task)}
         started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
         if "members" in task:
-            return {"outcome": "done", "versions": self._versions, **self._train_stack(task, started_at)}
+            return {"outcome": "done", "versions": self._versions, **self._train_fused(task, started_at)}
         model = self._record.model(task["mst_key"])
         answer, parts = self._train(task, model)
         self._record.keep(task, model, answer, parts, started_at)
@@ -168,7 +168,7 @@ class Writer:
         request = {"shard": _shard_key(task["data_set"], task["segment_id"])}
         if "members" in task:
             _, members, blobs = self._members(task["members"], is_forward=True)
-            request |= {"op": "evaluate_stack", "members": members}
+            request |= {"op": "evaluate_fused", "members": members}
         else:
             model = self._record.model(task["mst_key"])
             if "sums" in task:
@@ -218,7 +218,7 @@ class Writer:
         names = ("arch", "compile_params", "fit_params", "mst_key")
         return {**{name: model[name] for name in names}, "seed": self._seed, "custom": self._custom}
 
-    def _train_stack(self, task, started_at):
+    def _train_fused(self, task, started_at):
         """Train a group of models together and keep a visit of each, or that it failed, all in this transaction.
 
         Parameters
@@ -236,7 +236,7 @@ class Writer:
         """
         models, members, blobs = self._members([member and member["mst_key"] for member in task["members"]])
         place = {name: task[name] for name in ("epoch", "segment_id")}
-        request = {"op": "train_stack", "shard": _shard_key(task["data_set"], task["segment_id"]), **place}
+        request = {"op": "train_fused", "shard": _shard_key(task["data_set"], task["segment_id"]), **place}
         answer, parts = _checked(self._child.ask({**request, "members": members}, blobs))
         outcomes, timing = [], {}
         for member, model, trained in zip(task["members"], models, answer["members"], strict=True):

@@ -57,8 +57,8 @@ PAGES = {
     "greenplum.md": (),  # its statements need a Greenplum: tests/greenplum
     "hosts.md": (),  # its statements need hosts: tests/hosts/test_page.py
     "keras2.md": ("| trained",),
-    "stacking.md": (
-        "stacking: 5 of 6 configurations train in 2 groups, 1 apart: optimizer Nadam (mst_key 6)",
+    "fused_training.md": (
+        "fused training: 5 of 6 configurations train in 2 groups, 1 apart: optimizer Nadam (mst_key 6)",
         " [1, 2, 3]\n [4, 5]\n",
         "      6 |         6",
     ),

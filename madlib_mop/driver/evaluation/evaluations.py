@@ -53,7 +53,7 @@ class Evaluations:
         if not complete:
             return
         known = self._known()
-        lacking = defaultdict(list)  # those that are stacked are evaluated together, as they would have been
+        lacking = defaultdict(list)  # fused models are evaluated together, as they would have been
         for key in complete:
             if (key, self._models[key]["epoch"]) not in known:
                 lacking[self._key_of(key), self._models[key]["epoch"]].append(key)
@@ -74,7 +74,7 @@ class Evaluations:
         return {(row["mst_key"], row["epoch"]) for row in self._record.metrics(self._run["run_id"])}
 
     def begin(self, mst_keys: Sequence[int], epoch: int) -> bool:
-        """Ask for the evaluations of a model, or of several that are stacked, if metrics are due; False if not."""
+        """Ask for the evaluations of a model, or of several that are fused, if metrics are due; False if not."""
         model = self._models[mst_keys[0]]
         frequency = self._run["metrics_compute_frequency"]
         if not is_due(epoch, model["first_epoch"], model["last_epoch"], frequency):

@@ -19,7 +19,7 @@ class EvaluationTask:
     Attributes
     ----------
     mst_keys : tuple of int
-        Its models, one or several that are stacked.
+        Its models, one or several that are fused.
     data_set : str
     segment_id : int
         The shard.

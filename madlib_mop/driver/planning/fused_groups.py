@@ -1,4 +1,4 @@
-"""The stacks of a run, groups of models that are trained together: planned with the run, and obeyed by the hopper.
+"""The fused groups of a run: models that are trained together in one graph, planned with the run; used by the hopper.
 
 The run's plan keeps them, so whoever goes on with the run or repeats it has the same. To the scheduler a group is one
 model, whose key is negative: -1 for the plan's first group.
@@ -19,7 +19,7 @@ from madlib_mop.schedule import Visit
 _KEYS_SHOWN = 5
 
 
-class Stacks:
+class FusedGroups:
     """What the scheduler has for models, and which models each of these is.
 
     Parameters
@@ -29,7 +29,7 @@ class Stacks:
     """
 
     def __init__(self, plan: dict):
-        planned = plan.get("stacking") or {}
+        planned = plan.get("fused_training") or {}
         self._all = [tuple(group["mst_keys"]) for group in planned.get("groups", ())]
         self._n_places = {-1 - number: group["n_places"] for number, group in enumerate(planned.get("groups", ()))}
         self._members: dict[int, tuple[int, ...]] = {}
@@ -89,7 +89,7 @@ class Stacks:
         return indices
 
 
-def plan_stacks(
+def plan_fused_groups(
     session: CallerSession, most: int, configurations: Sequence[Configuration], starts: Iterable[Hashable], data: Data
 ) -> dict:
     """Form the groups of a run and tell of them; give what its plan keeps of it.
@@ -98,7 +98,7 @@ def plan_stacks(
     ----------
     session : CallerSession
     most : int
-        Setting `stacking`: how many models may be trained together; 0 if none.
+        Setting `fused_training`: how many models may be trained together; 0 if none.
     configurations : sequence of Configuration
     starts : iterable of hashable
         Of each configuration, what members of a group must have in common besides their shape.
@@ -108,7 +108,7 @@ def plan_stacks(
         return {}
     reason = why_not(data)
     if reason:
-        session.notice(f"stacking: not used, {reason}")
+        session.notice(f"fused training: not used, {reason}")
         return {}
     architectures: dict[int, dict] = {}
     candidates = []
@@ -125,21 +125,21 @@ def plan_stacks(
             )
         )
     grouping = form_groups(candidates, most, len(data.source.shards))
-    session.notice(f"stacking: {_told(grouping)}")
+    session.notice(f"fused training: {_told(grouping)}")
     groups = [{"mst_keys": list(group.keys), "n_places": group.n_places} for group in grouping.groups]
-    return {"stacking": {"most": most, "groups": groups, "dissolved": []}}
+    return {"fused_training": {"most": most, "groups": groups, "dissolved": []}}
 
 
 def why_not(data: Data) -> str | None:
-    """Say why no models of a run may be stacked; None if they may."""
-    return data.source.limits.stacking or ("it uses GPUs" if data.gpus else None)
+    """Say why no models of a run may be fused; None if they may."""
+    return data.source.limits.fused_training or ("it uses GPUs" if data.gpus else None)
 
 
 def _told(grouping: Grouping) -> str:
     """Say how many groups there are, and who trains apart, and why."""
-    n_stacked = sum(len(group.keys) for group in grouping.groups)
+    n_fused = sum(len(group.keys) for group in grouping.groups)
     n_groups = len(grouping.groups)
-    sentence = f"{n_stacked} of {n_stacked + len(grouping.apart)} configurations train in"
+    sentence = f"{n_fused} of {n_fused + len(grouping.apart)} configurations train in"
     sentence += f" {n_groups} group{'' if n_groups == 1 else 's'}"
     if not grouping.apart:
         return sentence

@@ -11,7 +11,7 @@ from madlib_mop.driver.outputs.hopper import SUFFIXES, check_replaceable
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.early_stopping import plan_early_stopping
-from madlib_mop.driver.planning.fused_groups import plan_stacks
+from madlib_mop.driver.planning.fused_groups import plan_fused_groups
 from madlib_mop.driver.planning.label_fit import check_labels, with_class_weights
 from madlib_mop.driver.planning.run_data import check_connections, read_data
 from madlib_mop.driver.planning.selection import Configuration, read_selection
@@ -113,10 +113,10 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     models, weights = model_rows(configurations, selection.weights, num_iterations, warm)
     for row in models:
         row["early_stopping"] = early_stopping[row["mst_key"]]
-    most_stacked = settings.stacking
-    if most_stacked and any(early_stopping.values()):
-        session.notice("stacking: not used, models may stop early")
-        most_stacked = 0
+    max_fused = settings.fused_training
+    if max_fused and any(early_stopping.values()):
+        session.notice("fused training: not used, models may stop early")
+        max_fused = 0
     starts = [(row["first_epoch"], _goes_on(row["mst_key"], warm)) for row in models]
     run = {
         "kind": "fit_multiple_model",
@@ -137,7 +137,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         "parent_run_id": warm.run_id if warm else None,
         "plan": {
             **data.plan(settings, output),
-            **plan_stacks(session, most_stacked, configurations, starts, data),
+            **plan_fused_groups(session, max_fused, configurations, starts, data),
             **class_weight,
             "summary": summary,
             "replace": replace,

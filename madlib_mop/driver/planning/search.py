@@ -98,8 +98,8 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     selection = session.output(a.get(_SELECTION), SELECTION_SUFFIXES, _SELECTION, there)
     _apart(output, selection, a)
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
-    if settings.stacking:
-        session.notice("stacking: not used, a search adds and ends models one by one")
+    if settings.fused_training:
+        session.notice("fused training: not used, a search adds and ends models one by one")
     check_connections(record, data.source, call.info.role)
     summary = {
         "source_table": a["source_table"],

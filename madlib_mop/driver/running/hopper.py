@@ -11,7 +11,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.state_slots import StateSlots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops, best_key, best_states
 from madlib_mop.driver.evaluation.evaluations import Evaluations
-from madlib_mop.driver.planning.fused_groups import Stacks
+from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.driver.running.loop import InFlight, RunLoop
 from madlib_mop.driver.running.retries import RetryDecision, Task, place_of
 from madlib_mop.driver.running.workers import Workers
@@ -54,9 +54,9 @@ class Hopper(RunLoop):
         self._stops = EarlyStops(record, run, self._models, self._slots, progress)
         self._versions = {key: m["state_version"] for key, m in self._models.items()}
         self._rows = {s["segment_id"]: s["n_rows"] for s in run["plan"]["training"]["segments"]}
-        self._stacks = Stacks(run["plan"])
+        self._groups = FusedGroups(run["plan"])
         self._plan = self._make_scheduler(recorded)
-        self._evaluations = Evaluations(record, run, self._plan, self._models, self._stacks.key_of)
+        self._evaluations = Evaluations(record, run, self._plan, self._models, self._groups.key_of)
         self._controller = controller or RunController()
         self._model_changes = ModelChanges(
             record, run, self._models, self._versions, self._slots, self._plan, self._evaluations
@@ -84,7 +84,7 @@ class Hopper(RunLoop):
                 order["sums"] = self._evaluations.sums(payload.mst_keys[0])
             if len(payload.mst_keys) == 1:
                 return order | {"mst_key": payload.mst_keys[0]}
-            places = self._stacks.places(task.model)
+            places = self._groups.places(task.model)
             return order | {"members": [key if key in payload.mst_keys else None for key in places]}
         order = {
             "do": "train",
@@ -94,10 +94,10 @@ class Hopper(RunLoop):
             "position": task.position,
             "attempt": attempt,
         }
-        if not self._stacks.is_group(task.model):
+        if not self._groups.is_group(task.model):
             return order | self._write(flight, task.model)
-        alive = {key for key in self._stacks.members(task.model) if _is_alive(self._models[key])}
-        writes = [self._write(flight, key) if key in alive else None for key in self._stacks.places(task.model)]
+        alive = {key for key in self._groups.members(task.model) if _is_alive(self._models[key])}
+        writes = [self._write(flight, key) if key in alive else None for key in self._groups.places(task.model)]
         return order | {"members": writes, "place": place_of(task)}
 
     def _write(self, flight: InFlight, mst_key: int) -> dict:
@@ -134,7 +134,7 @@ class Hopper(RunLoop):
         visits = {key: self._record.visit(self._run_id, key, task.epoch, task.segment) for key in flight.slots}
         kept = {key: visit for key, visit in visits.items() if visit is not None}
         failed = {}
-        if self._stacks.is_group(task.model):  # a member's failure is kept with the others' visits
+        if self._groups.is_group(task.model):  # a member's failure is kept with the others' visits
             recorded = {m["mst_key"]: m for m in self._record.models(self._run_id)}
             failed = {key: recorded[key]["state_detail"] for key in visits if recorded[key]["state"] == "failed"}
         if kept or failed:
@@ -183,7 +183,7 @@ class Hopper(RunLoop):
             self._plan.requeue(task)
         elif decision.ends_run:
             raise from_dict(decision.error)
-        elif not self._stacks.is_group(task.model):
+        elif not self._groups.is_group(task.model):
             self._plan.failed(task)
             self._give_up(task.model, decision.reason(task))
         elif isinstance(task, Evaluation) and len(task.payload.mst_keys) > 1:
@@ -194,7 +194,7 @@ class Hopper(RunLoop):
             (mst_key,) = task.payload.mst_keys
             if _is_alive(self._models[mst_key]):  # else it has failed in another of its evaluations
                 self._give_up(mst_key, decision.reason(task))
-            if not any(_is_alive(self._models[key]) for key in self._stacks.members(task.model)):
+            if not any(_is_alive(self._models[key]) for key in self._groups.members(task.model)):
                 self._plan.drop(task.model)
         else:
             self._dissolve(task, decision.reason(task))
@@ -213,11 +213,11 @@ class Hopper(RunLoop):
 
     def _dissolve(self, task: Visit, reason: str) -> None:
         """Let the members of a group that cannot be trained as one go on apart, from where they are."""
-        members = [key for key in self._stacks.members(task.model) if _is_alive(self._models[key])]
+        members = [key for key in self._groups.members(task.model) if _is_alive(self._models[key])]
         self._plan.failed(task)
-        dissolved = self._stacks.dissolve(task.model)
+        dissolved = self._groups.dissolve(task.model)
         plan = self._run["plan"]
-        plan["stacking"]["dissolved"] = dissolved
+        plan["fused_training"]["dissolved"] = dissolved
         self._record.set_run(self._run_id, plan=plan)
         self._progress.tell(f"mst_keys {', '.join(map(str, members))} train apart from here: together, {reason}")
         for work in self._works(members):
@@ -226,19 +226,19 @@ class Hopper(RunLoop):
     def _compact(self) -> None:
         if time.monotonic() - self._compacted > _COMPACT_EVERY_S:
             self._compacted = time.monotonic()
-            busy = {key for flight in self._in_flight.values() for key in self._stacks.members(flight.task.model)}
+            busy = {key for flight in self._in_flight.values() for key in self._groups.members(flight.task.model)}
             kept = map(best_key, self._models)  # a model in a visit leaves its best state alone
             self._slots.compact({*self._models, *kept} - busy)
 
     def _make_scheduler(self, recorded: Sequence[Visit] | None) -> Scheduler:
-        keys = dict.fromkeys(self._stacks.key_of(mst_key) for mst_key in self._models)
+        keys = dict.fromkeys(self._groups.key_of(mst_key) for mst_key in self._models)
         schedule = "recorded" if recorded is not None else self._run["schedule"]
-        visits = None if recorded is None else self._stacks.visits(recorded)
+        visits = None if recorded is None else self._groups.visits(recorded)
         return make_scheduler(schedule, self._works(keys), self._rows, visits)
 
     def _works(self, keys: Iterable[int]) -> list[ModelWork]:
         """Tell the scheduler of what it has for models: how far they have come."""
-        indices = self._stacks.indices(list(self._models.values()))
+        indices = self._groups.indices(list(self._models.values()))
         visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in self._models}
         for visit in self._record.visits(self._run_id):
             model = self._models[visit["mst_key"]]
@@ -246,7 +246,7 @@ class Hopper(RunLoop):
                 visited[visit["mst_key"]].append((visit["position"], visit["segment_id"]))
         works = []
         for key in keys:
-            members = [self._models[mst_key] for mst_key in self._stacks.members(key)]
+            members = [self._models[mst_key] for mst_key in self._groups.members(key)]
             m = next(filter(_is_alive, members), members[0])  # those that are left are all in the same place
             epoch = m["epoch"] if visited[m["mst_key"]] else m["epoch"] + 1
             places = tuple(segment for _, segment in sorted(visited[m["mst_key"]]))

@@ -29,10 +29,10 @@ CALLER_SETTINGS = {
 _PREDICT_MEMORY_MB = 2048
 _PREDICT_IDLE_S = 300
 _HOST_WAIT_S = 600
-CALLER_SWITCHES = ("materialise_features", "stacking")
-# How many configurations train together where stacking just is on (more are hardly faster, benchmarks/stacking.py), and
-# at most.
-_USUAL_STACK, _LARGEST_STACK = 8, 64
+CALLER_SWITCHES = ("materialise_features", "fused_training")
+# How many configurations train together where fused training is just "on" (more are hardly faster,
+# benchmarks/fusion.py), and at most.
+_USUAL_GROUP, _LARGEST_GROUP = 8, 64
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 
@@ -62,7 +62,7 @@ class Settings:
         Whether trainers give up files, sockets and new processes after their start.
     materialise_features : bool
         Whether trainers keep what frozen first layers make of a shard, for the visits that follow.
-    stacking : int
+    fused_training : int
         How many configurations of one shape may be trained together in one graph; 0 if none.
     """
 
@@ -78,7 +78,7 @@ class Settings:
     host_wait_s: int
     sandbox: bool
     materialise_features: bool
-    stacking: int
+    fused_training: int
 
     def trainer_start(self) -> dict:
         """Return what a trainer is started with."""
@@ -138,7 +138,7 @@ def read_settings(record: "Record", session: CallerSession, n_trainers: int, use
         host_wait_s=_number("host_wait_s", fixed, session, _HOST_WAIT_S),
         sandbox=fixed.get("sandbox", "on") != "off",
         materialise_features=_switch("materialise_features", fixed, session),
-        stacking=_stacking(fixed, session),
+        fused_training=_fused_training(fixed, session),
     )
 
 
@@ -167,20 +167,20 @@ def _switch(name: str, fixed: dict[str, str], session: CallerSession) -> bool:
     return all(values)
 
 
-def _stacking(fixed: dict[str, str], session: CallerSession) -> int:
+def _fused_training(fixed: dict[str, str], session: CallerSession) -> int:
     """Read how many configurations may train together: off, on, or a number."""
     values = []
-    for where, text in _sources("stacking", fixed, session):
+    for where, text in _sources("fused_training", fixed, session):
         value = text.strip().lower()
-        if value.isdecimal() and 2 <= int(value) <= _LARGEST_STACK:
+        if value.isdecimal() and 2 <= int(value) <= _LARGEST_GROUP:
             values.append(int(value))
         elif value in _ON + _OFF:
-            values.append(_USUAL_STACK if value in _ON else 0)
+            values.append(_USUAL_GROUP if value in _ON else 0)
         else:
             raise InvalidParameter(
-                f"setting madlib_mop.stacking must be off, on, or a number from 2 to {_LARGEST_STACK}."
+                f"setting madlib_mop.fused_training must be off, on, or a number from 2 to {_LARGEST_GROUP}."
                 f" Received: {text!r} ({where})",
-                hint=_reset_hint("stacking"),
+                hint=_reset_hint("fused_training"),
             )
     return min(values, default=0)
 

@@ -95,14 +95,14 @@ class Limits:
         Training on packed tables whose policies hide rows from the caller.
     uncommitted : str or None
         Training on a table that was packed in the caller's own, open transaction.
-    stacking : str or None
+    fused_training : str or None
         Training several models in one graph.
     """
 
     gpus: str | None
     row_security: str | None
     uncommitted: str | None
-    stacking: str | None
+    fused_training: str | None
 
 
 class Store(ABC):

@@ -58,13 +58,13 @@ class CompiledModel(ModelVariables):
         self._train_passes: collections.OrderedDict = collections.OrderedDict()
         self._evaluate_passes: dict = {}
         self._prefix_batches: dict = {}
-        #: Stacks of which this is the form, by their number of places; see ``fused.py``.
-        self.stacks: dict[int, Any] = {}
+        #: Fused models of which this is the form, by their number of places; see ``fused.py``.
+        self.fused: dict[int, Any] = {}
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the variables, those of its stacks included."""
-        return self.state_bytes + sum(stack.n_bytes for stack in self.stacks.values())
+        """Bytes of the variables, those of its fused models included."""
+        return self.state_bytes + sum(fused.n_bytes for fused in self.fused.values())
 
     def set_strengths(self, strengths: Strengths) -> None:
         """Return the L2 regularizers the strengths of the configuration that trains next."""

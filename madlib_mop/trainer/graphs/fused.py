@@ -34,7 +34,7 @@ class Source(Protocol):
         """Return one variable."""
 
 
-class Stack:
+class FusedModel:
     """The variables of k models of one compile signature, and the loops that train and evaluate them together.
 
     Parameters
@@ -54,8 +54,8 @@ class Stack:
         self._optimizer = optimizer
         self.n_places = n_places
         forms = compiled.groups
-        self._weights = {id(form): self._stacked(form) for form in forms["weights"]}
-        self._others = {id(form): self._stacked(form) for form in forms["variables"]}
+        self._weights = {id(form): self._fused(form) for form in forms["weights"]}
+        self._others = {id(form): self._fused(form) for form in forms["variables"]}
         optimizer.build([self._weights[id(form)] for form in self._model.trainable_variables])
         self._rates = tf.Variable(tf.zeros(n_places), trainable=False)
         self._groups: dict[str, list] = {
@@ -209,7 +209,7 @@ class Stack:
             optimizer.update_step(gradient, variable, rates)
         optimizer.iterations.assign_add(1)
 
-    def _stacked(self, form: keras.Variable) -> keras.Variable:
+    def _fused(self, form: keras.Variable) -> keras.Variable:
         zeros = np.zeros((self.n_places, *form.shape), keras.backend.standardize_dtype(form.dtype))
         return keras.Variable(zeros, dtype=form.dtype, trainable=form.trainable, name=form.name)
 
@@ -219,19 +219,19 @@ class Stack:
 
 
 class Member(Readable):
-    """The variables of one place, as they were when `Stack.members` was called."""
+    """The variables of one place, as they were when `FusedModel.members` was called."""
 
-    def __init__(self, stack: Stack, place: int, values: dict[str, list[np.ndarray]]):
-        self._stack = stack
+    def __init__(self, fused: FusedModel, place: int, values: dict[str, list[np.ndarray]]):
+        self._fused = fused
         self._place = place
         self._values = values
 
     def specs(self) -> dict[str, list[TensorSpec]]:
-        return self._stack.specs
+        return self._fused.specs
 
     def read(self, group: str, index: int) -> np.ndarray:
         value = self._values[group][index]
-        return value if self._stack._is_shared(group, index) else value[self._place]
+        return value if self._fused._is_shared(group, index) else value[self._place]
 
 
 def _sum_of_rows(values: tf.Tensor) -> tf.Tensor:

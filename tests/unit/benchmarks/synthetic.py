@@ -22,7 +22,7 @@ MIB = 1 << 20
 # way -> (seconds of a training epoch in those of plain, start-up, copies of the data, bytes over sockets, worse error)
 WAYS = {
     "hopper": (0.62, 3.1, 1.03, 310 * MIB, 0.0),
-    "hopper_stacked": (0.31, 3.1, 1.03, 310 * MIB, 0.0),
+    "hopper_fused": (0.31, 3.1, 1.03, 310 * MIB, 0.0),
     "plain": (1.0, 4.2, 1.0, 0, 0.0),
     "celery_tasks": (1.0, 7.9, 2.0, 3 * MIB, 0.0),
     "ray_tune": (1.02, 11.5, 2.0, 41 * MIB, 0.0),

@@ -42,7 +42,7 @@ def test_after_the_first_epoch_a_visit_under_way_counts_by_its_part():
 
 
 def test_members_of_a_stack_share_their_time():
-    record = _Record(*[(1, 0.0, 4.0, {"compute_s": 1.5, "stacked": 2})] * 2)
+    record = _Record(*[(1, 0.0, 4.0, {"compute_s": 1.5, "fused": 2})] * 2)
     told = breakdown(record, 1, n_segments=1)
     assert told.seconds == {"training": 3.0, "evaluating": 0.0, HANDLING: 1.0, IDLE: 0.0}
 

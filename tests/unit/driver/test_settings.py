@@ -107,11 +107,12 @@ def test_hosts_deal_out_their_own_memory_unless_a_setting_tells(own, share):
         ("on", "no", 0),
     ],
 )
-def test_stacking_is_off_unless_asked_for_and_a_superusers_row_limits_it(fixed, own, most):
-    assert read({"stacking": fixed} if fixed else {}, {"stacking": own} if own else {}).stacking == most
+def test_fused_training_is_off_unless_asked_for_and_a_superusers_row_limits_it(fixed, own, most):
+    settings = read({"fused_training": fixed} if fixed else {}, {"fused_training": own} if own else {})
+    assert settings.fused_training == most
 
 
 @pytest.mark.parametrize("value", ["many", "65", "-1", "2.5", ""])
-def test_stacking_is_off_on_or_a_number(value):
-    with pytest.raises(InvalidParameter, match="stacking must be off, on, or a number from 2 to 64. Received: '"):
-        read(own={"stacking": value})
+def test_fused_training_is_off_on_or_a_number(value):
+    with pytest.raises(InvalidParameter, match="fused_training must be off, on, or a number from 2 to 64. Received: '"):
+        read(own={"fused_training": value})

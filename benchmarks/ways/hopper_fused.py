@@ -1,4 +1,4 @@
-"""Model hopping as in `hopper`, with `madlib_mop.stacking` on: configurations of one shape train in one graph."""
+"""Model hopping as in `hopper`, with `madlib_mop.fused_training` on: configurations of one shape train in one graph."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from ways.in_database import Trained, train_in_database
 
 def train(cursor, spec: Spec) -> Iterator[Trained]:
     """Call."""
-    cursor.execute("SET madlib_mop.stacking = on")
+    cursor.execute("SET madlib_mop.fused_training = on")
     return hopper.train(cursor, spec)
 
 

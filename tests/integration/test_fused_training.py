@@ -1,4 +1,4 @@
-"""Stacking: configurations of one shape train in one graph, and every promise but the bits of plain Keras holds."""
+"""Fused training: configurations of one shape train in one graph; all promises hold but the bits of plain Keras."""
 
 import functools
 
@@ -9,10 +9,10 @@ from oracle import train
 from workbench import digests, fit, load_digits, one_thread, pack, quiet_keras, script, weights
 from workbench import select_configurations as select
 
-ON = ("SET madlib_mop.stacking = on",)
+ON = ("SET madlib_mop.fused_training = on",)
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={})', metrics=['accuracy']"
 N_EPOCHS, SEED = 12, 21
-STACKED, APART = (1, 2, 3, 4, 5), 6
+FUSED, APART = (1, 2, 3, 4, 5), 6
 OPTIONS = {
     "source_table": "train_2", "validation_table": "valid_2", "metrics_compute_frequency": 6, "seed": SEED,
     "schedule": "rotation",
@@ -57,13 +57,13 @@ def bench(db):
 
 
 @pytest.fixture(scope="module")
-def stacked(bench):
-    """A run with stacking, undisturbed."""
+def fused(bench):
+    """A run with fused training, undisturbed."""
     return fit(bench, "out_on", "mst", N_EPOCHS, ON, **OPTIONS)
 
 
 def groups(db, run_id: int):
-    return db.value("SELECT plan -> 'stacking' FROM madlib_mop.run WHERE run_id = %s", [run_id])
+    return db.value("SELECT plan -> 'fused_training' FROM madlib_mop.run WHERE run_id = %s", [run_id])
 
 
 def figures(db, run_id: int) -> list:
@@ -73,34 +73,35 @@ def figures(db, run_id: int) -> list:
     )
 
 
-def test_groups_are_told_and_recorded(bench, stacked):
+def test_groups_are_told_and_recorded(bench, fused):
     assert (
-        "stacking: 5 of 6 configurations train in 2 groups, 1 apart: no other configuration has its shape (mst_key 6)"
-        in stacked.notices
+        "fused training: 5 of 6 configurations train in 2 groups, 1 apart:"
+        " no other configuration has its shape (mst_key 6)"
+        in fused.notices
     )
-    recorded = groups(bench, stacked.run_id)
+    recorded = groups(bench, fused.run_id)
     assert [group["mst_keys"] for group in recorded["groups"]] == [[1, 2, 3], [4, 5]]
     assert {group["n_places"] for group in recorded["groups"]} == {3} and recorded["dissolved"] == []
     told = bench.rows(
-        "SELECT DISTINCT mst_key, timing ->> 'stacked' FROM madlib_mop.visit WHERE run_id = %s ORDER BY 1",
-        [stacked.run_id],
+        "SELECT DISTINCT mst_key, timing ->> 'fused' FROM madlib_mop.visit WHERE run_id = %s ORDER BY 1",
+        [fused.run_id],
     )
     assert told == [(1, "3"), (2, "3"), (3, "3"), (4, "3"), (5, "3"), (6, None)]
     evaluated = bench.rows(
-        "SELECT DISTINCT mst_key, timing ->> 'stacked' FROM madlib_mop.evaluation WHERE run_id = %s ORDER BY 1",
-        [stacked.run_id],
+        "SELECT DISTINCT mst_key, timing ->> 'fused' FROM madlib_mop.evaluation WHERE run_id = %s ORDER BY 1",
+        [fused.run_id],
     )
     assert evaluated == told
 
 
-def test_exactly_once_and_a_groups_visit_in_one_transaction(bench, stacked):
+def test_exactly_once_and_a_groups_visit_in_one_transaction(bench, fused):
     rows = bench.rows(
         "SELECT mst_key, epoch, position, segment_id, digest_in, digest_out, transaction FROM madlib_mop.visit"
         " JOIN kept USING (run_id, mst_key, epoch, segment_id) WHERE run_id = %s ORDER BY mst_key, epoch, position",
-        [stacked.run_id],
+        [fused.run_id],
     )
     assert len({(row[0], row[1], row[3]) for row in rows}) == len(rows) == 6 * 2 * N_EPOCHS
-    kept = digests(bench, stacked.run_id)
+    kept = digests(bench, fused.run_id)
     for key in range(1, 7):
         chain = [row for row in rows if row[0] == key]
         assert [row[4] for row in chain[1:]] == [row[5] for row in chain[:-1]]
@@ -112,44 +113,44 @@ def test_exactly_once_and_a_groups_visit_in_one_transaction(bench, stacked):
     assert together == {(1, 2, 3), (4, 5), (6,)}
 
 
-def test_results_are_those_of_plain_keras_but_for_rounding(bench, stacked):
+def test_results_are_those_of_plain_keras_but_for_rounding(bench, fused):
     """On the recorded visits; what trains apart has its bits. All figures are there."""
     ours = weights(bench, "out_on")
     for key in (2, 5, APART):
         _, compile_params, fit_params = configurations()[key - 1]
         rate, batch_size = float(compile_params.partition("lr=")[2].partition(")")[0]), int(fit_params[11:13])
         adam = functools.partial(quiet_keras().optimizers.Adam, rate)
-        theirs = train(bench, stacked.run_id, key, adam, batch_size, 1, True)
-        if key in STACKED:
+        theirs = train(bench, fused.run_id, key, adam, batch_size, 1, True)
+        if key in FUSED:
             a, b = (np.frombuffer(blob, np.float32) for blob in (ours[key], theirs))
             np.testing.assert_allclose(a, b, atol=1e-3 * np.abs(b).max())
         else:
             assert ours[key] == theirs
-    known = figures(bench, stacked.run_id)
+    known = figures(bench, fused.run_id)
     assert len(known) == 6 * 2 * 2 * 2  # models, data sets, metrics, times
     assert all(0 <= value <= 10 for *_, value in known)
     board = "SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = %s"
-    assert {key for (key,) in bench.rows(board, [stacked.run_id])} == set(range(1, 7))
+    assert {key for (key,) in bench.rows(board, [fused.run_id])} == set(range(1, 7))
 
 
 def test_it_is_off_by_default(bench):
-    """And a run that has nobody to stack is the same as without."""
+    """And a run of which no models fit together is the same as without."""
     options = OPTIONS | {"metrics_compute_frequency": 1}
     select(bench, "mst_two", configurations()[:2])
     off, on = (
         fit(bench, f"out_two_{number}", "mst_two", 1, settings, **options) for number, settings in enumerate(((), ON))
     )
-    assert groups(bench, off.run_id) is None and "stacking" not in off.notices
+    assert groups(bench, off.run_id) is None and "fused_training" not in off.notices
     assert "0 of 2 configurations train in 0 groups, 2 apart: there are no more configurations" in on.notices
     for run in (off, on):
-        told = "SELECT count(timing ->> 'stacked') FROM madlib_mop.visit WHERE run_id = %s"
+        told = "SELECT count(timing ->> 'fused') FROM madlib_mop.visit WHERE run_id = %s"
         assert bench.value(told, [run.run_id]) == 0
     assert digests(bench, off.run_id) == digests(bench, on.run_id)
 
 
-def test_same_bits_again_by_replay_and_in_two_calls(bench, stacked):
-    expected = digests(bench, stacked.run_id)
-    script(bench, f"SELECT madlib_mop.replay({stacked.run_id}, 'out_again')")
+def test_same_bits_again_by_replay_and_in_two_calls(bench, fused):
+    expected = digests(bench, fused.run_id)
+    script(bench, f"SELECT madlib_mop.replay({fused.run_id}, 'out_again')")
     assert weights(bench, "out_again") == weights(bench, "out_on")
     without_seed = {name: value for name, value in OPTIONS.items() if name != "seed"}
     fit(bench, "out_split", "mst", 6, ON, **OPTIONS)
@@ -157,7 +158,7 @@ def test_same_bits_again_by_replay_and_in_two_calls(bench, stacked):
     assert digests(bench, rest.run_id) == expected
 
 
-def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, stacked):
+def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, fused):
     """Its driver, then a trainer; one of a group's visits cannot be written; it is cancelled, and resumed."""
     before, named = newest_run(bench), ", ".join(f"{name} := %s" for name in OPTIONS)
     call = BackgroundFit(
@@ -187,17 +188,17 @@ def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, stacked):
         " AND mst_key <= 3 GROUP BY epoch, segment_id"
     )
     assert {tuple(keys) for (keys,) in bench.rows(again, [run_id])} == {(1, 2, 3)}, "a group's visit was kept in parts"
-    assert digests(bench, run_id) == digests(bench, stacked.run_id)
+    assert digests(bench, run_id) == digests(bench, fused.run_id)
     assert visits(bench, run_id) == 6 * 2 * N_EPOCHS
-    assert figures(bench, run_id) == figures(bench, stacked.run_id)
+    assert figures(bench, run_id) == figures(bench, fused.run_id)
 
 
-def test_a_member_that_diverges_fails_alone(bench, stacked):
+def test_a_member_that_diverges_fails_alone(bench, fused):
     """The others of its group keep the bits that they have beside a member that is well; another group fails whole."""
     select(bench, "mst_bad", configurations((0.001, 1e30, 0.003, 1e30, 1e30)))
     run = fit(bench, "out_bad", "mst_bad", N_EPOCHS, ON, **OPTIONS)
     assert "mst_key 2 failed: loss became nan while training" in run.notices
-    expected = digests(bench, stacked.run_id)
+    expected = digests(bench, fused.run_id)
     ours = digests(bench, run.run_id)
     assert {key: ours[key] for key in (1, 3, 6)} == {key: expected[key] for key in (1, 3, 6)}
     failed = "SELECT mst_key, state_detail FROM madlib_mop.model WHERE run_id = %s AND state = 'failed' ORDER BY 1"
@@ -224,7 +225,7 @@ def test_a_group_that_cannot_be_trained_as_one_is_dissolved(bench):
 
 def test_it_may_be_a_number(bench):
     options = OPTIONS | {"metrics_compute_frequency": 1}
-    pairs = fit(bench, "out_pairs", "mst", 1, ("SET madlib_mop.stacking = 2",), **options)
+    pairs = fit(bench, "out_pairs", "mst", 1, ("SET madlib_mop.fused_training = 2",), **options)
     recorded = groups(bench, pairs.run_id)
     assert [group["mst_keys"] for group in recorded["groups"]] == [[1, 2], [3, 4]]
     assert "the groups of its shape are full (mst_key 5)" in pairs.notices

@@ -1,4 +1,4 @@
-"""Stacked visits: configurations of one shape trained in one graph end as they would apart, but for rounding."""
+"""Fused visits: configurations of one shape trained in one graph end as they would apart, but for rounding."""
 
 import dataclasses
 import os
@@ -72,13 +72,13 @@ class Outcome:
         return self.answer["digest_out"]
 
 
-def stacked(trainer, models, shard, epoch, segment_id, states) -> list[Outcome]:
-    """Make a stacked visit; a model that is None has failed before."""
+def fused(trainer, models, shard, epoch, segment_id, states) -> list[Outcome]:
+    """Make a fused visit; a model that is None has failed before."""
     members = [
         m and {"model": m, "has_state": s is not None, "n_blobs": len(s or ())}
         for m, s in zip(models, states, strict=True)
     ]
-    head = {"op": "train_stack", "members": members, "shard": shard, "epoch": epoch, "segment_id": segment_id}
+    head = {"op": "train_fused", "members": members, "shard": shard, "epoch": epoch, "segment_id": segment_id}
     blobs = [part for m, s in zip(models, states, strict=True) if m for part in s or ()]
     answer, out = trainer.ask(head, blobs)
     outcomes = []
@@ -91,19 +91,19 @@ def stacked(trainer, models, shard, epoch, segment_id, states) -> list[Outcome]:
 
 
 def evaluated(trainer, models, shard, states) -> list:
-    """Make a stacked evaluation; give the answers."""
+    """Make a fused evaluation; give the answers."""
     members = [m and {"model": m, "has_state": True, "n_blobs": len(s)} for m, s in zip(models, states, strict=True)]
     blobs = [part for m, s in zip(models, states, strict=True) if m for part in s]
-    return trainer.ask({"op": "evaluate_stack", "members": members, "shard": shard}, blobs)[0]["members"]
+    return trainer.ask({"op": "evaluate_fused", "members": members, "shard": shard}, blobs)[0]["members"]
 
 
-def train_stacked(trainer, models, n_epochs=2) -> list[Outcome]:
+def train_fused(trainer, models, n_epochs=2) -> list[Outcome]:
     """Hop over both shards; hold the chain of digests."""
     outcomes = [None] * len(models)
     for epoch in range(1, n_epochs + 1):
         for segment in (0, 1):
             states = [outcome and outcome.parts for outcome in outcomes]
-            before, outcomes = outcomes, stacked(trainer, models, f"s{segment}", epoch, segment, states)
+            before, outcomes = outcomes, fused(trainer, models, f"s{segment}", epoch, segment, states)
             for old, new in zip(before, outcomes, strict=True):
                 assert digest_of(new.parts) == new.digest
                 assert old is None or new.answer["digest_in"] == old.digest
@@ -156,7 +156,7 @@ OPTIMIZERS = (
 def test_members_end_as_apart_but_for_rounding(trainer, optimizer):
     """Learning rates and strengths differ; so do orders and start weights."""
     models = [member(number, optimizer) for number in range(3)]
-    together = train_stacked(trainer, models)
+    together = train_fused(trainer, models)
     assert len({outcome.digest for outcome in together}) == 3
     for ours, model in zip(together, models, strict=True):
         assert_near(ours, train_apart(trainer, model))
@@ -175,14 +175,14 @@ def test_layers(trainer, extra):
     """Dropout draws as apart. Batch normalisation makes more of rounding: its last batch has five rows."""
     models = [member(number, "Adam(lr={rate})", extra=extra) for number in range(3)]
     tolerance = 1e-3 if extra[0] is layers.BatchNormalization else 1e-5
-    for ours, model in zip(train_stacked(trainer, models), models, strict=True):
+    for ours, model in zip(train_fused(trainer, models), models, strict=True):
         assert_near(ours, train_apart(trainer, model), tolerance)
 
 
 @pytest.mark.parametrize("fit", ["batch_size=15, shuffle=False", "batch_size=10, epochs=2, steps_per_epoch=3"])
 def test_orders(trainer, fit):
     models = [member(number, "Adam(lr={rate})", fit) for number in range(3)]
-    for ours, model in zip(train_stacked(trainer, models), models, strict=True):
+    for ours, model in zip(train_fused(trainer, models), models, strict=True):
         assert_near(ours, train_apart(trainer, model))
 
 
@@ -190,18 +190,18 @@ def test_orders(trainer, fit):
 @pytest.mark.parametrize("loss", ["mse", "mae", "kl_divergence", "binary_crossentropy", "huber"])
 def test_losses(trainer, loss):
     models = [member(number, "Adam(lr={rate})", loss=loss) for number in range(2)]
-    for ours, model in zip(train_stacked(trainer, models), models, strict=True):
+    for ours, model in zip(train_fused(trainer, models), models, strict=True):
         assert_near(ours, train_apart(trainer, model))
 
 
 def test_bits_are_the_same_again_whoever_the_others_are(trainer):
     """In the same place, that is; in another one elementwise operations may round otherwise (`fused.py`)."""
     models = [member(number, "Adam(lr={rate})") for number in range(3)]
-    first = train_stacked(trainer, models)
-    assert [outcome.digest for outcome in train_stacked(trainer, models)] == [outcome.digest for outcome in first]
+    first = train_fused(trainer, models)
+    assert [outcome.digest for outcome in train_fused(trainer, models)] == [outcome.digest for outcome in first]
     with_others = [member(2, "Adam(lr={rate})") | {"mst_key": 90}, models[1], models[2] | {"mst_key": 91}]
-    assert train_stacked(trainer, with_others)[1].digest == first[1].digest
-    for ours, theirs in zip(train_stacked(trainer, models[1:] + models[:1]), first[1:] + first[:1], strict=True):
+    assert train_fused(trainer, with_others)[1].digest == first[1].digest
+    for ours, theirs in zip(train_fused(trainer, models[1:] + models[:1]), first[1:] + first[:1], strict=True):
         assert_near(ours, theirs)
 
 
@@ -209,40 +209,40 @@ def test_a_member_that_diverges_fails_alone(trainer):
     """Its loss is NaN; the others keep the bits that they have beside a member that is well."""
     well = [member(number, "SGD(lr={rate})") for number in range(3)]
     bad = member(1, "SGD(lr=1e30)")
-    expected = train_stacked(trainer, well, 1)
-    first = stacked(trainer, [well[0], bad, well[2]], "s0", 1, 0, [None] * 3)
+    expected = train_fused(trainer, well, 1)
+    first = fused(trainer, [well[0], bad, well[2]], "s0", 1, 0, [None] * 3)
     error = first[1].answer
     assert error["kind"] == "model" and "while training with" in error["error"]["message"] and first[1].parts is None
-    second = stacked(trainer, [well[0], None, well[2]], "s1", 1, 1, [first[0].parts, None, first[2].parts])
+    second = fused(trainer, [well[0], None, well[2]], "s1", 1, 1, [first[0].parts, None, first[2].parts])
     assert second[1].answer is None
     assert [second[0].digest, second[2].digest] == [expected[0].digest, expected[2].digest]
-    assert second[0].answer["timing"]["stacked"] == 3
+    assert second[0].answer["timing"]["fused"] == 3
 
 
 def test_a_state_of_another_shape_fails_its_member_alone(trainer):
     models = [member(number, "Adam(lr={rate})") for number in range(2)]
     other = models[1] | {"arch": perceptron(0.1, layers.Dense(5))}
     _, parts = trainer.train(other, "s0")
-    good = stacked(trainer, models, "s0", 1, 0, [None, None])
-    mixed = stacked(trainer, models, "s1", 1, 1, [good[0].parts, [bytes(part) for part in parts]])
+    good = fused(trainer, models, "s0", 1, 0, [None, None])
+    mixed = fused(trainer, models, "s1", 1, 1, [good[0].parts, [bytes(part) for part in parts]])
     assert "does not fit the model" in mixed[1].answer["error"]["message"]
-    assert mixed[0].digest == stacked(trainer, models, "s1", 1, 1, [good[0].parts, good[1].parts])[0].digest
+    assert mixed[0].digest == fused(trainer, models, "s1", 1, 1, [good[0].parts, good[1].parts])[0].digest
 
 
 def test_members_of_different_shapes_are_refused(trainer):
     with pytest.raises(TrainerError, match="not of one shape"):
-        stacked(trainer, [member(0, "Adam(lr={rate})"), member(1, "SGD(lr={rate})")], "s0", 1, 0, [None, None])
+        fused(trainer, [member(0, "Adam(lr={rate})"), member(1, "SGD(lr={rate})")], "s0", 1, 0, [None, None])
     with pytest.raises(TrainerError, match="blobs too many"):
-        trainer.ask({"op": "train_stack", "members": [None], "shard": "s0", "epoch": 1, "segment_id": 0}, [b"x"])
+        trainer.ask({"op": "train_fused", "members": [None], "shard": "s0", "epoch": 1, "segment_id": 0}, [b"x"])
 
 
 def test_a_member_may_go_on_apart(trainer):
-    """Its state is that of a plain visit: the next one may be stacked or not."""
+    """Its state is that of a plain visit: the next one may be fused or not."""
     models = [member(number, "Adam(lr={rate})") for number in range(2)]
-    first = stacked(trainer, models, "s0", 1, 0, [None, None])
+    first = fused(trainer, models, "s0", 1, 0, [None, None])
     alone, _ = trainer.train(models[0], "s1", epoch=1, segment_id=1, state=first[0].parts)
     assert alone["digest_in"] == first[0].digest
-    together = stacked(trainer, models, "s1", 1, 1, [outcome.parts for outcome in first])
+    together = fused(trainer, models, "s1", 1, 1, [outcome.parts for outcome in first])
     assert alone["loss"] == pytest.approx(together[0].answer["loss"], rel=1e-5)
 
 
@@ -255,24 +255,24 @@ def test_an_evaluation_gives_what_it_gives_apart_but_for_rounding(trainer, loss)
     models = [member(number, "Adam(lr={rate})", extra=EXTRA, loss=loss) for number in range(3)]
     for model in models:
         model["compile_params"] = model["compile_params"].replace("['accuracy']", "['accuracy', 'mae']")
-    states = [outcome.parts for outcome in train_stacked(trainer, models, 1)]
+    states = [outcome.parts for outcome in train_fused(trainer, models, 1)]
     forward = [state[: trainer.train(models[0], "s0")[0]["forward_parts"]] for state in states]
     told = evaluated(trainer, [models[0], None, models[2]], "s0", [forward[0], None, forward[2]])
     assert told[1] is None
     for ours, model, state in ((told[0], models[0], states[0]), (told[2], models[2], states[2])):
         theirs = trainer.evaluate(model, "s0", state=list(state))
-        assert ours["n_rows"] == theirs["n_rows"] == N_ROWS and ours["timing"]["stacked"] == 3
+        assert ours["n_rows"] == theirs["n_rows"] == N_ROWS and ours["timing"]["fused"] == 3
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
         assert list(ours["metrics"]) == list(theirs["metrics"]) == ["accuracy", "mae"]
         assert ours["metrics"] == pytest.approx(theirs["metrics"], rel=1e-5)
-    first, again = (stacked(trainer, models, "s0", 2, 0, states) for _ in range(2))
+    first, again = (fused(trainer, models, "s0", 2, 0, states) for _ in range(2))
     evaluated(trainer, models, "s1", states)
-    after = stacked(trainer, models, "s0", 2, 0, states)
+    after = fused(trainer, models, "s0", 2, 0, states)
     assert [o.digest for o in first] == [o.digest for o in again] == [o.digest for o in after]
 
 
 def test_an_evaluation_of_a_member_without_a_state_is_refused(trainer):
     models = [member(number, "Adam(lr={rate})") for number in range(2)]
-    (first, _) = stacked(trainer, models, "s0", 1, 0, [None, None])
+    (first, _) = fused(trainer, models, "s0", 1, 0, [None, None])
     with pytest.raises(TrainerError, match="no parts"):
         evaluated(trainer, models, "s0", [first.parts, []])

@@ -1,4 +1,4 @@
-"""Stacked perceptrons: eight configurations of one shape trained in one graph, against the same trained one by one.
+"""Fused perceptrons: eight configurations of one shape trained in one graph, against the same trained one by one.
 
 Trainers' own code, without a database: visits of 2,000 rows, states in and out included, one thread.
 """
@@ -19,8 +19,8 @@ BATCHES = (32, 256)
 _MIN_VISITS, _MIN_S = 5, 1.0
 
 
-def compare_stacking(n_members: int = N_MEMBERS) -> None:
-    """Print, for each shape and size of batch, what a visit costs a model in seconds, apart and stacked."""
+def compare_fusion(n_members: int = N_MEMBERS) -> None:
+    """Print, for each shape and size of batch, what a visit costs a model in seconds, apart and fused."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -29,18 +29,18 @@ def compare_stacking(n_members: int = N_MEMBERS) -> None:
     print(f"{n_members} perceptrons of one shape, {N_ROWS:,} rows a visit, one thread; seconds a model")
     for hidden in SHAPES:
         for batch_size in BATCHES:
-            apart_s, stacked_s = _measure([_recipe(hidden, batch_size, number) for number in range(n_members)], shard)
+            apart_s, fused_s = _measure([_recipe(hidden, batch_size, number) for number in range(n_members)], shard)
             name = "-".join(map(str, (N_INPUTS, *hidden, N_CLASSES)))
             print(
-                f"  {name:12} batch {batch_size:3}: apart {apart_s:.4f}, stacked {stacked_s:.4f},"
-                f" {apart_s / stacked_s:.1f} times as fast",
+                f"  {name:12} batch {batch_size:3}: apart {apart_s:.4f}, fused {fused_s:.4f},"
+                f" {apart_s / fused_s:.1f} times as fast",
                 flush=True,
             )
 
 
 def _measure(recipes: list, shard) -> tuple[float, float]:
-    """Return what a visit costs a model, in seconds: apart, and stacked."""
-    from madlib_mop.trainer import fused_visits as stack_visits
+    """Return what a visit costs a model, in seconds: apart, and fused."""
+    from madlib_mop.trainer import fused_visits
     from madlib_mop.trainer.visits import Start, Visitor
 
     visitor = Visitor()
@@ -51,11 +51,11 @@ def _measure(recipes: list, shard) -> tuple[float, float]:
         number = next(numbers)
         visitor.train(recipes[number], Start(parts=list(states[number])), shard, 1, 0)
 
-    def stacked():
-        stack_visits.train_stack(visitor, recipes, [Start(parts=list(state)) for state in states], shard, 1, 0)
+    def fused():
+        fused_visits.train_fused(visitor, recipes, [Start(parts=list(state)) for state in states], shard, 1, 0)
 
-    stacked()
-    return _least(apart), _least(stacked) / len(recipes)
+    fused()
+    return _least(apart), _least(fused) / len(recipes)
 
 
 def _least(visit) -> float:
@@ -103,4 +103,4 @@ def _recipe(hidden: tuple[int, ...], batch_size: int, number: int):
 
 
 if __name__ == "__main__":
-    compare_stacking()
+    compare_fusion()
