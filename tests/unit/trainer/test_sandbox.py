@@ -15,7 +15,8 @@ from tests.unit.trainer.harness import REPOSITORY, Trainer
 _PROBE = """
 import sys
 sys.path[:0] = {paths!r}
-from madlib_mop.trainer import lifetime, server
+from madlib_mop.trainer import server
+from madlib_mop.trainer.process import lifetime
 read_fd, write_fd = lifetime.settle()
 session = server.Session(read_fd)
 answer, _ = getattr(session, {op!r})(server.Request(op={op!r}, threads=1, shard_cache_bytes=0, sandbox={sandbox!r}), [])

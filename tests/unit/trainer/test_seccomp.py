@@ -14,7 +14,8 @@ from tests.unit.trainer.harness import REPOSITORY
 _PROBE = """
 import json, os, sys
 sys.path[:0] = {paths!r}
-from madlib_mop.trainer import lifetime, sandbox, seccomp, server
+from madlib_mop.trainer import server
+from madlib_mop.trainer.process import lifetime, sandbox, seccomp
 sandbox.restrict_files = lambda with_gpus=False: False  # as a kernel without Landlock
 if not {guarded!r}:
     seccomp.restrict_calls = lambda with_gpus=False: False
