@@ -204,4 +204,11 @@ DEFENCES_OF_RIGHTS = (
         """"transaction_timeout"]""",
         (_LOGIN_ROLES + "test_no_setting_of_the_callers_reaches_the_session_that_makes_the_role",),
     ),
+    Defence(
+        "a reader whose code takes no cancel, and has another name, ends with the run",
+        "madlib_mop/engines/login.py",
+        'for end in ("pg_terminate_backend(pid)", "madlib_mop_calls.end_session(pid, 2000)"):',
+        "for end in ():",
+        ("tests/security/test_stuck_readers.py::test_a_reader_that_takes_no_cancel_ends_with_the_run",),
+    ),
 )
