@@ -132,6 +132,9 @@ def test_no_setting_of_the_callers_reaches_the_session_that_makes_the_role(roles
             create_login(catalog, 42, ALICE)
             cursor.execute("SELECT current_user, session_user, current_setting('client_encoding')")
             assert cursor.fetchone() == before
+            cursor.execute("SELECT unnest(rolconfig) FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%'")
+            copied = {words.partition("=")[0] for (words,) in cursor.fetchall()}
+            assert "track_activities" in copied and not copied & {"role", "session_authorization", "statement_timeout"}
         finally:
             roles.rows("ALTER ROLE alice RESET ALL")
             sweep_logins(catalog, lambda run_id: False)
