@@ -2,10 +2,12 @@
 
 from .bounds import Efficiency, Span, efficiency
 from .bulk import Average, BulkSynchronous
+from .rules import SCHEDULES
 from .scheduler import Scheduler, make_scheduler
 from .work import EpochDone, Evaluation, ModelWork, Task, Visit
 
 __all__ = [
+    "SCHEDULES",
     "Average",
     "BulkSynchronous",
     "Efficiency",

@@ -130,6 +130,10 @@ class Recorded(Rotation):
         return self._orders[model.key, model.epoch][model.position]
 
 
+#: The schedules that a user may choose, by name; a new one is a subclass of `Rotation` and an entry here.
+SCHEDULES: dict[str, type[Rotation]] = {rule.name: rule for rule in (Auto, Rotation, LongestFirst)}
+
+
 def make_rule(schedule: str, n_models: int, numbers: Mapping[int, int], recorded: Iterable[Visit] | None) -> Rotation:
     """Make the rule of a schedule by its name, which may be a user's.
 
@@ -138,14 +142,8 @@ def make_rule(schedule: str, n_models: int, numbers: Mapping[int, int], recorded
     InvalidParameter
         The name is not one of the four, or the record cannot be repeated.
     """
-    if schedule == "rotation":
-        return Rotation(len(numbers))
-    if schedule == "longest_first":
-        return LongestFirst(len(numbers))
-    if schedule == "auto":
-        return Auto(len(numbers), n_models)
-    if schedule == "recorded":
+    if schedule == Recorded.name:
         return Recorded(numbers, recorded or ())
-    raise InvalidParameter(
-        f"unknown schedule, received {schedule!r}", hint="Choose 'auto', 'rotation' or 'longest_first'."
-    )
+    if schedule in SCHEDULES:
+        return SCHEDULES[schedule](len(numbers), n_models)
+    raise InvalidParameter(f"unknown schedule, received {schedule!r}", hint=f"Choose one of {', '.join(SCHEDULES)}.")

@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 from bisect import insort
+from dataclasses import dataclass
 
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.search.base import Action, Extend, Search, Stop
-from madlib_mop.search.parameters import AshaParams, floor_log
+from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, floor_log, whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class AshaParams(SearchParams):
+    """``num_configs`` models; rungs at ``r``, ``r * eta``, ... epochs, none above ``R``."""
+
+    R: int = 9
+    eta: int = 3
+    r: int = 1
+    num_configs: int = 27
+
+    def __post_init__(self):
+        super().__post_init__()
+        whole(self.eta, "eta", 2)
+        whole(self.R, "R", 1, MAX_EPOCHS)
+        whole(self.r, "r", 1)
+        whole(self.num_configs, "num_configs", 1, MAX_CONFIGURATIONS)
+        if self.r > self.R:
+            raise InvalidParameter(f"r must not be more than R. Received: r={self.r}, R={self.R}")
 
 
 class _Rung:
@@ -32,6 +53,7 @@ class Asha(Search):
     """
 
     name = "asha"
+    params_class = AshaParams
     params: AshaParams
 
     @property

@@ -1,4 +1,4 @@
-"""What every search is: proposals and actions out, results in; the driver obeys it, `make_search` makes it."""
+"""What every search is: proposals and actions out, results in; the driver obeys it, `methods.make_search` makes it."""
 
 from __future__ import annotations
 
@@ -179,10 +179,19 @@ class Search(ABC):
 
     # What a method of search says.
 
+    #: Name in automl_method, and the class of its parameters.
+    name: str
+    params_class: type[SearchParams]
+
     @property
     @abstractmethod
     def max_epochs(self) -> int:
         """Return the most epochs that a model of it can be trained."""
+
+    @property
+    def usual_frequency(self) -> int | None:
+        """Return what MADlib's summary has as metrics_compute_frequency where none was given; None: nothing."""
+        return None
 
     @abstractmethod
     def _begin(self, n_slots: int) -> list[Action]:

@@ -8,8 +8,30 @@ from fractions import Fraction
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.search.base import Action, Extend, Search, Stop
-from madlib_mop.search.parameters import MAX_CONFIGURATIONS, HyperbandParams, floor_log
+from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, floor_log, whole
 from madlib_mop.search.space import derived
+
+
+@dataclass(frozen=True, kw_only=True)
+class HyperbandParams(SearchParams):
+    """``R``: most iterations of a round; ``eta``: one of so many goes on; ``skip_last``: rounds left out at the end."""
+
+    R: int = 6
+    eta: int = 3
+    skip_last: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        whole(self.eta, "eta", 2)
+        whole(self.R, "R", 1, MAX_EPOCHS)
+        whole(self.skip_last, "skip_last", 0)
+        if self.R < self.eta:
+            raise InvalidParameter(f"R must not be less than eta. Received: R={self.R}, eta={self.eta}")
+        if self.skip_last > floor_log(self.R, self.eta):
+            raise InvalidParameter(
+                f"skip_last must be at most {floor_log(self.R, self.eta)}, the whole part of log R to the base eta,"
+                f" or no round is left. Received: {self.skip_last}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +85,17 @@ class Hyperband(Search):
     """
 
     name = "hyperband"
+    params_class = HyperbandParams
     params: HyperbandParams
 
     @property
     def max_epochs(self) -> int:
         rounds = hyperband_rounds(self.params)
         return max(sum(one.r_i for one in rounds if one.s == s) for s in {one.s for one in rounds})
+
+    @property
+    def usual_frequency(self) -> int | None:
+        return max(one.r_i for one in hyperband_rounds(self.params))
 
     def _begin(self, n_slots: int) -> list[Action]:
         brackets = itertools.groupby(hyperband_rounds(self.params), key=lambda one: one.s)

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.parameters.calls import is_number
 from madlib_mop.search.base import Action, Exploit, Extend, Search, Stop
-from madlib_mop.search.parameters import PbtParams
+from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, whole
 from madlib_mop.search.perturbation import perturbed
 from madlib_mop.search.space import Point, derived
+
+
+@dataclass(frozen=True, kw_only=True)
+class PbtParams(SearchParams):
+    """``population`` models of ``num_iterations`` each; every ``interval`` the worst ``quantile`` copies the best."""
+
+    population: int = 8
+    num_iterations: int = 10
+    interval: int = 2
+    quantile: float = 0.25
+
+    def __post_init__(self):
+        super().__post_init__()
+        whole(self.population, "population", 2, MAX_CONFIGURATIONS)
+        whole(self.num_iterations, "num_iterations", 1, MAX_EPOCHS)
+        whole(self.interval, "interval", 1)
+        if not is_number(self.quantile) or not 0 < self.quantile <= 0.5:
+            raise InvalidParameter(f"quantile must be above 0 and at most 0.5. Received: {self.quantile!r}")
 
 
 class Pbt(Search):
@@ -23,6 +44,7 @@ class Pbt(Search):
     """
 
     name = "pbt"
+    params_class = PbtParams
     params: PbtParams
 
     @property

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 
 import optuna
 
+from madlib_mop.errors import InvalidParameter
 from madlib_mop.search.base import Action, Search
-from madlib_mop.search.parameters import HyperoptParams, TpeParams
+from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, whole
 from madlib_mop.search.suggestions import suggest
 
 _BITS_OF_A_SEED = 32  # what NumPy's RandomState takes
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HyperoptParams(SearchParams):
+    """``num_configs`` models of ``num_iterations`` each; ``algorithm`` 'tpe' or 'rand'."""
+
+    num_configs: int = 20
+    num_iterations: int = 5
+    algorithm: str = "tpe"
+
+    def __post_init__(self):
+        super().__post_init__()
+        whole(self.num_configs, "num_configs", 1, MAX_CONFIGURATIONS)
+        whole(self.num_iterations, "num_iterations", 1, MAX_EPOCHS)
+        if not isinstance(self.algorithm, str) or self.algorithm.lower() not in ("tpe", "rand"):
+            raise InvalidParameter(f"algorithm must be tpe or rand. Received: {self.algorithm!r}")
+        object.__setattr__(self, "algorithm", self.algorithm.lower())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TpeParams(SearchParams):
+    """``num_configs`` models of ``num_iterations`` each."""
+
+    num_configs: int = 20
+    num_iterations: int = 5
+
+    def __post_init__(self):
+        super().__post_init__()
+        whole(self.num_configs, "num_configs", 1, MAX_CONFIGURATIONS)
+        whole(self.num_iterations, "num_iterations", 1, MAX_EPOCHS)
 
 
 class _Sampled(Search):
@@ -23,6 +55,10 @@ class _Sampled(Search):
     @property
     def max_epochs(self) -> int:
         return self.params.num_iterations
+
+    @property
+    def usual_frequency(self) -> int | None:
+        return self.max_epochs
 
     def _sampler(self) -> optuna.samplers.BaseSampler:
         seed = self.random_state % 2**_BITS_OF_A_SEED
@@ -69,6 +105,7 @@ class Hyperopt(_Sampled):
     """
 
     name = "hyperopt"
+    params_class = HyperoptParams
 
     def _first(self) -> int:
         self._awaited: set[int] = set()
@@ -99,6 +136,7 @@ class Tpe(_Sampled):
     """
 
     name = "tpe"
+    params_class = TpeParams
 
     def _result(self, mst_key: int) -> list[Action]:
         self._tell(mst_key)

@@ -19,8 +19,8 @@ from madlib_mop.driver.planning.warm_start import WarmStart, find_warm_start, re
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.schedule import SCHEDULES
 
-SCHEDULES = ("auto", "rotation", "longest_first")
 MAX_SEED = 2**31 - 1
 MAX_ITERATIONS = 1_000_000
 

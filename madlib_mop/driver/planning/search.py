@@ -22,7 +22,7 @@ from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.class_weights import plan_of_weights
 from madlib_mop.models.parameters.parser import CompileParams, FitParams
 from madlib_mop.models.parameters.search_grid import check_random_state
-from madlib_mop.search import SearchParams, SearchSpace, hyperband_rounds, make_search, method_name, parse_params
+from madlib_mop.search import SearchSpace, make_search, method_name, parse_params
 
 _ARCH = "model_arch_table"
 _SELECTION = "model_selection_table"
@@ -74,7 +74,8 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
             )
     functions = read_custom_functions(session, a.get("object_table"), custom_names)
     random_state = _random_state(a.get("random_state"))
-    max_epochs = make_search(method, params, space, random_state).max_epochs
+    search = make_search(method, params, space, random_state)
+    max_epochs = search.max_epochs
     frequency = _frequency(a.get("metrics_compute_frequency"), max_epochs)
     schedule = read_schedule({"schedule": a.get("schedule") or "rotation"})
     seed = read_seed({"seed": random_state if a.get("seed") is None else a["seed"]}, None)
@@ -112,7 +113,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         "random_state": None if a.get("random_state") is None else str(a["random_state"]),
         "object_table": stored_name(a.get("object_table")),
         "use_gpus": bool(a.get("use_gpus")),
-        "metrics_compute_frequency": frequency or _usual_frequency(method, params, max_epochs),
+        "metrics_compute_frequency": frequency or search.usual_frequency,
         "name": a.get("name"),
         "description": a.get("description"),
         **data.summary(),
@@ -171,13 +172,6 @@ def _frequency(value: int | None, max_epochs: int) -> int | None:
             hint="Leave it out to compute metrics only where the search decides by them.",
         )
     return value
-
-
-def _usual_frequency(method: str, params: SearchParams, max_epochs: int) -> int | None:
-    """Return what MADlib's summary has where no frequency was given: the iterations of the longest round."""
-    if method == "hyperband":
-        return max(one.r_i for one in hyperband_rounds(params))
-    return max_epochs if method in ("hyperopt", "tpe") else None
 
 
 def _apart(output: Relation, selection: Relation, given: dict) -> None:

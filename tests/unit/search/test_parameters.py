@@ -4,7 +4,8 @@ import pytest
 
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 from madlib_mop.search import make_search, method_name, parse_params
-from madlib_mop.search.parameters import METHODS, floor_log
+from madlib_mop.search.methods import METHODS
+from madlib_mop.search.parameters import floor_log
 from tests.unit.search.lab import space
 
 DEFAULTS = {

@@ -1,0 +1,108 @@
+"""The methods of search by name, the parser of their parameters, and their searches; called by the driver.
+
+A new method is a module of this folder, with a subclass of `base.Search` and one of `parameters.SearchParams`, and its
+line in `METHODS`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.parameters.calls import suggestion
+from madlib_mop.models.parameters.literals import read_keywords, shorten
+from madlib_mop.models.parameters.search_grid import check_random_state
+from madlib_mop.search.base import Search
+from madlib_mop.search.parameters import SearchParams, own_first
+from madlib_mop.search.space import SearchSpace
+
+#: Module and class of each method. A module is imported when its method is asked for: some import Optuna.
+METHODS = {
+    "hyperband": "hyperband:Hyperband",
+    "hyperopt": "sampled:Hyperopt",
+    "asha": "asha:Asha",
+    "tpe": "sampled:Tpe",
+    "pbt": "pbt:Pbt",
+}
+DEFAULT_METHOD = "hyperband"
+
+
+def search_class(method: str) -> type[Search]:
+    """Return the class of a method's searches; ``method`` is a name of `METHODS`."""
+    module, name = METHODS[method].split(":")
+    return getattr(import_module(f"madlib_mop.search.{module}"), name)
+
+
+def method_name(text: str | None) -> str:
+    """Return a method's name for what a user wrote, in any case; NULL is hyperband.
+
+    Raises
+    ------
+    InvalidParameter
+        There is no such method.
+    """
+    name = DEFAULT_METHOD if text is None else text.strip().lower()
+    if name not in METHODS:
+        raise InvalidParameter(f"automl_method is not known. Received: {text!r}", hint=suggestion(name, METHODS))
+    return name
+
+
+def parse_params(method: str, text: str | None) -> SearchParams:
+    """Parse automl_params: ``name=value, ...``, or a JSON object; NULL and '' give the defaults, as do missing names.
+
+    Names may be written in any case, but where two differ by it alone (asha's R and r).
+
+    Raises
+    ------
+    UnreadableText
+        The text does not parse.
+    InvalidParameter
+        A name is not one of the method's, or a value cannot be used.
+    """
+    kind = search_class(method).params_class
+    if text is None or not text.strip():
+        return kind()
+    hint = f"Write e.g. {kind().text}."
+    given, names = {}, [field.name for field in own_first(kind)]
+    for written, value in read_keywords(text, "automl_params", hint).items():
+        alike = [name for name in names if name.lower() == written.lower()]
+        name = written if written in names else alike[0] if len(alike) == 1 else None
+        if name is None:
+            raise InvalidParameter(
+                f"automl_params: {method} has no parameter of that name. Received: {written!r}",
+                hint=suggestion(written, names),
+            )
+        if name in given:
+            raise InvalidParameter(f"automl_params: {name} is given twice. Received: {shorten(text)}", hint=hint)
+        given[name] = value
+    try:
+        return kind(**given)
+    except InvalidParameter as error:
+        raise InvalidParameter(f"automl_params: {error.message}", hint=error.hint or hint) from None
+
+
+def make_search(method: str | None, params: SearchParams | str | None, space: SearchSpace, random_state: int) -> Search:
+    """Make a search.
+
+    Parameters
+    ----------
+    method : str or None
+        A name of `METHODS`, in any case; None is hyperband.
+    params : SearchParams, str or None
+        automl_params as a user gave it, or parsed.
+    space : SearchSpace
+    random_state : int
+        A search without one could not be resumed: draw one and record it where the user gave none.
+
+    Raises
+    ------
+    UnreadableText, InvalidParameter
+        The method, a parameter or the random state cannot be used.
+    """
+    name = method_name(method)
+    if not isinstance(params, SearchParams):
+        params = parse_params(name, params)
+    if random_state is None:
+        raise ValueError("a search needs a random_state")
+    check_random_state(random_state)
+    return search_class(name)(params, space, random_state)
