@@ -1,0 +1,43 @@
+"""Files that other programs read: PGXN's META.json, the public CI, the license."""
+
+import importlib.util
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def version() -> str:
+    """Return the version that the extension is built with."""
+    spec = importlib.util.spec_from_file_location("build_extension", ROOT / "make" / "build_extension.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.read_version(ROOT)
+
+
+def test_pgxn_gets_the_version_of_the_extension_and_files_that_exist():
+    meta = json.loads((ROOT / "META.json").read_text())
+    extension = meta["provides"]["madlib_mop"]
+    assert meta["version"] == extension["version"] == version()
+    assert (ROOT / extension["file"]).is_file() and (ROOT / extension["docfile"]).is_file()
+    assert {"name", "abstract", "maintainer", "license", "provides", "meta-spec"} <= meta.keys()
+
+
+def test_the_license_is_named_alike_everywhere():
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert json.loads((ROOT / "META.json").read_text())["license"] == "apache_2_0"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"]["text"] == "Apache-2.0"
+
+
+def test_the_public_ci_runs_on_images_for_which_packages_are_known():
+    """``make/packages.sh`` names a PostgreSQL for each release; one that it does not know gets 15."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    known = dict(re.findall(r"^\s+(\w+)\) postgresql=(\d+)", (ROOT / "make" / "packages.sh").read_text(), re.MULTILINE))
+    for entry in workflow["jobs"]["tests"]["strategy"]["matrix"]["include"]:
+        release = entry["image"].partition(":")[2]
+        assert int(known.get(release, 15)) == entry["postgresql"], release
+    assert {"run": ".ci/run"} in workflow["jobs"]["tests"]["steps"]
