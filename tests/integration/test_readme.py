@@ -1,41 +1,21 @@
-"""README.md says nothing untrue: its examples run in their order, and what its reference lists is what there is."""
+"""README.md and the pages that continue its tour say nothing untrue: their examples run in their order."""
 
 import re
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
+from tests.integration.pages import ROOT, TOUR, examples, section, text_of
 from tests.plain_keras import assert_keras_reads_them
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
-ELSEWHERE = "<!-- elsewhere -->"  # marks an example that needs another server
-pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a busy machine
-FENCE = re.compile(r"^(?:(<!--[^\n]*-->)\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+pytestmark = pytest.mark.timeout(1200)  # trainers start and trace slowly on a busy machine
 
 
-@dataclass(frozen=True)
-class Example:
-    """One fenced block: its language and its text."""
-
-    language: str
-    text: str
-
-
-def examples(*languages: str) -> list[Example]:
-    """Return the blocks that can run, in their order."""
-    return [Example(m[2], m[3]) for m in FENCE.finditer(README) if m[2] in languages and m[1] != ELSEWHERE]
-
-
-def section(title: str) -> str:
-    """Return the text under a heading, down to the next heading."""
-    rest = README.partition(f"# {title}\n")[2]
-    assert rest, f"there is no section {title}"
-    return re.split(r"^##", rest, maxsplit=1, flags=re.MULTILINE)[0]
+def without_watch(script: str) -> str:
+    r"""Return a script of psql's that ends: \watch becomes \g."""
+    return re.sub(r"^\\watch .*$", r"\\g", script, flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +24,13 @@ def tour(db, tmp_path_factory):
     folder = tmp_path_factory.mktemp("readme")
     load = [sys.executable, ROOT / "demo" / "digits.py"]
     script = [subprocess.run(load, stdout=subprocess.PIPE, text=True, check=True).stdout]
-    for number, example in enumerate(examples("sql", "python")):
+    for number, example in enumerate(e for page in TOUR for e in examples(page, "sql", "python")):
         if example.language == "python":
             file = folder / f"{number}.py"
             file.write_text(example.text)
             script.append(f"\\! MADLIB_MOP_DSN='{db.dsn}' '{sys.executable}' '{file}'\n")
         else:
-            script.append(re.sub(r"^\\watch .*$", r"\\g", example.text, flags=re.MULTILINE))
+            script.append(without_watch(example.text))
     psql = [db.cluster.bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", db.dsn]
     is_there = db.value("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'analyst')")  # another test's
     if not is_there:
@@ -76,7 +56,7 @@ def test_the_examples_run_and_their_models_are_usable(tour, db):
 
 def test_the_script_of_plain_keras_and_the_replay_give_the_same_bits(tour):
     assert re.search("^same bits$", tour, re.MULTILINE), tour[-3000:]
-    assert re.search(r"models \| same_bits \n-+\+-+\n +2 \| +2\n", tour)
+    assert re.search(r"models \| same_bits \n-+\+-+\n +4 \| +4\n", tour)
 
 
 def test_plain_keras_reads_every_architecture_as_it_is(tour, db):
@@ -104,75 +84,25 @@ def test_the_frozen_layer_kept_its_weights(tour, db):
     assert start[:n_frozen] == end[:n_frozen] and start[n_frozen:] != end[n_frozen:]
 
 
-def test_every_function_and_its_arguments_are_in_the_reference(db):
-    listed = re.sub(r"\s+", " ", section("Functions"))
-    functions = db.rows(
-        "SELECT n.nspname || '.' || proname, proargnames[1:pronargs] FROM pg_proc p"
-        " JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname IN ('madlib', 'madlib_mop')"
-        " AND NOT coalesce(proargnames <@ ARRAY['message', 'usage'], true)"
-    )
-    assert len(functions) > 10
-    for name, arguments in functions:
-        signatures = re.findall(rf"{re.escape(name)}\((.*?)\) ->", listed)
-        names = [[item.split()[0] for item in signature.split(",") if item] for signature in signatures]
-        assert [argument for argument in arguments if argument != "caller_path"] in names, name
-
-
-def columns_of(db, schema: str, tables: str) -> dict[str, set[str]]:
-    """Return the columns of the tables and views of a schema whose names match a pattern."""
+def columns_of(db, tables: str) -> dict[str, set[str]]:
+    """Return the columns of the tour's tables whose names match a pattern."""
     rows = db.rows(
-        "SELECT table_name, array_agg(column_name::text) FROM information_schema.columns WHERE table_schema = %s"
-        " AND table_name ~ %s AND table_name !~ '^model_state_' GROUP BY table_name",
-        [schema, tables],
+        "SELECT table_name, array_agg(column_name::text) FROM information_schema.columns WHERE table_schema = 'tour'"
+        " AND table_name ~ %s GROUP BY table_name",
+        [tables],
     )
     return {table: set(columns) for table, columns in rows}
 
 
-def test_the_columns_of_the_record_are_those_in_the_reference(db):
-    listed, table = {}, None
-    for name, columns in re.findall(r"^\| (?:`(\w+)`)? \| .*?\| `([\w ]+)` \|$", section("Record"), re.MULTILINE):
-        table = name or table
-        listed[table] = listed.get(table, set()) | set(columns.split())
-    assert listed == columns_of(db, "madlib_mop", ".")
-
-
 def test_the_columns_of_the_output_tables_are_in_the_reference(tour, db):
-    text = section("Output tables").replace("<y>", "digit").replace("<x>", "pixels").replace("<id>", "id")
-    words = set(re.findall(r"\w+", text))
+    text = section("docs/reference.md", "Output tables")
+    words = set(re.findall(r"\w+", text.replace("<y>", "digit").replace("<x>", "pixels").replace("<id>", "id")))
     made = "^(networks|train_packed|configs|models|evaluation|best_three)(_info|_summary)?$"
-    tables = columns_of(db, "tour", made)
+    tables = columns_of(db, made)
     assert len(tables) == 10
     assert {table: columns - words for table, columns in tables.items()} == dict.fromkeys(tables, set())
 
 
-def test_every_setting_is_listed():
-    from madlib_mop.driver.session import settings
-
-    listed = re.findall(r"^\| `(\w+)`", section("Settings"), re.MULTILINE)
-    superusers = {"worker_host", "accepted_functions", "sandbox", "pickled_functions"}
-    assert set(listed) == {"segments", "hosts", *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
-
-
-def test_messages_in_the_troubleshooting_are_those_of_the_program():
-    folders = ("madlib_mop", "plpython", "make", "sql")
-    files = [file for folder in folders for file in (ROOT / folder).rglob("*") if file.suffix in (".py", ".sh", ".sql")]
-    sources = "\n".join(file.read_text() for file in files)
-    rows = re.findall(r"^\| (`.*?) \|", section("Troubleshooting"), re.MULTILINE)
-    assert len(rows) > 8
-    for fragment in [text for row in rows for text in re.findall("`(.*?)`", row)]:
-        assert fragment in sources or fragment.startswith("permission denied"), fragment
-
-
-def test_commands_files_and_anchors_exist():
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    shell = "\n".join(example.text for example in examples("sh"))
-    assert set(re.findall(r"\bmake (?:-s )?([a-z]+)", shell + " ".join(re.findall("`(make .*?)`", README)))) <= targets
-    titles = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
-    anchors = {"#" + re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
-    for link in re.findall(r"\]\(([^)]*)\)", README):
-        assert link.startswith("http") or link in anchors or (ROOT / link).exists(), link
-
-
 def test_the_first_screen_has_the_commands_of_the_first_result():
-    first = README.splitlines()[:20]
+    first = text_of("README.md").splitlines()[:20]
     assert any(line.startswith("make demo") for line in first) and any(line.startswith("make test") for line in first)

@@ -1,0 +1,51 @@
+"""docs/reference.md lists what there is: functions, columns of the record, settings, messages."""
+
+import re
+
+from tests.integration.pages import ROOT, section
+
+PAGE = "docs/reference.md"
+
+
+def test_every_function_and_its_arguments_are_in_the_reference(db):
+    listed = re.sub(r"\s+", " ", section(PAGE, "Functions"))
+    functions = db.rows(
+        "SELECT n.nspname || '.' || proname, proargnames[1:pronargs] FROM pg_proc p"
+        " JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname IN ('madlib', 'madlib_mop')"
+        " AND NOT coalesce(proargnames <@ ARRAY['message', 'usage'], true)"
+    )
+    assert len(functions) > 10
+    for name, arguments in functions:
+        signatures = re.findall(rf"{re.escape(name)}\((.*?)\) ->", listed)
+        names = [[item.split()[0] for item in signature.split(",") if item] for signature in signatures]
+        assert [argument for argument in arguments if argument != "caller_path"] in names, name
+
+
+def test_the_columns_of_the_record_are_those_in_the_reference(db):
+    listed, table = {}, None
+    for name, columns in re.findall(r"^\| (?:`(\w+)`)? \| .*?\| `([\w ]+)` \|$", section(PAGE, "Record"), re.MULTILINE):
+        table = name or table
+        listed[table] = listed.get(table, set()) | set(columns.split())
+    rows = db.rows(
+        "SELECT table_name, array_agg(column_name::text) FROM information_schema.columns"
+        " WHERE table_schema = 'madlib_mop' AND table_name !~ '^model_state_' GROUP BY table_name"
+    )
+    assert listed == {name: set(columns) for name, columns in rows}
+
+
+def test_every_setting_is_listed():
+    from madlib_mop.driver.session import settings
+
+    listed = re.findall(r"^\| `(\w+)`", section(PAGE, "Settings"), re.MULTILINE)
+    superusers = {"worker_host", "accepted_functions", "sandbox", "pickled_functions"}
+    assert set(listed) == {"segments", "hosts", *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
+
+
+def test_messages_that_the_reference_explains_are_those_of_the_program():
+    folders = ("madlib_mop", "plpython", "make", "sql")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*") if file.suffix in (".py", ".sh", ".sql")]
+    sources = "\n".join(file.read_text() for file in files)
+    rows = re.findall(r"^\| (`.*?) \|", section(PAGE, "Errors and what to do"), re.MULTILINE)
+    assert len(rows) > 8
+    for fragment in [text for row in rows for text in re.findall("`(.*?)`", row)]:
+        assert fragment in sources or fragment.startswith("permission denied"), fragment
