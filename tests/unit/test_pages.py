@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from tests.integration.pages import ROOT, anchors, every_page, examples, links, prose, text_of
+from tests.integration.pages import ROOT, TOUR, anchors, every_page, examples, links, prose, text_of
 
 MAX_LINES = {"README.md": 400, "ARCHITECTURE.md": 250}
 
@@ -42,5 +42,16 @@ def test_the_pages_that_everybody_reads_are_short(page):
 
 def test_the_picture_of_the_library_has_every_folder():
     folders = [p for p in (ROOT / "madlib_mop").rglob("*") if p.is_dir() and list(p.glob("*.py"))]
-    said = set(re.findall(r"[`│├└─ ](\w+)/", text_of("ARCHITECTURE.md")))
+    said = set(re.findall(r"(\w+)/`", text_of("ARCHITECTURE.md")))
     assert {folder.name for folder in folders} <= said
+
+
+@pytest.mark.parametrize("page", [page for page in every_page() if "ARCHITECTURE" in page or "internals" in page])
+def test_files_that_the_pages_for_contributors_name_exist(page):
+    folders = [ROOT, ROOT / "madlib_mop", ROOT / "plpython"]
+    names = re.findall(r"`([\w/.]+\.(?:py|sql|sh))`", text_of(page))
+    assert [name for name in names if not any((folder / name).exists() for folder in folders)] == []
+
+
+def test_python_of_the_pages_is_run_with_the_tour():
+    assert [page for page in every_page() if examples(page, "python") and page not in TOUR] == []
