@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-README = (HERE.parents[2] / "README.md").read_text()
+REFERENCE = (HERE.parents[2] / "docs" / "reference.md").read_text()
 LINE = re.compile(r"(\w+)\((.*)\) -> (\S+)")
 NO_DEFAULT = "none"
 OF_ONE_TEXT = {"gpu_configuration"}  # its one text is the name of a table, so that help is the form without arguments
@@ -76,15 +76,15 @@ def matches(signature: Signature, function: tuple) -> bool:
 @pytest.mark.parametrize("signature", MADLIBS, ids=str)
 def test_a_function_of_madlib_is_called_as_there(ours, signature):
     if signature.name not in ours:
-        assert f"`{signature.name}`" in README.partition("### Not there yet")[2].partition("\n## ")[0], (
-            f"madlib.{signature.name} is not there, and the README does not say so"
+        assert f"`{signature.name}`" in REFERENCE.partition("### Not there yet")[2].partition("\n## ")[0], (
+            f"madlib.{signature.name} is not there, and docs/reference.md does not say so"
         )
         return
     assert any(matches(signature, function) for function in ours[signature.name]), (signature, ours[signature.name])
 
 
-def test_what_the_readme_calls_missing_is_missing(ours):
-    listed = re.findall(r"`(\w+)`", README.partition("### Not there yet")[2].partition("\n## ")[0])
+def test_what_the_reference_calls_missing_is_missing(ours):
+    listed = re.findall(r"`(\w+)`", REFERENCE.partition("### Not there yet")[2].partition("\n## ")[0])
     assert not {*listed} & {*ours}
 
 
