@@ -64,7 +64,7 @@ PRINTED = {
 }
 
 
-#: Statements of other pages that need more than one server are run by tests/citus/test_page.py, tests/hosts/test_page.py.
+#: Statements that need more than one server are run by tests/citus/test_page.py and tests/hosts/test_page.py.
 PAGES = [page for page in every_page() if page not in TOUR and examples(page, "sql")]
 
 

@@ -36,9 +36,7 @@ def tour(db, tmp_path_factory):
     if not is_there:
         db.rows("CREATE ROLE analyst")
     try:
-        done = subprocess.run(
-            psql, input="".join(script), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        done = subprocess.run(psql, input="".join(script), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     finally:
         if not is_there:
             db.rows("DROP ROLE analyst")
