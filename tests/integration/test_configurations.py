@@ -69,8 +69,8 @@ def test_tables_have_the_documented_columns(session):
         ("qualified_names", "json"),
     ]
     assert session.rows("SELECT model_arch_table, object_table FROM mst_summary") == [("arch", None)]
-    definition = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'mst'::regclass"
-    assert session.rows(definition) == [("UNIQUE (model_id, compile_params, fit_params)",)]
+    unique = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'mst'::regclass AND contype = 'u'"
+    assert session.rows(unique) == [("UNIQUE (model_id, compile_params, fit_params)",)]
     assert session.value("SELECT pg_get_serial_sequence('mst', 'mst_key')") == "public.mst_mst_key_seq"
 
 
