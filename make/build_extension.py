@@ -2,7 +2,8 @@
 
 ``build_extension.py --library DIR --output DIR``: DIR of the library holds ``venv/`` and ``backend/``, and is written
 into the functions' bodies. Files of ``sql/`` are concatenated in the order of their names. Placeholders:
-``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins).
+``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins);
+``@ARGUMENTS@`` in a function's body stands for ``'name', name, ...`` of its signature, as json_build_object takes them.
 ``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
 between ``-- if greenplum`` (or ``-- if postgres``) and ``-- end`` are for that server only, and there may be an
 ``-- else`` between them; such lines stand alone, and do not nest.
@@ -17,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = '\\echo Use "CREATE EXTENSION madlib_mop CASCADE" to load this file. \\quit\n'
 PLACEHOLDER = re.compile(r"@[A-Z][A-Z_]*@")
+HEAD = re.compile(r"^CREATE FUNCTION ([\w.]+)\(", re.MULTILINE)
+PARAMETER = re.compile(r"(?P<name>[a-z_]\w*) +(?P<type>[a-z].*?)(?: +DEFAULT +(?P<default>.+))?", re.DOTALL)
 SERVERS = ("postgres", "greenplum")
 
 
@@ -64,6 +67,61 @@ def lines_for(server: str, text: str, name: str) -> str:
     return "".join(kept)
 
 
+def parameters_of(signature: str, function: str) -> list[tuple[str, str, str | None]]:
+    """Return (name, type, default) of each parameter; ``signature`` is what follows the function's opening parenthesis.
+
+    Raises
+    ------
+    BuildError
+        If the parenthesis is not closed, or a parameter is not ``name type [DEFAULT value]``.
+    """
+    depth, texts = 0, [""]
+    for character in signature:
+        if character == ")" and not depth:
+            break
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and not depth:
+            texts.append("")
+        else:
+            texts[-1] += character
+    else:
+        raise BuildError(f"{function}: the parenthesis of its signature is not closed")
+    found = []
+    for text in filter(None, (" ".join(text.split()) for text in texts)):
+        match = PARAMETER.fullmatch(text)
+        if match is None:
+            raise BuildError(f"{function}: a parameter must be: name type [DEFAULT value]. Received: {text!r}")
+        found.append(match.group("name", "type", "default"))
+    return found
+
+
+def with_arguments(text: str, name: str) -> str:
+    """Return one file's SQL with each ``@ARGUMENTS@`` written out, from the signature above it.
+
+    ``caller_path`` and bytea, which go another way, are left out; JSON goes as the text that the user gave.
+
+    Raises
+    ------
+    BuildError
+        If there is no signature above, or it cannot be read.
+    """
+    pieces = text.split("@ARGUMENTS@")
+    for i in range(1, len(pieces)):
+        heads = [*HEAD.finditer("".join(pieces[:i]))]
+        if not heads:
+            raise BuildError(f"{name}: there is no CREATE FUNCTION above @ARGUMENTS@")
+        function, before = heads[-1][1], "".join(pieces[:i])
+        pairs = [
+            f"'{parameter}', {parameter}{'::text' if type_ == 'json' else ''}"
+            for parameter, type_, _ in parameters_of(before[heads[-1].end() :], function)
+            if parameter != "caller_path" and type_ != "bytea"
+        ]
+        if not pairs:
+            raise BuildError(f"{name}: {function} has no arguments for @ARGUMENTS@")
+        pieces[i] = ", ".join(pairs) + pieces[i]
+    return "".join(pieces)
+
+
 def build_sql(root: Path, library: str, server: str = "postgres") -> str:
     """Return the text of ``madlib_mop--<version>.sql``.
 
@@ -82,12 +140,16 @@ def build_sql(root: Path, library: str, server: str = "postgres") -> str:
         raise BuildError(f"there is no SQL in {root / 'sql'}")
     prelude = (root / "plpython" / "prelude.py").read_text().strip()
     text = GUARD + "".join(
-        f"\n-- {file.name}\n{lines_for(server, file.read_text(), file.name).rstrip()}\n" for file in files
+        f"\n-- {file.name}\n{_sql_of(file, server).rstrip()}\n" for file in files
     )
     text = text.replace("@PRELUDE@", prelude).replace("@VERSION@", read_version(root)).replace("@LIBRARY@", library)
     if left := PLACEHOLDER.search(text):
         raise BuildError(f"unknown placeholder {left.group()} in {root / 'sql'}")
     return text
+
+
+def _sql_of(file: Path, server: str) -> str:
+    return with_arguments(lines_for(server, file.read_text(), file.name), file.name)
 
 
 def build(root: Path, library: str, output: Path, server: str = "postgres") -> list[Path]:

@@ -33,6 +33,7 @@ CREATE TABLE madlib_mop.run (
     n_segments                 integer NOT NULL,
     n_threads                  integer NOT NULL DEFAULT 1,
     parent_run_id              bigint,
+    arguments                  jsonb NOT NULL DEFAULT '{}',
     plan                       jsonb NOT NULL,
     versions                   jsonb NOT NULL DEFAULT '{}',
     created_at                 timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
@@ -55,6 +56,7 @@ COMMENT ON TABLE madlib_mop.run IS 'One call of a fit function: its arguments, o
 COMMENT ON COLUMN madlib_mop.run.owner IS 'The role that called, whatever its name is now; pg_dump writes its name, and leaves out runs of roles that were dropped';
 COMMENT ON COLUMN madlib_mop.run.state IS 'running -> trained -> finished; interrupted, cancelled and failed runs go on with madlib_mop.resume()';
 COMMENT ON COLUMN madlib_mop.run.parent_run_id IS 'The run that a warm start goes on with, or that a replay repeats';
+COMMENT ON COLUMN madlib_mop.run.arguments IS 'The call that began the run: every argument by name, defaults included. Of a replay: those of the run that it repeats, with its own output table';
 COMMENT ON COLUMN madlib_mop.run.faults IS 'Tasks that have failed and are to be tried again, with how often they failed and their trainer was killed';
 COMMENT ON COLUMN madlib_mop.run.makespan_s IS 'Seconds from the first visit or evaluation started to the last ended, interruptions left out';
 COMMENT ON COLUMN madlib_mop.run.lower_bound_s IS 'The greater of the busiest segment''s work and the longest model''s work, in seconds';

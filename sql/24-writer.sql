@@ -93,4 +93,3 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_internal.fail_member(bigint, integer, bigint, text)
 IS 'Gives up one model of a group that is trained together, in the transaction that keeps the others'' visits';
-

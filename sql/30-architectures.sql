@@ -10,12 +10,9 @@ CREATE FUNCTION madlib.load_keras_model(
     weights_key integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('load_keras_model', json_build_object(
-        'keras_model_arch_table', keras_model_arch_table, 'model_arch', model_arch::text, 'name', name,
-        'description', description, 'weights', weights, 'weights_key', weights_key), caller_path, payload_name => 'model_weights', payload => model_weights);
+    done := madlib_mop_calls.call('load_keras_model', json_build_object(@ARGUMENTS@), caller_path, payload_name => 'model_weights', payload => model_weights);
 END
 $body$;
 COMMENT ON FUNCTION madlib.load_keras_model(varchar, json, bytea, text, text, text, integer, text) IS
@@ -26,24 +23,10 @@ CREATE FUNCTION madlib.delete_keras_model(
     model_id integer,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('delete_keras_model', json_build_object(
-        'keras_model_arch_table', keras_model_arch_table, 'model_id', model_id), caller_path);
+    done := madlib_mop_calls.call('delete_keras_model', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.delete_keras_model(varchar, integer, text) IS
     'Deletes an architecture from its table, and the table with the last one';
-
-CREATE FUNCTION madlib.load_keras_model(message text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'load_keras_model', 'option', message), NULL) #>> '{}'
-$body$;
-COMMENT ON FUNCTION madlib.load_keras_model(text) IS 'Help';
-
-CREATE FUNCTION madlib.delete_keras_model(message text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'delete_keras_model', 'option', message), NULL) #>> '{}'
-$body$;
-COMMENT ON FUNCTION madlib.delete_keras_model(text) IS 'Help';

@@ -9,13 +9,9 @@ CREATE FUNCTION madlib.load_model_selection_table(
     object_table varchar DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('load_model_selection_table', json_build_object(
-        'model_arch_table', model_arch_table, 'model_selection_table', model_selection_table,
-        'model_id_list', model_id_list, 'compile_params_list', compile_params_list,
-        'fit_params_list', fit_params_list, 'object_table', object_table), caller_path);
+    done := madlib_mop_calls.call('load_model_selection_table', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.load_model_selection_table(varchar, varchar, integer[], varchar[], varchar[], varchar, text) IS
@@ -33,28 +29,11 @@ CREATE FUNCTION madlib.generate_model_configs(
     object_table varchar DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('generate_model_configs', json_build_object(
-        'model_arch_table', model_arch_table, 'model_selection_table', model_selection_table,
-        'model_id_list', model_id_list, 'compile_params_grid', compile_params_grid,
-        'fit_params_grid', fit_params_grid, 'search_type', search_type, 'num_configs', num_configs,
-        'random_state', random_state, 'object_table', object_table), caller_path);
+    done := madlib_mop_calls.call('generate_model_configs', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.generate_model_configs(
     varchar, varchar, integer[], varchar, varchar, varchar, integer, integer, varchar, text) IS
     'Fills a model selection table by a grid or by random search; one that exists is appended to';
-
-CREATE FUNCTION madlib.load_model_selection_table(message text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'load_model_selection_table', 'option', message), NULL) #>> '{}'
-$body$;
-COMMENT ON FUNCTION madlib.load_model_selection_table(text) IS 'Help';
-
-CREATE FUNCTION madlib.generate_model_configs(message text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'generate_model_configs', 'option', message), NULL) #>> '{}'
-$body$;
-COMMENT ON FUNCTION madlib.generate_model_configs(text) IS 'Help';

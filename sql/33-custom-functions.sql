@@ -2,12 +2,9 @@
 
 CREATE FUNCTION madlib.load_custom_function(object_table varchar, object bytea, name text, description text DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('load_custom_function', json_build_object(
-        'object_table', object_table, 'name', name, 'description', description), NULL,
-        payload_name => 'object', payload => object);
+    done := madlib_mop_calls.call('load_custom_function', json_build_object(@ARGUMENTS@), NULL, payload_name => 'object', payload => object);
 END
 $body$;
 COMMENT ON FUNCTION madlib.load_custom_function(varchar, bytea, text, text) IS
@@ -15,10 +12,9 @@ COMMENT ON FUNCTION madlib.load_custom_function(varchar, bytea, text, text) IS
 
 CREATE FUNCTION madlib.delete_custom_function(object_table varchar, id integer)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('delete_custom_function', json_build_object('object_table', object_table, 'id', id), NULL);
+    done := madlib_mop_calls.call('delete_custom_function', json_build_object(@ARGUMENTS@), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib.delete_custom_function(varchar, integer) IS
@@ -26,10 +22,9 @@ COMMENT ON FUNCTION madlib.delete_custom_function(varchar, integer) IS
 
 CREATE FUNCTION madlib.delete_custom_function(object_table varchar, name text)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('delete_custom_function', json_build_object('object_table', object_table, 'name', name), NULL);
+    done := madlib_mop_calls.call('delete_custom_function', json_build_object(@ARGUMENTS@), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib.delete_custom_function(varchar, text) IS
@@ -37,29 +32,10 @@ COMMENT ON FUNCTION madlib.delete_custom_function(varchar, text) IS
 
 CREATE FUNCTION madlib.load_top_k_accuracy_function(object_table varchar, k integer)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('load_top_k_accuracy_function', json_build_object('object_table', object_table, 'k', k), NULL);
+    done := madlib_mop_calls.call('load_top_k_accuracy_function', json_build_object(@ARGUMENTS@), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib.load_top_k_accuracy_function(varchar, integer) IS
     'Registers the metric top_<k>_accuracy (superusers)';
-
-CREATE FUNCTION madlib.load_custom_function(message text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'load_custom_function', 'option', message), NULL) #>> '{}'
-$body$;
-COMMENT ON FUNCTION madlib.load_custom_function(text) IS 'Help';
-
-CREATE FUNCTION madlib.delete_custom_function(message text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'delete_custom_function', 'option', message), NULL) #>> '{}'
-$body$;
-COMMENT ON FUNCTION madlib.delete_custom_function(text) IS 'Help';
-
-CREATE FUNCTION madlib.load_top_k_accuracy_function(message text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'load_top_k_accuracy_function', 'option', message), NULL) #>> '{}'
-$body$;
-COMMENT ON FUNCTION madlib.load_top_k_accuracy_function(text) IS 'Help';

@@ -21,15 +21,9 @@ CREATE FUNCTION madlib.training_preprocessor_dl(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('training_preprocessor_dl', json_build_object(
-        'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
-        'independent_varname', independent_varname, 'buffer_size', buffer_size,
-        'normalizing_const', normalizing_const, 'num_classes', num_classes,
-        'distribution_rules', distribution_rules, 'seed', seed, 'image_shape', image_shape,
-        'labels', labels), caller_path);
+    done := madlib_mop_calls.call('training_preprocessor_dl', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.training_preprocessor_dl(
@@ -48,30 +42,14 @@ CREATE FUNCTION madlib.validation_preprocessor_dl(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 SET synchronize_seqscans = off AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('validation_preprocessor_dl', json_build_object(
-        'source_table', source_table, 'output_table', output_table, 'dependent_varname', dependent_varname,
-        'independent_varname', independent_varname, 'training_preprocessor_table', training_preprocessor_table,
-        'buffer_size', buffer_size, 'distribution_rules', distribution_rules, 'image_shape', image_shape), caller_path);
+    done := madlib_mop_calls.call('validation_preprocessor_dl', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.validation_preprocessor_dl(
     varchar, varchar, varchar, varchar, varchar, integer, text, integer[], text) IS
     'Packs a table for validation as a training table was: same constant, same classes, rows in their order';
-
-CREATE FUNCTION madlib.training_preprocessor_dl(message text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'training_preprocessor_dl', 'option', message), NULL) #>> '{}'
-$body$;
-COMMENT ON FUNCTION madlib.training_preprocessor_dl(text) IS 'Help';
-
-CREATE FUNCTION madlib.validation_preprocessor_dl(message text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT madlib_mop_calls.call('help', json_build_object('topic', 'validation_preprocessor_dl', 'option', message), NULL) #>> '{}'
-$body$;
-COMMENT ON FUNCTION madlib.validation_preprocessor_dl(text) IS 'Help';
 
 CREATE FUNCTION madlib_mop_calls._array_elements(numbers anyarray)
 RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$

@@ -8,42 +8,19 @@ CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(
     replace boolean DEFAULT false, early_stopping text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('madlib_keras_fit_multiple_model', json_build_object(
-        'source_table', source_table, 'model_output_table', model_output_table,
-        'model_selection_table', model_selection_table, 'num_iterations', num_iterations, 'use_gpus', use_gpus,
-        'validation_table', validation_table, 'metrics_compute_frequency', metrics_compute_frequency,
-        'warm_start', warm_start, 'name', name, 'description', description, 'use_caching', use_caching,
-        'seed', seed, 'schedule', schedule, 'replace', replace, 'early_stopping', early_stopping), caller_path);
+    done := madlib_mop_calls.call('madlib_keras_fit_multiple_model', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model IS 'Trains every configuration of a model selection table by model hopping';
 
-CREATE FUNCTION madlib.madlib_keras_fit_multiple_model() RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_fit_multiple_model'), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model() IS 'Help';
-
-CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(usage text) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_fit_multiple_model', 'option', usage), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model(text) IS 'Help: SELECT madlib.madlib_keras_fit_multiple_model(''usage'')';
-
 CREATE FUNCTION madlib_mop.resume(
     run_id bigint, output_table text DEFAULT NULL, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('resume', json_build_object('run_id', run_id, 'output_table', output_table), caller_path);
+    done := madlib_mop_calls.call('resume', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.resume(bigint, text, text) IS 'Goes on with a run after a fault or a cancel, and writes its output tables';
@@ -51,27 +28,25 @@ COMMENT ON FUNCTION madlib_mop.resume(bigint, text, text) IS 'Goes on with a run
 CREATE FUNCTION madlib_mop.cancel(run_id bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN (madlib_mop_calls.call('cancel', json_build_object('run_id', run_id), NULL) #>> '{}')::boolean;
+    RETURN (madlib_mop_calls.call('cancel', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::boolean;
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.cancel(bigint) IS 'Stops a run from another session; true if one was going on. What was committed is kept for resume()';
 
 CREATE FUNCTION madlib_mop.replay(run_id bigint, output_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('replay', json_build_object('run_id', run_id, 'output_table', output_table), caller_path);
+    done := madlib_mop_calls.call('replay', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.replay(bigint, text, text) IS 'Makes the visits of a run again, in their order, as a run of its own';
 
 CREATE FUNCTION madlib_mop.drop_run(run_id bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('drop_run', json_build_object('run_id', run_id), NULL);
+    done := madlib_mop_calls.call('drop_run', json_build_object(@ARGUMENTS@), NULL);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.drop_run(bigint) IS 'Forgets a run: its record and its states; the output tables stay';
@@ -81,7 +56,7 @@ RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp A
 DECLARE
     dropped json;
 BEGIN
-    dropped := madlib_mop_calls.call('drop_models', json_build_object('model_table', model_table), caller_path);
+    dropped := madlib_mop_calls.call('drop_models', json_build_object(@ARGUMENTS@), caller_path);
     RETURN ARRAY(SELECT json_array_elements_text(dropped));
 END
 $body$;

@@ -8,31 +8,9 @@ CREATE FUNCTION madlib.madlib_keras_fit(
     replace boolean DEFAULT false, early_stopping text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('madlib_keras_fit', json_build_object(
-        'source_table', source_table, 'model', model, 'model_arch_table', model_arch_table, 'model_id', model_id,
-        'compile_params', compile_params, 'fit_params', fit_params, 'num_iterations', num_iterations, 'use_gpus', use_gpus,
-        'validation_table', validation_table, 'metrics_compute_frequency', metrics_compute_frequency,
-        'warm_start', warm_start, 'name', name, 'description', description, 'object_table', object_table,
-        'seed', seed, 'replace', replace, 'early_stopping', early_stopping), caller_path);
+    done := madlib_mop_calls.call('madlib_keras_fit', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit IS 'Trains one model on all segments at once and averages what they have trained after each iteration';
-
-CREATE FUNCTION madlib.madlib_keras_fit() RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_fit'), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib.madlib_keras_fit() IS 'Help';
-
-CREATE FUNCTION madlib.madlib_keras_fit(usage text) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_fit', 'option', usage), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib.madlib_keras_fit(text) IS 'Help: SELECT madlib.madlib_keras_fit(''usage'')';

@@ -9,32 +9,13 @@ CREATE FUNCTION madlib.madlib_keras_evaluate(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('madlib_keras_evaluate', json_build_object(
-        'model_table', model_table, 'test_table', test_table, 'output_table', output_table, 'use_gpus', use_gpus,
-        'mst_key', mst_key), caller_path);
+    done := madlib_mop_calls.call('madlib_keras_evaluate', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_evaluate(varchar, varchar, varchar, boolean, integer, text) IS
     'Loss and metrics of a trained model over a packed table, as a table of one row';
-
-CREATE FUNCTION madlib.madlib_keras_evaluate() RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_evaluate'), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib.madlib_keras_evaluate() IS 'Help';
-
-CREATE FUNCTION madlib.madlib_keras_evaluate(usage text) RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_evaluate', 'option', usage), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib.madlib_keras_evaluate(text) IS 'Help: SELECT madlib.madlib_keras_evaluate(''usage'')';
 
 -- pred_type is a word, a rank or a probability, so there are three functions of one name. Only the first has a default
 -- for it: a call without pred_type would else fit all three, and so would one with other arguments by name.
@@ -51,13 +32,9 @@ CREATE FUNCTION madlib.madlib_keras_predict(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(
-        'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
-        'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
-        'pred_kind', 'text', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
+    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(@ARGUMENTS@, 'pred_kind', 'text'), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict(
@@ -76,13 +53,9 @@ CREATE FUNCTION madlib.madlib_keras_predict(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(
-        'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
-        'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
-        'pred_kind', 'integer', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
+    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(@ARGUMENTS@, 'pred_kind', 'integer'), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict(
@@ -101,31 +74,11 @@ CREATE FUNCTION madlib.madlib_keras_predict(
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(
-        'model_table', model_table, 'test_table', test_table, 'id_col', id_col,
-        'independent_varname', independent_varname, 'output_table', output_table, 'pred_type', pred_type,
-        'pred_kind', 'float8', 'use_gpus', use_gpus, 'mst_key', mst_key), caller_path);
+    done := madlib_mop_calls.call('madlib_keras_predict', json_build_object(@ARGUMENTS@, 'pred_kind', 'float8'), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict(
     varchar, varchar, varchar, varchar, varchar, double precision, boolean, integer, text) IS
     'Predictions for the rows of a table: the classes with a probability above pred_type';
-
-CREATE FUNCTION madlib.madlib_keras_predict() RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_predict'), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib.madlib_keras_predict() IS 'Help';
-
-CREATE FUNCTION madlib.madlib_keras_predict(usage text) RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'madlib_keras_predict', 'option', usage), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib.madlib_keras_predict(text) IS 'Help: SELECT madlib.madlib_keras_predict(''usage'')';

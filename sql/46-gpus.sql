@@ -3,18 +3,9 @@
 CREATE FUNCTION madlib.gpu_configuration(output_table text, source text DEFAULT 'tensorflow',
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('gpu_configuration', json_build_object('output_table', output_table, 'source', source), caller_path);
+    done := madlib_mop_calls.call('gpu_configuration', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib.gpu_configuration(text, text, text) IS 'Writes a table of the GPUs of the server''s host';
-
-CREATE FUNCTION madlib.gpu_configuration() RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'gpu_configuration', 'option', 'usage'), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib.gpu_configuration() IS 'Help';

@@ -10,36 +10,18 @@ COMMENT ON FUNCTION madlib_mop_calls.count_cores() IS 'How many CPU cores this s
 CREATE FUNCTION madlib_mop.add_host(server name, n_segments integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('add_host', json_build_object('server', server, 'n_segments', n_segments), caller_path);
+    done := madlib_mop_calls.call('add_host', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.add_host(name, integer, text) IS 'Lets a foreign server carry segments of packed tables (superusers)';
 
-CREATE FUNCTION madlib_mop.add_host() RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'add_host', 'option', 'usage'), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib_mop.add_host() IS 'Help';
-
 CREATE FUNCTION madlib_mop.remove_host(server name, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
-DECLARE
-    done json;
+DECLARE done json;
 BEGIN
-    done := madlib_mop_calls.call('remove_host', json_build_object('server', server), caller_path);
+    done := madlib_mop_calls.call('remove_host', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.remove_host(name, text) IS 'Lets a foreign server carry no more segments (superusers)';
-
-CREATE FUNCTION madlib_mop.remove_host() RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-BEGIN
-    RETURN madlib_mop_calls.call('help', json_build_object('topic', 'remove_host', 'option', 'usage'), NULL) #>> '{}';
-END
-$body$;
-COMMENT ON FUNCTION madlib_mop.remove_host() IS 'Help';

@@ -59,6 +59,7 @@ run = Table(
     Column("n_segments", Integer),
     Column("n_threads", Integer),
     Column("parent_run_id", BigInteger),
+    Column("arguments", JSONB),
     Column("plan", JSONB),
     Column("versions", JSONB),
     Column("created_at", DateTime(timezone=True)),

@@ -1,4 +1,4 @@
-"""The commands around runs: fit, resume and replay drive them in this process, cancel and runs ask the server."""
+"""The commands around runs: those that train drive them in this process, cancel and runs ask the server."""
 
 import sys
 from typing import Annotated
@@ -7,7 +7,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from madlib_mop.calls import find_function, read_arguments
 from madlib_mop.cli.app import Dsn, app
+from madlib_mop.cli.calls import command_for
 from madlib_mop.cli.queries import query
 
 CatalogDsn = Annotated[
@@ -22,57 +24,18 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the run, such as trainer_memory_mb=2000."),
 ]
+#: The commands that are calls of the driver, by name: the SQL functions whose arguments they take.
+_DRIVEN = {
+    "fit": "madlib_keras_fit_multiple_model",
+    "fit-model": "madlib_keras_fit",
+    "automl": "madlib_keras_automl",
+    "resume": "resume",
+    "replay": "replay",
+}
 _RUNS = """
 SELECT run_id, kind, state, owner, model_output_table, n_models, n_failed, percent_done, elapsed, time_left
 FROM madlib_mop.progress ORDER BY run_id
 """
-
-
-@app.command()
-def fit(
-    source_table: str,
-    model_output_table: str,
-    model_selection_table: str,
-    num_iterations: int,
-    validation_table: Annotated[str | None, typer.Option(help="Packed rows to compute metrics on too.")] = None,
-    metrics_compute_frequency: Annotated[int | None, typer.Option(help="Iterations between metrics.")] = None,
-    warm_start: Annotated[bool, typer.Option("--warm-start", help="Go on with the output table's models.")] = False,
-    name: Annotated[str | None, typer.Option(help="Kept in _summary.")] = None,
-    description: Annotated[str | None, typer.Option(help="Kept in _summary.")] = None,
-    use_caching: Annotated[bool, typer.Option("--use-caching", help="Keep more of the data in memory.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Drawn and told when absent.")] = None,
-    schedule: Annotated[str, typer.Option(help="auto, rotation or longest_first.")] = "auto",
-    early_stopping: Annotated[str | None, typer.Option(help="E.g. patience=3, metric=val_loss.")] = None,
-    settings: Settings = None,
-    dsn: Dsn = "",
-    catalog_dsn: CatalogDsn = None,
-) -> None:
-    """Train the configurations of a model selection table, as madlib_keras_fit_multiple_model; print the run's number.
-
-    The driver is this process, so it runs on the server's machine; Ctrl-C stops the run, and resume goes on with it.
-    """
-    arguments = {
-        "source_table": source_table, "model_output_table": model_output_table,
-        "model_selection_table": model_selection_table, "num_iterations": num_iterations,
-        "validation_table": validation_table, "metrics_compute_frequency": metrics_compute_frequency,
-        "warm_start": warm_start, "name": name, "description": description, "use_caching": use_caching, "seed": seed,
-        "schedule": schedule, "early_stopping": early_stopping,
-    }  # fmt: skip
-    _drive("madlib_keras_fit_multiple_model", arguments, dsn, catalog_dsn, settings)
-
-
-@app.command()
-def resume(run_id: int, settings: Settings = None, dsn: Dsn = "", catalog_dsn: CatalogDsn = None) -> None:
-    """Go on with a run that was stopped or has failed, and write its output tables."""
-    _drive("resume", {"run_id": run_id}, dsn, catalog_dsn, settings)
-
-
-@app.command()
-def replay(
-    run_id: int, output_table: str, settings: Settings = None, dsn: Dsn = "", catalog_dsn: CatalogDsn = None
-) -> None:
-    """Make the visits of a run again, into another output table; print the new run's number."""
-    _drive("replay", {"run_id": run_id, "output_table": output_table}, dsn, catalog_dsn, settings)
 
 
 @app.command()
@@ -96,13 +59,28 @@ def runs(dsn: Dsn = "") -> None:
     Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
 
 
-def _drive(function: str, arguments: dict, dsn: str, catalog_dsn: str | None, settings: list[str] | None) -> None:
+def _call(
+    function: str, arguments: dict, settings: list[str] | None, dsn: str, catalog_dsn: str | None
+) -> None:
     """Do one call of the driver's in this process; NOTICEs go to stderr, the run's number to stdout."""
     from madlib_mop.cli.sessions import driving
     from madlib_mop.driver.commands import find_command
     from madlib_mop.driver.session.call import Call
 
+    checked = read_arguments(find_function(function), arguments)
     with driving(dsn, catalog_dsn, settings or []) as session:
-        find_command(function)(Call(function, arguments, session))
+        find_command(function)(Call(function, checked, session))
     if session.run_id is not None:
         print(session.run_id)
+
+
+_OPTIONS = {"settings": (Settings, None), "dsn": (Dsn, ""), "catalog_dsn": (CatalogDsn, None)}
+_TEXT = """{purpose} Print the run's number.
+
+The arguments are those of {function}. \
+The driver is this process, so it runs on the server's machine; Ctrl-C stops the run, and resume goes on with it.
+"""
+for _name, _function in _DRIVEN.items():
+    _specification = find_function(_function)
+    _text = _TEXT.format(purpose=_specification.purpose, function=_function)
+    app.command(_name)(command_for(_specification, _call, _OPTIONS, _text))

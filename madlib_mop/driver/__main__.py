@@ -34,18 +34,18 @@ def main() -> int:
 
 def _answer(header, blobs, channel) -> dict:
     gc.disable()  # modules are loaded in three quarters of the time
+    from madlib_mop.calls import find_function, read_arguments
     from madlib_mop.driver.commands import find_command
-    from madlib_mop.driver.session.arguments import check_arguments
     from madlib_mop.driver.session.call import Call
     from madlib_mop.driver.session.caller import CallerSession, SessionInfo
 
     function = header["function"]
     try:
-        command = find_command(function)
+        specification, command = find_function(function), find_command(function)
         gc.enable()
         call = Call(
             function,
-            check_arguments(decode_arguments(header["arguments"], blobs)),
+            read_arguments(specification, decode_arguments(header["arguments"], blobs)),
             CallerSession(channel, SessionInfo(**header["session"])),
             header.get("continue_run"),
         )

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from psycopg2.extensions import connection as CatalogConnection
 
+from madlib_mop.calls.limits import MAX_SEGMENTS
 from madlib_mop.catalog.names import Relation, split_name
 from madlib_mop.engines.base.interface import (
     HERE,
-    MAX_SEGMENTS,
     Engine,
     Limits,
     Place,

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from psycopg2.extensions import connection as CatalogConnection
 
+from madlib_mop.calls.limits import MAX_SEGMENTS
 from madlib_mop.catalog.names import Relation, split_name
 from madlib_mop.engines.base.dealing import Carrier, deal
 from madlib_mop.engines.base.interface import (
     HERE,
     HOSTS,
-    MAX_SEGMENTS,
     SEGMENTS,
     Engine,
     Limits,

@@ -99,17 +99,21 @@ JUNK = [
 
 def test_no_command_has_an_internal_error_whatever_json_it_is_given(bench, alice):
     """What the SQL functions check by their types comes unchecked to madlib_mop_calls.call."""
-    from madlib_mop.driver.commands import COMMANDS
-    from madlib_mop.driver.session.arguments import KINDS
 
-    names = (*KINDS, "run_id", "pred_type", "class_values", "topic")
+    from madlib_mop.calls import FUNCTIONS
+
     texts = ["null", "[]", "1", '"x"', "{", '{"a": NaN}', "[" * 10_000 + "]" * 10_000, '{"a": ' + "9" * 5000 + "}"]
     calls = [("load_keras_model", text) for text in texts]
-    calls += [("replay", json.dumps(dict.fromkeys(names, junk))) for junk in JUNK]
-    for fitting in ({}, {"text": "", "integer": 0}, {"text": "x", "integer": 2**31 - 1, "boolean": True}):
-        values = {"integer[]": [fitting.get("integer")], "text[]": [fitting.get("text")], "number": 1e308, **fitting}
-        arguments = {name: values.get(KINDS.get(name, "text")) for name in names} if fitting else {}
-        calls += [(command, json.dumps(arguments)) for command in (*COMMANDS, "nothing", None)]
+    names = {name: [a.name for a in (*f.arguments, *f.added)] for name, f in FUNCTIONS.items()}
+    calls += [(name, json.dumps(dict.fromkeys(names[name], junk))) for name in ("replay", "help") for junk in JUNK]
+    for text, number, flag in (("", 0, None), ("x", 2**31 - 1, True)):
+        values = {"boolean": flag, "real": 1e308, "double precision": 10**400, "any": text, "bytea": None,
+                  **dict.fromkeys(("integer", "bigint"), number), "integer[]": [number],
+                  **dict.fromkeys(("text[]", "varchar[]"), [text])}  # fmt: skip
+        for name, f in FUNCTIONS.items():
+            arguments = {a.name: values.get(a.type, text) for a in (*f.arguments, *f.added)}
+            calls.append((name, json.dumps(arguments)))
+    calls += [(command, "{}") for command in (*FUNCTIONS, "nothing", None)]
     wrong = []
     for command, text in calls:
         with alice.cursor() as cursor:
@@ -184,7 +188,7 @@ def test_a_driver_that_needs_too_much_memory_says_so_in_one_error(monkeypatch):
         resource.setrlimit(resource.RLIMIT_DATA, (512 << 20, resource.getrlimit(resource.RLIMIT_DATA)[1]))
         commands.find_command = lambda function: lambda call: bytearray(4 << 30)
         session = {"role": "r", "login": "r", "database": "d", "pid": 1, "port": "", "sockets": ""}
-        print(driver._answer({"function": "f", "arguments": {}, "session": session}, [], None))
+        print(driver._answer({"function": "version", "arguments": {}, "session": session}, [], None))
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     limit, answer = done.stdout.splitlines()
@@ -192,18 +196,26 @@ def test_a_driver_that_needs_too_much_memory_says_so_in_one_error(monkeypatch):
     assert "'sqlstate': '53000'" in answer and "512 MB" in answer, (answer, done.stderr)
 
 
-def test_arguments_are_checked_by_the_types_that_they_have_in_sql(bench):
-    from madlib_mop.driver.session.arguments import KINDS
+def test_every_function_has_the_signatures_of_its_specification(bench):
+    """Names, types, defaults and order: the command line, help texts and manual say what the server takes."""
+    from madlib_mop.calls import USER_FUNCTIONS
 
-    families = {
-        "character varying": "text", "json": "text", "name": "text", "real": "number", "double precision": "number",
-        "character varying[]": "text[]",
-    }  # fmt: skip
+    long = {"varchar": "character varying", "varchar[]": "character varying[]"}
     rows = bench.rows(
-        "SELECT DISTINCT a.name, a.type::text FROM pg_proc p,"
-        " unnest(p.proargnames, p.proargtypes::regtype[]) a (name, type)"
-        " WHERE p.pronamespace = 'madlib'::regnamespace AND a.type IS NOT NULL"
+        "SELECT p.pronamespace::regnamespace || '.' || p.proname, p.proargnames, p.proargtypes::regtype[]::text[],"
+        " ARRAY(SELECT pg_get_function_arg_default(p.oid, n::int) FROM generate_series(1, p.pronargs) n ORDER BY n)"
+        " FROM pg_proc p WHERE p.pronamespace IN ('madlib'::regnamespace, 'madlib_mop'::regnamespace)"
     )
-    known = [(name, families.get(kind, kind)) for name, kind in rows if KINDS.get(name, "texts") != "texts"]
-    assert len(known) > 40
-    assert [(name, kind) for name, kind in known if KINDS[name] != kind] == []
+    found = {}
+    for name, names, types, defaults in rows:
+        parameters = zip(names or (), types or (), defaults, strict=False)
+        found.setdefault(name, set()).add(
+            tuple((n, t, d and d.split("::")[0]) for n, t, d in parameters if n != "caller_path")
+        )
+    for function in USER_FUNCTIONS:
+        expected = {
+            tuple((p.name, long.get(p.type, p.type), p.default) for p in signature)
+            for signature in function.signatures()
+        }
+        help_forms = {(), (("usage", "text", "NULL"),)} - expected
+        assert found[f"{function.schema}.{function.name}"] - help_forms == expected, function.name

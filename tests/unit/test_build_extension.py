@@ -126,3 +126,28 @@ def test_marks_that_do_not_go_together_are_refused(sources, text):
 def test_greenplums_control_file_has_what_postgresql_12_knows(sources, tmp_path):
     build_extension.build(sources, "/lib", tmp_path / "out", "greenplum")
     assert "trusted" not in (tmp_path / "out" / "madlib_mop.control").read_text()
+
+
+WRAPPER = """CREATE FUNCTION s.f(a varchar, b json DEFAULT NULL,
+    c numeric(3, 1) DEFAULT round(1.5, 1), d bytea DEFAULT NULL,
+    caller_path text DEFAULT current_setting('search_path'))
+RETURNS void LANGUAGE plpgsql AS $body$ BEGIN done := call('f', json_build_object({})); END $body$;
+"""
+
+
+def test_a_wrappers_arguments_are_written_from_its_signature(sources):
+    (sources / "sql" / "30-third.sql").write_text("CREATE FUNCTION s.e(z int) ...;\n" + WRAPPER.format("@ARGUMENTS@"))
+    text = build_extension.build_sql(sources, "/lib")
+    assert "json_build_object('a', a, 'b', b::text, 'c', c)" in text
+
+
+@pytest.mark.parametrize("text, said", [
+    ("SELECT @ARGUMENTS@", "no CREATE FUNCTION above"),
+    ("CREATE FUNCTION f(a int RETURNS @ARGUMENTS@", "not closed"),
+    ("CREATE FUNCTION f(int) AS @ARGUMENTS@", "name type"),
+    ("CREATE FUNCTION f(caller_path text) AS @ARGUMENTS@", "f has no arguments"),
+])  # fmt: skip
+def test_arguments_that_cannot_be_written_are_an_error(sources, text, said):
+    (sources / "sql" / "30-third.sql").write_text(text)
+    with pytest.raises(build_extension.BuildError, match=said):
+        build_extension.build_sql(sources, "/lib")

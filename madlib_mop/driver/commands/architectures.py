@@ -48,10 +48,6 @@ def load_keras_model(call: Call) -> None:
         If the table is there and is not one of architectures.
     """
     session, given = call.session, call.arguments
-    if given.get("model_arch") is None:
-        raise InvalidParameter(
-            "model_arch is missing. Received: NULL", hint="Give what Keras' model.to_json() returns."
-        )
     table = session.existing(given[_WHAT], _WHAT)
     if table is None:
         session.output(given[_WHAT], suffixes=("",), what=_WHAT)
@@ -123,9 +119,7 @@ def delete_keras_model(call: Call) -> None:
     session, given = call.session, call.arguments
     table = session.relation(given[_WHAT], _WHAT)
     _check_columns(session, table, given[_WHAT])
-    model_id = given.get("model_id")
-    if model_id is None:
-        raise InvalidParameter("model_id is missing. Received: NULL")
+    model_id = given["model_id"]
     deleted = session.execute(
         statement("DELETE FROM {table} WHERE model_id = $1 RETURNING model_id", table=table), [model_id], ["integer"]
     )

@@ -29,7 +29,6 @@ from madlib_mop.models.parameters.parser import (
 )
 from madlib_mop.models.parameters.search_grid import (
     MAX_CONFIGURATIONS,
-    check_random_state,
     expand_grid,
     iterate_random,
     search_type,
@@ -171,7 +170,7 @@ def generate_model_configs(call: Call) -> None:
 
 def _search(given: dict) -> str:
     kind = search_type(given.get("search_type"))
-    num_configs, random_state = given.get("num_configs"), given.get("random_state")
+    num_configs = given.get("num_configs")
     if kind == "grid":
         for name in ("num_configs", "random_state"):
             if given.get(name) is not None:
@@ -185,7 +184,6 @@ def _search(given: dict) -> str:
         )
     else:
         _check_number(num_configs, "num_configs asks for")
-    check_random_state(random_state)
     return kind
 
 

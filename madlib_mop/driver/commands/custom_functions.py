@@ -6,7 +6,6 @@ from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.data.library_tables import drop_if_empty
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
-from madlib_mop.models.parameters.calls import is_int
 from madlib_mop.models.parameters.custom import check_name, check_source, is_pickle, top_k_name, top_k_source
 
 _CREATE = "CREATE TABLE {table} (id serial, name text PRIMARY KEY, description text, object bytea)"
@@ -43,9 +42,7 @@ def load_custom_function(call: Call) -> None:
 def load_top_k_accuracy_function(call: Call) -> None:
     """Register the metric ``top_<k>_accuracy``: the share of rows whose class is among the k that score best."""
     _superusers_only(call)
-    k = call.arguments.get("k")
-    if not is_int(k) or k < 1:
-        raise InvalidParameter(f"k must be a whole number of 1 or more. Received: {k}")
+    k = call.arguments["k"]
     _add(call, top_k_name(k), top_k_source(k), f"returns {top_k_name(k)}")
 
 

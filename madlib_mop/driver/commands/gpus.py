@@ -7,20 +7,12 @@ from madlib_mop.driver.data import gpus
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
-from madlib_mop.errors import InvalidParameter
-
-SOURCES = ("tensorflow", "nvidia")
 
 
 def gpu_configuration(call: Call) -> None:
     """Write a table with one row for each GPU of the host: hostname, gpu_descr."""
     a, session = call.arguments, call.session
-    source = (a.get("source") or "tensorflow").strip().lower()
-    if source not in SOURCES:
-        raise InvalidParameter(
-            f"source must be one of {', '.join(SOURCES)}. Received: {a['source']!r}",
-            hint="'tensorflow' lists what trainers can use, 'nvidia' what NVIDIA's driver shows.",
-        )
+    source = a["source"]
     output = session.output(a.get("output_table"), ("",), "output_table")
     found = gpus.list_by_driver() if source == "nvidia" else _seen_by_tensorflow(call)
     if not found:

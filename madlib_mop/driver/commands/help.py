@@ -1,7 +1,12 @@
-"""The help forms ``f()`` and ``f('usage')`` of the SQL functions: texts in files, one a family."""
+"""The help forms ``f()`` and ``f('usage')`` of the SQL functions: texts in files, one a family.
+
+Where a text has a line ``{usage}``, the call with all arguments is written, from its specification.
+"""
 
 from importlib.resources import files
 
+from madlib_mop.calls import find_function
+from madlib_mop.calls.tables import usage
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import InvalidParameter
 
@@ -25,4 +30,4 @@ def give_help(call: Call) -> str:
         raise InvalidParameter(
             f"{topic}: no help of that kind. Received: {option!r}", hint=f"SELECT madlib.{topic}('usage');"
         )
-    return text.rstrip()
+    return text.rstrip().replace("{usage}", usage(find_function(topic)))

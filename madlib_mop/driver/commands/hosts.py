@@ -10,6 +10,7 @@ import secrets
 
 import psycopg
 
+from madlib_mop.calls.limits import MAX_SEGMENTS
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.commands.installation import version
 from madlib_mop.driver.data.engine import engine_of
@@ -18,7 +19,6 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.opening import open_record
 from madlib_mop.driver.session.settings import read_settings
-from madlib_mop.engines.base.interface import MAX_SEGMENTS
 from madlib_mop.engines.hosts.connections import HostLogin, connect_host, connecting, read_login, reason
 from madlib_mop.engines.hosts.tables import sweep
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
@@ -54,14 +54,9 @@ WHERE h.server = $1 AND pg_catalog.pg_xact_status(h.xid) = 'in progress'
 def add_host(call: Call) -> None:
     """Check a foreign server, pair with it, and let it carry segments."""
     _superusers_only(call)
-    session, server = call.session, _server(call)
+    session, server = call.session, call.arguments["server"]
     engine_of(session).check_host(server)
     asked = call.arguments.get("n_segments")
-    if asked is not None and not 1 <= asked <= MAX_SEGMENTS:
-        raise InvalidParameter(
-            f"n_segments must be from 1 to {MAX_SEGMENTS}. Received: {asked}",
-            hint="NULL stands for the number of the host's cores.",
-        )
     if session.execute("SELECT 1 AS found FROM madlib_mop.host WHERE server = $1", [server]):
         raise NotReady(
             f"server {server} was added already. Received: {server!r}",
@@ -96,7 +91,7 @@ def add_host(call: Call) -> None:
 def remove_host(call: Call) -> None:
     """Let a server carry no more segments; refused while it has shards of packed tables."""
     _superusers_only(call)
-    session, server = call.session, _server(call)
+    session, server = call.session, call.arguments["server"]
     rows = session.execute("SELECT coordinator FROM madlib_mop.host WHERE server = $1", [server])
     if not rows:
         raise InvalidParameter(
@@ -174,15 +169,6 @@ def _superusers_only(call: Call) -> None:
             f"superusers alone say which servers carry segments. Received a call by role {call.info.role}",
             hint="Ask a superuser; SELECT * FROM madlib_mop.hosts; shows which do.",
         )
-
-
-def _server(call: Call) -> str:
-    server = call.arguments.get("server")
-    if not server:
-        raise InvalidParameter(
-            f"server is missing. Received: {server!r}", hint="SELECT srvname FROM pg_foreign_server;"
-        )
-    return server
 
 
 def _failed(error: psycopg.Error, login: HostLogin) -> MopError:

@@ -1,7 +1,5 @@
 """A user's own model: architecture and weights from a row of an architecture table, all else from the call."""
 
-import math
-from typing import Any
 
 from madlib_mop.catalog.names import Identifier, statement
 from madlib_mop.driver.inference.model import Output, Place, TrainedModel, read_architecture
@@ -44,7 +42,7 @@ def read_own_model(session: CallerSession, arguments: dict) -> TrainedModel:
         loss_type=None,
         n_inputs=shape.n_inputs,
         outputs=_outputs(shape, label, arguments),
-        normalizing_const=_constant(arguments.get("normalizing_const")),
+        normalizing_const=arguments["normalizing_const"],
     )
 
 
@@ -123,12 +121,3 @@ def _without_padding(values: list) -> tuple:
     while end and values[end - 1] is None:
         end -= 1
     return tuple(values[:end])
-
-
-def _constant(value: Any) -> float:
-    constant = 1.0 if value is None else float(value)  # JSON has no NaN: the server writes it as text
-    if not (constant > 0 and math.isfinite(constant)):
-        raise InvalidParameter(
-            f"normalizing_const must be a number above 0. Received: {value}", hint="1 leaves the data as it is."
-        )
-    return constant

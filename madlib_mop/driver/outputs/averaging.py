@@ -91,6 +91,7 @@ def _summary_values(run: dict, model: dict, metrics: list[dict]) -> dict:
     by_place = {(row["epoch"], row["data_set"], row["ordinal"]): row for row in metrics}
     elapsed = [next(row["elapsed_s"] for row in metrics if row["epoch"] == epoch) for epoch in epochs]
     values = {
+        **run["arguments"],
         **summary,
         "model_type": "madlib_keras",
         "model_size": model["model_bytes"] / 1024.0,

@@ -90,7 +90,7 @@ def check_outputs(
         session.check_may_create(selection, str(selection), what)
         tables |= {selection.with_suffix(suffix): SELECTION_TABLES[suffix] for suffix in SELECTION_SUFFIXES}
     there = [table for table in tables if session.existing(table.sql) is not None]
-    if run["plan"].get("replace"):
+    if run["arguments"].get("replace"):
         for table in there:
             check_droppable(session, session.relation(table.sql), tables[table], f"run {run['run_id']}: replace")
     elif there:
@@ -317,6 +317,7 @@ def _summary_columns(summary: dict) -> list[tuple[str, str]]:
 def _write_summary(session, output: Relation, run: dict, iterations: list[int]) -> None:
     summary = run["plan"]["summary"]
     values = {
+        **run["arguments"],
         **summary,
         "model_info": f"{summary['model']}_info",
         "num_iterations": run["num_iterations"],

@@ -71,7 +71,7 @@ def check_droppable(session: CallerSession, table: Relation, columns: set[str], 
 
 def drop_replaced(session: CallerSession, run: dict, suffixes: Sequence[str]) -> None:
     """Drop the tables that a run was told to replace, if they are there; a part of the caller's transaction."""
-    if not run["plan"].get("replace"):
+    if not run["arguments"].get("replace"):
         return
     found = [(output_relation(run), suffix, MODEL_TABLES) for suffix in suffixes]
     if (selection := selection_relation(run)) is not None:

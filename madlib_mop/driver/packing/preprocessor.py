@@ -4,7 +4,6 @@ Checks come first; then the summary and the packed table are made and filled in 
 an error leaves neither.
 """
 
-import math
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -77,8 +76,8 @@ class Packing:
 def training_preprocessor_dl(call: Call) -> None:
     """Pack a table for training: rows in an order drawn from the seed, labels one-hot."""
     arguments = call.arguments
-    constant = _read_constant(arguments.get("normalizing_const"))
-    seed = _read_seed(arguments.get("seed"))
+    constant = arguments["normalizing_const"]
+    seed = draw_seed() if arguments["seed"] is None else arguments["seed"]
     y_names = split_columns(arguments["dependent_varname"], "dependent_varname")
     widths = _read_num_classes(arguments.get("num_classes"), y_names)
     as_index = read_labels(arguments.get("labels"), y_names)
@@ -132,11 +131,6 @@ def validation_preprocessor_dl(call: Call) -> None:
 def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[bool], apart: bool = False) -> Packing:
     """Check the arguments that both commands have, then look at the source table."""
     arguments, session = call.arguments, call.session
-    buffer_size = arguments.get("buffer_size")
-    if buffer_size is not None and buffer_size < 1:
-        raise InvalidParameter(
-            f"buffer_size must be at least 1. Received: {buffer_size}", hint="NULL chooses a size by the row's width."
-        )
     x_names = split_columns(arguments["independent_varname"], "independent_varname")
     source = read_source(session, arguments["source_table"], y_names, x_names, as_numbers, apart)
     image_shape = _read_image_shape(arguments.get("image_shape"), source)
@@ -154,22 +148,7 @@ def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[b
                 hint="Leave such rows out, by a view.",
             )
     text = arguments["output_table"].strip()
-    return Packing(engine, source, output, text, distribution, buffer_size, constant, n_rows, image_shape)
-
-
-def _read_constant(value) -> float:
-    constant = 1.0 if value is None else float(np.float32(value))
-    if not (constant > 0 and math.isfinite(constant)):
-        raise InvalidParameter(
-            f"normalizing_const must be a number above 0. Received: {value}", hint="1 leaves the data as it is."
-        )
-    return constant
-
-
-def _read_seed(value: int | None) -> int:
-    if value is not None and value < 0:
-        raise InvalidParameter(f"seed may not be negative. Received: {value}", hint="NULL draws one.")
-    return draw_seed() if value is None else value
+    return Packing(engine, source, output, text, distribution, arguments["buffer_size"], constant, n_rows, image_shape)
 
 
 def _read_num_classes(widths: list | None, y_names: list[str]) -> list[int | None] | None:

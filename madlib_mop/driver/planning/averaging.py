@@ -7,7 +7,7 @@ from madlib_mop.driver.outputs.averaging import SUFFIXES, check_replaceable
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.early_stopping import plan_early_stopping
-from madlib_mop.driver.planning.hopper import RunPlan, model_rows, read_frequency, read_iterations, read_seed
+from madlib_mop.driver.planning.hopper import RunPlan, choose_seed, model_rows, read_frequency
 from madlib_mop.driver.planning.label_fit import check_compile_params, with_class_weights
 from madlib_mop.driver.planning.run_data import check_connections, read_data
 from madlib_mop.driver.planning.selection import Configuration, read_architecture_table, read_configuration
@@ -30,7 +30,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         One clear error for the first thing that is wrong; nothing was done.
     """
     a, session = call.arguments, call.session
-    num_iterations = read_iterations(a)
+    num_iterations = a["num_iterations"]
     frequency = read_frequency(a, num_iterations)
     data = read_data(call, record)
     arch_table = read_architecture_table(session, a.get("model_arch_table"))
@@ -60,18 +60,10 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     else:
         there = if_there(session, replace, MODEL_TABLES, "model")
         output = session.output(a.get("model"), SUFFIXES, "model", there)
-    seed = read_seed(a, warm)
+    seed = choose_seed(a["seed"], warm)
     summary = {
-        "source_table": a["source_table"],
-        "validation_table": a.get("validation_table"),
         "model": a["model"],
-        "model_arch_table": a["model_arch_table"],
-        "model_id": a["model_id"],
-        "compile_params": a["compile_params"],
-        "fit_params": a.get("fit_params"),
         "object_table": object_table,
-        "name": a.get("name"),
-        "description": a.get("description"),
         **data.summary(),
         "qualified_names": names_of(session, **data.tables, model_arch_table=arch_table),
     }
@@ -101,7 +93,6 @@ def plan_model(call: Call, record: Record) -> RunPlan:
             **data.plan(settings, output),
             **class_weight,
             "summary": summary,
-            "replace": replace,
         },
     }
     return RunPlan(run, models, data.segments(), origins, warm, functions.objects, data.settings)

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.data.custom_functions import tell_changed
@@ -19,10 +20,6 @@ from madlib_mop.driver.planning.warm_start import WarmStart, find_warm_start, re
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.schedule import SCHEDULES
-
-MAX_SEED = 2**31 - 1
-MAX_ITERATIONS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,8 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         One clear error for the first thing that is wrong; nothing was done.
     """
     a, session = call.arguments, call.session
-    num_iterations = read_iterations(a)
+    num_iterations = a["num_iterations"]
     frequency = read_frequency(a, num_iterations)
-    schedule = read_schedule(a)
     data = read_data(call, record)
     warm_start, replace = bool(a.get("warm_start")), read_replace(a)
     warm, output, recorded = None, None, None
@@ -87,17 +83,11 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     else:
         there = if_there(session, replace, MODEL_TABLES, "model_output_table")
         output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table", there)
-    seed = read_seed(a, warm)
+    seed = choose_seed(a["seed"], warm)
     summary = {
-        "source_table": a["source_table"],
-        "validation_table": a.get("validation_table"),
         "model": a["model_output_table"],
-        "model_selection_table": a["model_selection_table"],
         "model_arch_table": selection.arch_table_text,
         "object_table": selection.object_table,
-        "metrics_compute_frequency": a.get("metrics_compute_frequency"),
-        "name": a.get("name"),
-        "description": a.get("description"),
         **data.summary(),
         "qualified_names": names_of(
             session,
@@ -131,7 +121,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         "warm_start": warm_start,
         "use_caching": bool(a.get("use_caching")),
         "seed": seed,
-        "schedule": schedule,
+        "schedule": a["schedule"],
         "n_models": len(models),
         "n_threads": settings.trainer_threads,
         "parent_run_id": warm.run_id if warm else None,
@@ -140,7 +130,6 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             **plan_fused_groups(session, max_fused, configurations, starts, data),
             **class_weight,
             "summary": summary,
-            "replace": replace,
         },
     }
     return RunPlan(run, models, data.segments(), weights, warm, selection.functions.objects, data.settings)
@@ -195,18 +184,6 @@ def _goes_on(mst_key: int, warm: WarmStart | None) -> bool:
     return old is not None and old.state is not None
 
 
-def read_iterations(arguments: dict) -> int:
-    """Read num_iterations: a whole number from 1. Raises InvalidParameter."""
-    value = arguments.get("num_iterations")
-    if not isinstance(value, int) or value < 1:
-        raise InvalidParameter(
-            f"num_iterations must be at least 1. Received: {value}", hint="Give a whole number such as 10."
-        )
-    if value > MAX_ITERATIONS:
-        raise InvalidParameter(f"num_iterations must be at most {MAX_ITERATIONS:,}. Received: {value}")
-    return value
-
-
 def read_frequency(arguments: dict, num_iterations: int) -> int:
     """Read metrics_compute_frequency; NULL stands for the last iteration only. Raises InvalidParameter."""
     value = arguments.get("metrics_compute_frequency")
@@ -220,28 +197,11 @@ def read_frequency(arguments: dict, num_iterations: int) -> int:
     return value
 
 
-def read_schedule(arguments: dict) -> str:
-    """Read the schedule; NULL stands for auto. Raises InvalidParameter."""
-    value = (arguments.get("schedule") or "auto").strip().lower()
-    if value not in SCHEDULES:
-        raise InvalidParameter(
-            f"schedule must be one of {', '.join(SCHEDULES)}. Received: {arguments['schedule']!r}",
-            hint="Leave it out to have the schedule chosen by what visits cost.",
-        )
-    return value
-
-
-def read_seed(arguments: dict, warm: WarmStart | None) -> int:
-    """Read the seed; NULL stands for that of the run that a warm start goes on with, or a drawn one."""
-    value = arguments.get("seed")
-    if value is None:
-        return warm.seed if warm and warm.seed is not None else secrets.randbelow(MAX_SEED)
-    if not 0 <= value <= MAX_SEED:
-        raise InvalidParameter(
-            f"seed must be from 0 to {MAX_SEED}. Received: {value}",
-            hint="Leave it out to have one drawn and recorded.",
-        )
-    return value
+def choose_seed(given: int | None, warm: WarmStart | None) -> int:
+    """Return the seed of a run; NULL stands for that of the run that a warm start goes on with, or a drawn one."""
+    if given is not None:
+        return given
+    return warm.seed if warm and warm.seed is not None else secrets.randbelow(MAX_SEED)
 
 
 def add_run(record: Record, plan: RunPlan) -> int:

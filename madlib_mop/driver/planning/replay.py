@@ -11,6 +11,7 @@ _COPIED_RUN = (
     "source_table", "validation_table", "model_selection_table", "model_arch_table", "num_iterations",
     "metrics_compute_frequency", "warm_start", "use_caching", "seed", "n_models", "n_segments", "n_threads",
 )  # fmt: skip
+_OUTPUT = ("model_output_table", "model")  # what the fit functions call it
 _COPIED_MODEL = (
     "mst_key", "ordinal", "model_id", "compile_params", "fit_params", "model_arch", "start_weights", "first_epoch",
     "last_epoch", "loss_type", "metrics_type", "early_stopping",
@@ -52,12 +53,13 @@ def plan_replay(record: Record, run: dict, output: Relation, owner: int) -> RunP
     is_search = "search" in run["plan"]  # its models are added anew, in the order of the record
     models = [] if is_search else record.models(run["run_id"])
     place = {"schema": output.schema, "name": output.name, "is_temp": output.is_temp}
-    plan = {**run["plan"], "output": place, "replace": False}
+    plan = {**run["plan"], "output": place}
     plan["summary"] = {**plan["summary"], "model": str(output)}
+    made = {name: str(output) for name in _OUTPUT if name in run["arguments"]}
     row = {name: run[name] for name in _COPIED_RUN} | {
         "kind": "replay", "state": "running", "owner": owner, "model_output_table": str(output),
         "schedule": AVERAGING if run["schedule"] == AVERAGING else "recorded", "parent_run_id": run["run_id"],
-        "plan": plan,
+        "plan": plan, "arguments": {**run["arguments"], **made, "replace": False},
     }  # fmt: skip
     if is_search:
         row["n_models"] = 0

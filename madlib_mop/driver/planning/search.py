@@ -4,6 +4,7 @@ import json
 import secrets
 from typing import Protocol
 
+from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.data.custom_functions import read_custom_functions
@@ -12,7 +13,7 @@ from madlib_mop.driver.outputs.hopper import SUFFIXES
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, SELECTION_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.planning.architecture_fit import check_fit
-from madlib_mop.driver.planning.hopper import MAX_SEED, RunPlan, read_schedule, read_seed
+from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.label_fit import check_compile_params, weights_of_classes
 from madlib_mop.driver.planning.run_data import check_connections, place_of, read_data
 from madlib_mop.driver.planning.selection import read_architecture
@@ -21,7 +22,6 @@ from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.class_weights import plan_of_weights
 from madlib_mop.models.parameters.parser import CompileParams, FitParams
-from madlib_mop.models.parameters.search_grid import check_random_state
 from madlib_mop.search import SearchSpace, make_search, method_name, parse_params
 
 _ARCH = "model_arch_table"
@@ -73,12 +73,10 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
                 hint="Leave early_stopping out; train the best configuration with it afterwards.",
             )
     functions = read_custom_functions(session, a.get("object_table"), custom_names)
-    random_state = _random_state(a.get("random_state"))
+    random_state = secrets.randbelow(MAX_SEED) if a["random_state"] is None else a["random_state"]
     search = make_search(method, params, space, random_state)
     max_epochs = search.max_epochs
     frequency = _frequency(a.get("metrics_compute_frequency"), max_epochs)
-    schedule = read_schedule({"schedule": a.get("schedule") or "rotation"})
-    seed = read_seed({"seed": random_state if a.get("seed") is None else a["seed"]}, None)
     data = read_data(call, record)
     archs, weights, origins = {}, {}, {}
     for model_id in space.model_ids:
@@ -103,19 +101,13 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         session.notice("fused training: not used, a search adds and ends models one by one")
     check_connections(record, data.source, call.info.role)
     summary = {
-        "source_table": a["source_table"],
-        "validation_table": a.get("validation_table"),
         "model": a["model_output_table"],
-        "model_selection_table": a["model_selection_table"],
         "model_arch_table": a[_ARCH],
         "automl_method": method,
         "automl_params": a.get("automl_params") or params.text,
         "random_state": None if a.get("random_state") is None else str(a["random_state"]),
         "object_table": stored_name(a.get("object_table")),
-        "use_gpus": bool(a.get("use_gpus")),
         "metrics_compute_frequency": frequency or search.usual_frequency,
-        "name": a.get("name"),
-        "description": a.get("description"),
         **data.summary(),
         "qualified_names": names_of(
             session, **data.tables, model_selection_table=selection, model_arch_table=arch_table
@@ -132,15 +124,14 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         "num_iterations": max_epochs,
         "metrics_compute_frequency": frequency,
         "use_caching": bool(a.get("use_caching")),
-        "seed": seed,
-        "schedule": schedule,
+        "seed": random_state if a["seed"] is None else a["seed"],
+        "schedule": a["schedule"],
         "n_models": 0,
         "n_threads": settings.trainer_threads,
         "plan": {
             **data.plan(settings, output),
             **plan_of_weights(class_weight),
             "summary": summary,
-            "replace": replace,
             "search": {
                 "method": method,
                 "params": params.text,
@@ -157,11 +148,6 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         },
     }
     return RunPlan(run, [], data.segments(), weights, functions=functions.objects, settings=data.settings)
-
-
-def _random_state(given: int | None) -> int:
-    check_random_state(given)
-    return secrets.randbelow(MAX_SEED) if given is None else given
 
 
 def _frequency(value: int | None, max_epochs: int) -> int | None:

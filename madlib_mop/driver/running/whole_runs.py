@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from madlib_mop.calls import find_function, recorded_arguments
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.outputs.reserved_names import keep_when_prepared, reserve_outputs
 from madlib_mop.driver.outputs.tables import telling_how_to_resume
@@ -14,14 +15,18 @@ from madlib_mop.schedule import Visit
 
 
 def begin_run(call: Call, record: Record, plan_it: Callable[[], RunPlan]) -> int:
-    """Record a run that a call plans, with its output tables' names reserved; return its run_id.
+    """Record a run that a call plans, and the call's arguments, with its output tables' names reserved.
+
+    Return its run_id.
 
     When the driver that began the call was killed, this is its run.
     """
     if call.continue_run is None:
         plan = plan_it()
         reserve_outputs(call.session, record, plan.run, outputs_of(plan.run).SUFFIXES)
-        return add_run(record, replace(plan, run={**plan.run, "caller_pid": call.info.pid}))
+        arguments = recorded_arguments(find_function(call.function), call.arguments)
+        row = {"arguments": arguments, **plan.run, "caller_pid": call.info.pid}
+        return add_run(record, replace(plan, run=row))
     run = record.run(call.continue_run)
     reserve_outputs(call.session, record, run, outputs_of(run).SUFFIXES)
     return run["run_id"]

@@ -15,7 +15,8 @@ class Call:
     function : str
         SQL name of the function, to begin messages with.
     arguments : dict
-        By name; JSON types, and ``bytes`` for bytea.
+        Every argument of the function by name, checked by its specification (`madlib_mop.calls`); JSON types, and
+        ``bytes`` for bytea.
     session : CallerSession
         Runs SQL as the caller, in the caller's transaction.
     continue_run : int or None

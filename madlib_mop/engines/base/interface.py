@@ -35,9 +35,8 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.system_columns import naming_columns, version_columns
 
-#: The settings by which callers choose segments, and how many there may be on PostgreSQL servers.
+#: The settings by which callers choose segments.
 SEGMENTS, HOSTS = "madlib_mop.segments", "madlib_mop.hosts"
-MAX_SEGMENTS = 1024
 
 
 @dataclass(frozen=True)

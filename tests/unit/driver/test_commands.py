@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from madlib_mop import errors
+from madlib_mop.calls import FUNCTIONS
 from madlib_mop.driver.commands import COMMANDS, find_command
 from madlib_mop.driver.commands.help import give_help
 from madlib_mop.driver.session.opening import find_run
@@ -14,7 +15,8 @@ from madlib_mop.errors import InvalidParameter, MopError, Unsupported, from_dict
 
 ROOT = Path(__file__).resolve().parents[3]
 SQL = "\n".join(file.read_text() for file in sorted((ROOT / "sql").glob("*.sql")))
-TOPICS = sorted(set(re.findall(r"'topic', '(\w+)'", SQL)))
+HELP = re.findall(r"IN ARRAY '\{(.*?)\}'", (ROOT / "sql" / "48-help.sql").read_text(), re.DOTALL)
+TOPICS = sorted(re.findall(r"\w+(?=\s*(?:,|$))", ",".join(HELP)))
 # as sql_api has them: what a user may meet
 SQLSTATES = {"22023", "22P02", "42P01", "42703", "42P07", "42501", "0A000"}
 
@@ -22,6 +24,7 @@ SQLSTATES = {"22023", "22P02", "42P01", "42703", "42P07", "42501", "0A000"}
 def test_every_function_has_a_command_and_every_command_a_function():
     kept_in_the_session = {"predict"}  # asked for by mop_backend/predict.py, for models that it does not know
     assert {*re.findall(r"madlib_mop_calls\.call\('(\w+)'", SQL), *kept_in_the_session} == set(COMMANDS)
+    assert set(FUNCTIONS) == set(COMMANDS)
     for name in COMMANDS:
         assert callable(find_command(name))
 
@@ -40,6 +43,7 @@ def ask(topic, option=None) -> str:
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_topic_has_a_short_and_a_whole_text(topic):
     short, whole = ask(topic), ask(topic, "usage")
+    assert "{usage}" not in whole and f".{topic}(\n" in whole
     assert topic in short and f"SELECT madlib.{topic}('usage');" in short and len(short) < len(whole)
     for word in ("", "help", "?", "USAGE ", "example", "examples"):
         assert ask(topic, word) == whole

@@ -1,0 +1,32 @@
+"""The one specification of every call: what each SQL function takes, for all who list, check or describe arguments.
+
+The driver checks a call's arguments by it, the command line makes its options of it, the help texts and the manual
+their tables. A test compares it with the signatures in sql/, which users read. Who adds an argument edits the
+signature, this specification, and what uses the argument.
+"""
+
+from madlib_mop.calls import control, inference, library, packing, training
+from madlib_mop.calls.argument import REQUIRED, Argument, Function, Parameter
+from madlib_mop.calls.reading import read_arguments, recorded_arguments
+from madlib_mop.errors import Unsupported
+
+#: The functions that users call, in the manual's order.
+USER_FUNCTIONS = (
+    *library.FUNCTIONS, *packing.FUNCTIONS, *training.FUNCTIONS, *inference.FUNCTIONS, *control.FUNCTIONS,
+)  # fmt: skip
+#: Every function that the driver has a command for, by name.
+FUNCTIONS = {f.name: f for f in (*USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION)}
+
+
+def find_function(name: str) -> Function:
+    """Return the specification of a function. Raises Unsupported if there is none."""
+    function = FUNCTIONS.get(name) if isinstance(name, str) else None
+    if function is None:
+        raise Unsupported(f"there is no command {name!r}")
+    return function
+
+
+__all__ = [
+    "FUNCTIONS", "REQUIRED", "USER_FUNCTIONS", "Argument", "Function", "Parameter", "find_function", "read_arguments",
+    "recorded_arguments",
+]  # fmt: skip

@@ -1,0 +1,117 @@
+"""The specification of one SQL function: the name, type, default, check and help of each of its arguments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class _Required(Enum):
+    """The type of `REQUIRED`."""
+
+    REQUIRED = "required"
+
+
+#: The default of an argument that has none.
+REQUIRED = _Required.REQUIRED
+
+#: Takes an argument's name and value, returns the value to use. Raises InvalidParameter.
+Check = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of an SQL function.
+
+    Attributes
+    ----------
+    name : str
+    type : str
+        SQL type, as the signature in sql/ writes it.
+    help : str
+        One line for help texts, the command line and the manual.
+    default : Any
+        As JSON writes it: None for NULL, `REQUIRED` where there is none.
+    check : Check or None
+        Checks, and may normalize, a value that has the right type. NULL is checked too.
+    other_types : tuple of str
+        Further SQL types: the function has one more signature for each, in which this argument has no default.
+    any_dimensions : bool
+        Whether an array may have more than one dimension.
+    """
+
+    name: str
+    type: str
+    help: str
+    default: Any = REQUIRED
+    check: Check | None = None
+    other_types: tuple[str, ...] = ()
+    any_dimensions: bool = False
+
+    @property
+    def is_required(self) -> bool:
+        """Whether every call gives it."""
+        return self.default is REQUIRED
+
+    @property
+    def sql_default(self) -> str | None:
+        """The default as SQL writes it; None where there is none."""
+        if self.default is REQUIRED:
+            return None
+        if self.default is None:
+            return "NULL"
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return f"'{self.default}'" if isinstance(self.default, str) else str(self.default)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of one signature: its name, SQL type, and default as SQL writes it (None where there is none)."""
+
+    name: str
+    type: str
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Function:
+    """One SQL function.
+
+    Attributes
+    ----------
+    name : str
+    purpose : str
+        What it does, in one line.
+    arguments : tuple of Argument
+        In the order of the signature. ``caller_path``, which is last in most signatures, is not one of them.
+    schema : str
+    forms : tuple of tuple of str
+        The names of the arguments of each signature, where no signature has all of them.
+    added : tuple of Argument
+        What the SQL wrapper adds to the arguments that the user gives.
+    """
+
+    name: str
+    purpose: str
+    arguments: tuple[Argument, ...] = ()
+    schema: str = "madlib"
+    forms: tuple[tuple[str, ...], ...] = ()
+    added: tuple[Argument, ...] = field(default=(), repr=False)
+
+    def form_arguments(self) -> list[list[Argument]]:
+        """Return the arguments of each form; one form with all of them is the rule."""
+        if not self.forms:
+            return [list(self.arguments)]
+        return [[argument for argument in self.arguments if argument.name in form] for form in self.forms]
+
+    def signatures(self) -> list[tuple[Parameter, ...]]:
+        """Return every signature that the function has in SQL, without ``caller_path``."""
+        found = []
+        for arguments in self.form_arguments():
+            plain = tuple(Parameter(a.name, a.type, a.sql_default) for a in arguments)
+            found.append(plain)
+            for i, argument in enumerate(arguments):
+                found += [(*plain[:i], Parameter(argument.name, other), *plain[i + 1 :])
+                          for other in argument.other_types]  # fmt: skip
+        return found

@@ -1,0 +1,99 @@
+"""Checks of one argument that need nothing but its value; those that relate two arguments are their consumer's."""
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from madlib_mop.errors import InvalidParameter
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number within limits.
+
+    Attributes
+    ----------
+    least : int
+    most : int or None
+    hint : str or None
+    must : str or None
+        What the message says that the value must do; by default the limit that it passes.
+    is_needed : bool
+        Whether NULL is refused.
+    """
+
+    least: int
+    most: int | None = None
+    hint: str | None = None
+    must: str | None = None
+    is_needed: bool = False
+
+    def __call__(self, name: str, value: int | None) -> int | None:
+        """Return the value. Raises InvalidParameter."""
+        if value is None and not self.is_needed:
+            return None
+        if value is None or value < self.least:
+            raise self._error(name, value, f"must be at least {self.least}")
+        if self.most is not None and value > self.most:
+            raise self._error(name, value, f"must be at most {self.most:,}")
+        return value
+
+    def _error(self, name: str, value: int | None, passed: str) -> InvalidParameter:
+        return InvalidParameter(f"{name} {self.must or passed}. Received: {value}", hint=self.hint)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A word of a list, in any case; NULL and '' stand for ``default``."""
+
+    words: tuple[str, ...]
+    default: str
+    hint: str
+
+    def __call__(self, name: str, value: str | None) -> str:
+        """Return the word in lower case. Raises InvalidParameter."""
+        word = (value or self.default).strip().lower()
+        if word not in self.words:
+            raise InvalidParameter(
+                f"{name} must be one of {', '.join(self.words)}. Received: {value!r}", hint=self.hint
+            )
+        return word
+
+
+@dataclass(frozen=True)
+class AboveZero:
+    """A finite number above 0; NULL stands for 1. ``is_single``: it is used in single precision."""
+
+    hint: str
+    is_single: bool = False
+
+    def __call__(self, name: str, value: Any) -> float:
+        """Return the number. Raises InvalidParameter."""
+        number = _float(1.0 if value is None else value, self.is_single)
+        if not (number > 0 and math.isfinite(number)):
+            raise InvalidParameter(f"{name} must be a number above 0. Received: {value}", hint=self.hint)
+        return number
+
+
+@dataclass(frozen=True)
+class Given:
+    """Anything but NULL and ''."""
+
+    hint: str | None = None
+
+    def __call__(self, name: str, value: Any) -> Any:
+        """Return the value. Raises InvalidParameter."""
+        if value is None or value == "":
+            received = "NULL" if value is None else repr(value)
+            raise InvalidParameter(f"{name} is missing. Received: {received}", hint=self.hint)
+        return value
+
+
+def _float(value: Any, is_single: bool) -> float:
+    """Return a number as the server would hold it; what is too large is infinite."""
+    try:
+        number = float(value)  # JSON has no NaN: the server writes it as text
+        return struct.unpack("f", struct.pack("f", number))[0] if is_single else number
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,80 @@
+"""The functions around training: runs, hosts, GPUs, and what is installed."""
+
+from madlib_mop.calls.argument import Argument, Function
+from madlib_mop.calls.checks import Given, OneOf, Whole
+from madlib_mop.calls.limits import MAX_SEGMENTS
+
+_RUN_ID = Argument("run_id", "bigint", "as madlib_mop.progress shows it")
+_SERVER = Argument(
+    "server", "name", "a foreign server of postgres_fdw", check=Given("SELECT srvname FROM pg_foreign_server;")
+)
+
+RESUME = Function(
+    "resume",
+    "Go on with a run that was stopped or has failed, and write its output tables.",
+    (_RUN_ID, Argument("output_table", "text", "another name for its output table", default=None)),
+    schema="madlib_mop",
+)
+REPLAY = Function(
+    "replay",
+    "Make the visits of a run again, into another output table, as a run of its own.",
+    (_RUN_ID, Argument("output_table", "text", "table to make")),
+    schema="madlib_mop",
+)
+CANCEL = Function("cancel", "Stop a run that goes on; false if none does.", (_RUN_ID,), schema="madlib_mop")
+DROP_RUN = Function(
+    "drop_run", "Delete a run's record and its states; output tables stay.", (_RUN_ID,), schema="madlib_mop"
+)
+DROP_MODELS = Function(
+    "drop_models",
+    "Drop the output table of a fit function with its _info and _summary; the record stays.",
+    (Argument("model_table", "text", "output table of a fit function"),),
+    schema="madlib_mop",
+)
+ADD_HOST = Function(
+    "add_host",
+    "Let another PostgreSQL server carry segments of packed tables (superusers).",
+    (
+        _SERVER,
+        Argument(
+            "n_segments", "integer", "how many segments; NULL: as many as that host has cores", default=None,
+            check=Whole(
+                1, MAX_SEGMENTS, "NULL stands for the number of the host's cores.",
+                must=f"must be from 1 to {MAX_SEGMENTS}",
+            ),
+        ),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+REMOVE_HOST = Function(
+    "remove_host",
+    "Let a server that add_host added carry no more segments (superusers).",
+    (_SERVER,),
+    schema="madlib_mop",
+)
+GPU_CONFIGURATION = Function(
+    "gpu_configuration",
+    "Write a table of the GPUs of the server's host.",
+    (
+        Argument("output_table", "text", "table to make"),
+        Argument(
+            "source", "text", "'tensorflow': the GPUs that trainers can use; 'nvidia': what nvidia-smi -L shows",
+            default="tensorflow",
+            check=OneOf(
+                ("tensorflow", "nvidia"), "tensorflow",
+                "'tensorflow' lists what trainers can use, 'nvidia' what NVIDIA's driver shows.",
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+FUNCTIONS = (RESUME, REPLAY, CANCEL, DROP_RUN, DROP_MODELS, ADD_HOST, REMOVE_HOST, GPU_CONFIGURATION)
+
+#: Commands of the driver whose SQL functions have another form.
+HELP = Function(
+    "help",
+    "Return the help text of a function.",
+    (Argument("topic", "any", "the function"), Argument("option", "text", "which text", default=None)),
+    schema="",
+)
+VERSION = Function("version", "Return what is installed, and of which version.", schema="")

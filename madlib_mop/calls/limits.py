@@ -1,0 +1,5 @@
+"""Limits of arguments that other rooms know too."""
+
+MAX_SEED = 2**31 - 1
+MAX_ITERATIONS = 1_000_000
+MAX_SEGMENTS = 1024  # of a table on PostgreSQL servers

@@ -1,0 +1,68 @@
+"""The functions that pack tables."""
+
+from madlib_mop.calls.argument import Argument, Function
+from madlib_mop.calls.checks import AboveZero, Whole
+
+_COLUMNS = "or columns, with commas"
+_SOURCE = Argument("source_table", "varchar", "table or view with one example a row")
+_OUTPUT = Argument("output_table", "varchar", "packed table to make; its _summary is made beside it")
+_DEPENDENT = Argument("dependent_varname", "varchar", f"column with the labels, {_COLUMNS}")
+_INDEPENDENT = Argument("independent_varname", "varchar", f"column with the inputs, {_COLUMNS}")
+_BUFFER_SIZE = Argument(
+    "buffer_size", "integer", "rows a buffer; NULL: as many as have about 8 MB", default=None,
+    check=Whole(1, hint="NULL chooses a size by the row's width."),
+)  # fmt: skip
+_RULES = Argument(
+    "distribution_rules", "text", "'all_segments', 'gpu_segments', or a table with a column dbid; NULL: all segments",
+    default=None,
+)  # fmt: skip
+_IMAGE_SHAPE = Argument(
+    "image_shape", "integer[]", "{height,width} or {height,width,channels} for encoded images", default=None
+)
+
+TRAINING = Function(
+    "training_preprocessor_dl",
+    "Pack a table for training: rows shuffled by a seed, one partition a segment.",
+    (
+        _SOURCE,
+        _OUTPUT,
+        _DEPENDENT,
+        _INDEPENDENT,
+        _BUFFER_SIZE,
+        Argument(
+            "normalizing_const", "real", "inputs are divided by it", default=1.0,
+            check=AboveZero("1 leaves the data as it is.", is_single=True),
+        ),
+        Argument(
+            "num_classes", "integer[]", "width of the one-hot labels, one number for each dependent column; '{}': none",
+            default=None,
+        ),
+        _RULES,
+        Argument(
+            "seed", "integer", "for the order of rows; NULL: drawn, and told in a NOTICE and in the table's comment",
+            default=None, check=Whole(0, hint="NULL draws one.", must="may not be negative"),
+        ),
+        _IMAGE_SHAPE,
+        Argument(
+            "labels", "text", "'one-hot', or 'index': the number of the class, for sparse losses; NULL: one-hot",
+            default=None,
+        ),
+    ),
+)  # fmt: skip
+
+VALIDATION = Function(
+    "validation_preprocessor_dl",
+    "Pack a table for validation or evaluation, as a training table was packed.",
+    (
+        _SOURCE,
+        _OUTPUT,
+        _DEPENDENT,
+        _INDEPENDENT,
+        Argument("training_preprocessor_table", "varchar", "output table of training_preprocessor_dl"),
+        _BUFFER_SIZE,
+        _RULES,
+        _IMAGE_SHAPE,
+    ),
+)
+
+FUNCTIONS = (TRAINING, VALIDATION)

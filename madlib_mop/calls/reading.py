@@ -1,0 +1,91 @@
+"""The arguments of a call, held against the specification of its function; done once, when a call arrives.
+
+The SQL function ``madlib_mop_calls.call`` may be called by everybody who may call the functions above it, with any
+JSON. What a command gets has therefore every argument of its function, of the right type, and no other.
+"""
+
+from typing import Any
+
+from madlib_mop.calls.argument import REQUIRED, Argument, Function
+from madlib_mop.errors import InvalidParameter
+
+_INT = {"integer": 2**31, "bigint": 2**63}
+_TEXTS = ("text", "varchar", "name", "json")
+_NUMBERS = ("real", "double precision")
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # JSON has none of these: the server writes them as text
+
+
+def read_arguments(function: Function, given: Any) -> dict[str, Any]:
+    """Return the arguments of a call by name: what was given, or the default, else None.
+
+    Names that the function does not have are left out.
+
+    Raises
+    ------
+    InvalidParameter
+        If an argument is of another type than its SQL type, out of that type's range, or fails its check.
+    """
+    if not isinstance(given, dict):
+        raise InvalidParameter(f"the arguments must be a JSON object. Received: {_shown(given)}")
+    arguments = (*function.arguments, *function.added)
+    values = {}
+    for argument in arguments:
+        value = given.get(argument.name, None if argument.default is REQUIRED else argument.default)
+        _check_texts(argument.name, value)
+        if value is not None and not _has_type(argument, value):
+            types = " or ".join((argument.type, *argument.other_types))
+            raise InvalidParameter(f"{argument.name} must be of type {types}. Received: {_shown(value)}")
+        values[argument.name] = value
+    for argument in arguments:
+        if argument.check is not None:
+            values[argument.name] = argument.check(argument.name, values[argument.name])
+    return values
+
+
+def recorded_arguments(function: Function, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call as ``madlib_mop.run.arguments`` keeps them: all but bytes."""
+    return {a.name: values[a.name] for a in function.arguments if a.type != "bytea" and a.name in values}
+
+
+def _has_type(argument: Argument, value: Any) -> bool:
+    if argument.any_dimensions and isinstance(value, list):
+        element = argument.type.removesuffix("[]")
+        return all(item is None or _has_type(argument, item) or _fits(element, item) for item in value)
+    return any(_fits(kind, value) for kind in (argument.type, *argument.other_types))
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if kind == "any":
+        return True
+    if kind.endswith("[]"):
+        return isinstance(value, list) and all(item is None or _fits(kind[:-2], item) for item in value)
+    if kind in _INT:
+        return isinstance(value, int) and not isinstance(value, bool) and -_INT[kind] <= value < _INT[kind]
+    if kind in _NUMBERS:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number or (isinstance(value, str) and value in _NOT_FINITE)
+    if kind in _TEXTS:
+        return isinstance(value, str)
+    return isinstance(value, {"boolean": bool, "bytea": bytes | bytearray}[kind])
+
+
+def _check_texts(name: str, value: Any) -> None:
+    """Refuse a text that the server cannot hold: JSON can write a zero byte, and half of a character."""
+    if isinstance(value, list):
+        for item in value:
+            _check_texts(name, item)
+    elif isinstance(value, str):
+        try:
+            whole = "\0" not in value and value.encode() is not None
+        except UnicodeEncodeError:
+            whole = False
+        if not whole:
+            raise InvalidParameter(f"{name} has a character that the server cannot hold. Received: {ascii(value):.100}")
+
+
+def _shown(value: Any, limit: int = 100) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= limit else f"{text[:limit]} ..."

@@ -1,0 +1,47 @@
+"""Arguments that several functions take."""
+
+from madlib_mop.calls.argument import Argument
+from madlib_mop.calls.checks import OneOf, Whole
+from madlib_mop.calls.limits import MAX_ITERATIONS, MAX_SEED
+from madlib_mop.schedule import SCHEDULES
+
+
+SOURCE_TABLE = Argument("source_table", "varchar", "packed by training_preprocessor_dl, and committed")
+VALIDATION_TABLE = Argument(
+    "validation_table", "varchar",
+    "packed by validation_preprocessor_dl, and committed; metrics are computed on it too",
+    default=None,
+)  # fmt: skip
+NUM_ITERATIONS = Argument(
+    "num_iterations", "integer", "how often each model goes over all rows",
+    check=Whole(1, MAX_ITERATIONS, "Give a whole number such as 10.", is_needed=True),
+)  # fmt: skip
+USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses one GPU", default=False)
+METRICS_FREQUENCY = Argument(
+    "metrics_compute_frequency", "integer",
+    "after how many iterations metrics are computed; NULL: after the last one only", default=None,
+)  # fmt: skip
+NAME = Argument("name", "varchar", "copied into the table _summary", default=None)
+DESCRIPTION = Argument("description", "varchar", "copied into the table _summary", default=None)
+OBJECT_TABLE = Argument("object_table", "varchar", "table of custom functions, in schema madlib", default=None)
+MODEL_ARCH_TABLE = Argument("model_arch_table", "varchar", "table of architectures, made by load_keras_model")
+MODEL_ID_LIST = Argument("model_id_list", "integer[]", "rows of the table of architectures")
+USE_CACHING = Argument("use_caching", "boolean", "whether trainers keep more of the data in memory", default=False)
+REPLACE = Argument("replace", "boolean", "whether models of the output table are dropped, at the end", default=False)
+EARLY_STOPPING = Argument(
+    "early_stopping", "text", "when a model stops early, e.g. 'patience=3, metric=val_loss, restore_best=true'",
+    default=None,
+)  # fmt: skip
+SEED_CHECK = Whole(
+    0, MAX_SEED, "Leave it out to have one drawn and recorded.", must=f"must be from 0 to {MAX_SEED}"
+)
+SEED = Argument(
+    "seed", "integer", "for start weights and the order of rows; NULL: drawn, told in a NOTICE, and recorded",
+    default=None, check=SEED_CHECK,
+)  # fmt: skip
+
+
+def schedule(default: str) -> Argument:
+    """Return the argument schedule with a function's own default."""
+    check = OneOf(tuple(SCHEDULES), default, "Leave it out to have the schedule chosen by what visits cost.")
+    return Argument("schedule", "text", f"one of {', '.join(map(repr, SCHEDULES))}", default=default, check=check)

@@ -1,0 +1,104 @@
+"""The functions that train: model hopping, model averaging, and searches."""
+
+from dataclasses import replace
+
+from madlib_mop.calls import shared
+from madlib_mop.calls.argument import Argument, Function
+from madlib_mop.calls.checks import Whole
+
+RANDOM_STATE_CHECK = Whole(0, must="must be a whole number of 0 or more")
+
+FIT_MULTIPLE_MODEL = Function(
+    "madlib_keras_fit_multiple_model",
+    "Train every configuration of a model selection table by model hopping.",
+    (
+        shared.SOURCE_TABLE,
+        Argument("model_output_table", "varchar", "table to make; its _info and _summary are made beside it"),
+        Argument(
+            "model_selection_table", "varchar", "made by load_model_selection_table or generate_model_configs"
+        ),
+        shared.NUM_ITERATIONS,
+        shared.USE_GPUS,
+        shared.VALIDATION_TABLE,
+        shared.METRICS_FREQUENCY,
+        Argument("warm_start", "boolean", "whether to go on with the models of the output table", default=False),
+        shared.NAME,
+        shared.DESCRIPTION,
+        shared.USE_CACHING,
+        shared.SEED,
+        shared.schedule("auto"),
+        shared.REPLACE,
+        shared.EARLY_STOPPING,
+    ),
+)
+
+FIT = Function(
+    "madlib_keras_fit",
+    "Train one model on all segments at once by model averaging.",
+    (
+        shared.SOURCE_TABLE,
+        Argument("model", "varchar", "table to make; its _summary is made beside it"),
+        shared.MODEL_ARCH_TABLE,
+        Argument("model_id", "integer", "which of its architectures"),
+        Argument("compile_params", "varchar", "e.g. loss='categorical_crossentropy', optimizer='Adam(lr=0.01)'"),
+        Argument("fit_params", "varchar", "e.g. batch_size=32, epochs=1; may be NULL or empty"),
+        replace(shared.NUM_ITERATIONS, help="how often all rows are gone over, and averaged after"),
+        shared.USE_GPUS,
+        shared.VALIDATION_TABLE,
+        shared.METRICS_FREQUENCY,
+        Argument("warm_start", "boolean", "whether to go on with the model of the output table", default=None),
+        shared.NAME,
+        shared.DESCRIPTION,
+        shared.OBJECT_TABLE,
+        shared.SEED,
+        replace(shared.REPLACE, help="whether a model of the output table is dropped, at the end"),
+        shared.EARLY_STOPPING,
+    ),
+)
+
+AUTOML = Function(
+    "madlib_keras_automl",
+    "Search architectures and parameters for the best model; the whole search is one run.",
+    (
+        shared.SOURCE_TABLE,
+        Argument("model_output_table", "varchar", "table to make; its _info and _summary are made beside it"),
+        shared.MODEL_ARCH_TABLE,
+        Argument(
+            "model_selection_table", "varchar", "table to make, with its _summary; ends with the best configuration"
+        ),
+        shared.MODEL_ID_LIST,
+        Argument("compile_params_grid", "varchar", "as for generate_model_configs, ranges included"),
+        Argument("fit_params_grid", "varchar", "as for generate_model_configs"),
+        Argument("automl_method", "varchar", "'hyperband', 'hyperopt', 'asha', 'tpe' or 'pbt'", default="hyperband"),
+        Argument("automl_params", "varchar", "parameters of the method, e.g. 'R=9, eta=3'", default=None),
+        Argument(
+            "random_state", "integer", "makes the search repeatable", default=None, check=RANDOM_STATE_CHECK
+        ),
+        shared.OBJECT_TABLE,
+        shared.USE_GPUS,
+        shared.VALIDATION_TABLE,
+        replace(
+            shared.METRICS_FREQUENCY,
+            help="metrics every so many iterations too; NULL: only where the search decides by them",
+        ),
+        shared.NAME,
+        shared.DESCRIPTION,
+        shared.USE_CACHING,
+        replace(shared.SEED, help="for start weights and the order of rows; NULL: random_state"),
+        shared.schedule("rotation"),
+        replace(shared.REPLACE, help="whether what the two output tables have is dropped, at the end"),
+    ),
+)
+
+HYPERBAND_SCHEDULE = Function(
+    "hyperband_schedule",
+    "Write the brackets and rounds that hyperband would make into a table.",
+    (
+        Argument("schedule_table", "varchar", "table to make"),
+        Argument("r", "integer", "most iterations of a round"),
+        Argument("eta", "integer", "one of so many configurations goes on to the next round", default=3),
+        Argument("skip_last", "integer", "rounds to leave out at the end of each bracket", default=0),
+    ),
+)
+
+FUNCTIONS = (FIT_MULTIPLE_MODEL, FIT, AUTOML, HYPERBAND_SCHEDULE)

@@ -1,0 +1,46 @@
+"""Write the tables of arguments in docs/ anew, from madlib_mop/calls; called by ``make docs-tables``.
+
+A table stands between ``<!-- arguments: NAME -->``, with the name of a function, and ``<!-- end -->``. ``--check``
+writes nothing: exit status 1 says that a page is not current.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MARKED = re.compile(r"(<!-- arguments: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def with_tables(text: str) -> str:
+    """Return a page with the tables of all marked functions as they are now. Raises KeyError for an unknown one."""
+    from madlib_mop.calls import FUNCTIONS
+    from madlib_mop.calls.tables import markdown
+
+    return MARKED.sub(lambda found: f"{found[1]}{markdown(FUNCTIONS[found[2]])}\n{found[3]}", text)
+
+
+def outdated(root: Path) -> dict[Path, str]:
+    """Return what is to be written into the pages whose tables are not current."""
+    pages = {page: page.read_text() for page in sorted((root / "docs").rglob("*.md"))}
+    new = {page: with_tables(text) for page, text in pages.items()}
+    return {page: text for page, text in new.items() if text != pages[page]}
+
+
+def main() -> int:
+    """Write the pages that are not current, and print their names."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    only_checks = parser.parse_args().check
+    pages = outdated(ROOT)
+    for page, text in pages.items():
+        print(page.relative_to(ROOT))
+        if not only_checks:
+            page.write_text(text)
+    return 1 if pages and only_checks else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Signatures in sql/, help texts, the manual's tables and the command line have the arguments of the specification."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from madlib_mop.calls import FUNCTIONS, USER_FUNCTIONS
+from madlib_mop.calls.tables import markdown, usage
+from madlib_mop.cli import runs
+from madlib_mop.cli.app import Dsn, app
+from madlib_mop.cli.calls import command_for
+from madlib_mop.driver.commands.help import give_help
+
+ROOT = Path(__file__).resolve().parents[3]
+SQL = "\n".join(file.read_text() for file in sorted((ROOT / "sql").glob("*.sql")))
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "make" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+OPTIONS = {"settings": (runs.Settings, None), "dsn": (Dsn, "")}
+build_extension, docs_tables = load("build_extension"), load("docs_tables")
+
+
+@pytest.mark.parametrize("function", USER_FUNCTIONS, ids=lambda f: f.name)
+def test_the_sql_signatures_are_those_of_the_specification(function):
+    name = re.escape(f"{function.schema}.{function.name}")
+    found = [
+        tuple(p for p in build_extension.parameters_of(SQL[head.end() :], function.name) if p[0] != "caller_path")
+        for head in re.finditer(rf"^CREATE FUNCTION {name}\(", SQL, re.MULTILINE)
+    ]
+    expected = [tuple((p.name, p.type, p.default) for p in signature) for signature in function.signatures()]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+def test_the_manuals_tables_are_current():
+    assert docs_tables.outdated(ROOT) == {}, "run: make docs-tables"
+
+
+def test_the_manual_has_a_table_for_every_function():
+    marked = re.findall(r"<!-- arguments: (\w+) -->", (ROOT / "docs" / "arguments.md").read_text())
+    assert sorted(marked) == sorted(f.name for f in USER_FUNCTIONS)
+
+
+def test_a_table_of_the_manual_is_one_row_an_argument():
+    lines = markdown(FUNCTIONS["madlib_keras_predict"]).splitlines()
+    assert len(lines) == 2 + len(FUNCTIONS["madlib_keras_predict"].arguments)
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in lines)
+
+
+@pytest.mark.parametrize("topic", [file.stem for file in (ROOT / "madlib_mop/driver/help").glob("*.txt")])
+def test_a_help_text_has_the_call_with_every_argument(topic):
+    text = give_help(SimpleNamespace(arguments={"topic": topic, "option": "usage"}))
+    assert usage(FUNCTIONS[topic]) in text
+    assert all(re.search(rf"^ +{a.name},? +-- {re.escape(a.type)}", text, re.MULTILINE)
+               for a in FUNCTIONS[topic].arguments)  # fmt: skip
+    assert max(map(len, usage(FUNCTIONS[topic]).splitlines())) <= 120
+
+
+@pytest.mark.parametrize("command, name", runs._DRIVEN.items())
+def test_a_command_has_every_argument_of_its_function_and_their_help(command, name):
+    function, made = FUNCTIONS[name], get_command(app).commands[command]
+    by_name = {parameter.name: parameter for parameter in made.params}
+    for argument in function.arguments:
+        assert by_name[argument.name].required is argument.is_required
+        assert by_name[argument.name].help.startswith(argument.help)
+    others = {"settings", "dsn", "catalog_dsn"}
+    assert set(by_name) - others == {a.name for a in function.arguments}
+
+
+def test_arguments_of_the_command_line_reach_the_call_as_json_has_them():
+    seen = []
+    made = typer.Typer()
+    made.command()(command_for(FUNCTIONS["madlib_keras_automl"], lambda *a, **b: seen.append((a, b)), OPTIONS, "Text."))
+    words = ["train", "models", "arch", "mst", "1, 2", "{}", "{}", "--use-gpus", "--seed", "7", "--set", "a=b"]
+    done = CliRunner().invoke(made, [*words, "--dsn", "dbname=x"])
+    assert done.exit_code == 0, done.output
+    (((function, arguments), options),) = seen
+    assert (function, options) == ("madlib_keras_automl", {"settings": ["a=b"], "dsn": "dbname=x"})
+    assert arguments["model_id_list"] == [1, 2] and arguments["use_gpus"] is True and arguments["seed"] == 7
+    assert arguments["schedule"] == "rotation" and arguments["replace"] is False and arguments["name"] is None

@@ -1,0 +1,106 @@
+"""What reaches a command has every argument of its function, of its type and within its limits, and no other."""
+
+import pytest
+
+from madlib_mop.calls import FUNCTIONS, Argument, Function, find_function, read_arguments, recorded_arguments
+from madlib_mop.calls.checks import AboveZero, Given, OneOf, Whole
+from madlib_mop.errors import InvalidParameter, Unsupported
+
+F = Function(
+    "f", "Do.",
+    (
+        Argument("table", "varchar", "a table"),
+        Argument("n", "integer", "a number", default=3, check=Whole(1, 10, "Give 5.")),
+        Argument("word", "text", "a word", default="a", check=OneOf(("a", "b"), "a", "Leave it out.")),
+        Argument("ids", "integer[]", "ids", default=None),
+        Argument("values", "text[]", "values", default=None, any_dimensions=True),
+        Argument("blob", "bytea", "bytes", default=None),
+        Argument("kind", "varchar", "a kind", default=None, other_types=("integer", "double precision")),
+    ),
+)  # fmt: skip
+
+
+def refusal(given) -> InvalidParameter:
+    with pytest.raises(InvalidParameter) as caught:
+        read_arguments(F, given)
+    return caught.value
+
+
+def test_what_is_left_out_has_its_default_and_what_is_unknown_is_left_out():
+    assert read_arguments(F, {"n": 4, "word": None, "role": "carol"}) == {
+        "table": None, "n": 4, "word": "a", "ids": None, "values": None, "blob": None, "kind": None,
+    }  # fmt: skip
+
+
+def test_null_that_is_given_is_no_default():
+    assert read_arguments(F, {"n": None})["n"] is None
+
+
+@pytest.mark.parametrize("given", [
+    {"n": "x"}, {"n": 1.0}, {"n": True}, {"n": 2**31}, {"table": 1}, {"ids": [1, "x"]}, {"ids": [[1]]}, {"ids": 1},
+    {"values": [["x"], [1]]}, {"blob": "x"}, {"kind": [1]}, {"kind": True},
+])  # fmt: skip
+def test_a_value_of_another_type_is_refused_with_what_was_received(given):
+    ((name, value),) = given.items()
+    error = refusal(given)
+    assert error.message.startswith(f"{name} must be of type ") and error.message.endswith(f"Received: {value!r}")
+
+
+def test_every_type_of_an_argument_and_arrays_of_any_dimensions_are_taken():
+    assert [read_arguments(F, {"kind": kind})["kind"] for kind in ("prob", 2, 0.5, "NaN")] == ["prob", 2, 0.5, "NaN"]
+    values = [["x", None], ["y", "z"]]
+    assert read_arguments(F, {"values": values, "ids": [1, None]})["values"] == values
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_a_text_that_the_server_cannot_hold_is_refused(text):
+    assert "cannot hold" in refusal({"table": text}).message
+    assert "cannot hold" in refusal({"values": [[text]]}).message
+
+
+@pytest.mark.parametrize("given", [None, [], "x", 1])
+def test_arguments_are_an_object(given):
+    assert refusal(given).message == f"the arguments must be a JSON object. Received: {given!r}"
+
+
+def test_checks_say_what_was_received_and_what_to_do():
+    assert (refusal({"n": 0}).message, refusal({"n": 0}).hint) == ("n must be at least 1. Received: 0", "Give 5.")
+    assert refusal({"n": 11}).message == "n must be at most 10. Received: 11"
+    error = refusal({"word": "C"})
+    assert (error.message, error.hint) == ("word must be one of a, b. Received: 'C'", "Leave it out.")
+    assert read_arguments(F, {"word": " B "})["word"] == "b"
+
+
+@pytest.mark.parametrize("value", [0, -1.5, "NaN", "Infinity", 10**400, 1e-60, 1e300])
+def test_a_constant_that_cannot_divide_is_refused(value):
+    with pytest.raises(InvalidParameter, match="c must be a number above 0. Received: "):
+        AboveZero("1 leaves it.", is_single=True)("c", value)
+    if isinstance(value, float) and value > 0:
+        assert AboveZero("1 leaves it.")("c", value) == value
+
+
+def test_a_check_for_null():
+    with pytest.raises(InvalidParameter, match="k must be at least 1. Received: None"):
+        Whole(1, is_needed=True)("k", None)
+    with pytest.raises(InvalidParameter, match="server is missing. Received: NULL"):
+        Given()("server", None)
+    assert AboveZero("")("c", None) == 1.0
+
+
+def test_a_run_keeps_all_but_bytes():
+    values = read_arguments(F, {"table": "t", "blob": b"x"})
+    assert recorded_arguments(F, values) == {name: value for name, value in values.items() if name != "blob"}
+
+
+@pytest.mark.parametrize("name", ["", "os:system", None, [], 1])
+def test_a_function_is_looked_up(name):
+    with pytest.raises(Unsupported, match="there is no command"):
+        find_function(name)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda f: f.name)
+def test_every_argument_explains_itself_in_a_line_and_its_default_passes_its_check(function):
+    assert function.purpose.endswith(".") and "\n" not in function.purpose
+    for a in function.arguments:
+        assert a.help and "\n" not in a.help and not a.help.endswith(".")
+        assert a.is_required or a.check is None or a.check(a.name, a.default) is not False
