@@ -70,5 +70,6 @@ def test_model_averaging_keeps_its_call_too(bench):
     kept = bench.value("SELECT arguments FROM madlib_mop.run ORDER BY run_id DESC LIMIT 1")
     assert (kept["compile_params"], kept["model"], kept["name"]) == (compile_params, "one", "n")
     assert set(kept) == {a.name for a in FUNCTIONS["madlib_keras_fit"].arguments}
-    row = bench.rows("SELECT source_table, model_arch_table, model_id, compile_params, fit_params, name FROM one_summary")
+    columns = "source_table, model_arch_table, model_id, compile_params, fit_params, name"
+    row = bench.rows(f"SELECT {columns} FROM one_summary")
     assert row == [("iris_train_packed", "arch", 1, compile_params, "batch_size=20", "n")]
