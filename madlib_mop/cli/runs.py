@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from madlib_mop.calls import find_function, read_arguments
+from madlib_mop.calls import find_function
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for
 from madlib_mop.cli.queries import query
@@ -67,9 +67,8 @@ def _call(
     from madlib_mop.driver.commands import find_command
     from madlib_mop.driver.session.call import Call
 
-    checked = read_arguments(find_function(function), arguments)
     with driving(dsn, catalog_dsn, settings or []) as session:
-        find_command(function)(Call(function, checked, session))
+        find_command(function)(Call.read(function, arguments, session))
     if session.run_id is not None:
         print(session.run_id)
 

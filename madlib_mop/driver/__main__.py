@@ -34,18 +34,17 @@ def main() -> int:
 
 def _answer(header, blobs, channel) -> dict:
     gc.disable()  # modules are loaded in three quarters of the time
-    from madlib_mop.calls import find_function, read_arguments
     from madlib_mop.driver.commands import find_command
     from madlib_mop.driver.session.call import Call
     from madlib_mop.driver.session.caller import CallerSession, SessionInfo
 
     function = header["function"]
     try:
-        specification, command = find_function(function), find_command(function)
+        command = find_command(function)
         gc.enable()
-        call = Call(
+        call = Call.read(
             function,
-            read_arguments(specification, decode_arguments(header["arguments"], blobs)),
+            decode_arguments(header["arguments"], blobs),
             CallerSession(channel, SessionInfo(**header["session"])),
             header.get("continue_run"),
         )

@@ -207,7 +207,7 @@ def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, 
     """Planned in this process, not trained; the frequency is the most iterations of a round."""
     connection, catalog = iris.connect(autocommit=False), iris.connect()
     session = DirectSession(connection)
-    call = Call("madlib_keras_automl", arguments("planned", method, params), session)
+    call = Call.read("madlib_keras_automl", arguments("planned", method, params), session)
     arch_table = read_architecture_table(session, "arch")
     summary = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run["plan"]["summary"]
     names = ("automl_method", "automl_params", "metrics_compute_frequency")

@@ -52,7 +52,7 @@ def plan(bench):
 
     def refuse(arguments: dict) -> Refusal:
         try:
-            plan_fit(Call(FIT, GOOD | arguments, DirectSession(connection)), record)
+            plan_fit(Call.read(FIT, GOOD | arguments, DirectSession(connection)), record)
         except MopError as error:
             return Refusal(error.sqlstate, f"{FIT}: {error.message}", error.hint)
         finally:
@@ -256,7 +256,7 @@ def test_rows_that_are_not_those_of_the_run_any_more_are_told_so(bench):
     """A run is begun, interrupted after its first visit, and resumed when the table was packed anew."""
     connection, catalog = bench.connect(autocommit=False), bench.connect()
     record = record_on(catalog)
-    run_id = add_run(record, plan_fit(Call(FIT, GOOD, DirectSession(connection)), record))
+    run_id = add_run(record, plan_fit(Call.read(FIT, GOOD, DirectSession(connection)), record))
     connection.close()
     record.set_run(run_id, state="interrupted")
     record.set_segment(run_id, "training", 0, fingerprint="that of other rows")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from madlib_mop.calls import find_function, read_arguments
 from madlib_mop.driver.session.caller import CallerSession, SessionInfo
 
 
@@ -28,6 +29,17 @@ class Call:
     session: CallerSession
     continue_run: int | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, function: str, given: Any, session: CallerSession, continue_run: int | None = None) -> "Call":
+        """Return a call with its arguments checked, and defaults for those that were not given.
+
+        Raises
+        ------
+        Unsupported, InvalidParameter
+            If there is no such function, or an argument is wrong.
+        """
+        return cls(function, read_arguments(find_function(function), given), session, continue_run)
 
     @property
     def info(self) -> SessionInfo:

@@ -94,7 +94,7 @@ class FakeSession:
 
 
 def call(command, session, **arguments):
-    command(Call(command.__name__, arguments, session))
+    command(Call.read(command.__name__, arguments, session))
     return session
 
 
