@@ -1,7 +1,7 @@
 """The specification of one SQL function: the name, type, default, check and help of each of its arguments."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -97,7 +97,7 @@ class Function:
     arguments: tuple[Argument, ...] = ()
     schema: str = "madlib"
     forms: tuple[tuple[str, ...], ...] = ()
-    added: tuple[Argument, ...] = field(default=(), repr=False)
+    added: tuple[Argument, ...] = ()
 
     def form_arguments(self) -> list[list[Argument]]:
         """Return the arguments of each form; one form with all of them is the rule."""

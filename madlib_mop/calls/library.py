@@ -59,9 +59,7 @@ GENERATE_MODEL_CONFIGS = Function(
         Argument("fit_params_grid", "varchar", "a dict of lists of fit parameters"),
         Argument("search_type", "varchar", "'grid' or 'random', or how one begins", default="grid"),
         Argument("num_configs", "integer", "how many to draw; random search only", default=None),
-        Argument(
-            "random_state", "integer", "makes random search repeatable", default=None, check=RANDOM_STATE_CHECK
-        ),
+        Argument("random_state", "integer", "makes random search repeatable", default=None, check=RANDOM_STATE_CHECK),
         shared.OBJECT_TABLE,
     ),
 )

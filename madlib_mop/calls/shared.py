@@ -32,9 +32,7 @@ EARLY_STOPPING = Argument(
     "early_stopping", "text", "when a model stops early, e.g. 'patience=3, metric=val_loss, restore_best=true'",
     default=None,
 )  # fmt: skip
-SEED_CHECK = Whole(
-    0, MAX_SEED, "Leave it out to have one drawn and recorded.", must=f"must be from 0 to {MAX_SEED}"
-)
+SEED_CHECK = Whole(0, MAX_SEED, "Leave it out to have one drawn and recorded.", must=f"must be from 0 to {MAX_SEED}")
 SEED = Argument(
     "seed", "integer", "for start weights and the order of rows; NULL: drawn, told in a NOTICE, and recorded",
     default=None, check=SEED_CHECK,

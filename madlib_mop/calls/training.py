@@ -14,9 +14,7 @@ FIT_MULTIPLE_MODEL = Function(
     (
         shared.SOURCE_TABLE,
         Argument("model_output_table", "varchar", "table to make; its _info and _summary are made beside it"),
-        Argument(
-            "model_selection_table", "varchar", "made by load_model_selection_table or generate_model_configs"
-        ),
+        Argument("model_selection_table", "varchar", "made by load_model_selection_table or generate_model_configs"),
         shared.NUM_ITERATIONS,
         shared.USE_GPUS,
         shared.VALIDATION_TABLE,
@@ -71,9 +69,7 @@ AUTOML = Function(
         Argument("fit_params_grid", "varchar", "as for generate_model_configs"),
         Argument("automl_method", "varchar", "'hyperband', 'hyperopt', 'asha', 'tpe' or 'pbt'", default="hyperband"),
         Argument("automl_params", "varchar", "parameters of the method, e.g. 'R=9, eta=3'", default=None),
-        Argument(
-            "random_state", "integer", "makes the search repeatable", default=None, check=RANDOM_STATE_CHECK
-        ),
+        Argument("random_state", "integer", "makes the search repeatable", default=None, check=RANDOM_STATE_CHECK),
         shared.OBJECT_TABLE,
         shared.USE_GPUS,
         shared.VALIDATION_TABLE,

@@ -25,7 +25,7 @@ Settings = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the run, such as trainer_memory_mb=2000."),
 ]
 #: The commands that are calls of the driver, by name: the SQL functions whose arguments they take.
-_DRIVEN = {
+DRIVEN = {
     "fit": "madlib_keras_fit_multiple_model",
     "fit-model": "madlib_keras_fit",
     "automl": "madlib_keras_automl",
@@ -59,9 +59,7 @@ def runs(dsn: Dsn = "") -> None:
     Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
 
 
-def _call(
-    function: str, arguments: dict, settings: list[str] | None, dsn: str, catalog_dsn: str | None
-) -> None:
+def _call(function: str, arguments: dict, settings: list[str] | None, dsn: str, catalog_dsn: str | None) -> None:
     """Do one call of the driver's in this process; NOTICEs go to stderr, the run's number to stdout."""
     from madlib_mop.cli.sessions import driving
     from madlib_mop.driver.commands import find_command
@@ -79,7 +77,7 @@ _TEXT = """{purpose} Print the run's number.
 The arguments are those of {function}. \
 The driver is this process, so it runs on the server's machine; Ctrl-C stops the run, and resume goes on with it.
 """
-for _name, _function in _DRIVEN.items():
+for _name, _function in DRIVEN.items():
     _specification = find_function(_function)
     _text = _TEXT.format(purpose=_specification.purpose, function=_function)
     app.command(_name)(command_for(_specification, _call, _OPTIONS, _text))

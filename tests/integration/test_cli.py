@@ -91,6 +91,32 @@ def test_a_stopped_run_is_resumed_and_replayed(bench, fitted):
     assert finished.returncode == 0 and "is finished" in finished.stderr
 
 
+GRIDS = (
+    "{'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.1, 0.01]}]}",
+    "{'batch_size': [20]}",
+)
+
+
+@pytest.mark.parametrize("kind, words, options", [
+    ("fit", ("fit-model", "iris_train_packed", "cli_one", "arch", "1", ADAM.format(0.1), "batch_size=20", "1"), ()),
+    ("automl", ("automl", "iris_train_packed", "cli_found", "arch", "cli_best", "1", *GRIDS),
+     ("--automl-method", "tpe", "--automl-params", "num_configs=2, num_iterations=1")),
+])  # fmt: skip
+def test_the_other_functions_that_train_are_commands_too(bench, kind, words, options):
+    done = run(bench, *words, *options, "--seed", "3", "--name", "by cli")
+    assert done.returncode == 0, done.stderr
+    found = bench.rows(
+        "SELECT kind, state, seed, arguments ->> 'name' FROM madlib_mop.run WHERE run_id = %s", [int(done.stdout)]
+    )
+    assert found == [(kind, "finished", 3, "by cli")]
+    assert bench.value(f"SELECT name FROM {words[2]}_summary") == "by cli"
+
+
+def test_an_argument_that_the_command_line_lacked_is_obeyed(fitted, bench):
+    refused = run(bench, *FIT[:2], "on_gpu", *FIT[3:], "--use-gpus")
+    assert refused.returncode == 1 and "use_gpus => true: this host has no GPU" in refused.stderr
+
+
 def test_cancel_says_whether_there_was_something_to_stop(bench, fitted):
     done = run(bench, "cancel", fitted.stdout.strip())
     assert (done.returncode, done.stdout) == (1, f"run {int(fitted.stdout)} is not going on\n")
