@@ -15,6 +15,7 @@ from tests.security.kit import refusal_of
 
 FIT = "madlib_keras_fit"
 OVER_1_GB = 1_500_000_000
+NAMES = {plan_model: FIT, plan_fit: "madlib_keras_fit_multiple_model"}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def planner(bench):
     session = DirectSession(connection)
 
     def plan(planned=plan_model, good=GOOD, **arguments):
-        return planned(Call.read(FIT, good | arguments, session), record), session.notices
+        return planned(Call.read(NAMES[planned], good | arguments, session), record), session.notices
 
     yield plan
     connection.close()
@@ -95,7 +96,7 @@ def too_large(bench):
     runs = {}
     for planned, good, table in ((plan_model, GOOD, "huge"), (plan_fit, MANY, "huge_many")):
         argument = "model" if planned is plan_model else "model_output_table"
-        run_id = add_run(record, planned(Call.read(FIT, good | {argument: f"{table}_new"}, session), record))
+        run_id = add_run(record, planned(Call.read(NAMES[planned], good | {argument: f"{table}_new"}, session), record))
         record.set_run(run_id, state="finished", model_output_table=f"public.{table}")
         record.set_model(
             run_id, 1, state="trained", epoch=2, position=1, state_slot=7, state_bytes=1, model_bytes=OVER_1_GB,
