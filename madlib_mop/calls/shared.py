@@ -5,7 +5,6 @@ from madlib_mop.calls.checks import OneOf, Whole
 from madlib_mop.calls.limits import MAX_ITERATIONS, MAX_SEED
 from madlib_mop.schedule import SCHEDULES
 
-
 SOURCE_TABLE = Argument("source_table", "varchar", "packed by training_preprocessor_dl, and committed")
 VALIDATION_TABLE = Argument(
     "validation_table", "varchar",

@@ -2,6 +2,7 @@
 
 import re
 
+from madlib_mop.calls import USER_FUNCTIONS
 from tests.integration.pages import ROOT, section
 
 PAGE = "docs/reference.md"
@@ -15,7 +16,10 @@ def test_every_function_and_its_arguments_are_in_the_reference(db):
         " AND NOT coalesce(proargnames <@ ARRAY['message', 'usage'], true)"
     )
     assert len(functions) > 10
+    specified = {f"{f.schema}.{f.name}" for f in USER_FUNCTIONS}  # in docs/arguments.md: tests/unit/calls
     for name, arguments in functions:
+        if name in specified:
+            continue
         signatures = re.findall(rf"{re.escape(name)}\((.*?)\) ->", listed)
         names = [[item.split()[0] for item in signature.split(",") if item] for signature in signatures]
         assert [argument for argument in arguments if argument != "caller_path"] in names, name
