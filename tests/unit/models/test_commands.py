@@ -78,6 +78,8 @@ class FakeSession:
             return self.stored
         if "RETURNING model_id" in statement:
             return [{"model_id": 1}] if "INSERT" in statement or params == [1] else []
+        if "has_table_privilege" in statement:
+            return [{"may": True}]
         if "pg_has_role" in statement:
             return [{"is_owner": True, "hides_rows": False, "is_used": False}]
         return []
