@@ -11,17 +11,17 @@ _SERVER = Argument(
 
 RESUME = Function(
     "resume",
-    "Go on with a run that was stopped or has failed, and write its output tables.",
+    "Continue a run that was stopped or has failed, and write its output tables.",
     (_RUN_ID, Argument("output_table", "text", "another name for its output table", default=None)),
     schema="madlib_mop",
 )
 REPLAY = Function(
     "replay",
     "Make the visits of a run again, into another output table, as a run of its own.",
-    (_RUN_ID, Argument("output_table", "text", "table to make")),
+    (_RUN_ID, Argument("output_table", "text", "table to create")),
     schema="madlib_mop",
 )
-CANCEL = Function("cancel", "Stop a run that goes on; false if none does.", (_RUN_ID,), schema="madlib_mop")
+CANCEL = Function("cancel", "Stop a run; false if it is not running.", (_RUN_ID,), schema="madlib_mop")
 DROP_RUN = Function(
     "drop_run", "Delete a run's record and its states; output tables stay.", (_RUN_ID,), schema="madlib_mop"
 )
@@ -56,7 +56,7 @@ GPU_CONFIGURATION = Function(
     "gpu_configuration",
     "Write a table of the GPUs of the server's host.",
     (
-        Argument("output_table", "text", "table to make"),
+        Argument("output_table", "text", "table to create"),
         Argument(
             "source", "text", "'tensorflow': the GPUs that trainers can use; 'nvidia': what nvidia-smi -L shows",
             default="tensorflow",

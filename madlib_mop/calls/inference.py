@@ -9,7 +9,7 @@ from madlib_mop.calls.checks import AboveZero
 _MODEL_TABLE = Argument("model_table", "varchar", "output table of madlib_keras_fit_multiple_model or madlib_keras_fit")
 _TEST_TABLE = Argument("test_table", "varchar", "a table or view with the rows to predict, not packed")
 _ID_COL = Argument("id_col", "varchar", "its column that tells rows apart, of any type")
-_OUTPUT = Argument("output_table", "varchar", "table to make")
+_OUTPUT = Argument("output_table", "varchar", "table to create")
 _PRED_TYPE = Argument(
     "pred_type", "varchar", "'prob', 'response', an integer (the best k classes) or a number below 1 (a threshold)",
     default="prob", other_types=("integer", "double precision"),

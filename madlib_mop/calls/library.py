@@ -6,7 +6,7 @@ from madlib_mop.calls.checks import Given, Whole
 from madlib_mop.calls.training import RANDOM_STATE_CHECK
 
 _ARCH_TABLE = "keras_model_arch_table"
-_OBJECT_TABLE = Argument("object_table", "varchar", "a table of schema madlib, without the schema; made at first")
+_OBJECT_TABLE = Argument("object_table", "varchar", "a table of schema madlib, without the schema; created if absent")
 _OBJECTS = Argument("object_table", "varchar", "a table of schema madlib, without the schema")
 
 LOAD_KERAS_MODEL = Function(
@@ -40,7 +40,7 @@ LOAD_MODEL_SELECTION_TABLE = Function(
     "Write every combination of architectures, compile and fit parameters into a model selection table.",
     (
         shared.MODEL_ARCH_TABLE,
-        Argument("model_selection_table", "varchar", "the table to make; it must not exist"),
+        Argument("model_selection_table", "varchar", "table to create; it must not exist"),
         shared.MODEL_ID_LIST,
         Argument("compile_params_list", "varchar[]", "compile parameters, one text for each choice"),
         Argument("fit_params_list", "varchar[]", "fit parameters, one text for each choice; '': the defaults"),
@@ -53,7 +53,7 @@ GENERATE_MODEL_CONFIGS = Function(
     "Fill a model selection table by a grid, or by random search.",
     (
         shared.MODEL_ARCH_TABLE,
-        Argument("model_selection_table", "varchar", "made if it is not there, else appended to"),
+        Argument("model_selection_table", "varchar", "created if absent, otherwise appended to"),
         shared.MODEL_ID_LIST,
         Argument("compile_params_grid", "varchar", "a dict of lists of compile parameters"),
         Argument("fit_params_grid", "varchar", "a dict of lists of fit parameters"),
@@ -88,7 +88,7 @@ DELETE_CUSTOM_FUNCTION = Function(
 
 LOAD_TOP_K = Function(
     "load_top_k_accuracy_function",
-    "Register the metric top_<k>_accuracy, so that compile parameters can name it (superusers).",
+    "Register the metric top_k_accuracy for one k, so that compile parameters can name it (superusers).",
     (
         _OBJECT_TABLE,
         Argument(

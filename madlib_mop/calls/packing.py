@@ -5,7 +5,7 @@ from madlib_mop.calls.checks import AboveZero, Whole
 
 _COLUMNS = "or columns, with commas"
 _SOURCE = Argument("source_table", "varchar", "table or view with one example a row")
-_OUTPUT = Argument("output_table", "varchar", "packed table to make; its _summary is made beside it")
+_OUTPUT = Argument("output_table", "varchar", "packed table to create, with its _summary")
 _DEPENDENT = Argument("dependent_varname", "varchar", f"column with the labels, {_COLUMNS}")
 _INDEPENDENT = Argument("independent_varname", "varchar", f"column with the inputs, {_COLUMNS}")
 _BUFFER_SIZE = Argument(
@@ -39,7 +39,7 @@ TRAINING = Function(
         ),
         _RULES,
         Argument(
-            "seed", "integer", "for the order of rows; NULL: drawn, and told in a NOTICE and in the table's comment",
+            "seed", "integer", "for the order of rows; NULL: drawn, printed, and kept in the table's comment",
             default=None, check=Whole(0, hint="NULL draws one.", must="may not be negative"),
         ),
         _IMAGE_SHAPE,

@@ -12,7 +12,7 @@ VALIDATION_TABLE = Argument(
     default=None,
 )  # fmt: skip
 NUM_ITERATIONS = Argument(
-    "num_iterations", "integer", "how often each model goes over all rows",
+    "num_iterations", "integer", "how often each model visits all rows",
     check=Whole(1, MAX_ITERATIONS, "Give a whole number such as 10.", is_needed=True),
 )  # fmt: skip
 USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses one GPU", default=False)
@@ -33,7 +33,7 @@ EARLY_STOPPING = Argument(
 )  # fmt: skip
 SEED_CHECK = Whole(0, MAX_SEED, "Leave it out to have one drawn and recorded.", must=f"must be from 0 to {MAX_SEED}")
 SEED = Argument(
-    "seed", "integer", "for start weights and the order of rows; NULL: drawn, told in a NOTICE, and recorded",
+    "seed", "integer", "for start weights and the order of rows; NULL: drawn, printed and recorded",
     default=None, check=SEED_CHECK,
 )  # fmt: skip
 

@@ -35,7 +35,7 @@ def _kind(argument: Argument) -> str:
 
 def markdown(function: Function) -> str:
     """Return the arguments as a table of the manual."""
-    lines = ["| argument | type | default | |", "|---|---|---|---|"]
+    lines = ["| argument | type | default | meaning |", "|---|---|---|---|"]
     for a in function.arguments:
         default = "" if a.is_required else f"`{a.sql_default}`"
         types = " or ".join(f"`{kind}`" for kind in (a.type, *a.other_types))
