@@ -3,7 +3,7 @@
 # virtual environment is made with, MOP_STATE=/path where things are kept.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test server stop psql dsn doctor bench bench-full bench-check lint docs-tables site install uninstall dist docker clean
+.PHONY: help setup demo test server stop psql dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist docker clean
 MAKEFLAGS += --no-print-directory
 ifeq ($(origin PYTHON),command line) # not from the environment: other programs' builds read a PYTHON there
 export MOP_PYTHON := $(PYTHON)
@@ -50,6 +50,9 @@ bench-check: ## fail if a ratio is over 15 % worse than benchmarks/ratios.json s
 
 lint: ## check the style of the Python files
 	@make/setup.sh lint && make/python.sh -m ruff check .
+
+types: ## check the types of the library
+	@make/setup.sh types && make/python.sh -m mypy
 
 docs-tables: ## write the manual's tables of arguments anew, from madlib_mop/calls
 	@make/python.sh make/docs_tables.py

@@ -1,19 +1,22 @@
 """Every error that a user can meet, with its SQLSTATE; raised in the library, turned into SQL by the backend.
 
-    MopError
-    ├── InvalidParameter        22023
-    ├── UnreadableText          22P02   JSON, list or keyword text that does not parse
-    ├── UndefinedTable          42P01
-    ├── UndefinedColumn         42703
-    ├── DuplicateTable          42P07
-    ├── InsufficientPrivilege   42501
-    ├── Unsupported             0A000
-    ├── NotReady                55000   the server, an installation or a run is not in a state that allows it
-    ├── ReadOnly                25006   the caller's transaction may not write
-    ├── Cancelled               57014
-    ├── OutOfResources          53000   memory, connections, disk
-    └── ModelFailed             38000   one configuration cannot be trained; the others are not touched
+MopError
+├── InvalidParameter        22023
+├── UnreadableText          22P02   JSON, list or keyword text that does not parse
+├── UndefinedTable          42P01
+├── UndefinedColumn         42703
+├── DuplicateTable          42P07
+├── InsufficientPrivilege   42501
+├── Unsupported             0A000
+├── NotReady                55000   the server, an installation or a run is not in a state that allows it
+├── ReadOnly                25006   the caller's transaction may not write
+├── Cancelled               57014
+├── OutOfResources          53000   memory, connections, disk
+└── ModelFailed             38000   one configuration cannot be trained; the others are not touched
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 
 class MopError(Exception):
@@ -27,7 +30,7 @@ class MopError(Exception):
         self.hint = hint
         self.detail = detail
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, str | None]:
         """Return the error as it travels in a frame between processes."""
         return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint, "detail": self.detail}
 
@@ -104,7 +107,7 @@ class ModelFailed(MopError):
     sqlstate = "38000"
 
 
-def from_dict(fields: dict) -> MopError:
+def from_dict(fields: Mapping[str, Any]) -> MopError:
     """Rebuild an error that travelled in a frame, as the class of its SQLSTATE.
 
     Parameters
@@ -113,7 +116,7 @@ def from_dict(fields: dict) -> MopError:
         ``sqlstate``, ``message`` and optionally ``hint`` and ``detail``.
     """
     classes = {cls.sqlstate: cls for cls in MopError.__subclasses__()}
-    cls = classes.get(fields.get("sqlstate"), MopError)
-    error = cls(fields["message"], hint=fields.get("hint"), detail=fields.get("detail"))
-    error.sqlstate = fields.get("sqlstate") or cls.sqlstate
+    sqlstate = fields.get("sqlstate") or MopError.sqlstate
+    error = classes.get(sqlstate, MopError)(fields["message"], hint=fields.get("hint"), detail=fields.get("detail"))
+    error.sqlstate = sqlstate
     return error

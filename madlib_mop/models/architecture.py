@@ -102,7 +102,7 @@ def _has_input(model: dict) -> bool:
 class _Checker:
     """One walk over one document; gives the copy that Keras may see."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.n_layers = 0
 
     def model(self, node: Any, where: str, depth: int) -> dict:

@@ -10,8 +10,9 @@ bytes and has no function call an element (`benchmarks/packing.py` measures both
 from dataclasses import dataclass
 
 import numpy as np
+from mop_backend.frames import Blob
 
-ELEMENT_TYPES = {
+ELEMENT_TYPES: dict[int, np.dtype] = {
     21: np.dtype(np.int16),
     23: np.dtype(np.int32),
     20: np.dtype(np.int64),
@@ -68,7 +69,7 @@ class ArrayHeader:
         return int(np.prod(self.shape, dtype=np.int64)) if self.shape else 0
 
 
-def read_header(value) -> ArrayHeader:
+def read_header(value: Blob) -> ArrayHeader:
     """Read the header of one array.
 
     Parameters
@@ -82,7 +83,7 @@ def read_header(value) -> ArrayHeader:
     return ArrayHeader(shape, element_type, offset - _VARLENA_HEADER if offset else plain, offset != 0)
 
 
-def read_arrays(data, lengths: np.ndarray, shape: tuple[int, ...], element_type: int) -> np.ndarray:
+def read_arrays(data: Blob, lengths: np.ndarray, shape: tuple[int, ...], element_type: int) -> np.ndarray:
     """Read a batch of arrays that must all have one shape.
 
     Parameters
@@ -121,7 +122,7 @@ def read_arrays(data, lengths: np.ndarray, shape: tuple[int, ...], element_type:
     return _read_one_by_one(data, lengths, shape, dtype)
 
 
-def _read_one_by_one(data, lengths, shape, dtype):
+def _read_one_by_one(data: Blob, lengths: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Find the row that is not like the others; rows that only carry an idle null bitmap are read."""
     arrays = np.empty((len(lengths), *shape), dtype)
     view = memoryview(data)
@@ -145,7 +146,7 @@ def _read_one_by_one(data, lengths, shape, dtype):
     return arrays
 
 
-def _first_null(value, header) -> int | None:
+def _first_null(value: Blob, header: ArrayHeader) -> int | None:
     bitmap = np.frombuffer(value, np.uint8, -(-header.n_elements // 8), _FIXED_BYTES + 8 * len(header.shape))
     present = np.unpackbits(bitmap, count=header.n_elements, bitorder="little")
     return None if present.all() else int(np.argmin(present))

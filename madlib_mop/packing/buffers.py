@@ -11,7 +11,7 @@ import numpy as np
 
 TARGET_BUFFER_BYTES = 8 << 20
 MAX_VALUE_BYTES = 512 << 20  # a bytea above 600 MB can be stored, but not selected as text
-_PACKED_TYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32)}
+_PACKED_TYPES: dict[int, np.dtype] = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32)}
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import io
 import resource
 import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import numpy as np
-from mop_backend.frames import Channel, PeerGone
+from mop_backend.frames import Blob, Channel, Header, PeerGone
 from PIL import Image, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG")
@@ -33,7 +34,7 @@ class BadImage(Exception):
     """One image cannot be decoded; the message says why."""
 
 
-def decode_image(encoded: bytes, shape: tuple[int, ...] | None) -> np.ndarray:
+def decode_image(encoded: Blob, shape: tuple[int, ...] | None) -> np.ndarray:
     """Decode one JPEG or PNG.
 
     Parameters
@@ -55,7 +56,7 @@ def decode_image(encoded: bytes, shape: tuple[int, ...] | None) -> np.ndarray:
         If it is no such image, is damaged, too large, or of 16 bits a channel.
     """
     try:
-        image = Image.open(io.BytesIO(encoded), formats=FORMATS)
+        image: Image.Image = Image.open(io.BytesIO(encoded), formats=FORMATS)
         if image.width * image.height > MAX_PIXELS:
             raise BadImage(f"is an image of {image.width} x {image.height} pixels, more than {MAX_PIXELS}")
         mode = _NATURAL_MODES.get(image.mode)
@@ -72,7 +73,9 @@ def decode_image(encoded: bytes, shape: tuple[int, ...] | None) -> np.ndarray:
     return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
 
 
-def decode_batch(images: list, wanted: tuple[int, ...] | None, expected: tuple[int, ...] | None) -> tuple[dict, list]:
+def decode_batch(
+    images: Sequence[Blob], wanted: tuple[int, ...] | None, expected: tuple[int, ...] | None
+) -> tuple[Header, list[Blob]]:
     """Decode a request's images, which must have the expected shape or that of the first; give header and blobs."""
     decoded: list[np.ndarray] = []
     for i, encoded in enumerate(images):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from mop_backend.frames import Blob
 
 from madlib_mop.packing.arrays import BadRow, read_arrays
 
@@ -22,11 +23,16 @@ class Encoder(Protocol):
         uint8, int16 or float32.
     """
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
+    @property
+    def name(self) -> str: ...
 
-    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    def encode(self, data: Blob, lengths: np.ndarray) -> np.ndarray:
         """Return the tensor (n_rows, *shape) of a batch.
 
         Raises
@@ -66,7 +72,7 @@ class ArrayEncoder:
     dtype: np.dtype
     constant: float = 1.0
 
-    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+    def encode(self, data: Blob, lengths: np.ndarray) -> np.ndarray:
         """Return the tensor (n_rows, *shape) of a batch of ``madlib_mop.array_bytes`` values."""
         raw = read_arrays(data, lengths, self.shape, self.element_type)
         if self.dtype == np.int16:
@@ -78,16 +84,17 @@ class ArrayEncoder:
         self._check_finite(raw, tensor)
         return tensor
 
-    def _as_int16(self, raw):
+    def _as_int16(self, raw: np.ndarray) -> np.ndarray:
         tensor = raw.astype(np.int16, order="C")
         if raw.dtype.itemsize > 2 and (row := _first_row(tensor != raw)) is not None:
             raise BadRow(row, "holds an integer that does not fit smallint; the table was changed meanwhile")
         return tensor
 
-    def _check_finite(self, raw, tensor):
+    def _check_finite(self, raw: np.ndarray, tensor: np.ndarray) -> None:
         if np.isfinite(tensor).all():
             return
         row = _first_row(~np.isfinite(tensor))
+        assert row is not None, "one is not finite"
         if raw.dtype.kind == "f" and not np.isfinite(raw[row]).all():
             what = "NaN" if np.isnan(raw[row]).any() else "an infinite value"
             raise BadRow(row, f"holds {what}", "Replace it, or leave the row out.")
@@ -112,7 +119,7 @@ class ClassEncoder:
     shape: tuple[int, ...]
     dtype: np.dtype = np.dtype(np.int16)
 
-    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+    def encode(self, data: Blob, lengths: np.ndarray) -> np.ndarray:
         """Return the one-hot rows of a batch of 1-based positions, as ``int4send`` writes them."""
         positions = _positions(data, lengths)
         tensor = np.zeros((len(lengths), *self.shape), np.int16)
@@ -128,18 +135,18 @@ class IndexEncoder:
     shape: tuple[int, ...] = (1,)
     dtype: np.dtype = np.dtype(np.int16)
 
-    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+    def encode(self, data: Blob, lengths: np.ndarray) -> np.ndarray:
         """Return the indices (n_rows, 1) of a batch of 1-based positions, as ``int4send`` writes them."""
         return (_positions(data, lengths) - 1).astype(np.int16)[:, np.newaxis]
 
 
-def _positions(data, lengths: np.ndarray) -> np.ndarray:
+def _positions(data: Blob, lengths: np.ndarray) -> np.ndarray:
     missing = lengths < 0
     if missing.any():
         raise BadRow(int(np.argmax(missing)), "has a value that is not among the class values")
     return np.frombuffer(data, ">i4", len(lengths))
 
 
-def _first_row(bad):
+def _first_row(bad: np.ndarray) -> int | None:
     rows = bad.reshape(len(bad), -1).any(axis=1)
     return int(np.argmax(rows)) if rows.any() else None

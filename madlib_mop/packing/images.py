@@ -4,10 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from mop_backend.frames import Channel, PeerGone
+from mop_backend.frames import Blob, Channel, Frame, PeerGone
 
 from madlib_mop.packing.arrays import BadRow
 
@@ -23,7 +24,7 @@ _MAX_DECODERS = 8
 class _Decoder:
     """One decoder process, with this interpreter and its module path (nothing from the environment)."""
 
-    def __init__(self, guards):
+    def __init__(self, guards: Sequence[str]):
         path = [os.path.abspath(entry) for entry in sys.path if entry]
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _BOOT, json.dumps([path, guards])],
@@ -35,14 +36,17 @@ class _Decoder:
             start_new_session=True,
             bufsize=0,
         )
-        self.channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None, "both are pipes"
+        self._stdin, self._stdout = stdin, stdout
+        self.channel = Channel(stdout.fileno(), stdin.fileno())
 
-    def stop(self):
+    def stop(self) -> None:
         """End the process at once."""
         self._process.kill()
         self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
+        self._stdin.close()
+        self._stdout.close()
 
 
 class DecoderPool:
@@ -62,7 +66,7 @@ class DecoderPool:
         self._decoders: list[_Decoder] = []
 
     def decode(
-        self, images: list, wanted: tuple[int, ...] | None, expected: tuple[int, ...] | None = None
+        self, images: Sequence[Blob], wanted: tuple[int, ...] | None, expected: tuple[int, ...] | None = None
     ) -> np.ndarray:
         """Decode images that must become one shape.
 
@@ -110,10 +114,12 @@ class DecoderPool:
     def __enter__(self) -> "DecoderPool":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _decode_one_by_one(self, images, wanted, expected):
+    def _decode_one_by_one(
+        self, images: Sequence[Blob], wanted: tuple[int, ...] | None, expected: tuple[int, ...] | None
+    ) -> np.ndarray:
         tensors = []
         for row, image in enumerate(images):
             try:
@@ -142,7 +148,7 @@ class ImageEncoder:
     pool: DecoderPool
     dtype: np.dtype = np.dtype(np.uint8)
 
-    def encode(self, data, lengths: np.ndarray) -> np.ndarray:
+    def encode(self, data: Blob, lengths: np.ndarray) -> np.ndarray:
         """Return the tensor (n_rows, h, w, c) of a batch of encoded images."""
         if (lengths < 0).any():
             raise BadRow(int(np.argmax(lengths < 0)), "is NULL", "Leave such rows out, by a view or a WHERE clause.")
@@ -151,7 +157,7 @@ class ImageEncoder:
         return self.pool.decode(images, self.wanted, self.shape)
 
 
-def _join(answers, starts):
+def _join(answers: Sequence[Frame], starts: Sequence[int]) -> np.ndarray:
     tensors = []
     for (header, blobs), start in zip(answers, starts, strict=False):
         if "bad" in header:

@@ -62,7 +62,7 @@ class Account:
     side by side.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._segments: dict[int, float] = {}
         self._models: dict[int, float] = {}
         self._evaluations: dict[tuple[int, int], float] = {}

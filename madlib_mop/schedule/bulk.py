@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from .work import EpochDone, Evaluation, Visit
 
 #: `madlib_mop.run.schedule` of a run of model averaging.
 AVERAGING = "averaging"
+_Started = TypeVar("_Started", "Visit", "Average", "Evaluation")
 #: The key of its only model: that of the first row of a model selection table, so that a hopper's run draws the same.
 MST_KEY = 1
 
@@ -77,7 +79,9 @@ class BulkSynchronous:
 
     def next_tasks(self) -> list[Visit | Average | Evaluation]:
         """Start what may start now, and give it; empty if nothing may."""
-        tasks = [self._start(self._evaluations[s].popleft()) for s in self._free() if self._evaluations[s]]
+        tasks: list[Visit | Average | Evaluation] = [
+            self._start(self._evaluations[s].popleft()) for s in self._free() if self._evaluations[s]
+        ]
         if self._evaluating or self.epoch > self._last_epoch:
             return tasks
         for segment in [s for s in self._free() if s in self._to_visit]:
@@ -140,6 +144,6 @@ class BulkSynchronous:
     def _free(self) -> list[int]:
         return [s for s in self._workers if s not in self._down and s not in self._in_flight]
 
-    def _start(self, task):
+    def _start(self, task: _Started) -> _Started:
         self._in_flight[task.segment] = task
         return task

@@ -173,7 +173,16 @@ def forecast(
 class _World:
     """Time, and until when each thing that visits wait for is taken."""
 
-    def __init__(self, scheduler: Scheduler, costs: Costs, of_model, of_segment, n_hosts: int, noise: float, seed: int):
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        costs: Costs,
+        of_model: Sequence[float],
+        of_segment: Sequence[float],
+        n_hosts: int,
+        noise: float,
+        seed: int,
+    ):
         self.now = 0.0
         self.trained_s = 0.0
         self._scheduler = scheduler
@@ -193,6 +202,7 @@ class _World:
         self.now = self._costs.start_s
         while not self._scheduler.done:
             for visit in self._scheduler.next_tasks():
+                assert isinstance(visit, Visit), "a forecast has no evaluations"
                 self._begin(visit)
             while True:
                 self.now, _, is_kept, seconds, visit = heappop(self._events)

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from .work import ModelWork
 
+BoundEntry = tuple[int, int, "Progress"]  # n_visits and index come before a model that waits for one segment
+RoamingEntry = tuple[bool, float, int, int, "Progress"]  # its rank comes before any other
+
 
 def bits(mask: int) -> Iterator[int]:
     """Return the numbers of the bits set in ``mask``, ascending."""
@@ -70,7 +73,7 @@ class Progress:
         self.in_flight = self.held = self.dropped = self.roams = False
         self.n_evaluations = 0
         self.bound_to: int | None = None
-        self.entry: tuple | None = None
+        self.entry: BoundEntry | RoamingEntry | None = None
         self.number = -1
         self.listed_left = 0
         self.rate: float | None = None

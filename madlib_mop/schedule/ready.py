@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush, merge
 
-from .progress import Progress, bits
+from .progress import BoundEntry, Progress, RoamingEntry, bits
 
 Choice = Callable[[Progress, int], int]  # (model, set of segments that it may start on) -> segment number
 
@@ -28,8 +28,8 @@ class ReadyModels:
 
     def __init__(self, n_segments: int, choose: Choice):
         self._choose = choose
-        self._bound: list[list[tuple]] = [[] for _ in range(n_segments)]
-        self._roaming: list[tuple] = []
+        self._bound: list[list[BoundEntry]] = [[] for _ in range(n_segments)]
+        self._roaming: list[RoamingEntry] = []
         self._numbered: list[Progress] = []  # every model that has ever roamed, by its number here
         self._roaming_set = 0  # their numbers as bits
         self._wanted_by = [0] * n_segments  # the models that have the segment left, by number; true while they wait
@@ -39,12 +39,12 @@ class ReadyModels:
     def add(self, model: Progress) -> None:
         """Add a ready model; ``bound_to`` says where it waits, None that it roams."""
         if model.bound_to is not None:
-            model.entry = (model.n_visits, model.index, model)
-            heappush(self._bound[model.bound_to], model.entry)
+            place = model.entry = (model.n_visits, model.index, model)
+            heappush(self._bound[model.bound_to], place)
             self.n_bound += 1
         else:
-            model.entry = (*rank(model), model)
-            insort(self._roaming, model.entry)
+            entry = model.entry = (*rank(model), model)
+            insort(self._roaming, entry)
             self._new[model.index] = model
             self._list_left(model)
 
@@ -53,7 +53,7 @@ class ReadyModels:
         if model.bound_to is not None:
             self.n_bound -= 1  # its entry in the heap is left behind, and passed over later
         else:
-            del self._roaming[bisect_left(self._roaming, model.entry)]
+            del self._roaming[bisect_left(self._roaming, _roaming_entry(model))]
             self._roaming_set ^= 1 << model.number
             self._new.pop(model.index, None)
         model.entry = None
@@ -135,7 +135,7 @@ class ReadyModels:
             wanting &= self._roaming_set
             if wanting.bit_count() <= self._FEW:
                 fitting = {self._numbered[number] for number in bits(wanting)}
-                waiting = sorted(model.entry for model in fitting.union(self._new.values()))
+                waiting = sorted(_roaming_entry(model) for model in fitting.union(self._new.values()))
         return (entry[-1] for entry in merge(sorted((*rank(model), model) for model in bound), waiting))
 
     def _first_bound(self, number: int) -> Progress | None:
@@ -147,6 +147,10 @@ class ReadyModels:
 
 def rank(model: Progress) -> tuple[bool, float, int, int]:
     """Rank a model, first to start first: not measured yet (it may be the longest), then by work left, most first."""
-    measured = model.rate is not None
-    work = model.units_left * model.rate if measured else model.units_left
-    return (measured, -work, model.n_visits, model.index)
+    work = model.units_left if model.rate is None else model.units_left * model.rate
+    return (model.rate is not None, -work, model.n_visits, model.index)
+
+
+def _roaming_entry(model: Progress) -> RoamingEntry:
+    assert model.entry is not None and len(model.entry) == 5, "the model does not roam"
+    return model.entry

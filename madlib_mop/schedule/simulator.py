@@ -55,12 +55,18 @@ def simulate(
     RuntimeError
         The scheduler starts nothing although something is left: a deadlock.
     """
-    account, visits, spans = Account(), [], []
+    account = Account()
+    visits: list[Visit] = []
+    spans: list[Span] = []
     ends: list[tuple[float, int, float, Task]] = []
     now, n_started = 0.0, 0
     while not scheduler.done:
         for task in scheduler.next_tasks():
-            seconds = _seconds(task, cost, hop_s, evaluation)
+            if isinstance(task, Visit):
+                seconds = cost(task.model, task.segment, task.epoch) + hop_s
+            else:
+                assert evaluation is not None, "evaluations are queued only where they have a cost"
+                seconds = evaluation(task.model, task.segment, _epoch_of(task))
             n_started += 1
             heappush(ends, (now + seconds, n_started, now, task))
             if keep and isinstance(task, Visit):
@@ -68,7 +74,7 @@ def simulate(
         if not ends:
             raise RuntimeError("the scheduler starts nothing although something is left")
         now, _, started, task = heappop(ends)
-        epoch = task.payload if isinstance(task, Evaluation) else task.epoch
+        epoch = _epoch_of(task)
         span = Span(task.model, task.segment, epoch, started, now, isinstance(task, Evaluation))
         account.add(span)
         if keep:
@@ -84,7 +90,8 @@ def simulate(
     return Simulation(account.efficiency(len(scheduler.segments)), tuple(visits), tuple(spans))
 
 
-def _seconds(task: Task, cost: Cost, hop_s: float, evaluation: Cost | None) -> float:
+def _epoch_of(task: Task) -> int:
     if isinstance(task, Visit):
-        return cost(task.model, task.segment, task.epoch) + hop_s
-    return evaluation(task.model, task.segment, task.payload)
+        return task.epoch
+    assert isinstance(task.payload, int), "a simulated evaluation carries its epoch"
+    return task.payload

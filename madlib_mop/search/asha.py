@@ -58,7 +58,8 @@ class Asha(Search):
 
     @property
     def max_epochs(self) -> int:
-        return self.params.r * self.params.eta ** floor_log(self.params.R // self.params.r, self.params.eta)
+        last: int = self.params.r * self.params.eta ** floor_log(self.params.R // self.params.r, self.params.eta)
+        return last
 
     def _begin(self, n_slots: int) -> list[Action]:
         r, eta = self.params.r, self.params.eta

@@ -104,7 +104,8 @@ class Hyperband(Search):
         self._now: dict[int, int] = {}  # bracket -> number of its round
         self._awaited: dict[int, set[int]] = {}  # bracket -> models of its round that are in training
         self._members: dict[int, list[int]] = {}
-        actions, seen = [], set()
+        actions: list[Action] = []
+        seen: set[tuple[int, str, str]] = set()
         for s, rounds in self._rounds.items():
             points = self.space.draw(derived(self.random_state, s), seen)
             added = [self._propose(point, rounds[0].r_i, s, 0) for point in itertools.islice(points, rounds[0].n_i)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
+from typing import Any
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.calls import is_int, is_number
@@ -21,7 +22,7 @@ class SearchParams:
 
     budget_s: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.budget_s is not None and not (is_number(self.budget_s) and self.budget_s > 0):
             raise InvalidParameter(f"budget_s must be a number of seconds above 0. Received: {self.budget_s!r}")
 
@@ -44,12 +45,12 @@ def floor_log(number: int, base: int) -> int:
     return exponent
 
 
-def own_first(kind: type[SearchParams]):
+def own_first(kind: type[SearchParams]) -> list[Field[Any]]:
     """Return the fields of a method's parameters, those that all methods have last."""
     return sorted(fields(kind), key=lambda field: field.name == "budget_s")
 
 
-def whole(value, name: str, lowest: int, highest: int | None = None) -> None:
+def whole(value: object, name: str, lowest: int, highest: int | None = None) -> None:
     """Raise InvalidParameter unless a value is a whole number in a range; ``highest`` None is no limit."""
     if not is_int(value) or value < lowest or (highest is not None and value > highest):
         limit = f"from {lowest} to {highest:,}" if highest is not None else f"of {lowest} or more"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from madlib_mop.models.parameters.calls import is_number
-from madlib_mop.models.parameters.search_grid import as_range, draw_value
+from madlib_mop.models.parameters.search_grid import Choices, Value, Values, as_range, draw_value
 from madlib_mop.search.space import Point, SearchSpace
 
 RESAMPLE = 0.25  # how often a value is drawn anew instead; as in the paper's appendix A
@@ -31,20 +30,20 @@ def perturbed(point: Point, space: SearchSpace, rng: np.random.Generator) -> Poi
         compile=_changed(choice.compile, space.compile_grid.choices, rng),
         fit=_changed(choice.fit, space.fit_grid.choices, rng),
     )
-    if choice.which is not None:
+    if choice.which is not None and choice.optimizer is not None:
         optimizer = _changed(choice.optimizer, space.compile_grid.optimizers[choice.which], rng)
         changed = replace(changed, optimizer=optimizer)
     return replace(point, choice=changed)
 
 
-def _changed(values: dict[str, Any], choices: dict[str, list], rng: np.random.Generator) -> dict[str, Any]:
+def _changed(values: Values, choices: Choices, rng: np.random.Generator) -> Values:
     return {
         name: value if name in _AMOUNT_OF_TRAINING else _near(name, value, choices[name], rng)
         for name, value in values.items()
     }
 
 
-def _near(name: str, value: Any, choices: list, rng: np.random.Generator) -> Any:
+def _near(name: str, value: Value, choices: list[Value], rng: np.random.Generator) -> Value:
     if not is_number(value) or not value:
         return value
     span = as_range(name, choices)
@@ -59,9 +58,9 @@ def _near(name: str, value: Any, choices: list, rng: np.random.Generator) -> Any
         place = numbers.index(value) + (1 if up else -1)
         return numbers[min(max(place, 0), len(numbers) - 1)]
     moved = min(max(value * FACTORS[up], span.low), span.high)
-    return (_whole_step(value, moved, span.low, span.high) if span.whole else moved) or value
+    return (_whole_step(value, moved, *span.whole_ends) if span.whole else moved) or value
 
 
-def _whole_step(value: int, moved: float, low: int, high: int) -> int:
+def _whole_step(value: float, moved: float, low: int, high: int) -> int:
     """Round a change of a whole number away from it, so that small numbers change too."""
     return min(max(int(np.ceil(moved) if moved > value else np.floor(moved)), low), high)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +13,10 @@ from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.calls import is_int
 from madlib_mop.models.parameters.search_grid import (
     Choice,
+    Choices,
     Grid,
+    Value,
+    Values,
     as_range,
     iterate_choices,
     read_ranges,
@@ -53,7 +56,12 @@ class SearchSpace:
     fit_grid: Grid = field(default_factory=Grid)
 
     @classmethod
-    def read(cls, model_id_list, compile_params_grid: str | None, fit_params_grid: str | None) -> SearchSpace:
+    def read(
+        cls,
+        model_id_list: Sequence[int | None] | None,
+        compile_params_grid: str | None,
+        fit_params_grid: str | None,
+    ) -> SearchSpace:
         """Read a space as a user gives it.
 
         Raises
@@ -61,13 +69,14 @@ class SearchSpace:
         UnreadableText, InvalidParameter
             The list has no ids, or a grid cannot be read or drawn from.
         """
-        if not model_id_list or not all(is_int(item) for item in model_id_list):
+        ids = {item for item in model_id_list or () if is_int(item)}
+        if not ids or not all(is_int(item) for item in model_id_list or ()):
             raise InvalidParameter(
                 f"model_id_list must be an array of one or more ids, without NULL. Received: {model_id_list!r}"
             )
-        return cls(tuple(sorted(set(model_id_list))), *read_ranges(compile_params_grid, fit_params_grid))
+        return cls(tuple(sorted(ids)), *read_ranges(compile_params_grid, fit_params_grid))
 
-    def draw(self, random_state: int, seen: set | None = None) -> Iterator[Point]:
+    def draw(self, random_state: int, seen: set[tuple[int, str, str]] | None = None) -> Iterator[Point]:
         """Draw points without end, the very ones that generate_model_configs' random search draws.
 
         A point that was drawn before is passed over, as there; but not more than 100 times in a row, so that a small
@@ -98,14 +107,17 @@ class SearchSpace:
         error before any work.
         """
         fits = list(_one_by_one(self.fit_grid.choices))
-        optimizers = [(which, one) for which, choices in enumerate(self.compile_grid.optimizers)
-                      for one in _one_by_one(choices)] or [(None, None)]  # fmt: skip
+        optimizers: list[tuple[int, Values] | tuple[None, None]] = [
+            (which, one) for which, choices in enumerate(self.compile_grid.optimizers) for one in _one_by_one(choices)
+        ]
+        optimizers = optimizers or [(None, None)]
         compiles = list(_one_by_one(self.compile_grid.choices))
-        first = compiles[0], fits[0], *reversed(optimizers[0])
+        which, optimizer = optimizers[0]
+        first = Choice(compiles[0], fits[0], optimizer, which)
         chosen = itertools.chain(
-            (Choice(one, first[1], first[2], first[3]) for one in compiles),
-            (Choice(first[0], one, first[2], first[3]) for one in fits),
-            (Choice(first[0], first[1], one, which) for which, one in optimizers),
+            (replace(first, compile=one) for one in compiles),
+            (replace(first, fit=one) for one in fits),
+            (replace(first, optimizer=one, which=which) for which, one in optimizers),
         )
         yield from dict.fromkeys(write_choice(choice) for choice in chosen)
 
@@ -115,7 +127,7 @@ def derived(random_state: int, number: int) -> int:
     return int(np.random.SeedSequence([random_state, number]).generate_state(1)[0])
 
 
-def _one_by_one(choices: dict[str, list]) -> Iterator[dict]:
+def _one_by_one(choices: Choices) -> Iterator[Values]:
     """Return the first values together, then each other value with the first ones of the rest."""
     values = {name: _ends(name, items) for name, items in choices.items()}
     first = {name: items[0] for name, items in values.items()}
@@ -125,6 +137,6 @@ def _one_by_one(choices: dict[str, list]) -> Iterator[dict]:
             yield {**first, name: item}
 
 
-def _ends(name: str, values: list) -> list:
+def _ends(name: str, values: list[Value]) -> list[Value]:
     span = as_range(name, values)
     return values if span is None else [span.low, span.high]

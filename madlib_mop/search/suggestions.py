@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import optuna
 
-from madlib_mop.models.parameters.search_grid import Choice, as_range
+from madlib_mop.models.parameters.search_grid import Choice, Choices, Value, Values, as_range
 from madlib_mop.search.space import Point, SearchSpace
 
 
@@ -27,11 +25,11 @@ def suggest(trial: optuna.Trial, space: SearchSpace) -> Point:
     return Point(model_id, Choice(compile_values, _values(trial, "fit", space.fit_grid.choices), optimizer, which))
 
 
-def _values(trial: optuna.Trial, prefix: str, choices: dict[str, list]) -> dict[str, Any]:
+def _values(trial: optuna.Trial, prefix: str, choices: Choices) -> Values:
     return {name: _value(trial, f"{prefix}/{name}", name, values) for name, values in choices.items()}
 
 
-def _value(trial: optuna.Trial, dimension: str, name: str, values: list) -> Any:
+def _value(trial: optuna.Trial, dimension: str, name: str, values: list[Value]) -> Value:
     span = as_range(name, values)
     if span is None:
         return _category(trial, dimension, values)
@@ -41,11 +39,11 @@ def _value(trial: optuna.Trial, dimension: str, name: str, values: list) -> Any:
         return round(value) if span.whole else value
     log = span.distribution == "log"
     if span.whole:
-        return trial.suggest_int(dimension, span.low, span.high, log=log)
+        return trial.suggest_int(dimension, *span.whole_ends, log=log)
     return trial.suggest_float(dimension, span.low, span.high, log=log)
 
 
-def _category(trial: optuna.Trial, dimension: str, values: list) -> Any:
+def _category(trial: optuna.Trial, dimension: str, values: list[Value]) -> Value:
     if len(values) == 1:
         return values[0]
     return values[trial.suggest_categorical(dimension, list(range(len(values))))]

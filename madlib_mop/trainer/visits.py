@@ -219,7 +219,7 @@ class Visitor:
 class Clock:
     """Takes the time of each stage of a visit, in seconds; stages that are entered twice add up."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.perf_counter()
 

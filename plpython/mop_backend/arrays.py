@@ -1,6 +1,9 @@
 """SQL arrays of numbers as predict.py takes them: an array's memory in, shape, type, bytes and NULLs out."""
 
+from __future__ import annotations
+
 import struct
+from collections.abc import Sequence
 
 from mop_backend.call import CallError
 
@@ -29,14 +32,14 @@ class Array:
 
     __slots__ = ("data", "dtype", "nulls", "shape")
 
-    def __init__(self, shape, dtype, data, nulls=()):
+    def __init__(self, shape: tuple[int, ...], dtype: str, data: bytearray | memoryview, nulls: Sequence[int] = ()):
         self.shape = shape
         self.dtype = dtype
         self.data = data
         self.nulls = nulls
 
     @classmethod
-    def read(cls, value, function, allow_null):
+    def read(cls, value: bytes | None, function: str, allow_null: bool | None) -> Array:
         """Read the memory of one array (see madlib_mop/packing/arrays.py for its layout).
 
         Parameters
@@ -69,7 +72,7 @@ class Array:
         size = _SIZES[dtype]
         if min(shape) < 1 or n_elements > 8 * n_bytes:
             raise _refused(function, "an input is no array of numbers", _MAKE)
-        nulls = ()
+        nulls: Sequence[int] = ()
         if bitmap_end:
             nulls = _nulls(value[start : start + (n_elements + 7) // 8], n_elements)
             start = bitmap_end - _VARLENA_BYTES
@@ -84,7 +87,7 @@ class Array:
             raise _refused(function, "an input is no array of numbers", _MAKE)
         return cls(shape, dtype, _filled(data, nulls, n_elements, size) if nulls else data, nulls)
 
-    def rows_with_nulls(self, n_rows):
+    def rows_with_nulls(self, n_rows: int) -> set[int]:
         """Return the numbers of the rows that have a NULL element, where the array is that many rows."""
         n_elements = 1
         for size in self.shape:
@@ -92,13 +95,13 @@ class Array:
         return {i * n_rows // n_elements for i in self.nulls}
 
 
-def _nulls(bitmap, n_elements):
+def _nulls(bitmap: bytes, n_elements: int) -> Sequence[int]:
     """Return the elements whose bit is not set."""
     bits, every = int.from_bytes(bitmap, "little"), (1 << n_elements) - 1
     return () if bits & every == every else [i for i in range(n_elements) if not bits >> i & 1]
 
 
-def _place(element, shape):
+def _place(element: int, shape: tuple[int, ...]) -> str:
     """Return the subscripts of an element, from 1, as in ``[2][3]``."""
     subscripts = []
     for size in reversed(shape):
@@ -107,7 +110,7 @@ def _place(element, shape):
     return "".join(reversed(subscripts))
 
 
-def _filled(data, nulls, n_elements, size):
+def _filled(data: memoryview, nulls: Sequence[int], n_elements: int, size: int) -> bytearray:
     """Put zeros where elements are NULL: the memory of an array leaves them out."""
     whole, start, before = bytearray(n_elements * size), 0, 0
     for i in [*nulls, n_elements]:
@@ -117,5 +120,5 @@ def _filled(data, nulls, n_elements, size):
     return whole
 
 
-def _refused(function, message, hint):
+def _refused(function: str, message: str, hint: str) -> CallError:
     return CallError(f"{function}: {message}", "22023", hint=hint)

@@ -7,23 +7,31 @@ hand it on: one byte for what follows, the number of rows, and then either the o
 or a sum of parts in float64 (madlib_mop/trainer/data/averaging.py).
 """
 
+from __future__ import annotations
+
 import contextlib
 import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from mop_backend import call
-from mop_backend.process import ChildDied, start_trainer
+from mop_backend.frames import Blob, Header
+from mop_backend.process import Child, ChildDied, start_trainer
+
+if TYPE_CHECKING:
+    from mop_backend.dispatch import Dispatch
 
 _HEAD = struct.Struct(">cq")
 _PART, _SUM = b"p", b"s"
 
 _FUNCTION = "average_state"
 
-_lent = None
-_own = None
-_last_error = None
+_lent: Child | Dispatch | None = None
+_own: Child | None = None
+_last_error: call.ErrorFields | None = None
 
 
-def step(name, a, b, n_rows):
+def step(name: str, a: bytes | None, b: bytes | None, n_rows: int | None) -> bytes | None:
     """Do one step of the aggregate; nothing that it takes is NULL but ``b`` and ``n_rows``, where it needs none.
 
     Parameters
@@ -43,20 +51,25 @@ def step(name, a, b, n_rows):
     _last_error = None
     try:
         if name == "add":
+            assert b is not None and n_rows is not None
             return _add(a, b, n_rows)
-        return _merge(a, b) if name == "merge" else _end(a)
+        assert a is not None
+        if name == "end":
+            return _end(a)
+        assert b is not None
+        return _merge(a, b)
     except Exception as error:
         _last_error = call.error_fields(_FUNCTION, error)
         return None
 
 
-def last_error():
+def last_error() -> call.ErrorFields | None:
     """Return the fields of the error of the last step."""
     return _last_error
 
 
 @contextlib.contextmanager
-def lending(child):
+def lending(child: Child | Dispatch | None) -> Iterator[Callable[[], Child | Dispatch]]:
     """Let the aggregate use this trainer, which is idle, for a while; None has it use a process of its own.
 
     Yields
@@ -72,32 +85,32 @@ def lending(child):
         _lent = None
 
 
-def _add(state, part, n_rows):
+def _add(state: bytes | None, part: bytes, n_rows: int) -> bytes:
     if n_rows < 0:
         raise _refused(f"n_rows must be 0 or more. Received: {n_rows}")
     one = _HEAD.pack(_PART, n_rows) + part
     return one if state is None else _merge(state, one)
 
 
-def _merge(a, b):
+def _merge(a: bytes, b: bytes) -> bytes:
     kinds, counts, blobs = zip(*map(_opened, (a, b)), strict=True)
     request = {"op": "average_add", "n_rows": counts, "summed": [kind == _SUM for kind in kinds]}
     return _HEAD.pack(_SUM, sum(counts)) + _ask(request, blobs)
 
 
-def _end(state):
+def _end(state: bytes) -> bytes:
     kind, n_rows, blob = _opened(state)
     return bytes(_ask({"op": "average_end", "n_rows": n_rows, "summed": kind == _SUM}, [blob]))
 
 
-def _opened(state):
+def _opened(state: bytes) -> tuple[bytes, int, memoryview]:
     if len(state) < _HEAD.size or state[:1] not in (_PART, _SUM):
         raise _refused("this is not a state of the aggregate")
     kind, n_rows = _HEAD.unpack_from(state)
     return kind, n_rows, memoryview(state)[_HEAD.size :]
 
 
-def _ask(request, blobs):
+def _ask(request: Header, blobs: Sequence[Blob]) -> Blob:
     try:
         answer, out = _trainer().ask(request, blobs)
     except ChildDied as death:
@@ -109,7 +122,7 @@ def _ask(request, blobs):
     return out[0]
 
 
-def _trainer():
+def _trainer() -> Child | Dispatch:
     global _own
     if _lent is not None:
         return _lent
@@ -121,5 +134,5 @@ def _trainer():
     return _own
 
 
-def _refused(message):
+def _refused(message: str) -> call.CallError:
     return call.CallError(f"{_FUNCTION}: {message}", "22023")

@@ -5,15 +5,20 @@ driver does that, and whatever it does to the user's tables is a statement that 
 transaction with its own rights.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import signal
 import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import plpy
 
 from mop_backend import __version__
 from mop_backend.forkserver import of_this_server
+from mop_backend.frames import Blob, Header, Json
 from mop_backend.interrupts import ClientGone, Interrupts
 from mop_backend.process import FORKSERVER, LIBRARY, Child, ChildDied
 from mop_backend.rights import MixedRoles, caller_roles
@@ -42,15 +47,26 @@ _RUNS = {"madlib_keras_fit", "madlib_keras_fit_multiple_model", "madlib_keras_au
 _SQL_ERRORS = (plpy.SPIError, plpy.Error)
 
 
+ErrorFields = dict[str, str | None]  # message, sqlstate, detail and hint, as PostgreSQL's RAISE takes them
+_ToDriver = tuple[Header, list[Blob]]  # an answer to the driver
+
+
 class CallError(Exception):
     """An error for the user, as the fields that PostgreSQL's RAISE takes."""
 
-    def __init__(self, message, sqlstate, detail=None, hint=None):
+    def __init__(self, message: str, sqlstate: str, detail: str | None = None, hint: str | None = None):
         super().__init__(message)
-        self.fields = {"message": message, "sqlstate": sqlstate, "detail": detail, "hint": hint}
+        self.fields: ErrorFields = {"message": message, "sqlstate": sqlstate, "detail": detail, "hint": hint}
 
 
-def run(function, arguments, caller_path, payload_name, payload, version):
+def run(
+    function: str,
+    arguments: str,
+    caller_path: str | None,
+    payload_name: str | None,
+    payload: bytes | None,
+    version: str,
+) -> str:
     """Run one of the driver's commands for the caller.
 
     Errors are returned, not raised: PL/Python would put a traceback into their context, so the SQL function around
@@ -84,8 +100,9 @@ def run(function, arguments, caller_path, payload_name, payload, version):
         return json.dumps({"error": error_fields(function, error)})
 
 
-def _read_arguments(text):
+def _read_arguments(text: str) -> dict[str, Any]:
     """Read a JSON object whose values are no objects; who calls `madlib_mop_calls.call` himself may give any JSON."""
+    values: dict[str, Any] = {}
     try:
         values = json.loads(text)
         good = isinstance(values, dict) and not any(map(_holds_object, values.values()))
@@ -96,11 +113,11 @@ def _read_arguments(text):
     return values
 
 
-def _holds_object(value):
+def _holds_object(value: Json) -> bool:
     return any(map(_holds_object, value)) if isinstance(value, list) else isinstance(value, dict)
 
 
-def error_fields(function, error):
+def error_fields(function: str, error: Exception) -> ErrorFields:
     """Return the fields of an exception as the SQL function around raises them: message, sqlstate, detail, hint."""
     if isinstance(error, CallError):
         return error.fields
@@ -115,13 +132,13 @@ def error_fields(function, error):
     return {**fields, "hint": "The server's log has the details. Please report this."}
 
 
-def ask_driver(function, values, caller_path):
+def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -> Json:
     """Start a driver for one command, with its arguments and the caller's search_path; give the command's result.
 
     What a driver that was killed has written, such as half of a run's output tables, is undone before another begins.
     Where it cannot be undone alone, the call ends, and all of it with its transaction.
     """
-    blobs = []
+    blobs: list[Blob] = []
     can_undo = function in _RUNS and not _in_cluster()
     request = {"function": function, "session": _session(caller_path), "arguments": encode_value(values, blobs)}
     for _ in range(_MAX_RESTARTS):
@@ -154,27 +171,28 @@ def ask_driver(function, values, caller_path):
     raise CallError(f"{function}: the driver process was killed {_MAX_RESTARTS} times", "58000")
 
 
-def _in_cluster():
+def _in_cluster() -> bool:
     """Return whether this is Greenplum.
 
     There a cancel may arrive while the segments are told of a subtransaction, outside of what PL/Python guards; with an
     open plpy.subtransaction() that ends the session (XX000, RollbackAndReleaseCurrentSubTransaction).
     """
     query = "select pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') is not null as yes"
-    return plpy.execute(query)[0]["yes"]
+    found: bool = plpy.execute(query)[0]["yes"]
+    return found
 
 
 class _Conversation:
     """One driver process, from its start to its last frame."""
 
-    def __init__(self, function):
+    def __init__(self, function: str):
         self.function = function
-        self.run_id = None
+        self.run_id: int | None = None
         self.has_written = False  # since the run was recorded
-        self._cursors = {}
+        self._cursors: dict[str, plpy.Cursor] = {}
         self._interrupts = Interrupts()
 
-    def hold(self, request, blobs):
+    def hold(self, request: Header, blobs: Sequence[Blob]) -> Json:
         """Send the request, then do what the driver asks until it gives a result or an error."""
         try:
             forkserver = of_this_server(LIBRARY)
@@ -204,7 +222,7 @@ class _Conversation:
         finally:
             driver.stop(_STOP_GRACE_S)
 
-    def _serve(self, driver, header, blobs):
+    def _serve(self, driver: Child, header: Header, blobs: Sequence[Blob]) -> None:
         action = header["do"]
         if action in ("notice", "warning"):
             self._interrupts.check_client()  # a message to a client that is not there would end this process
@@ -228,15 +246,16 @@ class _Conversation:
         else:
             raise CallError(f"the driver asked for {action!r}, which this backend does not know", "XX000")
 
-    def _open(self, header, blobs):
+    def _open(self, header: Header, blobs: Sequence[Blob]) -> _ToDriver:
         plan = plpy.prepare(header["sql"], header["types"])
         self._cursors[header["cursor"]] = plpy.cursor(plan, decode_arguments(header["params"], blobs))
         return {}, []
 
 
-def _execute(header, blobs):
+def _execute(header: Header, blobs: Sequence[Blob]) -> _ToDriver:
     result = plpy.execute(plpy.prepare(header["sql"], header["types"]), decode_arguments(header["params"], blobs))
-    rows, out = list(result) if result.status() in _WITH_ROWS else [], []
+    rows = list(result) if result.status() in _WITH_ROWS else []
+    out: list[Blob] = []
     columns = list(rows[0]) if rows else []
     return {"columns": columns, "rows": [[encode_value(row[name], out) for name in columns] for row in rows]}, out
 
@@ -244,7 +263,7 @@ def _execute(header, blobs):
 _WITH_ROWS = (5, 11, 12, 13)  # SPI_OK_SELECT and the RETURNING forms of INSERT, DELETE, UPDATE
 
 
-def _answer(work):
+def _answer(work: Callable[[], _ToDriver]) -> tuple[Header, list[Blob]]:
     """Do one thing for the driver; an SQL error is its answer, except one that tells this session to stop."""
     try:
         return work()
@@ -254,12 +273,12 @@ def _answer(work):
         return {"error": _fields(error)}, []
 
 
-def _reason(error):
+def _reason(error: Exception) -> str:
     """Say for the record why the work is stopped."""
     return str(error) if isinstance(error, ClientGone) else f"the caller's statement was stopped: {str(error)[:500]}"
 
 
-def _fields(error):
+def _fields(error: plpy.Error | plpy.SPIError) -> ErrorFields:
     if isinstance(error, plpy.Error):
         detail, hint = error.detail, error.hint
     else:
@@ -267,7 +286,7 @@ def _fields(error):
     return {"message": str(error), "sqlstate": error.sqlstate, "detail": detail, "hint": hint}
 
 
-def check_version(version):
+def check_version(version: str) -> None:
     """Raise CallError unless the library is of the extension's version."""
     if __version__ != version:
         raise CallError(
@@ -277,15 +296,13 @@ def check_version(version):
         )
 
 
-def _session(caller_path):
+def _session(caller_path: str | None) -> Header:
     """Say whose call this is, and where the server listens; all but the search path comes from the server itself.
 
     A backend works in the data directory, where postmaster.pid has the port and the socket's directory in its fourth
     and fifth line; the setting of that name is hidden from ordinary roles.
     """
-    row = plpy.execute(
-        "SELECT current_database()::pg_catalog.text AS database, pg_catalog.pg_backend_pid() AS pid"
-    )[0]
+    row = plpy.execute("SELECT current_database()::pg_catalog.text AS database, pg_catalog.pg_backend_pid() AS pid")[0]
     with open("postmaster.pid", encoding="utf-8") as file:
         lines = file.read().splitlines()
     server = {"port": lines[3].strip(), "sockets": lines[4].strip()}

@@ -5,10 +5,15 @@ A channel is a `Child` that takes a trainer's requests and gives its answers, wi
 by that trainer. Called by `writer` only, which does not know what is behind one.
 """
 
-from mop_backend.forkserver import of_this_server
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mop_backend.forkserver import ForkServer, of_this_server
+from mop_backend.frames import Blob, Check, Frame, Header
 from mop_backend.process import LIBRARY, TRAINER, Child, ChildDied
 from mop_backend.rows import Listener
-from mop_backend.shards import shard_form
+from mop_backend.shards import Place, Reading, Source, shard_form
 
 
 class HostLost(Exception):
@@ -18,7 +23,7 @@ class HostLost(Exception):
 class HostRefused(Exception):
     """The host of the segment does not let us in, or a statement failed there; ``error`` has its fields."""
 
-    def __init__(self, error):
+    def __init__(self, error: Header):
         super().__init__(error["message"])
         self.error = error
 
@@ -26,12 +31,12 @@ class HostRefused(Exception):
 class FedByReader(Child):
     """A channel into which a reader session's rows are forwarded; parameters are those of `Child`."""
 
-    def __init__(self, module, check, **options):
-        super().__init__(module, check, **options)
+    def __init__(self, module: str, check: Check, forkserver: ForkServer | None = None):
+        super().__init__(module, check, forkserver=forkserver)
         self._check = check
-        self._listener = None
+        self._listener: Listener | None = None
 
-    def reader_of(self, source, segment_id):
+    def reader_of(self, source: Source, segment_id: int) -> Reading | None:
         """Begin to listen for a shard's rows; return what the reader must be told, or None if it needs none.
 
         Parameters
@@ -49,7 +54,7 @@ class FedByReader(Child):
         self._listener = Listener()
         return reading(self._listener.address, source["query"], key_of(source, segment_id), source)
 
-    def load_shard(self, shard, source, segment_id, reader_pid):
+    def load_shard(self, shard: str, source: Source, segment_id: int, reader_pid: int) -> Frame:
         """Hand the trainer a shard's rows as the reader sends them; return its answer to the last of them.
 
         Parameters
@@ -65,19 +70,20 @@ class FedByReader(Child):
         ------
         RowsLost, ChildDied
         """
+        assert self._listener is not None, "reader_of was not called before"
         self.send({"op": "shard_begin", "shard": shard, **shard_form(source)})
         self._listener.forward(self._send_buffer, self._check, reader_pid)
         return self.ask({"op": "shard_end", "shard": shard})
 
-    def stop(self, grace_s=0.0):
+    def stop(self, grace_s: float = 0.0) -> None:
         """As `Child.stop`."""
         self._listen_no_more()
         super().stop(grace_s)
 
-    def _send_buffer(self, shapes, blobs):
+    def _send_buffer(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
         self.send({"op": "shard_rows", "shapes": shapes}, blobs)
 
-    def _listen_no_more(self):
+    def _listen_no_more(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -96,7 +102,7 @@ class Local(FedByReader):
 
     averages = True
 
-    def __init__(self, check, gpus=()):
+    def __init__(self, check: Check, gpus: Sequence[int] = ()):
         # CUDA must be told of its GPUs before TensorFlow is loaded, so where there are some nothing is forked.
         super().__init__(TRAINER, check, forkserver=None if gpus else of_this_server(LIBRARY))
 
@@ -117,30 +123,31 @@ class Remote(FedByReader):
 
     averages = False  # the states that are averaged are here
 
-    def __init__(self, check, server, access, run_id):
+    def __init__(self, check: Check, server: str, access: Header, run_id: int):
         super().__init__("madlib_mop.engines.hosts.relay", check)
         self._server = server
         self.send({"op": "connect", "server": server, "run_id": run_id, **access})
 
-    def reader_of(self, source, segment_id):
+    def reader_of(self, source: Source, segment_id: int) -> Reading | None:
         """As `FedByReader.reader_of`; rows at the trainer's own host are read there, by the session that has it."""
-        return None if self._has(source, segment_id) else super().reader_of(source, segment_id)
+        return None if self._place_here(source, segment_id) else super().reader_of(source, segment_id)
 
-    def load_shard(self, shard, source, segment_id, reader_pid):
+    def load_shard(self, shard: str, source: Source, segment_id: int, reader_pid: int) -> Frame:
         """As `FedByReader.load_shard`. Raises HostLost and HostRefused too."""
-        if not self._has(source, segment_id):
+        place = self._place_here(source, segment_id)
+        if place is None:
             return super().load_shard(shard, source, segment_id, reader_pid)
-        there = {"query": place_of(source, segment_id)["query"], "key": key_of(source, segment_id)}
+        there = {"query": place["query"], "key": key_of(source, segment_id)}
         return self.ask({"op": "shard_load", "shard": shard, **there, **shard_form(source)})
 
-    def send(self, header, blobs=()):
+    def send(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
         """Write one frame. Raises HostLost."""
         try:
             super().send(header, blobs)
         except ChildDied as death:
             raise self._relay_ended(death) from None
 
-    def receive(self):
+    def receive(self) -> Frame:
         """Read one answer of the trainer's. Raises ChildDied, of the trainer, HostLost and HostRefused."""
         try:
             header, blobs = super().receive()
@@ -154,26 +161,27 @@ class Remote(FedByReader):
             raise HostRefused(header["host_refused"])
         return header, blobs
 
-    def _has(self, source, segment_id):
+    def _place_here(self, source: Source, segment_id: int) -> Place | None:
+        """Return the place of a shard that is at the trainer's own host; None of any other."""
         place = place_of(source, segment_id)
-        return place is not None and place["server"] == self._server
+        return place if place is not None and place.get("server") == self._server else None
 
-    def _relay_ended(self, death):
+    def _relay_ended(self, death: ChildDied) -> HostLost:
         return HostLost(f"the relay to it ended with status {death.returncode}: {death.last_words or 'no last words'}")
 
 
-def reading(address, query, key, source, at=None):
+def reading(address: str, query: str, key: int, source: Source, at: int | None = None) -> Reading:
     """Return the arguments of `mop_backend.shards.send_shard` by name."""
     return {"address": address, "query": query, "key": key, "n_columns": source["n_x"] + source["n_y"], "at": at}
 
 
-def place_of(source, segment_id):
+def place_of(source: Source, segment_id: int) -> Place | None:
     """Return the place of a shard: None where it is in this server, else ``server`` and the ``query`` to use there."""
     places = (s.get("place") for s in source["segments"] if s["segment_id"] == segment_id)
     return next(places, None)
 
 
-def key_of(source, segment_id):
+def key_of(source: Source, segment_id: int) -> int:
     """Return the ``__dist_key__`` of a shard: its segment's number, where the plan does not name another."""
     keys = (s["key"] for s in source["segments"] if s["segment_id"] == segment_id and "key" in s)
     return next(keys, segment_id)

@@ -5,15 +5,31 @@ value, None where the output is a number; ``problem``, why there are no labels w
 classes is that of the second.
 """
 
+from __future__ import annotations
+
 import json
 import math
+from collections.abc import Callable, Sequence
+from typing import TypedDict
 
 from mop_backend.call import CallError
+from mop_backend.frames import Json
 
 _NULL_CLASS = "NULL"
 
 
-def best_class(outputs, widths):
+class Output(TypedDict):
+    """One output of a model, as the driver tells of it."""
+
+    name: str
+    labels: list[str | None] | None
+    problem: str | None
+
+
+TextOf = Callable[[Sequence[float]], str | None]  # a row's values -> what they say of classes
+
+
+def best_class(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
     """Return a function from a row's values to its class as text: the one with the highest value, of equals the first.
 
     Parameters
@@ -39,7 +55,7 @@ def best_class(outputs, widths):
             "madlib_mop.predict gives the number.",
         )
 
-    def text_of(values):
+    def text_of(values: Sequence[float]) -> str | None:
         best, best_value = 0, -math.inf
         for i, value in enumerate(_by_class(values, labels)):
             if value > best_value:
@@ -49,7 +65,7 @@ def best_class(outputs, widths):
     return text_of
 
 
-def named(outputs, widths):
+def named(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
     """Return a function from a row's values to a JSON object of them by class, of several outputs one in another.
 
     A number that is predicted has the name of its column. See `best_class`.
@@ -62,8 +78,8 @@ def named(outputs, widths):
         parts.append((output["name"], labels and _keys(labels), start, start + width))
         start += width
 
-    def text_of(values):
-        found = {}
+    def text_of(values: Sequence[float]) -> str:
+        found: dict[str, Json] = {}
         for name, keys, begin, end in parts:
             numbers = [_number(value) for value in _by_class(values[begin:end], keys)]
             if keys is not None:
@@ -78,10 +94,10 @@ def named(outputs, widths):
     return text_of
 
 
-FORMS = {"class": best_class, "named": named}
+FORMS: dict[str, Callable[[Sequence[Output], Sequence[int]], TextOf]] = {"class": best_class, "named": named}
 
 
-def _labels(function, output, width):
+def _labels(function: str, output: Output, width: int) -> list[str | None] | None:
     if output["problem"] is not None:
         raise _refused(f"{function}: {output['problem']}", None)
     if output["labels"] is not None and len(output["labels"]) != width and (len(output["labels"]), width) != (2, 1):
@@ -93,14 +109,14 @@ def _labels(function, output, width):
     return output["labels"]
 
 
-def _by_class(values, labels):
+def _by_class(values: Sequence[float], labels: Sequence[str | None] | None) -> Sequence[float]:
     """Give a value a class; labels are None for a number."""
     if labels is not None and len(labels) == 2 and len(values) == 1:
         return [1 - values[0], values[0]]
     return values
 
 
-def _keys(labels):
+def _keys(labels: Sequence[str | None]) -> list[str | None]:
     """Return the key of each value: NULL as a class is the first; further ones are values beyond the classes."""
     if _NULL_CLASS in labels and labels[0] is None:
         raise _refused(
@@ -110,10 +126,10 @@ def _keys(labels):
     return [_NULL_CLASS if label is None and i == 0 else label for i, label in enumerate(labels)]
 
 
-def _number(value):
+def _number(value: float) -> float | None:
     """Return a float32 with as many digits as it has; JSON has no NaN."""
     return float(f"{value:.9g}") if math.isfinite(value) else None
 
 
-def _refused(message, hint):
+def _refused(message: str, hint: str | None) -> CallError:
     return CallError(message, "22023", hint=hint)

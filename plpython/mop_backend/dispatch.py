@@ -4,17 +4,21 @@ The writer is a backend of the coordinator. Each call is a query for one row of 
 runs in the one process that this session has at that row's segment; `mop_backend.dispatched` answers there.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Iterable, Sequence
 
 import plpy
 
 from mop_backend.channels import place_of, reading
+from mop_backend.frames import Blob, Check, Frame, Header, Json
 from mop_backend.process import ChildDied
 from mop_backend.rows import Listener, RowsLost
-from mop_backend.shards import shard_form
+from mop_backend.shards import Place, Reading, Source, shard_form
 
 _WAIT_S = 0.2  # between two looks at the client's socket
-_QUERIES = {
+_QUERIES: dict[str, tuple[str, list[str]]] = {
     "open": ("select madlib_mop_internal.dispatch_open() as value", []),
     "put": ("select madlib_mop_internal.dispatch_put($2) as value", ["bytea"]),
     "send": ("select madlib_mop_internal.dispatch_send($2) as value", ["text"]),
@@ -23,7 +27,7 @@ _QUERIES = {
     "listen": ("select madlib_mop_internal.dispatch_listen() as value", []),
     "forward": ("select madlib_mop_internal.dispatch_forward() as value", []),
 }
-_plans = {}
+_plans: dict[str, plpy.Plan] = {}
 
 
 class Dispatch:
@@ -41,49 +45,49 @@ class Dispatch:
 
     averages = True
 
-    def __init__(self, segment_id, key, check):
+    def __init__(self, segment_id: int, key: int, check: Check):
         self._key = key
         self._check = check
-        self._death = None
+        self._death: tuple[int, str] | None = None
         self._segment_id = segment_id
-        self._listener = None
+        self._listener: Listener | None = None
         self._open()
 
     @property
-    def alive(self):
+    def alive(self) -> bool:
         """Whether the trainer still runs, as far as its answers have told."""
         return self._death is None
 
-    def send(self, header, blobs=()):
+    def send(self, header: Header, blobs: Iterable[Blob] = ()) -> None:
         """Send one message. Raises ChildDied."""
         for blob in blobs:
             self._ask("put", bytes(blob))
         self._answer(self._ask("send", json.dumps(header)))
 
-    def receive(self):
+    def receive(self) -> Frame:
         """Wait for an answer: ``(header, list of bytes)``. Raises ChildDied."""
         while (answer := self._answer(self._ask("receive", _WAIT_S))) is None:
             self._check()
         return answer["header"], [self._ask("get", i) for i in range(answer["n_blobs"])]
 
-    def ask(self, header, blobs=()):
+    def ask(self, header: Header, blobs: Iterable[Blob] = ()) -> Frame:
         """Send one message and wait for its answer. Raises ChildDied."""
         self.send(header, blobs)
         return self.receive()
 
-    def reader_of(self, source, segment_id):
+    def reader_of(self, source: Source, segment_id: int) -> Reading:
         """As `mop_backend.channels.Local.reader_of`; rows that lie at this segment do not leave its host.
 
         Their query is one of the aggregate dispatch_rows: ``$1`` is the shard's ``__dist_key__``, ``$2`` the address.
         """
-        place = place_of(source, segment_id)
+        place = _place_of(source, segment_id)
         if segment_id == self._segment_id:
             return reading(self._ask("listen"), place["query"], place["key"], source, at=self._key)
         self._listen_no_more()
         self._listener = Listener()
         return reading(self._listener.address, source["query"], place["key"], source)
 
-    def load_shard(self, shard, source, segment_id, reader_pid):
+    def load_shard(self, shard: str, source: Source, segment_id: int, reader_pid: int) -> Frame:
         """As `mop_backend.channels.Local.load_shard`.
 
         The reader's process at the segment is another than ``reader_pid``, and not known: whoever knows the address,
@@ -95,10 +99,11 @@ class Dispatch:
             if loss is not None:
                 raise RowsLost(loss)
         else:
+            assert self._listener is not None, "reader_of was not called before"
             self._listener.forward(self._send_buffer, self._check, reader_pid)
         return self.ask({"op": "shard_end", "shard": shard})
 
-    def stop(self):
+    def stop(self) -> None:
         """End the trainer; one that cannot be reached ends with the session."""
         self._listen_no_more()
         try:
@@ -106,25 +111,25 @@ class Dispatch:
         except plpy.SPIError:
             pass
 
-    def death(self):
+    def death(self) -> ChildDied:
         """Return the ChildDied that tells how the trainer ended."""
         return ChildDied(*(self._death or (0, "")))
 
-    def _open(self):
+    def _open(self) -> None:
         at = self._ask("open")
         if at != self._segment_id:
             plpy.error(f"__dist_key__ {self._key} is at segment {at}, not {self._segment_id}", sqlstate="XX000")
         self._death = None
 
-    def _send_buffer(self, shapes, blobs):
+    def _send_buffer(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
         self.send({"op": "shard_rows", "shapes": shapes}, blobs)
 
-    def _listen_no_more(self):
+    def _listen_no_more(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
 
-    def _ask(self, name, *arguments):
+    def _ask(self, name: str, *arguments: object) -> Json:
         if name not in _plans:
             query, types = _QUERIES[name]
             at = "from madlib_mop.segment_key where __dist_key__ = $1"
@@ -134,11 +139,17 @@ class Dispatch:
             plpy.error(f"__dist_key__ {self._key} is not in madlib_mop.segment_key", sqlstate="XX000")
         return rows[0]["value"]
 
-    def _answer(self, text):
+    def _answer(self, text: str | None) -> Header | None:
         if text is None:
             return None
-        answer = json.loads(text)
+        answer: Header = json.loads(text)
         if "died" in answer:
             self._death = answer["died"]["status"], answer["died"]["stderr"]
             raise self.death()
         return answer
+
+
+def _place_of(source: Source, segment_id: int) -> Place:
+    place = place_of(source, segment_id)
+    assert place is not None, "the plan says of each segment where it is"
+    return place

@@ -6,19 +6,25 @@ execute its functions, and no code of users runs there. In a reader's process (`
 shard is read, the connection to the writer's.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import plpy
 
+from mop_backend.frames import Blob, Header
 from mop_backend.interrupts import Interrupts
-from mop_backend.process import ChildDied, start_trainer
+from mop_backend.process import Child, ChildDied, start_trainer
 from mop_backend.rows import Listener, RowsLost, Sender
 
-_segment = None
-_sender = None
+_Result = TypeVar("_Result")
+_segment: _Segment | None = None
+_sender: Sender | None = None
 
 
-def open_segment():
+def open_segment() -> int:
     """Make this process the writer's at its segment; end the trainer that it may have. Return the segment's number."""
     global _segment
     if _segment is None:
@@ -27,39 +33,39 @@ def open_segment():
     return int(plpy.execute("select pg_catalog.current_setting('gp_contentid') as id")[0]["id"])
 
 
-def put(part):
+def put(part: bytes) -> int:
     """Take a blob of the next message; return how many there are."""
     blobs = _opened().outgoing
     blobs.append(part)
     return len(blobs)
 
 
-def send(header):
+def send(header: str) -> str | None:
     """Send the trainer a message: ``header``, as JSON, and the blobs put so far. Return None, or how it has died."""
     return _opened().send(json.loads(header))
 
 
-def receive(wait_s):
+def receive(wait_s: float) -> str | None:
     """Return the trainer's answer as JSON, ``{"header", "n_blobs"}`` or ``{"died"}``; None if none came in time."""
     return _opened().receive(wait_s)
 
 
-def get(index):
+def get(index: int) -> bytes:
     """Return a blob of the answer."""
     return bytes(_opened().incoming[index])
 
 
-def listen():
+def listen() -> str:
     """Begin to listen for the rows of a shard; return the address."""
     return _opened().listen()
 
 
-def forward():
+def forward() -> str:
     """Hand the trainer the rows that come to the address; return JSON: None, or what was lost."""
     return json.dumps(_opened().forward())
 
 
-def connect(address):
+def connect(address: str) -> None:
     """Connect a reader's process to the writer's, before it reads."""
     global _sender
     if _sender is not None:
@@ -68,13 +74,13 @@ def connect(address):
     _sender = _sent(lambda: Sender(address, Interrupts()))
 
 
-def send_row(n_rows, address, shapes, tensors):
+def send_row(n_rows: int, address: str, shapes: str, tensors: Sequence[bytes]) -> int:
     """Send one buffer of the shard; return the buffers sent so far."""
     _sent(lambda: _sender_to(address).send(json.loads(shapes), tensors))
     return n_rows + 1
 
 
-def end(address):
+def end(address: str) -> int:
     """Say that all buffers of the shard were sent; return how many."""
     global _sender
     sender, _sender = _sender_to(address), None
@@ -82,40 +88,39 @@ def end(address):
 
 
 class _Segment:
-    def __init__(self):
-        self.outgoing = []
-        self.incoming = []
-        self._child = None
-        self._listener = None
+    def __init__(self) -> None:
+        self.outgoing: list[bytes] = []
+        self.incoming: Sequence[Blob] = []
+        self._child: Child | None = None
+        self._listener: Listener | None = None
 
-    def send(self, header):
+    def send(self, header: Header) -> str | None:
         blobs, self.outgoing = self.outgoing, []
         try:
             if header["op"] == "start":
                 self.close()
                 self._child = start_trainer(Interrupts())
-            if self._child is None:
-                plpy.error("this segment's trainer was not started", sqlstate="55000")
-            self._child.send(header, blobs)
+            self._started.send(header, blobs)
         except ChildDied as death:
             return self._died(death)
         return None
 
-    def receive(self, wait_s):
+    def receive(self, wait_s: float) -> str | None:
         try:
-            if not self._child.await_answer(wait_s):
+            if not self._started.await_answer(wait_s):
                 return None
-            header, self.incoming = self._child.receive()
+            header, self.incoming = self._started.receive()
         except ChildDied as death:
             return self._died(death)
         return json.dumps({"header": header, "n_blobs": len(self.incoming)})
 
-    def listen(self):
+    def listen(self) -> str:
         self._listen_no_more()
         self._listener = Listener()
         return self._listener.address
 
-    def forward(self):
+    def forward(self) -> str | None:
+        assert self._listener is not None, "listen was not called before"
         try:
             self._listener.forward(self._send_buffer, Interrupts())
         except RowsLost as loss:
@@ -124,7 +129,7 @@ class _Segment:
             pass  # the writer learns of it when it asks for the answer
         return None
 
-    def close(self):
+    def close(self) -> None:
         """End the trainer."""
         self._listen_no_more()
         self.outgoing, self.incoming = [], []
@@ -132,32 +137,38 @@ class _Segment:
             self._child.stop()
             self._child = None
 
-    def _send_buffer(self, shapes, blobs):
-        self._child.send({"op": "shard_rows", "shapes": shapes}, blobs)
+    @property
+    def _started(self) -> Child:
+        if self._child is None:
+            plpy.error("this segment's trainer was not started", sqlstate="55000")
+        return self._child
 
-    def _listen_no_more(self):
+    def _send_buffer(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
+        self._started.send({"op": "shard_rows", "shapes": shapes}, blobs)
+
+    def _listen_no_more(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
 
-    def _died(self, death):
+    def _died(self, death: ChildDied) -> str:
         self.close()
         return json.dumps({"died": {"status": death.returncode, "stderr": death.stderr}})
 
 
-def _opened():
+def _opened() -> _Segment:
     if _segment is None:
         plpy.error("this process is no writer's; the driver alone uses this function", sqlstate="42501")
     return _segment
 
 
-def _sender_to(address):
+def _sender_to(address: str) -> Sender:
     if _sender is None or _sender.address != address:
         plpy.error("no reader has opened this; the driver alone uses this function", sqlstate="42501")
     return _sender
 
 
-def _sent(work):
+def _sent(work: Callable[[], _Result]) -> _Result:
     try:
         return work()
     except RowsLost as loss:

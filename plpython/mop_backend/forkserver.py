@@ -6,6 +6,8 @@ waits as long as for a trainer of its own. It ends with the server, or after som
 and who may bind there, is in ``sockets.py``.
 """
 
+from __future__ import annotations
+
 import contextlib
 import glob
 import hashlib
@@ -15,8 +17,13 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mop_backend import sockets
+
+if TYPE_CHECKING:
+    from mop_backend.frames import Check
 
 _MODULE = "madlib_mop.trainer.forkserver"
 _TRIES = 50
@@ -38,13 +45,13 @@ class ForkServer:
         The interpreter and what comes before the module's arguments.
     """
 
-    def __init__(self, address, lives_with, command):
+    def __init__(self, address: str, lives_with: int, command: Sequence[str]):
         self.address = address
         self._lives_with = lives_with
         self._command = command
 
     @classmethod
-    def told(cls, words, python):
+    def told(cls, words: str | None, python: str) -> ForkServer | None:
         """Return the one that `words` name, as its maker told it another process; None if it told of none."""
         if not words:
             return None
@@ -52,11 +59,11 @@ class ForkServer:
         return cls(address, int(lives_with), [python, "-I", "-m", _MODULE])
 
     @property
-    def words(self):
+    def words(self) -> str:
         """What to tell another process, for `told`."""
         return f"{self.address} {self._lives_with}"
 
-    def fork(self, stderr_fd, check=None):
+    def fork(self, stderr_fd: int, check: Check | None = None) -> Forked | None:
         """Return a process that was forked for us, or None where that cannot be.
 
         Nothing in here waits for longer than `_CONNECT_S`: whoever gets None starts a trainer of his own.
@@ -89,7 +96,7 @@ class ForkServer:
             time.sleep(_PAUSE_S)
         return None
 
-    def start(self):
+    def start(self) -> None:
         """Start it on a socket on which we can ask at once; where it runs, or is being started, nothing is done."""
         try:
             listener = sockets.listen(self.address)
@@ -110,7 +117,7 @@ class ForkServer:
             )
 
 
-def of_this_server(library):
+def of_this_server(library: str) -> ForkServer | None:
     """Return the fork server of the server that this process, one of its backends, belongs to.
 
     Its name says whose it is: the server's, since its start, and this library's, as installed now.
@@ -157,9 +164,11 @@ class Forked:
     stderr_fd : int
     """
 
-    def __init__(self, control, stderr_fd):
+    def __init__(self, control: socket.socket, stderr_fd: int):
         self._control = control
-        self._pid = self._pidfd = self.returncode = None
+        self.returncode: int | None = None
+        self._pid: int | None = None
+        self._pidfd: int | None = None
         self._lost = False  # the fork server is gone
         child_in, ours_in = os.pipe()
         ours_out, child_out = os.pipe()
@@ -176,33 +185,33 @@ class Forked:
             os.close(child_in)
             os.close(child_out)
 
-    def __del__(self):
+    def __del__(self) -> None:
         with contextlib.suppress(OSError):
             self._let_go()
 
     @property
-    def pid(self):
+    def pid(self) -> int | None:
         """Its number; waits until it has one. None if there was never such a process."""
         while self._pid is None and self.returncode is None:
             self._hear(None)
         return self._pid
 
-    def poll(self):
+    def poll(self) -> int | None:
         """Return its exit status if it has ended; ``-n`` when signal n ended it."""
         while self.returncode is None and self._hear(0):
             pass
         return self.returncode
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises subprocess.TimeoutExpired."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.returncode is None:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._hear(left) and left == 0.0:
+            if not self._hear(left) and timeout is not None and left == 0.0:
                 raise subprocess.TimeoutExpired("forked", timeout)
         return self.returncode
 
-    def kill(self):
+    def kill(self) -> None:
         """Kill it, or have it killed as soon as it is there."""
         self.poll()
         if self.returncode is not None:
@@ -213,10 +222,12 @@ class Forked:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
-    def _hear(self, seconds):
+    def _hear(self, seconds: float | None) -> bool:
         """Take one message of the fork server's, or its absence; tell whether there was any within that time."""
-        watched = [fd for fd in (None if self._lost else self._control, self._pidfd) if fd is not None]
-        ready = select.select(watched, [], [], seconds)[0]
+        watched: list[socket.socket | int] = [] if self._lost else [self._control]
+        if self._pidfd is not None:
+            watched.append(self._pidfd)
+        ready: Sequence[socket.socket | int] = select.select(watched, [], [], seconds)[0]
         if not ready:
             return False
         if self._control not in ready and not self._lost:  # it has ended; a fork server that is well tells how at once
@@ -240,11 +251,11 @@ class Forked:
             self._lost = True
         return True
 
-    def _end(self, returncode):
+    def _end(self, returncode: int) -> None:
         self.returncode = returncode
         self._let_go()
 
-    def _let_go(self):
+    def _let_go(self) -> None:
         self._control.close()
         if self._pidfd is not None:
             os.close(self._pidfd)

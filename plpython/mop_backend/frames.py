@@ -5,12 +5,25 @@ A frame is: ``u32`` length of the header, ``u32`` number of blobs, one ``u64`` l
 driver and the trainer alike, so this file imports the standard library only.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import select
 import struct
 import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mop_backend.spinning import Spinner
+
+Json = Any  # whatever JSON can say
+Header = dict[str, Json]  # the JSON object of a frame
+Blob = bytes | bytearray | memoryview
+Frame = tuple[Header, Sequence[Blob]]
+Check = Callable[[], None]  # the interrupt check of who waits; what it raises ends the wait
 
 _PREFIX = struct.Struct(">II")
 _MAX_HEADER_BYTES = 1 << 28
@@ -20,7 +33,7 @@ _CHUNK_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 15
 
 
-def encoded(header):
+def encoded(header: Header) -> bytes:
     """Return a header as bytes, for whoever sends the same one many times."""
     return json.dumps(header).encode()
 
@@ -45,7 +58,14 @@ class Channel:
         How to wait where answers come within microseconds.
     """
 
-    def __init__(self, read_fd, write_fd, check=None, interval_s=0.1, spinner=None):
+    def __init__(
+        self,
+        read_fd: int,
+        write_fd: int,
+        check: Check | None = None,
+        interval_s: float = 0.1,
+        spinner: Spinner | None = None,
+    ):
         self.read_fd = read_fd
         self.write_fd = write_fd
         self.check = check
@@ -56,7 +76,7 @@ class Channel:
             os.set_blocking(read_fd, False)
             os.set_blocking(write_fd, False)
 
-    def send(self, header, blobs=()):
+    def send(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
         """Write one frame; ``blobs`` are bytes-like, ``header`` a dict, or such a one as `encoded`.
 
         Raises PeerGone when nobody reads any more.
@@ -71,7 +91,7 @@ class Channel:
         for view in views:
             self._write(view)
 
-    def receive(self):
+    def receive(self) -> Frame:
         """Read one frame: ``(header dict, list of bytearray)``. Raises PeerGone at end of file."""
         n_head, n_blobs = _PREFIX.unpack(self._read(_PREFIX.size))
         if n_head > _MAX_HEADER_BYTES or n_blobs > _MAX_BLOBS:
@@ -80,12 +100,12 @@ class Channel:
         lengths = struct.unpack_from(f">{n_blobs}Q", head)
         return json.loads(head[8 * n_blobs :]), [self._read(length) for length in lengths]
 
-    def ask(self, header, blobs=()):
+    def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
         """Send one frame and wait for the one that answers it."""
         self.send(header, blobs)
         return self.receive()
 
-    def _read(self, n_bytes):
+    def _read(self, n_bytes: int) -> bytearray:
         data = bytearray(n_bytes)
         view = memoryview(data)
         filled = 0
@@ -101,7 +121,7 @@ class Channel:
             filled += got
         return data
 
-    def _write(self, view):
+    def _write(self, view: memoryview) -> None:
         while view:
             try:
                 sent = os.write(self.write_fd, view[:_CHUNK_BYTES])
@@ -113,7 +133,7 @@ class Channel:
             view = view[sent:]
             self._check_in_time()
 
-    def _wait(self, fd, event):
+    def _wait(self, fd: int, event: int) -> None:
         poller = select.poll()
         poller.register(fd, event)
         wait = poller.poll if self.spinner is None else partial(self.spinner.poll, poller)
@@ -121,10 +141,11 @@ class Channel:
             self._check_now()
         self._check_in_time()
 
-    def _check_in_time(self):
+    def _check_in_time(self) -> None:
         if self.check is not None and time.monotonic() - self._checked_at >= self.interval_s:
             self._check_now()
 
-    def _check_now(self):
-        self.check()
+    def _check_now(self) -> None:
+        if self.check is not None:
+            self.check()
         self._checked_at = time.monotonic()

@@ -1,5 +1,7 @@
 """Tells a waiting backend when to stop: cancel, terminate and timeouts, and a client that has vanished."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import select
@@ -23,20 +25,20 @@ class Interrupts:
     the statement began, so the socket is watched here as well.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._client = _client_socket_fd()
 
-    def __call__(self):
+    def __call__(self) -> None:
         self.check_client()  # first, for PostgreSQL ends the process if it finds the client gone
         plpy.execute("select 1")
 
-    def check_client(self):
+    def check_client(self) -> None:
         """Raise ClientGone if the client has closed its connection."""
         if self._client is not None and _hung_up(self._client):
             raise ClientGone("the client has gone; the work it asked for was stopped")
 
 
-def _client_socket_fd():
+def _client_socket_fd() -> int | None:
     """Find the client's socket: the lowest connected one, since it was accepted before the backend opened any other."""
     for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
         with contextlib.suppress(OSError):
@@ -51,7 +53,7 @@ def _client_socket_fd():
     return None
 
 
-def _hung_up(fd):
+def _hung_up(fd: int) -> bool:
     poller = select.poll()
     poller.register(fd, _POLLRDHUP)
     return any(events & (_POLLRDHUP | select.POLLHUP | select.POLLERR) for _, events in poller.poll(0))

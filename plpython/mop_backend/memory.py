@@ -1,13 +1,19 @@
 """How much memory a trainer may use where no setting tells; asked by the driver, and at a host by its session."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mop_backend.frames import Header
 
 MIB = 1 << 20
 _PART = 0.8  # of the machine's, for all its trainers
 _LEAST_MB = 1024
 
 
-def share_of_memory(n_trainers):
+def share_of_memory(n_trainers: int) -> int:
     """Return the bytes of this machine's memory that one of so many trainers may use; whole MiB, 1 GiB at least.
 
     Parameters
@@ -22,7 +28,7 @@ def share_of_memory(n_trainers):
     return max(_LEAST_MB, int(machine_bytes * _PART / n_trainers) // MIB) * MIB
 
 
-def start_here(options):
+def start_here(options: Header) -> Header:
     """Return a trainer's options as they are for a trainer on this machine, a host.
 
     Parameters

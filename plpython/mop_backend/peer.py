@@ -1,5 +1,7 @@
 """How a process that a backend has started ends with it; called by the trainer and the relay when they begin."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import select
@@ -9,12 +11,12 @@ import threading
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with_parent():
+def end_with_parent() -> None:
     """Have the kernel kill this process when its parent dies."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def take_pipes():
+def take_pipes() -> tuple[int, int]:
     """Take the frames' descriptors away from stdin and stdout, so that nothing printed gets between two frames.
 
     Returns
@@ -30,12 +32,12 @@ def take_pipes():
     return read_fd, write_fd
 
 
-def end_with_peer(read_fd):
+def end_with_peer(read_fd: int) -> None:
     """Start a thread that ends the process, in the middle of whatever it does, when the peer closes its end."""
     threading.Thread(target=_watch, args=(read_fd,), name="watch-peer", daemon=True).start()
 
 
-def _watch(read_fd):
+def _watch(read_fd: int) -> None:
     poller = select.poll()
     poller.register(read_fd, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
     while not poller.poll():

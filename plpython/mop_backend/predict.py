@@ -9,15 +9,18 @@ the session, after an idle time, and when a call is cancelled.
 A view calls this once a row, so what a call does is counted: three small queries, one frame each way.
 """
 
+from __future__ import annotations
+
 import collections
+from collections.abc import Sequence
 
 import plpy
 
 from mop_backend import call, classes, rights
 from mop_backend.arrays import Array
-from mop_backend.frames import encoded
+from mop_backend.frames import Blob, Frame, Header, encoded
 from mop_backend.interrupts import Interrupts
-from mop_backend.process import ChildDied, start_trainer
+from mop_backend.process import Child, ChildDied, start_trainer
 from mop_backend.spinning import Spinner
 
 _FUNCTION = "predict"
@@ -29,11 +32,21 @@ _LOOK_UP = (
     " pg_catalog.left(pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), 0)) end as oid"
 )
 
-_session = None
-_last_error = None
+_Name = tuple[str, int | None, str]  # model_table, mst_key and caller_path of a call
+_Row = Sequence[float]
+
+_session: _Session | None = None
+_last_error: call.ErrorFields | None = None
 
 
-def predict(model_table, mst_key, inputs, allow_null, caller_path, version):
+def predict(
+    model_table: str,
+    mst_key: int | None,
+    inputs: Sequence[bytes | None],
+    allow_null: bool | None,
+    caller_path: str,
+    version: str,
+) -> _Row | Sequence[_Row | Sequence[None]] | None:
     """Predict one row, or many.
 
     Parameters
@@ -61,11 +74,20 @@ def predict(model_table, mst_key, inputs, allow_null, caller_path, version):
         return None
     if answer.single:
         return answer.floats if not answer.empty else None
-    nothing = [None] * answer.width
+    nothing: Sequence[None] = [None] * answer.width
     return [nothing if i in answer.empty else answer.row(i) for i in range(answer.n_rows)]
 
 
-def predict_texts(form, many, model_table, mst_key, inputs, allow_null, caller_path, version):
+def predict_texts(
+    form: str,
+    many: bool,
+    model_table: str,
+    mst_key: int | None,
+    inputs: Sequence[bytes | None],
+    allow_null: bool | None,
+    caller_path: str,
+    version: str,
+) -> list[str | None] | None:
     """Predict as `predict` does; give one text for each row: its class, or JSON of all classes with their values.
 
     Parameters
@@ -95,12 +117,19 @@ def predict_texts(form, many, model_table, mst_key, inputs, allow_null, caller_p
         return None
 
 
-def last_error():
+def last_error() -> call.ErrorFields | None:
     """Return the fields of the error of the last call; None where there was none."""
     return _last_error
 
 
-def _answer(model_table, mst_key, inputs, allow_null, caller_path, version):
+def _answer(
+    model_table: str,
+    mst_key: int | None,
+    inputs: Sequence[bytes | None],
+    allow_null: bool | None,
+    caller_path: str,
+    version: str,
+) -> _Answer | None:
     global _session, _last_error
     _last_error = None
     try:
@@ -119,32 +148,34 @@ class _Answer:
 
     __slots__ = ("empty", "floats", "model", "n_rows", "single", "width", "widths")
 
-    def __init__(self, model, header, values, arrays):
+    def __init__(self, model: _Model, header: Header, values: Blob, arrays: Sequence[Array]):
         self.model = model
-        self.single = header["single"]
+        self.single: bool = header["single"]
+        self.n_rows: int
+        self.width: int
         self.n_rows, self.width = header["shape"]
-        self.widths = header["widths"]
-        self.floats = memoryview(values).cast("f").tolist()
-        self.empty = set()
+        self.widths: list[int] = header["widths"]
+        self.floats: _Row = memoryview(values).cast("f").tolist()
+        self.empty: set[int] = set()
         for array in arrays:
             if array.nulls:
                 self.empty |= array.rows_with_nulls(self.n_rows)
 
-    def row(self, i):
+    def row(self, i: int) -> _Row:
         return self.floats[i * self.width : (i + 1) * self.width]
 
 
 class _Model:
     """A model that was found: how to ask for it, and the version that it was found with."""
 
-    def __init__(self, found, caller_path):
+    def __init__(self, found: Header, caller_path: str):
         self.found = found
-        self.version = None
+        self.version: str | None = None
         self._caller_path = caller_path
         self._version_plan = plpy.prepare(found["version_query"], found["types"])
         self._look_up = found["name"] and plpy.prepare(_LOOK_UP, ["text", "text"])
 
-    def current_version(self):
+    def current_version(self) -> str | None:
         """Ask which version there is now; None when the model is gone, or its name means another table."""
         if self._look_up is not None:
             row = plpy.execute(self._look_up, [self._caller_path, self.found["name"]])[0]
@@ -153,21 +184,22 @@ class _Model:
         rows = plpy.execute(self._version_plan, self.found["params"])
         return rows[0]["version"] if rows.nrows() == 1 else None
 
-    def weights(self):
+    def weights(self) -> bytes:
         """Read the weights."""
         plan = plpy.prepare(self.found["weights_query"], self.found["types"])
-        return plpy.execute(plan, self.found["params"])[0]["weights"]
+        weights: bytes = plpy.execute(plan, self.found["params"])[0]["weights"]
+        return weights
 
 
 class _Session:
-    def __init__(self):
-        self._models = collections.OrderedDict()
-        self._child = None
-        self._loaded = ()
+    def __init__(self) -> None:
+        self._models: collections.OrderedDict[_Name, _Model] = collections.OrderedDict()
+        self._child: Child | None = None
+        self._loaded: frozenset[str] = frozenset()
         self._busy = False
-        self._last_header = (None, b"")
+        self._last_header: tuple[object, bytes] = (None, b"")
 
-    def predict(self, name, arrays):
+    def predict(self, name: _Name, arrays: Sequence[Array]) -> _Answer:
         if self._busy:
             raise call.CallError(f"{_FUNCTION}: what a model is read from may not itself predict", "0A000")
         self._busy = True
@@ -184,22 +216,24 @@ class _Session:
         finally:
             self._busy = False
 
-    def _predict(self, name, arrays):
+    def _predict(self, name: _Name, arrays: Sequence[Array]) -> _Answer:
         model = self._model(name)
         header = self._header(model.version, [array.dtype for array in arrays], [array.shape for array in arrays])
-        blobs = [array.data for array in arrays]
-        for is_last in (False, True):
-            try:
-                if self._child is None or model.version not in self._loaded:
-                    self._load(model)
-                answer, (values,) = self._ask(header, blobs)
-                return _Answer(model, answer, values, arrays)
-            except ChildDied as death:
-                if death.returncode != 0 or is_last:
-                    raise
-                self._forget_trainer()  # it had been idle for too long
+        try:
+            return self._values(model, header, arrays)
+        except ChildDied as death:
+            if death.returncode != 0:
+                raise
+            self._forget_trainer()  # it had been idle for too long
+            return self._values(model, header, arrays)
 
-    def _header(self, version, dtypes, shapes):
+    def _values(self, model: _Model, header: bytes, arrays: Sequence[Array]) -> _Answer:
+        if self._child is None or model.version not in self._loaded:
+            self._load(model)
+        answer, (values,) = self._ask(header, [array.data for array in arrays])
+        return _Answer(model, answer, values, arrays)
+
+    def _header(self, version: str | None, dtypes: list[str], shapes: list[tuple[int, ...]]) -> bytes:
         """Return the header of a request as bytes; it is the same for row after row."""
         what = (version, dtypes, shapes)
         if self._last_header[0] != what:
@@ -207,7 +241,7 @@ class _Session:
             self._last_header = (what, encoded(header))
         return self._last_header[1]
 
-    def _model(self, name):
+    def _model(self, name: _Name) -> _Model:
         """Return the model of a name in its present version, found anew by a driver where it must be."""
         model = self._models.get(name)
         if model is not None:
@@ -232,7 +266,7 @@ class _Session:
             self._models.popitem(last=False)
         return model
 
-    def _load(self, model):
+    def _load(self, model: _Model) -> None:
         if self._child is None:
             self._child = start_trainer(Interrupts(), Spinner())
             try:
@@ -250,8 +284,9 @@ class _Session:
         answer, _ = self._ask(request, [model.weights()])
         self._loaded = frozenset(answer["loaded"])
 
-    def _ask(self, header, blobs=()):
+    def _ask(self, header: Header | bytes, blobs: Sequence[Blob] = ()) -> Frame:
         """Ask the trainer; raise what it refuses."""
+        assert self._child is not None, "nobody asks before it is started"
         try:
             answer, out = self._child.ask(header, blobs)
         except ChildDied:
@@ -267,11 +302,11 @@ class _Session:
             raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
         return answer, out
 
-    def _forget_trainer(self):
+    def _forget_trainer(self) -> None:
         if self._child is not None:
             self._child.stop()
             self._child = None
-        self._loaded = ()
+        self._loaded = frozenset()
 
 
 _GONE = ("42P01", "42703", "3F000")  # undefined table, column, schema

@@ -1,13 +1,20 @@
 """A child process of a backend: the driver or a trainer, spoken to in frames and gone when its parent is."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import select
 import subprocess
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from mop_backend.forkserver import of_this_server
-from mop_backend.frames import Channel, PeerGone
+from mop_backend.forkserver import Forked, ForkServer, of_this_server
+from mop_backend.frames import Blob, Channel, Check, Frame, Header, PeerGone
+
+if TYPE_CHECKING:
+    from mop_backend.spinning import Spinner
 
 TRAINER = "madlib_mop.trainer"
 #: The environment variable that tells the driver of its server's fork server.
@@ -26,19 +33,19 @@ class ChildDied(Exception):
         The last lines that it wrote to its standard error.
     """
 
-    def __init__(self, returncode, stderr):
+    def __init__(self, returncode: int, stderr: str):
         super().__init__(f"process ended with status {returncode}")
         self.returncode = returncode
         self.stderr = stderr
 
     @property
-    def last_words(self):
+    def last_words(self) -> str | None:
         """The last line of its standard error, for the user: what came before may be a traceback."""
         lines = self.stderr.strip().splitlines()
         return lines[-1].strip()[-300:] if lines else None
 
 
-def start_trainer(check=None, spinner=None):
+def start_trainer(check: Check | None = None, spinner: Spinner | None = None) -> Child:
     """Start a trainer without GPUs beside this backend: forked, where that can be. See `Child`."""
     return Child(TRAINER, check, forkserver=of_this_server(LIBRARY), spinner=spinner)
 
@@ -65,11 +72,19 @@ class Child:
         How to wait for answers that come within microseconds.
     """
 
-    def __init__(self, module, check=None, python=None, environment=None, forkserver=None, spinner=None):
+    def __init__(
+        self,
+        module: str,
+        check: Check | None = None,
+        python: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        forkserver: ForkServer | None = None,
+        spinner: Spinner | None = None,
+    ):
         self._stderr_fd = os.memfd_create(module)
         try:
             forked = forkserver.fork(self._stderr_fd, check) if forkserver is not None else None
-            self._process = forked or subprocess.Popen(
+            self._process: Forked | subprocess.Popen[bytes] = forked or subprocess.Popen(
                 [python or os.path.join(LIBRARY, "venv", "bin", "python"), "-I", "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -82,79 +97,81 @@ class Child:
         except BaseException:  # cancelled, too
             os.close(self._stderr_fd)
             raise
-        self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno(), check, spinner=spinner)
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None, "both are pipes"
+        self._stdin, self._stdout = stdin, stdout
+        self._channel = Channel(stdout.fileno(), stdin.fileno(), check, spinner=spinner)
 
     @property
-    def pid(self):
+    def pid(self) -> int | None:
         """The number of the process."""
         return self._process.pid
 
     @property
-    def alive(self):
+    def alive(self) -> bool:
         """Whether the process still runs."""
         return self._process.poll() is None
 
     @property
-    def has_answer(self):
+    def has_answer(self) -> bool:
         """Whether there is something to receive, or the child has ended."""
         return self.await_answer(0)
 
-    def await_answer(self, seconds):
+    def await_answer(self, seconds: float) -> bool:
         """Wait that long at most; tell whether there is something to receive, or the child has ended."""
-        return bool(select.select([self._process.stdout], [], [], seconds)[0])
+        return bool(select.select([self._stdout], [], [], seconds)[0])
 
-    def send(self, header, blobs=()):
+    def send(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
         """Write one frame to the child. Raises ChildDied."""
         with self._death():
             self._channel.send(header, blobs)
 
-    def receive(self):
+    def receive(self) -> Frame:
         """Read one frame from the child. Raises ChildDied."""
         with self._death():
             return self._channel.receive()
 
-    def ask(self, header, blobs=()):
+    def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
         """Send one frame and wait for its answer. Raises ChildDied."""
         self.send(header, blobs)
         return self.receive()
 
-    def tell(self, header):
+    def tell(self, header: Header) -> None:
         """Write a small frame that has no answer, if there is room for it at once; whether it is read is left open."""
         with contextlib.suppress(OSError, PeerGone):
-            fd = self._process.stdin.fileno()
+            fd = self._stdin.fileno()
             if select.select([], [fd], [], 0)[1]:
                 Channel(-1, fd).send(header)
 
-    def stop(self, grace_s=0.0):
+    def stop(self, grace_s: float = 0.0) -> None:
         """Close the child's standard input, give it ``grace_s`` seconds to end by itself, then kill it."""
-        if self._process.stdin.closed:
+        if self._stdin.closed:
             return
-        self._process.stdin.close()
+        self._stdin.close()
         deadline = time.monotonic() + grace_s
         while self.alive and time.monotonic() < deadline:
             time.sleep(0.01)
         if self.alive:
             self._process.kill()
         self._process.wait()
-        self._process.stdout.close()
+        self._stdout.close()
         os.close(self._stderr_fd)
 
-    def stderr_tail(self, n_bytes=1 << 15):
+    def stderr_tail(self, n_bytes: int = 1 << 15) -> str:
         """Return the end of what the child wrote to its standard error, with room for `faulthandler`'s stacks."""
         size = os.fstat(self._stderr_fd).st_size
         return os.pread(self._stderr_fd, n_bytes, max(0, size - n_bytes)).decode("utf-8", "replace").strip()
 
-    def death(self):
+    def death(self) -> ChildDied:
         """Wait for the child, which closes its pipes, to end, and give the ChildDied that tells how."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
         if self.alive:
             self._process.kill()
-            self._process.wait()
-        return ChildDied(self._process.returncode, self.stderr_tail())
+        return ChildDied(self._process.wait(), self.stderr_tail())
 
     @contextlib.contextmanager
-    def _death(self):
+    def _death(self) -> Iterator[None]:
         try:
             yield
         except PeerGone:

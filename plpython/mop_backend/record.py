@@ -3,11 +3,18 @@
 Called by `mop_backend.writer`. What is kept of a visit is kept by functions of sql/24-writer.sql and 28-averaging.sql.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import plpy
 
-_STATEMENTS = {
+if TYPE_CHECKING:
+    from mop_backend.frames import Blob, Header, Json
+
+_STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "plan": (
         "select pg_catalog.json_build_object('plan', plan, 'seed', seed)::text as value"
         " from madlib_mop.run where run_id = $1",
@@ -50,34 +57,36 @@ class RunRecord:
     run_id : int
     """
 
-    def __init__(self, run_id):
+    def __init__(self, run_id: int):
         self._run_id = run_id
-        self._plans = {}
+        self._plans: dict[str, plpy.Plan] = {}
 
-    def plan(self):
+    def plan(self) -> Header:
         """Return ``plan`` and ``seed`` of the run."""
-        return json.loads(self._value("plan"))
+        return self._object("plan")
 
-    def custom_functions(self):
+    def custom_functions(self) -> Header | None:
         """Return the custom functions that the run uses, as a trainer takes them, or None."""
-        found = self._value("custom_functions")
-        return json.loads(found) if found else None
+        found: str | None = self._value("custom_functions")
+        functions: Header | None = json.loads(found) if found else None
+        return functions
 
-    def host_access(self, server):
+    def host_access(self, server: str) -> Header:
         """Return how to get to the host of one of the run's segments. Raises plpy.SPIError where its owner may not."""
-        return json.loads(self._value("host_access", server))
+        return self._object("host_access", server)
 
-    def model(self, mst_key):
+    def model(self, mst_key: int) -> Header:
         """Return one configuration, and where its newest state is."""
-        return json.loads(self._value("model", mst_key))
+        return self._object("model", mst_key)
 
-    def start_weights(self, mst_key):
+    def start_weights(self, mst_key: int) -> bytes:
         """Return the weights that a model starts from."""
-        return self._value("start_weights", mst_key)
+        weights: bytes = self._value("start_weights", mst_key)
+        return weights
 
-    def state(self, model, n_parts=None):
+    def state(self, model: Header, n_parts: int | None = None) -> list[bytes]:
         """Return the parts of a model's newest state; the first ``n_parts``, where those are known to be enough."""
-        parts = []
+        parts: list[bytes] = []
         if model["digest"] is None:
             return parts
         while n_parts is None or len(parts) < n_parts:
@@ -88,7 +97,7 @@ class RunRecord:
             parts.append(part)
         return parts
 
-    def keep(self, task, model, answer, parts, started_at):
+    def keep(self, task: Header, model: Header, answer: Header, parts: Sequence[Blob], started_at: str) -> None:
         """Write a visit with the state that it has made; add ``visit_id`` and ``state_bytes`` to the answer.
 
         Parameters
@@ -118,30 +127,35 @@ class RunRecord:
         answer["visit_id"] = self._value("keep_staged" if staged else "keep_visit", task["mst_key"], json.dumps(visit))
         answer["state_bytes"] = visit["state_bytes"]
 
-    def put_part(self, task, number, part, segment_id=None):
+    def put_part(self, task: Header, number: int, part: Blob, segment_id: int | None = None) -> None:
         """Write one part of a new state; with ``segment_id``, of one that is to be averaged with other segments'."""
         place = task["mst_key"], task["slot"], task["version"], number, bytes(part), segment_id
         self._run("put_part", *place)
 
-    def fail_member(self, model, reason):
+    def fail_member(self, model: Header, reason: str) -> None:
         """Give up one model of a group that is trained together."""
         self._run("fail_member", model["mst_key"], model["state_version"], reason)
 
-    def average_part(self, task, number):
+    def average_part(self, task: Header, number: int) -> bytes | None:
         """Return the average of one part of what the segments have trained, or None after the last."""
-        return self._value(
+        part: bytes | None = self._value(
             "average_part", task["mst_key"], task["epoch"], task["version"], task["slots"], number
         )
+        return part
 
-    def keep_average(self, mst_key, average):
+    def keep_average(self, mst_key: int, average: Mapping[str, Json]) -> None:
         """Make an average the model's newest state."""
         self._run("keep_average", mst_key, json.dumps(average))
 
-    def _value(self, name, *values):
+    def _object(self, name: str, *values: object) -> Header:
+        found: Header = json.loads(self._value(name, *values))
+        return found
+
+    def _value(self, name: str, *values: object) -> Any:
         rows = self._run(name, *values)
         return rows[0]["value"] if rows.nrows() else None
 
-    def _run(self, name, *values):
+    def _run(self, name: str, *values: object) -> plpy.Result:
         query, types = _STATEMENTS[name]
         if name not in self._plans:
             self._plans[name] = plpy.prepare(query, ["int8", *types])

@@ -6,6 +6,12 @@ that a superuser opened it would then be a superuser. So a call is refused unles
 and current_user are all superusers, or none is.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any, TypedDict
+
 # st_userid, which pg_stat_get_activity shows, is the role that logged in, whatever SET SESSION AUTHORIZATION said since
 _ROLES = """
 SELECT c.rolname::pg_catalog.text AS role, c.oid::pg_catalog.int8 AS role_oid, s.rolname::pg_catalog.text AS login,
@@ -21,14 +27,23 @@ WHERE c.rolname = current_user AND s.rolname = session_user
 """
 _NAMES = "SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login"
 
-_names_plan = None
-_seen = set()  # pairs of role and session_user that this session was found to be right with
+_names_plan: object = None
+_seen: set[tuple[str, str]] = set()  # pairs of role and session_user that this session was found to be right with
+
+
+class CallerRoles(TypedDict):
+    """The roles of a caller's session; ``is_superuser``: whether it is a superuser or can become one."""
+
+    role: str
+    role_oid: int
+    login: str
+    is_superuser: bool
 
 
 class MixedRoles(Exception):
     """The session is a superuser's in one respect and another role's in another; ``fields`` as RAISE takes them."""
 
-    def __init__(self, role, login, opener):
+    def __init__(self, role: str, login: str, opener: str):
         message = (
             "this session is a superuser's in part: what it reads of others could become superuser by RESET ROLE."
             f" Received: current_user {role}, session_user {login}, logged in as {opener}"
@@ -38,7 +53,7 @@ class MixedRoles(Exception):
         self.fields = {"message": message, "sqlstate": "42501", "detail": None, "hint": hint}
 
 
-def caller_roles(execute):
+def caller_roles(execute: Callable[[str], Iterable[Mapping[str, Any]]]) -> CallerRoles:
     """Return the roles of a caller's session.
 
     Parameters
@@ -60,10 +75,10 @@ def caller_roles(execute):
     if row["any_superuser"] and not row["all_superusers"]:
         raise MixedRoles(row["role"], row["login"], row["opener"])
     _seen.add((row["role"], row["login"]))
-    return {name: row[name] for name in ("role", "role_oid", "login", "is_superuser")}
+    return CallerRoles(role=row["role"], role_oid=row["role_oid"], login=row["login"], is_superuser=row["is_superuser"])
 
 
-def check_roles(plpy):
+def check_roles(plpy: ModuleType) -> None:
     """Raise MixedRoles as `caller_roles` does; a pair of roles that was right before is not looked up again."""
     global _names_plan
     if _names_plan is None:

@@ -6,17 +6,23 @@ secret: each checks which operating system user, and where it is known which pro
 but the rows of one shard goes through.
 """
 
+from __future__ import annotations
+
 import os
 import secrets
 import socket
 import time
+from collections.abc import Callable, Iterable, Sequence
 
-from mop_backend.frames import Channel, PeerGone
+from mop_backend.frames import Blob, Channel, Check, Header, PeerGone
 from mop_backend.sockets import owner_of
 
 _PREFIX = "madlib_mop.rows."
 _CONNECT_WITHIN_S = 60
 _LOOK_EVERY_S = 0.1
+
+
+Shapes = Sequence[Sequence[int]]  # of a buffer's tensors, one a column
 
 
 class RowsLost(Exception):
@@ -32,7 +38,7 @@ class Listener:
         Name of the abstract socket, to be given to the reader.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.address = _PREFIX + secrets.token_hex(16)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -43,7 +49,7 @@ class Listener:
             self._socket.close()
             raise
 
-    def forward(self, send, check, pid=None):
+    def forward(self, send: Callable[[Shapes, Sequence[Blob]], None], check: Check, pid: int | None = None) -> int:
         """Hand every buffer of the shard on, until the reader says that there are no more; listen no longer then.
 
         Parameters
@@ -80,11 +86,11 @@ class Listener:
                 raise RowsLost(f"{n_buffers} of {header['n_buffers']} buffers came")
             return n_buffers
 
-    def close(self):
+    def close(self) -> None:
         """Listen no longer."""
         self._socket.close()
 
-    def _accept(self, check, pid):
+    def _accept(self, check: Check, pid: int | None) -> socket.socket:
         """Wait for the reader's connection; whoever else connects is not heard. Raises RowsLost."""
         deadline = time.monotonic() + _CONNECT_WITHIN_S
         try:
@@ -119,7 +125,7 @@ class Sender:
         If nobody of this server listens there.
     """
 
-    def __init__(self, address, check):
+    def __init__(self, address: str, check: Check):
         self.address = address
         self._n_buffers = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -130,22 +136,22 @@ class Sender:
             raise
         self._channel = Channel(self._socket.fileno(), self._socket.fileno(), check)
 
-    def send(self, shapes, blobs):
+    def send(self, shapes: Shapes, blobs: Sequence[Blob]) -> None:
         """Send one buffer. Raises RowsLost when nobody takes it any more."""
         self._write({"shapes": shapes}, blobs)
         self._n_buffers += 1
 
-    def end(self):
+    def end(self) -> int:
         """Say that these were all; return how many."""
         self._write({"n_buffers": self._n_buffers}, ())
         self.close()
         return self._n_buffers
 
-    def close(self):
+    def close(self) -> None:
         """Close the connection; the listener takes the rows for lost unless `end` came before."""
         self._socket.close()
 
-    def _connect(self, address):
+    def _connect(self, address: str) -> None:
         if not address.startswith(_PREFIX):
             raise RowsLost("this is not an address at which rows are expected")
         self._socket.setblocking(False)
@@ -156,7 +162,7 @@ class Sender:
         if owner_of(self._socket)[1] != os.geteuid():
             raise RowsLost("the socket is another operating system user's")
 
-    def _write(self, header, blobs):
+    def _write(self, header: Header, blobs: Iterable[Blob]) -> None:
         try:
             self._channel.send(header, blobs)
         except (PeerGone, ConnectionError):

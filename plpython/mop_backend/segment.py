@@ -7,28 +7,33 @@ key is read with the extension owner's rights and forgotten; no SQL reaches the 
 whether in a sandbox, this server's own settings decide, whatever a coordinator says.
 """
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import hashlib
 import hmac
 import json
 import secrets
+from collections.abc import Mapping
+from typing import NoReturn
 
 import plpy
 
+from mop_backend.frames import Blob, Frame, Header
 from mop_backend.interrupts import Interrupts
 from mop_backend.memory import start_here
-from mop_backend.process import ChildDied, start_trainer
+from mop_backend.process import Child, ChildDied, start_trainer
 from mop_backend.shards import stream_shard
 
 _KEY = "select key from madlib_mop.coordinator where coordinator = $1"
 _SETTINGS = "select name, value from madlib_mop.setting where name = any ($1)"
 _SANDBOX, _ACCEPTED, _PICKLES = "sandbox", "accepted_functions", "pickled_functions"
 
-_session = None
+_session: _Session | None = None
 
 
-def open_session(coordinator):
+def open_session(coordinator: str) -> str:
     """Make this session a coordinator's; return the nonce of its key. Once a session."""
     global _session
     if _session is not None:
@@ -43,47 +48,47 @@ def open_session(coordinator):
     return nonce
 
 
-def session_key(key, nonce):
+def session_key(key: bytes, nonce: str) -> bytes:
     """Return the key of one session, made of the key that the two servers share; both are bytes."""
     return hmac.digest(key, nonce.encode(), "sha256")
 
 
-def put(part):
+def put(part: bytes) -> None:
     """Take one blob of the next message."""
     _opened().put(part)
 
 
-def send(header, signature, wait):
+def send(header: str | None, signature: str | None, wait: bool | None) -> str | None:
     """Hand a message to the trainer; see `_Session.send`."""
     return _opened().send(header or "", signature or "", bool(wait))
 
 
-def get(number):
+def get(number: int) -> Blob:
     """Return one blob of the answer, and forget it."""
     return _opened().get(number)
 
 
 class _Session:
-    def __init__(self, key, settings):
+    def __init__(self, key: bytes, settings: Mapping[str, str]):
         self._key = key
         self._settings = settings
         self._n_messages = 0
-        self._parts = []
-        self._answer_parts = {}
-        self._child = None
+        self._parts: list[bytes] = []
+        self._answer_parts: dict[int, Blob] = {}
+        self._child: Child | None = None
         self._busy = False
 
-    def put(self, part):
+    def put(self, part: bytes) -> None:
         self._not_busy()
         self._parts.append(part)
 
-    def get(self, number):
+    def get(self, number: int) -> Blob:
         self._not_busy()
         if number not in self._answer_parts:
             _refuse(f"the last answer has no blob {number}")
         return self._answer_parts.pop(number)
 
-    def send(self, header, signature, wait):
+    def send(self, header: str, signature: str, wait: bool) -> str | None:
         """Check a message and do it.
 
         Parameters
@@ -121,7 +126,7 @@ class _Session:
         self._answer_parts = dict(enumerate(blobs))
         return json.dumps({**fields, "n_blobs": len(blobs)})
 
-    def _do(self, message, parts, wait):
+    def _do(self, message: Header, parts: list[bytes], wait: bool) -> Frame | None:
         op = message["op"]
         if op == "start":
             self._end_trainer()
@@ -137,7 +142,7 @@ class _Session:
         self._child.send(message, parts)
         return self._child.receive() if wait else None
 
-    def _refusal(self, message):
+    def _refusal(self, message: Header) -> Header | None:
         """Return the answer to a request with custom functions that this server does not accept, or None.
 
         Superusers here accept one by its SHA-256, or all by the word ``any``; pickles by a setting of their own.
@@ -154,28 +159,28 @@ class _Session:
                     return _not_accepted(name, digest)
         return None
 
-    def _verified(self, header, signature):
+    def _verified(self, header: str, signature: str) -> tuple[Header, list[bytes]]:
         parts, self._parts = self._parts, []
         ours = hmac.new(self._key, header.encode(), "sha256").hexdigest()
-        message = json.loads(header) if hmac.compare_digest(ours.encode(), signature.encode()) else {}
+        message: Header = json.loads(header) if hmac.compare_digest(ours.encode(), signature.encode()) else {}
         digests = [hashlib.sha256(part).hexdigest() for part in parts]
         if message.pop("number", None) != self._n_messages + 1 or message.pop("blobs", None) != digests:
             _refuse("this message is not the coordinator's; users may not give a segment work")
         self._n_messages += 1
         return message, parts
 
-    def _not_busy(self):
+    def _not_busy(self) -> None:
         if self._busy:
             _refuse("this segment is busy; user code may not call it")
 
-    def _end_trainer(self):
+    def _end_trainer(self) -> None:
         if self._child is not None:
             with contextlib.suppress(OSError):
                 self._child.stop()
             self._child = None
 
 
-def _not_accepted(name, digest):
+def _not_accepted(name: str, digest: str) -> Header:
     return {
         "error": {
             "sqlstate": "42501",
@@ -187,11 +192,13 @@ def _not_accepted(name, digest):
     }
 
 
-def _opened():
+def _opened() -> _Session:
     if _session is None:
         _refuse("this session works for no coordinator; a coordinator's relay alone uses this function")
     return _session
 
 
-def _refuse(message, hint=None):
-    plpy.error(message, sqlstate="42501", **({"hint": hint} if hint else {}))
+def _refuse(message: str, hint: str | None = None) -> NoReturn:
+    if hint is None:
+        plpy.error(message, sqlstate="42501")
+    plpy.error(message, sqlstate="42501", hint=hint)

@@ -1,9 +1,18 @@
 """Sends the rows of a shard, buffer by buffer; called by a reader session and, at a segment's host, by its session."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
 import plpy
 
 from mop_backend.interrupts import Interrupts
 from mop_backend.rows import RowsLost, Sender
+
+if TYPE_CHECKING:
+    from mop_backend.frames import Frame, Header
+    from mop_backend.process import Child
 
 _AT_SEGMENT = {
     "connect": "select madlib_mop_calls.reader_connect($2) from madlib_mop.segment_key where __dist_key__ = $1",
@@ -11,7 +20,43 @@ _AT_SEGMENT = {
 }
 
 
-def send_shard(address, query, key, n_columns, at):
+class Place(TypedDict):
+    """Where a shard is that is not in this server: at a host, or at a segment of Greenplum, which has a ``key``."""
+
+    server: NotRequired[str]
+    query: str
+    key: NotRequired[int]
+
+
+class Shard(TypedDict):
+    """One shard of a plan's data set; ``key`` is its ``__dist_key__`` where that is not its segment's number."""
+
+    segment_id: int
+    key: NotRequired[int]
+    place: NotRequired[Place | None]
+
+
+class Source(TypedDict):
+    """A plan's ``training`` or ``validation``: how its rows are read."""
+
+    query: str
+    n_x: int
+    n_y: int
+    normalizing_const: float | None
+    segments: list[Shard]
+
+
+class Reading(TypedDict):
+    """Arguments of `send_shard`."""
+
+    address: str
+    query: str
+    key: int
+    n_columns: int
+    at: int | None
+
+
+def send_shard(address: str, query: str, key: int, n_columns: int, at: int | None) -> int:
     """Read a shard with this session's rights and send it to the session that has the trainer.
 
     The connection is made before the query begins, so before any code of users can run in the statement.
@@ -41,12 +86,13 @@ def send_shard(address, query, key, n_columns, at):
         plans = {name: plpy.prepare(text, ["int4", "text"]) for name, text in _AT_SEGMENT.items()}
         plpy.execute(plans["connect"], [at, address])
         plpy.execute(plpy.prepare(query, ["int4", "text"]), [key, address])
-        return plpy.execute(plans["end"], [at, address])[0]["reader_end"]
+        n_buffers: int = plpy.execute(plans["end"], [at, address])[0]["reader_end"]
+        return n_buffers
     except RowsLost as loss:
         plpy.error(str(loss), sqlstate="55000")
 
 
-def stream_shard(child, shard, query, key, form):
+def stream_shard(child: Child, shard: str, query: str, key: int, form: Header) -> Frame:
     """Read a shard with this session's rights and send it to a trainer.
 
     Parameters
@@ -71,7 +117,7 @@ def stream_shard(child, shard, query, key, form):
     return child.ask({"op": "shard_end", "shard": shard})
 
 
-def read_buffers(query, key, n_columns):
+def read_buffers(query: str, key: int, n_columns: int) -> Iterator[tuple[list[Sequence[int]], list[bytes]]]:
     """Yield shapes and bytes of each buffer of a shard, one each a column.
 
     Parameters
@@ -93,12 +139,12 @@ def read_buffers(query, key, n_columns):
         cursor.close()
 
 
-def shard_form(source):
+def shard_form(source: Source | Header) -> Header:
     """Return what a trainer must know of a data set before its rows come."""
-    return {name: source[name] for name in ("n_x", "n_y", "normalizing_const")}
+    return {"n_x": source["n_x"], "n_y": source["n_y"], "normalizing_const": source["normalizing_const"]}
 
 
-def _send(address, query, key, n_columns):
+def _send(address: str, query: str, key: int, n_columns: int) -> int:
     sender = Sender(address, Interrupts())
     try:
         for shapes, blobs in read_buffers(query, key, n_columns):

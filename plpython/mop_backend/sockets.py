@@ -8,6 +8,8 @@ listens is asked before anything is sent or waited for.
 its content out.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import fcntl
@@ -16,6 +18,11 @@ import socket
 import stat
 import struct
 import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mop_backend.frames import Check
 
 _DIRECTORY = "pg_stat_tmp"
 _OURS = "madlib_mop"
@@ -27,7 +34,7 @@ class NotOurs(PermissionError):
     """What listens at an address, or the directory that the address is in, is another user's."""
 
 
-def address_for(name):
+def address_for(name: str) -> str:
     """Return where a process of this server, whose backend calls, listens under a name of its own.
 
     The directory is made here. Without one that is ours alone the address is an abstract name.
@@ -52,7 +59,7 @@ def address_for(name):
     return os.path.join(path, name)
 
 
-def connect(address, deadline, check=None):
+def connect(address: str, deadline: float, check: Check | None = None) -> socket.socket:
     """Return a socket that is connected to a process of this user's; it does not block.
 
     Parameters
@@ -92,7 +99,7 @@ def connect(address, deadline, check=None):
             time.sleep(_PAUSE_S)
 
 
-def listen(address):
+def listen(address: str) -> socket.socket | None:
     """Return a socket that listens at an address; None if somebody listens there, or is about to.
 
     Socket files at which nobody listens any more are removed, also those of earlier servers and libraries.
@@ -114,7 +121,7 @@ def listen(address):
         return listener
 
 
-def owner_of(connection):
+def owner_of(connection: socket.socket) -> tuple[int, int]:
     """Return process and user at the other end of a connection."""
     size = struct.calcsize("3i")
     pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
@@ -122,7 +129,7 @@ def owner_of(connection):
 
 
 @contextlib.contextmanager
-def _place(address):
+def _place(address: str) -> Iterator[tuple[str, int | None]]:
     """Open what an address is in; gives the address to bind or connect to, and the directory's descriptor or None.
 
     The path goes by the open directory: so it is short enough for a socket, and in the directory that was looked at.
@@ -138,7 +145,7 @@ def _place(address):
         os.close(directory)
 
 
-def _open(path):
+def _open(path: str) -> int:
     """Open a directory that this user owns and nobody else can write to. Raises NotOurs."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     status = os.fstat(directory)
@@ -148,7 +155,7 @@ def _open(path):
     return directory
 
 
-def _sweep(directory):
+def _sweep(directory: int) -> None:
     """Remove the sockets of a locked directory that refuse a connection."""
     for name in os.listdir(directory):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:

@@ -5,7 +5,10 @@ much as the work on one row. ``predict.py`` waits in this way for a row's answer
 the next request.
 """
 
+from __future__ import annotations
+
 import os
+import select
 import time
 
 #: The longest time that one wait spins before it sleeps, in seconds: some times what a row takes on either side.
@@ -22,11 +25,11 @@ class Spinner:
     process with one processor never spins.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._several_processors = len(os.sched_getaffinity(0)) > 1
         self._to_skip = self._skipped_last = 0
 
-    def poll(self, poller, timeout_ms):
+    def poll(self, poller: select.poll, timeout_ms: float | None) -> list[tuple[int, int]]:
         """Return what ``poller.poll(timeout_ms)`` does.
 
         Parameters

@@ -1,11 +1,17 @@
 """SQL values in frames: JSON where JSON can hold them, blobs for bytes."""
 
+from __future__ import annotations
+
 import decimal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mop_backend.frames import Blob, Header, Json
 
 _BLOB = "$blob"
 
 
-def encode_value(value, blobs):
+def encode_value(value: Any, blobs: list[Blob]) -> Json:
     """Return a value as JSON; bytes are appended to ``blobs`` and leave their index behind."""
     if isinstance(value, bytes | bytearray | memoryview):
         blobs.append(value)
@@ -19,7 +25,7 @@ def encode_value(value, blobs):
     return value
 
 
-def decode_arguments(value, blobs):
+def decode_arguments(value: Json, blobs: Sequence[Blob]) -> Any:
     """Undo `encode_value`, through lists and dicts."""
     if isinstance(value, dict):
         if set(value) == {_BLOB}:
@@ -30,7 +36,7 @@ def decode_arguments(value, blobs):
     return value
 
 
-def encode_columns(result):
+def encode_columns(result: Iterable[Mapping[str, Any]]) -> tuple[Header, list[Blob]]:
     """Return rows column by column: a list of values, or for bytes one blob with all of them and their lengths.
 
     Returns
@@ -39,7 +45,8 @@ def encode_columns(result):
         ``n_rows``, and ``columns``: name -> ``{"values": [...]}`` or ``{"lengths": [...], "blob": i}`` (-1 for NULL).
     """
     rows = list(result)
-    columns, blobs = {}, []
+    columns: Header = {}
+    blobs: list[Blob] = []
     for name in rows[0] if rows else ():
         values = [row[name] for row in rows]
         if any(isinstance(value, bytes) for value in values):

@@ -6,26 +6,31 @@ driver's catalog session is, and touches no relation of users: their rows are re
 come through a socket (rows.py). So no code of users runs here.
 """
 
+from __future__ import annotations
+
 import json
 import time
+from collections.abc import Sequence
 
 import plpy
 
 from mop_backend import averaging
 from mop_backend.channels import HostLost, HostRefused, Local, Remote, place_of
 from mop_backend.dispatch import Dispatch
+from mop_backend.frames import Frame, Header
 from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied
 from mop_backend.record import RunRecord
 from mop_backend.rows import RowsLost
+from mop_backend.shards import Source
 
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 _MIGHTY = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
-_writer = None
+_writer: Writer | None = None
 
 
-def open_writer(run_id, segment_id):
+def open_writer(run_id: int, segment_id: int) -> str:
     """Make this session the writer of a run's segment and start its trainer, without waiting for TensorFlow.
 
     Raises
@@ -42,7 +47,7 @@ def open_writer(run_id, segment_id):
     return "open"
 
 
-def do(task):
+def do(task: str) -> str:
     """Do one visit, evaluation or shard load; see `Writer.do`. ``task`` is a JSON object."""
     if _writer is None:
         plpy.error("this session is no writer; the driver alone uses this function", sqlstate="42501")
@@ -57,13 +62,15 @@ class Writer:
     run_id, segment_id : int
     """
 
-    def __init__(self, run_id, segment_id):
+    def __init__(self, run_id: int, segment_id: int):
         self._run_id = run_id
         self._segment_id = segment_id
         self._record = RunRecord(run_id)
-        self._child = None
-        self._shards = set()
-        self._fresh = None  # the shard that was just loaded: there for one task, even where it is too large to be kept
+        self._child: Local | Remote | Dispatch | None = None
+        self._ready = False  # whether the trainer has said that it can begin
+        self._shards: set[str] = set()
+        # the shard that was just loaded: there for one task, even where it is too large to be kept
+        self._fresh: str | None = None
         answer = self._record.plan()
         self._plan = answer["plan"]
         self._seed = answer["seed"]
@@ -72,13 +79,13 @@ class Writer:
         if self._place is None or "key" in self._place:  # a host is called by the first task, which tells its troubles
             self._start()
 
-    def close(self):
+    def close(self) -> None:
         """End the trainer."""
         if self._child is not None:
             self._child.stop()
             self._child = None
 
-    def do(self, task):
+    def do(self, task: Header) -> Header:
         """Do one task of the driver's.
 
         Parameters
@@ -107,6 +114,7 @@ class Writer:
             return {"outcome": "died", "status": death.returncode, "stderr": death.stderr}
         except HostLost as loss:
             self._forget_trainer()
+            assert self._place is not None, "what this server has itself is at no host"
             return {"outcome": "host", "error": {"message": str(loss)}, "server": self._place["server"]}
         except HostRefused as refusal:
             self._forget_trainer()
@@ -120,13 +128,13 @@ class Writer:
             self._forget_trainer()
             raise
 
-    def _attempt(self, task):
+    def _attempt(self, task: Header) -> Header:
         if self._child is None or not self._child.alive:
             self._forget_trainer()
             self._start()
         if not self._ready:
             try:
-                self._versions, _ = _checked(self._child.receive())
+                self._versions, _ = _checked(self._trainer.receive())
             except _Refused as refusal:  # a setting, so it would be the same for every model
                 self._forget_trainer()
                 raise _Refused(refusal.error, "input") from None
@@ -140,7 +148,7 @@ class Writer:
             return {"outcome": "done", "versions": self._versions, "shard": self._load(task, source, shard)}
         fresh, self._fresh = self._fresh, None
         if shard not in self._shards and shard != fresh and "sums" not in task:  # sums are of rows that were read
-            return {"outcome": "load", "reader": self._child.reader_of(source, task["segment_id"])}
+            return {"outcome": "load", "reader": self._trainer.reader_of(source, task["segment_id"])}
         if task["do"] == "evaluate":
             return {"outcome": "done", "versions": self._versions, **self._evaluate(task)}
         started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
@@ -151,21 +159,26 @@ class Writer:
         self._record.keep(task, model, answer, parts, started_at)
         return {"outcome": "done", "versions": self._versions, **answer}
 
-    def _train(self, task, model):
+    @property
+    def _trainer(self) -> Local | Remote | Dispatch:
+        assert self._child is not None, "each task starts it where it is not there"
+        return self._child
+
+    def _train(self, task: Header, model: Header) -> Frame:
         start, parts = self._start_of(model)
         place = {name: task[name] for name in ("epoch", "segment_id")}
         request = {"op": "train", "shard": _shard_key(task["data_set"], task["segment_id"]), **place, **start}
-        answer, new_parts = _checked(self._child.ask(request, parts))
+        answer, new_parts = _checked(self._trainer.ask(request, parts))
         _check_digest(model, answer)
         return answer, new_parts
 
-    def _evaluate(self, task):
+    def _evaluate(self, task: Header) -> Header:
         """Evaluate a model, or a group's members together (the mst_key of each place, or None), on a shard.
 
         Nothing is written here, so the answer has the times of beginning and end.
         """
         started_at = time.time()
-        request = {"shard": _shard_key(task["data_set"], task["segment_id"])}
+        request: Header = {"shard": _shard_key(task["data_set"], task["segment_id"])}
         if "members" in task:
             _, members, blobs = self._members(task["members"], is_forward=True)
             request |= {"op": "evaluate_fused", "members": members}
@@ -175,21 +188,25 @@ class Writer:
                 return self._metric_results(request, model, task["sums"])
             start, blobs = self._start_of(model, model["forward_parts"])
             request |= {"op": "evaluate", "digest": model["digest"], **start}
-        answer, _ = _checked(self._child.ask(request, blobs))
+        answer, _ = _checked(self._trainer.ask(request, blobs))
         for mst_key, member in zip(task.get("members", ()), answer.get("members", ()), strict=True):
             if member is not None:
                 member["mst_key"] = mst_key
         return {**answer, "started_at": started_at, "ended_at": time.time()}
 
-    def _metric_results(self, request, model, sums):
+    def _metric_results(self, request: Header, model: Header, sums: Header) -> Header:
         """Compute a model's metrics from what the evaluations of all shards have summed up, by data set."""
         request |= {"op": "metric_results", "model": self._asked(model), "sums": list(sums.values())}
-        answer, _ = _checked(self._child.ask(request))
+        answer, _ = _checked(self._trainer.ask(request))
         return {"results": dict(zip(sums, answer["results"], strict=True))}
 
-    def _members(self, mst_keys, is_forward=False):
+    def _members(
+        self, mst_keys: Sequence[int | None], is_forward: bool = False
+    ) -> tuple[list[Header | None], list[Header | None], list[bytes]]:
         """Give, for each place of a group, the model's row and what a request says of it, or None; and all blobs."""
-        models, members, blobs = [], [], []
+        models: list[Header | None] = []
+        members: list[Header | None] = []
+        blobs: list[bytes] = []
         for mst_key in mst_keys:
             model = self._record.model(mst_key) if mst_key is not None else None
             models.append(model)
@@ -201,7 +218,7 @@ class Writer:
             blobs += parts
         return models, members, blobs
 
-    def _start_of(self, model, n_parts=None):
+    def _start_of(self, model: Header, n_parts: int | None = None) -> tuple[Header, list[bytes]]:
         """Return what a request says of a model and its start, and the blobs that go with it."""
         parts = self._record.state(model, n_parts)
         weights = [] if parts or not model["has_weights"] else [self._record.start_weights(model["mst_key"])]
@@ -213,12 +230,12 @@ class Writer:
         }
         return start, parts or weights
 
-    def _asked(self, model):
+    def _asked(self, model: Header) -> Header:
         """Return what a request says of a model."""
         names = ("arch", "compile_params", "fit_params", "mst_key")
         return {**{name: model[name] for name in names}, "seed": self._seed, "custom": self._custom}
 
-    def _train_fused(self, task, started_at):
+    def _train_fused(self, task: Header, started_at: str) -> Header:
         """Train a group of models together and keep a visit of each, or that it failed, all in this transaction.
 
         Parameters
@@ -237,12 +254,14 @@ class Writer:
         models, members, blobs = self._members([member and member["mst_key"] for member in task["members"]])
         place = {name: task[name] for name in ("epoch", "segment_id")}
         request = {"op": "train_fused", "shard": _shard_key(task["data_set"], task["segment_id"]), **place}
-        answer, parts = _checked(self._child.ask({**request, "members": members}, blobs))
-        outcomes, timing = [], {}
+        answer, parts = _checked(self._trainer.ask({**request, "members": members}, blobs))
+        outcomes: list[Header | None] = []
+        timing: dict[str, float] = {}
         for member, model, trained in zip(task["members"], models, answer["members"], strict=True):
             if trained is None:
                 outcomes.append(None)
                 continue
+            assert model is not None, "the trainer answers for members that it was given"
             outcome = {"mst_key": model["mst_key"]}
             outcomes.append(outcome)
             if "error" in trained:
@@ -257,7 +276,7 @@ class Writer:
                 timing[lap] = timing.get(lap, 0.0) + trained["timing"][lap]
         return {"members": outcomes, "timing": timing}
 
-    def _average(self, task):
+    def _average(self, task: Header) -> Header:
         """Average what the segments have trained in an iteration, part by part, and keep it as the newest state.
 
         Parameters
@@ -266,9 +285,10 @@ class Writer:
             ``mst_key``, ``epoch``; ``slot`` and ``version`` of the state to write; ``slots`` that hold what is
             averaged; ``n_visits``, how many that must be.
         """
-        parts = []
+        parts: list[bytes] = []
+        own = self._trainer
         try:
-            with averaging.lending(self._child if self._child.averages else None) as trainer:
+            with averaging.lending(own if own.averages else None) as trainer:
                 while True:
                     part = self._record.average_part(task, len(parts))
                     if part is None:
@@ -276,9 +296,9 @@ class Writer:
                     parts.append(part)
                 answer, _ = _checked(trainer().ask({"op": "describe_state"}, parts))
         except plpy.SPIError:
-            if not self._child.averages or self._child.alive:
+            if not own.averages or own.alive:
                 raise
-            raise self._child.death() from None
+            raise own.death() from None
         for number, part in enumerate(parts):
             self._record.put_part(task, number, part)
         kept = {name: task[name] for name in ("epoch", "slot", "version", "slots", "n_visits")}
@@ -287,13 +307,13 @@ class Writer:
         self._record.keep_average(task["mst_key"], average)
         return {"digest": answer["digest"], "state_bytes": average["state_bytes"]}
 
-    def _load(self, task, source, shard):
+    def _load(self, task: Header, source: Source, shard: str) -> Header:
         """Have the trainer given a shard's rows; return what it said of them: rows, bytes and fingerprint."""
-        answer, _ = _checked(self._child.load_shard(shard, source, task["segment_id"], task["reader_pid"]))
+        answer, _ = _checked(self._trainer.load_shard(shard, source, task["segment_id"], task["reader_pid"]))
         self._shards, self._fresh = set(answer.pop("cached_shards")), shard
         return answer
 
-    def _start(self):
+    def _start(self) -> None:
         """Start a trainer, with the GPU of its segment if the run uses any; its answer is read when it is needed."""
         gpus = self._plan.get("gpus") or {}
         own = [gpus.get(str(self._segment_id), 0)] if gpus else []
@@ -307,11 +327,11 @@ class Writer:
         self._ready = False
         self._shards, self._fresh = set(), None
         start = {"op": "start", **self._plan["trainer"], "gpus": own}
-        if isinstance(self._child, Remote):
+        if isinstance(self._child, Remote) and self._place is not None:
             start["share"] = self._plan.get("shares", {}).get(self._place["server"])
         self._child.send(start)
 
-    def _forget_trainer(self):
+    def _forget_trainer(self) -> None:
         self.close()
         self._shards, self._fresh = set(), None
 
@@ -319,20 +339,20 @@ class Writer:
 class _Refused(Exception):
     """The trainer answered with an error: this task cannot be done, the trainer is well."""
 
-    def __init__(self, error, kind):
+    def __init__(self, error: Header, kind: str):
         super().__init__(error["message"])
         self.error = error
         self.kind = kind
 
 
-def _checked(answer):
+def _checked(answer: Frame) -> Frame:
     header, blobs = answer
     if "error" in header:
         raise _Refused(header["error"], header.get("kind", "internal"))
     return header, blobs
 
 
-def _check_digest(model, answer):
+def _check_digest(model: Header, answer: Header) -> None:
     """Refuse to go on from a stored state that is not the one that the record tells of."""
     if model["digest"] is not None and answer["digest_in"] != model["digest"]:
         raise _Refused(
@@ -344,16 +364,16 @@ def _check_digest(model, answer):
         )
 
 
-def _reason(error, place):
+def _reason(error: Header, place: str) -> str:
     """Say in one line why a member of a group failed, as the driver says it of a model that trains apart."""
     return f"{error['message']} ({place})" + (f"; {error['hint']}" if error.get("hint") else "")
 
 
-def _just_taken_over(model):
+def _just_taken_over(model: Header) -> Header | None:
     """Return how a model's newest state was taken over from another model, unless it has been trained since."""
-    taken_over = model.get("taken_over")
+    taken_over: Header | None = model.get("taken_over")
     return taken_over if taken_over and taken_over["version"] == model["state_version"] else None
 
 
-def _shard_key(data_set, segment_id):
+def _shard_key(data_set: str, segment_id: int) -> str:
     return f"{data_set}:{segment_id}"

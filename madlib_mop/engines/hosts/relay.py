@@ -59,7 +59,7 @@ def main() -> None:
 class Relay:
     """What is between the frames and the session at the host."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._host: Host | None = None
         self._ended: dict | None = None
 

@@ -135,7 +135,7 @@ class Session:
         self._connection.close()
         self.state = SessionState.BROKEN
 
-    def _rest(self):
+    def _rest(self) -> None:
         self.state = SessionState.IDLE
         self.events = select.POLLIN
 

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.keras_names import ARGUMENT_KINDS, REQUIRED
@@ -46,7 +46,7 @@ def as_spec(value: Any, what: str) -> Any:
     return value
 
 
-def find_name(name: str, table: Mapping, what: str) -> str:
+def find_name(name: str, table: Mapping[str, object], what: str) -> str:
     """Return a class's name as Keras spells it, whatever case it came in."""
     by_lower = {known.lower(): known for known in table}
     try:
@@ -114,11 +114,11 @@ def check_kind(value: Any, kind: str | None, what: str) -> None:
         raise InvalidParameter(f"{what} must be {_KIND_WORDS[base]}{or_none}. Received: {shorten(value)}")
 
 
-def is_int(value: Any) -> bool:
+def is_int(value: Any) -> TypeGuard[int]:
     """Return whether a value is a whole number (True and False are not)."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     """Return whether a value is an int or a float (True and False are not)."""
     return isinstance(value, int | float) and not isinstance(value, bool)

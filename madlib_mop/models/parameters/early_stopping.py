@@ -45,7 +45,7 @@ class EarlyStopping:
     min_delta: float = 0.0
     restore_best: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not is_int(self.patience) or self.patience < 1:
             raise _wrong("patience must be a whole number of 1 or more", self.patience)
         if self.metric is not None and (not isinstance(self.metric, str) or not self.metric.strip()):

@@ -30,6 +30,11 @@ _HINT = (
 _FIT_HINT = "Write a dict of lists, e.g. {'batch_size': [8, 32], 'epochs': [1]}."
 
 
+Value = Any  # of a parameter: what can be written in a grid, of any type
+Values = dict[str, Value]  # by parameter
+Choices = dict[str, list[Value]]  # by parameter: all that it may be, or in random search low, high and distribution
+
+
 @dataclass(frozen=True)
 class Grid:
     """A grid that was read.
@@ -42,8 +47,8 @@ class Grid:
         The dicts of ``optimizer_params_list``: argument (and ``optimizer``) -> list as in ``choices``.
     """
 
-    choices: dict[str, list] = field(default_factory=dict)
-    optimizers: list[dict[str, list]] = field(default_factory=list)
+    choices: Choices = field(default_factory=dict)
+    optimizers: list[Choices] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,11 @@ class Range:
     high: float
     distribution: str
     whole: bool
+
+    @property
+    def whole_ends(self) -> tuple[int, int]:
+        """Return both ends as whole numbers; `read_ranges` accepts no others where ``whole``."""
+        return int(self.low), int(self.high)
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,9 @@ class Choice:
         Argument -> value of the dict of ``optimizer_params_list`` that was chosen, its number being ``which``.
     """
 
-    compile: dict[str, Any]
-    fit: dict[str, Any]
-    optimizer: dict[str, Any] | None = None
+    compile: Values
+    fit: Values
+    optimizer: Values | None = None
     which: int | None = None
 
 
@@ -127,7 +137,9 @@ def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> lis
             f"the grid has more than {MAX_CONFIGURATIONS:,} combinations. Received: {n:,}",
             hint="Use search_type 'random' with num_configs.",
         )
-    optimizers = [chosen for choices in compile_grid.optimizers for chosen in _combinations(choices)] or [None]
+    optimizers: list[Values | None] = [
+        chosen for choices in compile_grid.optimizers for chosen in _combinations(choices)
+    ] or [None]
     fits = [_text(chosen) for chosen in _combinations(fit_grid.choices)]
     return [
         (_text(chosen, optimizer), fit)
@@ -180,7 +192,7 @@ def read_ranges(compile_grid_text: str | None, fit_grid_text: str | None) -> tup
     return grids
 
 
-def as_range(name: str, values: list) -> Range | None:
+def as_range(name: str, values: list[Value]) -> Range | None:
     """Return the range that a parameter's list of a grid stands for; None for a list of choices."""
     return Range(*values, whole=_is_whole(name)) if _is_range(values) else None
 
@@ -191,7 +203,7 @@ def iterate_choices(compile_grid: Grid, fit_grid: Grid, random_state: int | None
     return _draws(compile_grid, fit_grid, random_state)
 
 
-def draw_value(rng: np.random.Generator, name: str, values: list) -> Any:
+def draw_value(rng: np.random.Generator, name: str, values: list[Value]) -> Value:
     """Draw a value of one parameter: one of its choices, or a number of its range."""
     span = as_range(name, values)
     if span is None:
@@ -225,10 +237,10 @@ def check_random_state(random_state: int | None) -> None:
         raise InvalidParameter(f"random_state must be a whole number of 0 or more. Received: {random_state!r}")
 
 
-def _draws(compile_grid: Grid, fit_grid: Grid, random_state) -> Iterator[Choice]:
+def _draws(compile_grid: Grid, fit_grid: Grid, random_state: int | None) -> Iterator[Choice]:
     streams: dict[str, np.random.Generator] = {}
 
-    def chosen(choices: dict[str, list], prefix: str) -> dict[str, Any]:
+    def chosen(choices: Choices, prefix: str) -> Values:
         drawn = {}
         for name, values in choices.items():
             dimension = f"{prefix}/{name}"
@@ -245,7 +257,7 @@ def _draws(compile_grid: Grid, fit_grid: Grid, random_state) -> Iterator[Choice]
         yield Choice(chosen(compile_grid.choices, "compile"), chosen(fit_grid.choices, "fit"), optimizer, index)
 
 
-def _check_range(name: str, values: list) -> None:
+def _check_range(name: str, values: list[Value]) -> None:
     if not _is_range(values):
         if isinstance(values[-1], str) and values[-1] in DISTRIBUTIONS:
             raise InvalidParameter(f"{name}: a range must be [low, high, distribution]. Received: {shorten(values)}")
@@ -266,7 +278,7 @@ def _check_range(name: str, values: list) -> None:
         raise InvalidParameter(f"{name}: a range of whole numbers is needed. Received: {shorten(values)}")
 
 
-def _is_range(values: list) -> bool:
+def _is_range(values: list[Value]) -> bool:
     """Tell a range from a list of choices: two numbers, then a string."""
     return len(values) == 3 and is_number(values[0]) and is_number(values[1]) and isinstance(values[2], str)
 
@@ -275,7 +287,7 @@ def _is_whole(name: str) -> bool:
     return name in _WHOLE or ARGUMENT_KINDS.get(name, "").startswith("int")
 
 
-def _read_grids(compile_grid_text, fit_grid_text) -> tuple[Grid, Grid]:
+def _read_grids(compile_grid_text: str | None, fit_grid_text: str | None) -> tuple[Grid, Grid]:
     compile_grid = _read_grid(compile_grid_text, "compile_params_grid", (*COMPILE_KEYS, _OPTIMIZERS), _HINT)
     fit_grid = _read_grid(fit_grid_text, "fit_params_grid", FIT_KEYS, _FIT_HINT)
     return compile_grid, fit_grid
@@ -310,26 +322,26 @@ def _read_grid(text: str | None, what: str, keys: tuple[str, ...], hint: str) ->
     return Grid(choices, optimizers)
 
 
-def _check_list(name, values, what, hint) -> None:
+def _check_list(name: str, values: object, what: str, hint: str) -> None:
     if not isinstance(values, list) or not values:
         raise InvalidParameter(
             f"{what}: the values of {name} must be a list of one or more. Received: {shorten(values)}", hint=hint
         )
 
 
-def _n_combinations(choices: dict[str, list]) -> int:
+def _n_combinations(choices: Choices) -> int:
     n = 1
     for values in choices.values():
         n *= len(values)
     return n
 
 
-def _combinations(choices: dict[str, list]) -> Iterator[dict[str, Any]]:
+def _combinations(choices: Choices) -> Iterator[Values]:
     for values in itertools.product(*choices.values()):
         yield dict(zip(choices, values, strict=True))
 
 
-def _text(chosen: dict[str, Any], optimizer: dict[str, Any] | None = None) -> str:
+def _text(chosen: Values, optimizer: Values | None = None) -> str:
     """Write parameters as users do: ``optimizer='Adam(lr=0.01)',loss='mse',metrics=['mae']``."""
     parts = []
     if optimizer is not None:
