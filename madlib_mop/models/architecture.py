@@ -5,7 +5,8 @@ that nobody looked at never reaches Keras, which would import modules and unmars
 """
 
 import json
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NoReturn
 
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
 from madlib_mop.models import keras2
@@ -22,6 +23,7 @@ from madlib_mop.models.keras_layers import (
     OWN_MODULE,
     REFUSED_LAYERS,
     REGULARIZERS,
+    Node,
 )
 from madlib_mop.models.parameters.calls import is_int, is_number, suggestion
 from madlib_mop.models.parameters.literals import json_float, json_int, shorten
@@ -33,7 +35,7 @@ _HINT = "Load what Keras' model.to_json() gives for a Sequential or functional m
 NODE_FORMS = ("__keras_tensor__", "__slice__", "__ellipsis__")
 
 
-def check_architecture(arch: str | dict) -> dict:
+def check_architecture(arch: str | Node) -> Node:
     """Check an architecture and give it as Keras 3 reads it.
 
     Parameters
@@ -73,7 +75,7 @@ def check_architecture(arch: str | dict) -> dict:
     return checked
 
 
-def _read(arch: str | dict) -> Any:
+def _read(arch: str | Node) -> Any:
     try:
         text = arch if isinstance(arch, str) else json.dumps(arch)
         if len(text) > MAX_JSON_LENGTH:
@@ -86,11 +88,11 @@ def _read(arch: str | dict) -> Any:
         raise UnreadableText(f"model_arch is not JSON ({reason}). Received: {shorten(arch)}", hint=_HINT) from None
 
 
-def _no_constant(word: str):
+def _no_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a number of JSON")
 
 
-def _has_input(model: dict) -> bool:
+def _has_input(model: Node) -> bool:
     """Return whether a checked model says what shape it takes."""
     config = model["config"]
     if model["class_name"] == "Functional" or config.get("build_input_shape"):
@@ -105,7 +107,7 @@ class _Checker:
     def __init__(self) -> None:
         self.n_layers = 0
 
-    def model(self, node: Any, where: str, depth: int) -> dict:
+    def model(self, node: Any, where: str, depth: int) -> Node:
         name = self._class_of(node, where)
         if name in LAYERS and depth == 0:
             raise UnreadableText(f"{where} is a single layer, not a model. Received: {name}", hint=_HINT)
@@ -125,7 +127,7 @@ class _Checker:
                     raise UnreadableText(f"{where} has no {key}. Received: {shorten(config)}", hint=_HINT)
         return self._object(node, name, MODELS[name], clean, where, depth)
 
-    def entry(self, node: Any, where: str, depth: int) -> dict:
+    def entry(self, node: Any, where: str, depth: int) -> Node:
         """Check a layer of a model: a layer, an operation or a model, and the nodes that connect it."""
         self.n_layers += 1
         if self.n_layers > MAX_LAYERS:
@@ -142,7 +144,7 @@ class _Checker:
             raise UnreadableText(f"{where}: an operation needs inbound_nodes. Received: {name}", hint=_HINT)
         return clean
 
-    def layer(self, node: Any, where: str, depth: int) -> dict:
+    def layer(self, node: Any, where: str, depth: int) -> Node:
         name = self._class_of(node, where)
         if name in MODELS:
             return self.model(node, where, max(depth, 1))
@@ -173,7 +175,7 @@ class _Checker:
             return {name: self.value(element, name, where, depth + 1) for name, element in item.items()}
         return self._serialized(item, key, kind, where, depth)
 
-    def _text(self, item, key, kind, where):
+    def _text(self, item: str, key: str, kind: str | None, where: str) -> None:
         if kind and item not in BY_KEY[kind][0]:
             raise Unsupported(
                 f"{where}: {key} is not one of Keras'. Received: {shorten(item)}",
@@ -182,7 +184,7 @@ class _Checker:
         if key.endswith("dtype") and item not in DTYPES:
             raise Unsupported(f"{where}: {key} is not known. Received: {shorten(item)}", hint=suggestion(item, DTYPES))
 
-    def _serialized(self, item, key, kind, where, depth) -> Any:
+    def _serialized(self, item: Node, key: str, kind: str | None, where: str, depth: int) -> Any:
         """Check an object inside a configuration: an initializer, an activation, a dtype policy, a wrapped layer."""
         if item["class_name"] == "function":
             return self._function(item, key, where)
@@ -203,7 +205,7 @@ class _Checker:
             raise Unsupported(f"{where}: {key} cannot be of class {name}", hint=_HINT)
         return self.layer(item, f"{where}: {key}", depth)
 
-    def _function(self, item, key, where) -> str:
+    def _function(self, item: Node, key: str, where: str) -> str:
         module, name = item.get("module"), item.get("config")
         own = module in (None, "builtins") or (isinstance(module, str) and OWN_MODULE.match(module))
         if not key.endswith("activation") or not own or name not in BY_KEY["activation"][0]:
@@ -212,16 +214,16 @@ class _Checker:
                 f"Received: {shorten(name)} of module {module!r}",
                 hint=suggestion(name, ACTIVATIONS),
             )
-        return name
+        return str(name)
 
-    def _numpy(self, item, where) -> dict:
+    def _numpy(self, item: Node, where: str) -> Node:
         config = item.get("config")
-        dtype = config.get("dtype") if isinstance(config, dict) else None
-        if dtype not in DTYPES or not _is_numeric(config.get("value"), 0):
+        given: Node = config if isinstance(config, dict) else {}
+        if given.get("dtype") not in DTYPES or not _is_numeric(given.get("value"), 0):
             raise Unsupported(f"{where}: an array may hold numbers only. Received: {shorten(item)}")
-        return {"class_name": "__numpy__", "config": {"value": config["value"], "dtype": dtype}}
+        return {"class_name": "__numpy__", "config": {"value": given["value"], "dtype": given["dtype"]}}
 
-    def _nodes(self, item, where, depth) -> Any:
+    def _nodes(self, item: Any, where: str, depth: int) -> Any:
         """Check the calls that connect a layer: names of layers, numbers, slices, and arrays of numbers."""
         self._deeper(depth, where)
         if isinstance(item, list):
@@ -245,7 +247,7 @@ class _Checker:
             raise Unsupported(f"{where}: dtype is not known. Received: {shorten(config.get('dtype'))}")
         return {"class_name": name, "config": {key: config.get(key) for key in keys}}
 
-    def _object(self, node, name, module, config, where, depth) -> dict:
+    def _object(self, node: Node, name: str, module: str, config: Node, where: str, depth: int) -> Node:
         """Make the checked copy of a serialised object, with Keras' module in place of the one it came with."""
         given = node.get("module")
         if given is not None and not (isinstance(given, str) and OWN_MODULE.match(given)):
@@ -263,7 +265,7 @@ class _Checker:
             clean["build_config"] = build
         return clean
 
-    def _class_of(self, node, where) -> str:
+    def _class_of(self, node: Any, where: str) -> str:
         """Return the class of a serialised object, whose form is checked: a dict with a class_name and a config."""
         name = node.get("class_name") if isinstance(node, dict) else None
         if isinstance(name, str) and name in REFUSED_LAYERS:
@@ -275,7 +277,7 @@ class _Checker:
             )
         return name
 
-    def _unknown(self, name, where, allowed) -> Unsupported:
+    def _unknown(self, name: Any, where: str, allowed: Collection[str]) -> Unsupported:
         if isinstance(name, str) and name in REFUSED_LAYERS:
             return Unsupported(f"{where}: {name} is not taken: {REFUSED_LAYERS[name]}", hint=_HINT)
         hint = (
@@ -283,12 +285,12 @@ class _Checker:
         )
         return Unsupported(f"{where}: class is not one of Keras' that are taken. Received: {shorten(name)}", hint=hint)
 
-    def _deeper(self, depth, where):
+    def _deeper(self, depth: int, where: str) -> None:
         if depth > MAX_DEPTH:
             raise Unsupported(f"{where} is nested more than {MAX_DEPTH} deep")
 
 
-def _freeze_nested(model: dict) -> None:
+def _freeze_nested(model: Node) -> None:
     """Freeze the layers of a nested model that is frozen as a whole: Keras does so when it is told, not when it reads.
 
     Where some of its layers are frozen already, Keras wrote it so, and the others are trained.

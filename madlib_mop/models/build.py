@@ -18,7 +18,7 @@ from keras.src.utils import rng_utils
 
 from madlib_mop.errors import ModelFailed, MopError
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID
+from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID, Node
 from madlib_mop.models.parameters.keras_names import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from madlib_mop.models.parameters.literals import CallSpec
 from madlib_mop.models.parameters.parser import CompileParams
@@ -43,7 +43,7 @@ ALL_OBJECTS_DICT[KERAS_2_HARD_SIGMOID] = keras2_hard_sigmoid
 keras.saving.get_custom_objects()[KERAS_2_HARD_SIGMOID] = keras2_hard_sigmoid
 
 
-def build_architecture(config: str | dict, seed: int | None = None) -> keras.Model:
+def build_architecture(config: str | Node, seed: int | None = None) -> keras.Model:
     """Make the uncompiled model of an architecture.
 
     Parameters
@@ -89,10 +89,10 @@ def seed_draws(seed: int) -> None:
 
 
 def build_model(
-    config: str | dict,
+    config: str | Node,
     compile_params: CompileParams,
     seed: int | None = None,
-    custom: Mapping[str, Callable] | None = None,
+    custom: Mapping[str, Callable[..., Any]] | None = None,
 ) -> keras.Model:
     """Make the compiled model of one configuration; the same arguments give the same weights, bit for bit.
 
@@ -115,7 +115,7 @@ def build_model(
 
 
 def compile_model(
-    model: keras.Model, compile_params: CompileParams, custom: Mapping[str, Callable] | None = None
+    model: keras.Model, compile_params: CompileParams, custom: Mapping[str, Callable[..., Any]] | None = None
 ) -> None:
     """Compile a model in place.
 
@@ -177,7 +177,9 @@ def make(spec: CallSpec, kind: str = "callback") -> Any:
 class AdjustedR2Score(keras.metrics.R2Score):
     """Keras' R2Score with ``num_regressors``, whose ``result`` asks for a tensor's truth, which a graph cannot tell."""
 
-    def result(self):
+    num_regressors: int
+
+    def result(self) -> Any:
         """Return the score, adjusted where there are rows enough for that, as Keras' does."""
         n_regressors, self.num_regressors = self.num_regressors, 0
         try:
@@ -190,7 +192,7 @@ class AdjustedR2Score(keras.metrics.R2Score):
         return keras.ops.where(left > 0, adjusted, score)
 
 
-def _metrics(value: Any, custom: Mapping[str, Callable], n_outputs: int) -> Any:
+def _metrics(value: Any, custom: Mapping[str, Callable[..., Any]], n_outputs: int) -> Any:
     """Make metrics; one alone is for every output, as in Keras 2, where Keras 3 would refuse it."""
     alone = value[0] if isinstance(value, list) and len(value) == 1 else value
     if n_outputs > 1 and isinstance(alone, str | CallSpec):
@@ -198,7 +200,7 @@ def _metrics(value: Any, custom: Mapping[str, Callable], n_outputs: int) -> Any:
     return _functions(value, "metric", custom)
 
 
-def _functions(value: Any, kind: str, custom: Mapping[str, Callable]) -> Any:
+def _functions(value: Any, kind: str, custom: Mapping[str, Callable[..., Any]]) -> Any:
     if isinstance(value, CallSpec):
         return make(value, kind)
     if isinstance(value, list):

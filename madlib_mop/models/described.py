@@ -12,10 +12,12 @@ import keras
 import numpy as np
 from keras.src.backend.common.stateless_scope import StatelessScope
 from keras.src.utils import naming
+from mop_backend.frames import Header
 
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.build import build_architecture, failure
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.calls import suggestion
 
 #: Keras' modules whose classes may stand in a checked architecture with arguments of their own.
@@ -53,7 +55,7 @@ class Description:
     weights: tuple[WeightShape, ...]
 
 
-def describe_architecture(document: dict) -> Description:
+def describe_architecture(document: Node) -> Description:
     """Return what Keras makes of an architecture; no weight is drawn, and no memory is taken for any.
 
     Parameters
@@ -82,7 +84,7 @@ def describe_architecture(document: dict) -> Description:
         raise _unknown_argument(checked) or failure("the architecture does not build", error) from None
 
 
-def draw_weights(document: dict, seed: int) -> bytes:
+def draw_weights(document: Node, seed: int) -> bytes:
     """Return the weights that a model starts with: those of plain Keras after ``keras.utils.set_random_seed(seed)``.
 
     Returns
@@ -110,7 +112,7 @@ def _owners(model: keras.Model, prefix: str) -> Iterator[tuple[int, str]]:
             yield from ((id(weight), name) for weight in layer.weights)
 
 
-def _unknown_argument(document: dict) -> MopError | None:
+def _unknown_argument(document: Node) -> MopError | None:
     """Return the error about the first argument that its class does not have, if there is one."""
     for place, node in _objects(document, "model_arch"):
         module = _MODULES.get(node["module"])
@@ -142,7 +144,7 @@ def arguments_of(cls: type) -> set[str] | None:
     return None
 
 
-def _objects(node: Any, place: str) -> Iterator[tuple[str, dict]]:
+def _objects(node: Any, place: str) -> Iterator[tuple[str, Node]]:
     """Yield the serialised objects of a checked architecture with where they are, outer ones first."""
     if isinstance(node, list):
         for item in node:
@@ -167,7 +169,7 @@ def _name_of(layer: Any) -> Any:
     return config.get("name") if isinstance(config, dict) else None
 
 
-def as_answer(description: Description) -> dict:
+def as_answer(description: Description) -> Header:
     """Return a description as it travels in a frame."""
     return {
         "arch": description.text,

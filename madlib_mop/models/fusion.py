@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.literals import CallSpec
 from madlib_mop.models.parameters.parser import CompileParams, FitParams
 from madlib_mop.models.sharing import compile_signature
@@ -53,7 +54,7 @@ class Candidate:
     """
 
     mst_key: int
-    config: dict = field(repr=False)
+    config: Node = field(repr=False)
     compile_params: CompileParams
     fit_params: FitParams
     start: Any = None
@@ -85,7 +86,7 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
     it. Groups of one shape differ by one member at most.
     """
     apart: dict[int, str] = {}
-    shapes: dict[tuple, list[int]] = {}
+    shapes: dict[tuple[Any, ...], list[int]] = {}
     for c in candidates:
         reason = why_apart(c.config, c.compile_params, c.fit_params)
         if reason is None:
@@ -105,14 +106,14 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
     return Grouping(tuple(groups), apart)
 
 
-def why_apart(config: dict, compile_params: CompileParams, fit_params: FitParams) -> str | None:
+def why_apart(config: Node, compile_params: CompileParams, fit_params: FitParams) -> str | None:
     """Say what of a configuration cannot be fused, in a few words; None if all can."""
     for reason in (*_in_architecture(config), *_in_compile_params(compile_params), *_in_fit_params(fit_params)):
         return reason
     return None
 
 
-def _in_architecture(config: dict) -> Iterable[str]:
+def _in_architecture(config: Node) -> Iterable[str]:
     if config.get("class_name") != "Sequential":
         yield "the model is not Sequential"
         return
@@ -134,8 +135,7 @@ def _in_architecture(config: dict) -> Iterable[str]:
 def _is_float32(dtype: Any) -> bool:
     if isinstance(dtype, dict):
         inner = dtype.get("config")
-        dtype = inner.get("name") if isinstance(inner, dict) else None
-        return dtype == "float32"
+        return isinstance(inner, dict) and bool(inner.get("name") == "float32")
     return dtype in (None, "float32")
 
 

@@ -8,11 +8,11 @@ them), tf.keras 2.2-2.9 (a dict with ``name`` and ``layers``, an InputLayer sinc
 from typing import Any
 
 from madlib_mop.errors import UnreadableText, Unsupported
-from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID, LAYERS, MODELS
+from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID, LAYERS, MODELS, Node
 from madlib_mop.models.parameters.literals import shorten
 
 # Arguments that Keras 3 has dropped, and the values that said what Keras 3 does anyway.
-_DROPPED = {
+_DROPPED: dict[str, dict[str, Any]] = {
     "*": {"batch_input_shape": ..., "input_dtype": ..., "dynamic": False, "ragged": False, "autocast": ...},
     "Attention": {"causal": False},
     "AdditiveAttention": {"causal": False},
@@ -60,13 +60,13 @@ _OLD_STRINGS = {"maxnorm": "max_norm", "nonneg": "non_neg", "unitnorm": "unit_no
 _OBJECT_KEYS = ("initializer", "regularizer", "constraint")
 
 
-def is_keras_2(document: dict) -> bool:
+def is_keras_2(document: Node) -> bool:
     """Return whether a model's JSON was written by Keras 2: it says so, or classes come without their modules."""
     version = str(document.get("keras_version", ""))
     return version[:1] in ("1", "2") or "module" not in document
 
 
-def translate(document: dict) -> dict:
+def translate(document: Node) -> Node:
     """Translate a model of Keras 2.
 
     Parameters
@@ -92,7 +92,8 @@ def translate(document: dict) -> dict:
             f"{document['keras_version']!r}",
             hint="Write it again with Keras 2 or Keras 3.",
         )
-    return _node(_without_containers(document))
+    translated: Node = _node(_without_containers(document))
+    return translated
 
 
 def _without_containers(value: Any) -> Any:
@@ -121,7 +122,7 @@ def _node(node: Any) -> Any:
     return {**kept, "module": node.get("module", "keras.layers"), "class_name": name, "config": config}
 
 
-def _model(name: str, config: Any) -> dict:
+def _model(name: str, config: Any) -> Node:
     if isinstance(config, list):
         config = {"name": "sequential", "layers": config}
     if not isinstance(config, dict) or not isinstance(config.get("layers"), list) or not config["layers"]:
@@ -140,11 +141,11 @@ def _model(name: str, config: Any) -> dict:
     return kept
 
 
-def _has_name(layer: dict) -> bool:
+def _has_name(layer: Node) -> bool:
     return isinstance(layer.get("name"), str)
 
 
-def _input_of(first: Any) -> list[dict]:
+def _input_of(first: Any) -> list[Node]:
     """Make the InputLayer that Keras 2 left to the first layer's ``batch_input_shape``."""
     config = first.get("config") if isinstance(first, dict) else None
     if not isinstance(config, dict) or first.get("class_name") in ("InputLayer", *MODELS, "Model"):
@@ -197,13 +198,13 @@ def _is_reference(value: Any, names: frozenset[str]) -> bool:
     return isinstance(value, list) and len(value) in (3, 4) and isinstance(value[0], str) and value[0] in names
 
 
-def _tensor(reference: list) -> dict:
+def _tensor(reference: list[Any]) -> Node:
     """Name a tensor as Keras 3 does; its shape and type are those of the layer that it comes from, whatever is here."""
     config = {"shape": [None], "dtype": "float32", "keras_history": reference[:3]}
     return {"class_name": "__keras_tensor__", "config": config}
 
 
-def _layer(name: str, config: dict, renamed: dict[str, str]) -> dict:
+def _layer(name: str, config: Node, renamed: dict[str, str]) -> Node:
     if config.get("ragged"):
         raise Unsupported(f"model_arch: ragged inputs cannot be used. Received: {shorten(config.get('name'))}")
     values = {renamed.get(key, key): _value(key, value) for key, value in config.items()}
@@ -259,7 +260,7 @@ def _value(key: str, value: Any) -> Any:
     return value
 
 
-def _small_object(value: dict) -> dict:
+def _small_object(value: Node) -> Node:
     """Translate an initializer, regularizer or constraint."""
     name = value["class_name"]
     for suffix in _OLD_SUFFIXES:

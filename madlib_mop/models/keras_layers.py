@@ -1,6 +1,9 @@
 """The allow-list: what an architecture may be made of. Tables only; a test compares them with the Keras installed."""
 
 import re
+from typing import Any
+
+Node = dict[str, Any]  # a model, layer or other object as Keras serialises it: class_name, config, module and others
 
 MODELS = {
     "Functional": "keras.src.models.functional",

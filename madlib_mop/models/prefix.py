@@ -108,13 +108,13 @@ def _is_settled(operation: Any) -> bool:
     )
 
 
-def _trained_alike(model: keras.Model, tail_nodes: list) -> bool:
+def _trained_alike(model: keras.Model, tail_nodes: list[Any]) -> bool:
     """Return whether all weights that are trained are behind the cut (a shared layer may be on both sides)."""
     behind = {id(v) for node in tail_nodes for v in getattr(node.operation, "trainable_weights", ())}
     return all(id(variable) in behind for variable in model.trainable_weights)
 
 
-def _leading_to(features: list, nodes: list) -> list:
+def _leading_to(features: list[Any], nodes: list[Any]) -> list[Any]:
     """Return the nodes that the features are computed by, in order."""
     wanted, used = {id(tensor) for tensor in features}, []
     for node in reversed(nodes):
@@ -124,7 +124,7 @@ def _leading_to(features: list, nodes: list) -> list:
     return used[::-1]
 
 
-def _replayed(inputs: list, nodes: list, outputs: list) -> keras.Model:
+def _replayed(inputs: list[Any], nodes: list[Any], outputs: list[Any]) -> keras.Model:
     """Call the layers of the nodes again, on new inputs."""
     tensors = {id(old): keras.Input(batch_shape=old.shape, dtype=old.dtype) for old in inputs}
     starts = list(tensors.values())
@@ -135,11 +135,11 @@ def _replayed(inputs: list, nodes: list, outputs: list) -> keras.Model:
     return keras.Model(starts, [tensors[id(tensor)] for tensor in outputs])
 
 
-def _form(nodes: list, inputs: list, features: list) -> str:
+def _form(nodes: list[Any], inputs: list[Any], features: list[Any]) -> str:
     """Write down what is computed; layers are numbered in order, for a shared one counts as the same."""
-    tensors = {id(tensor): ("input", number) for number, tensor in enumerate(inputs)}
+    tensors: dict[int, tuple[str | int, int]] = {id(tensor): ("input", number) for number, tensor in enumerate(inputs)}
     layers: dict[int, int] = {}
-    lines = [[list(tensor.shape) for tensor in inputs]]
+    lines: list[list[Any]] = [[list(tensor.shape) for tensor in inputs]]
     for number, node in enumerate(nodes):
         config = {**node.operation.get_config(), "name": None, "trainable": None}
         layer = layers.setdefault(id(node.operation), len(layers))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from madlib_mop.models.keras_layers import MODELS
+from madlib_mop.models.keras_layers import MODELS, Node
 
 _KEEPS_LAST_DIMENSION = frozenset(
     """
@@ -67,7 +67,7 @@ def shapes_fit(wanted: Shape, row: Shape) -> bool:
     return len(wanted) == len(row) and all(None in (a, b) or a == b for a, b in zip(wanted, row, strict=True))
 
 
-def describe(checked: dict) -> ModelShape:
+def describe(checked: Node) -> ModelShape:
     """Describe a model.
 
     Parameters
@@ -92,7 +92,7 @@ def describe(checked: dict) -> ModelShape:
     )
 
 
-def _sequential_input(config: dict) -> tuple[str, tuple | None]:
+def _sequential_input(config: Node) -> tuple[str, tuple[int | None, ...] | None]:
     first = config["layers"][0]
     if first["class_name"] == "InputLayer":
         return _name(first), _row_shape(first["config"].get("batch_shape"))
@@ -105,7 +105,7 @@ def _row_shape(batch_shape: Any) -> tuple[int | None, ...] | None:
     return tuple(batch_shape[1:]) if isinstance(batch_shape, list) and batch_shape else None
 
 
-def _name(layer: dict) -> str:
+def _name(layer: Node) -> str:
     return str(layer["config"].get("name", layer.get("name", layer["class_name"].lower())))
 
 
@@ -118,14 +118,14 @@ def _references(value: Any) -> tuple[str, ...]:
     return tuple(name for item in value for name in _references(item)) if isinstance(value, list) else ()
 
 
-def _of_last(layers: list[dict], question: "_Question") -> Any:
+def _of_last(layers: list[Node], question: "_Question") -> Any:
     """Follow a Sequential back from its last layer to the one that has the answer."""
     deciding = (layer for layer in reversed(layers) if layer["class_name"] not in question.passed_through)
     layer = next(deciding, None)
     return None if layer is None else question.answer(layer)
 
 
-def _of_named(by_name: dict[str, dict], name: str, question: "_Question", depth: int = 0) -> Any:
+def _of_named(by_name: dict[str, Node], name: str, question: "_Question", depth: int = 0) -> Any:
     """Follow a functional model back from the layer of that name to the one that has the answer."""
     layer = by_name.get(name)
     if layer is None or depth > len(by_name):
@@ -136,19 +136,19 @@ def _of_named(by_name: dict[str, dict], name: str, question: "_Question", depth:
     return _of_named(by_name, sources[0], question, depth + 1) if len(sources) == 1 else None
 
 
-def _units(layer: dict) -> int | None:
+def _units(layer: Node) -> int | None:
     config = layer["config"]
     if layer["class_name"] in MODELS:
         units = describe(layer).output_units
         return units[0] if len(units) == 1 else None
-    units = config.get("units") if layer["class_name"] == "Dense" else None
+    width = config.get("units") if layer["class_name"] == "Dense" else None
     if layer["class_name"] == "InputLayer":
         shape = config.get("batch_shape")
-        units = shape[-1] if isinstance(shape, list) and shape else None
-    return units if isinstance(units, int) else None
+        width = shape[-1] if isinstance(shape, list) and shape else None
+    return width if isinstance(width, int) else None
 
 
-def _activation(layer: dict) -> str | None:
+def _activation(layer: Node) -> str | None:
     if layer["class_name"] in MODELS:
         activations = describe(layer).output_activations
         return activations[0] if len(activations) == 1 else None
@@ -163,7 +163,7 @@ class _Question:
     """Something to be asked of the first layer, from the end, that is none of those that pass it through."""
 
     passed_through: frozenset[str]
-    answer: Callable[[dict], Any]
+    answer: Callable[[Node], Any]
 
 
 _UNITS = _Question(_KEEPS_LAST_DIMENSION, _units)

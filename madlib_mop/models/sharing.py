@@ -10,6 +10,7 @@ import hashlib
 import json
 from typing import Any
 
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.literals import CallSpec, canonical
 from madlib_mop.models.parameters.parser import CompileParams
 
@@ -19,7 +20,7 @@ _SLOTS = ("kernel_regularizer", "bias_regularizer")
 Strengths = dict[tuple[int, str], float]
 
 
-def strengths_of(config: dict) -> Strengths:
+def strengths_of(config: Node) -> Strengths:
     """Return the L2 strengths of a checked architecture that can be variables.
 
     Parameters
@@ -35,7 +36,7 @@ def strengths_of(config: dict) -> Strengths:
     return {place: regularizer["config"]["l2"] for place, regularizer in _regularizers(config)}
 
 
-def compile_signature(config: dict, compile_params: CompileParams, extra: str = "") -> str:
+def compile_signature(config: Node, compile_params: CompileParams, extra: str = "") -> str:
     """Return a digest that is equal for configurations whose compiled graphs are the same.
 
     A plain constant learning rate is a variable of the optimizer, so it does not count; neither do the batch size and
@@ -71,7 +72,7 @@ def compile_signature(config: dict, compile_params: CompileParams, extra: str = 
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def shared_form(config: dict) -> dict:
+def shared_form(config: Node) -> Node:
     """Return the architecture without what models that share a graph may differ in; only good to be compared."""
     form = copy.deepcopy(config)
     for _, regularizer in _regularizers(form):
@@ -86,7 +87,7 @@ def shared_form(config: dict) -> dict:
     return form
 
 
-def _is_nameless_graph(form: dict) -> bool:
+def _is_nameless_graph(form: Node) -> bool:
     """Return whether a functional model's layers are called by their place: inputs in order, and one output.
 
     Several outputs are called by name in what a model logs, and a dictionary of inputs is in the order of its names.
@@ -98,7 +99,7 @@ def _is_nameless_graph(form: dict) -> bool:
     return named and isinstance(inner.get("input_layers"), list) and len(_references(inner.get("output_layers"))) == 1
 
 
-def _number_layers(inner: dict) -> None:
+def _number_layers(inner: Node) -> None:
     """Put numbers in place of the names of a functional model's layers, wherever the graph refers to them."""
     inner.pop("name", None)
     numbers = {layer["name"]: number for number, layer in enumerate(inner["layers"])}
@@ -111,7 +112,7 @@ def _number_layers(inner: dict) -> None:
         reference[0] = numbers.get(reference[0], reference[0])
 
 
-def _references(node: Any) -> list[list]:
+def _references(node: Any) -> list[list[Any]]:
     """Return all references to layers' outputs, ``[name, call, output]``, within a part of a functional model."""
     if isinstance(node, list) and len(node) == 3 and isinstance(node[0], str) and not isinstance(node[1], (list, dict)):
         return [node]
@@ -125,7 +126,7 @@ _NAMELESS = (
 )  # fmt: skip
 
 
-def layer_of(model: Any, config: dict, number: int) -> Any:
+def layer_of(model: Any, config: Node, number: int) -> Any:
     """Return a layer of the Keras model that was built from an architecture, by its number in the architecture's list.
 
     JSON that was written by hand may leave names out; then Keras names the layers of a Sequential model.
@@ -138,13 +139,13 @@ def layer_of(model: Any, config: dict, number: int) -> Any:
     return model.layers[number - n_inputs]  # which has no InputLayer
 
 
-def _layers(config: dict) -> list[dict]:
+def _layers(config: Node) -> list[Node]:
     inner = config.get("config")
     layers = inner.get("layers") if isinstance(inner, dict) else None
     return [layer for layer in layers if isinstance(layer, dict)] if isinstance(layers, list) else []
 
 
-def _regularizers(config: dict) -> list[tuple[tuple[int, str], Any]]:
+def _regularizers(config: Node) -> list[tuple[tuple[int, str], Any]]:
     found = []
     for number, layer in enumerate(_layers(config)):
         if layer.get("class_name") not in _LAYERS or not isinstance(layer.get("config"), dict):

@@ -4,10 +4,10 @@ from typing import Any
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import NODE_FORMS, check_architecture
-from madlib_mop.models.keras_layers import MODELS
+from madlib_mop.models.keras_layers import MODELS, Node
 
 
-def readable_by_keras(document: dict, checked: dict) -> dict:
+def readable_by_keras(document: Node, checked: Node) -> Node:
     """Return an architecture as ``keras.models.model_from_json`` reads it.
 
     Parameters
@@ -34,12 +34,12 @@ def _names_modules(node: Any) -> bool:
     return (not is_object or {"module", "registered_name"} <= node.keys()) and all(map(_names_modules, node.values()))
 
 
-def same_architecture(one: dict, other: dict) -> bool:
+def same_architecture(one: Node, other: Node) -> bool:
     """Return whether two architectures that pass the check are the same once they are checked."""
     return one == other or check_architecture(one) == check_architecture(other)
 
 
-def check_statistics(checked: dict) -> None:
+def check_statistics(checked: Node) -> None:
     """Refuse a Normalization layer that has no statistics: its weights would be trained on data as they are.
 
     What ``adapt()`` finds is not part of a model's JSON, and Keras does not take it from ``set_weights()``.
@@ -57,7 +57,7 @@ def check_statistics(checked: dict) -> None:
         _check_layer_statistics(layer, f"model_arch: layer {number}")
 
 
-def _check_layer_statistics(layer: dict, where: str) -> None:
+def _check_layer_statistics(layer: Node, where: str) -> None:
     config = layer["config"]
     if layer["class_name"] in MODELS:
         for number, inner in enumerate(config["layers"], 1):

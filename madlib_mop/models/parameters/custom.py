@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from mop_backend.frames import Header
+
 from madlib_mop.errors import InvalidParameter, UnreadableText
 from madlib_mop.models.parameters.keras_names import (
     LOSS_STRINGS,
@@ -63,7 +65,7 @@ class CustomFunctions:
         digests = [f"{name}:{hashlib.sha256(self.objects[name]).hexdigest()}" for name in sorted(names)]
         return hashlib.sha256("\0".join(digests).encode()).hexdigest() if digests else ""
 
-    def as_request(self) -> dict | None:
+    def as_request(self) -> Header | None:
         """Return the functions as JSON takes them, for the ``custom`` of a model's request; None for none."""
         if not self.objects:
             return None
@@ -71,7 +73,7 @@ class CustomFunctions:
         return {"functions": encoded, "pickles": self.pickles}
 
     @classmethod
-    def from_request(cls, custom: dict | None) -> "CustomFunctions":
+    def from_request(cls, custom: Header | None) -> "CustomFunctions":
         """Read what `as_request` gave; the SQL function custom_functions_of writes the same."""
         if custom is None:
             return cls()

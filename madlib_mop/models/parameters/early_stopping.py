@@ -8,6 +8,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from mop_backend.frames import Header
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.calls import is_int, is_number, suggestion
@@ -60,14 +63,19 @@ class EarlyStopping:
     @property
     def data_set(self) -> str:
         """``training`` or ``validation``."""
-        return "validation" if self.metric.startswith("val_") else "training"
+        return "validation" if self._chosen.startswith("val_") else "training"
 
     @property
     def metric_name(self) -> str:
         """The metric's name without ``val_``."""
-        return self.metric.removeprefix("val_")
+        return self._chosen.removeprefix("val_")
 
-    def as_json(self) -> dict:
+    @property
+    def _chosen(self) -> str:
+        assert self.metric is not None, "the driver chooses the metric where the user did not"
+        return self.metric
+
+    def as_json(self) -> Header:
         """Return the parameters as the record keeps them."""
         return dataclasses.asdict(self)
 
@@ -90,7 +98,7 @@ def read_early_stopping(text: str | None) -> EarlyStopping | None:
     """
     if text is None or not text.strip() or text.strip().lower() == OFF:
         return None
-    values = {name: _boolean(value) for name, value in read_keywords(text, _WHAT, _HINT).items()}
+    values: dict[str, Any] = {name: _boolean(value) for name, value in read_keywords(text, _WHAT, _HINT).items()}
     names = [field.name for field in dataclasses.fields(EarlyStopping)]
     for name in values:
         if name not in names:

@@ -1,5 +1,6 @@
 """Checks the losses and metrics of compile parameters; called by `params`."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,7 @@ class FunctionReader:
         is_many = isinstance(value, list) or (isinstance(value, dict) and "class_name" not in value)
         return self._metrics(value if is_many else [value], key, set())
 
-    def _metrics(self, value, key, taken):
+    def _metrics(self, value: Any, key: str, taken: set[str]) -> Any:
         if isinstance(value, list):
             names: set[str] = set()
             return [self._metrics(item, key, names) for item in value]
@@ -51,14 +52,21 @@ class FunctionReader:
             return {str(name): self._metrics(item, key, set()) for name, item in value.items()}
         return _named(self._function(value, key, METRICS, METRIC_STRINGS, OLD_METRICS), taken)
 
-    def _function(self, value, key, classes, strings, old) -> str | CallSpec | None:
+    def _function(
+        self,
+        value: Any,
+        key: str,
+        classes: Mapping[str, tuple[str, ...]],
+        strings: Collection[str],
+        old: Mapping[str, str],
+    ) -> str | CallSpec | None:
         what = f"compile_params: {key}"
         if value is None:
             return None
         if isinstance(value, str) and value in self.custom_names:
             self.used.add(value)
             return value
-        spec = as_spec(value, what)
+        spec: object = as_spec(value, what)
         if not isinstance(spec, str | CallSpec):
             raise InvalidParameter(
                 f"{what} must be a name or a call of one of Keras' classes. Received: {shorten(value)}"

@@ -8,7 +8,7 @@ import ast
 import json
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from madlib_mop.errors import UnreadableText
 
@@ -37,7 +37,7 @@ class CallSpec:
     """
 
     name: str
-    args: tuple = ()
+    args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __hash__(self) -> int:
@@ -86,7 +86,7 @@ def read_keywords(text: str, what: str, hint: str | None = None) -> dict[str, An
     return _keywords(call, what, hint, 0)
 
 
-def read_dict(text: str, what: str, hint: str | None = None) -> dict:
+def read_dict(text: str, what: str, hint: str | None = None) -> dict[Any, Any]:
     """Read a dict: a JSON object or a Python literal, whose values may be calls by name.
 
     Raises
@@ -108,7 +108,7 @@ def read_value(text: str, what: str, hint: str | None = None) -> Any:
     return _value(_parse(f"({text}\n)", text, what, hint), what, hint, 0)
 
 
-def _no_constant(word: str):
+def _no_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a number")
 
 
@@ -166,12 +166,12 @@ def _parse(source: str, text: str, what: str, hint: str | None) -> ast.expr:
         raise _unreadable(what, text, hint, reason) from None
 
 
-def _unreadable(what, text, hint, reason=None):
+def _unreadable(what: str, text: str, hint: str | None, reason: str | None = None) -> UnreadableText:
     because = f" ({reason})" if reason else ""
     return UnreadableText(f"{what} cannot be read{because}. Received: {shorten(text)}", hint=hint)
 
 
-def _keywords(call: ast.Call, what, hint, depth) -> dict[str, Any]:
+def _keywords(call: ast.Call, what: str, hint: str | None, depth: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for keyword in call.keywords:
         if keyword.arg is None:
@@ -214,14 +214,14 @@ def _value(node: ast.expr, what: str, hint: str | None, depth: int) -> Any:
     raise _refused(node, what, hint)
 
 
-def _key(node, what, hint, depth) -> Any:
+def _key(node: ast.expr | None, what: str, hint: str | None, depth: int) -> Any:
     key = _value(node, what, hint, depth) if node is not None else []
     if isinstance(key, list | dict | CallSpec):
         raise UnreadableText(f"{what}: a dict's keys must be strings or numbers", hint=hint)
     return key
 
 
-def _name(node: ast.expr, what, hint) -> str:
+def _name(node: ast.expr, what: str, hint: str | None) -> str:
     """Return ``Adam`` for ``Adam`` and for ``tf.keras.optimizers.Adam``; nothing else that has a dot is a name."""
     match node:
         case ast.Name(id=name):
@@ -234,7 +234,7 @@ def _name(node: ast.expr, what, hint) -> str:
     raise _refused(node, what, hint)
 
 
-def _refused(node, what, hint, prefix=""):
+def _refused(node: ast.expr, what: str, hint: str | None, prefix: str = "") -> UnreadableText:
     try:
         source = prefix + ast.unparse(node)
     except RecursionError:

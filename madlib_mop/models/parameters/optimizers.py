@@ -106,7 +106,7 @@ def check_schedule(spec: CallSpec, what: str) -> CallSpec:
     return CallSpec(name, (), kwargs)
 
 
-def _decayed(name, rate, decay, what):
+def _decayed(name: str, rate: float | CallSpec | None, decay: Any, what: str) -> float | CallSpec | None:
     if not is_number(decay) or decay < 0:
         raise InvalidParameter(f"{what}: decay must be a number of 0 or more. Received: {shorten(decay)}")
     if decay == 0:
@@ -124,7 +124,7 @@ def _decayed(name, rate, decay, what):
     )
 
 
-def _drop_keras_2_defaults(name, kwargs, what):
+def _drop_keras_2_defaults(name: str, kwargs: dict[str, Any], what: str) -> None:
     """Take out what Keras 2 wrote and Keras 3 does by itself: epsilon=None, and Nadam's schedule_decay."""
     if kwargs.get("epsilon", 0) is None:
         del kwargs["epsilon"]

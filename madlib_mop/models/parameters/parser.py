@@ -1,6 +1,6 @@
 """The parser of compile and fit parameters: texts in, frozen dataclasses out; used by the driver and by trainers."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,7 +148,7 @@ def parse_compile_params(text: str | None, custom_names: Iterable[str] = frozens
         loss_weights=_loss_weights(values.get("loss_weights")),
         weighted_metrics=reader.metrics(values.get("weighted_metrics"), "weighted_metrics"),
         custom_names=tuple(sorted(reader.used)),
-        text=text,
+        text=text or "",
     )
 
 
@@ -207,7 +207,7 @@ def told_of_recorded(params: Iterable[FitParams]) -> str | None:
     )
 
 
-def _read(text, what, keys, hint):
+def _read(text: str | None, what: str, keys: Collection[str], hint: str) -> dict[str, Any]:
     if text is None or not text.strip():
         raise InvalidParameter(f"{what} is missing. Received: {text!r}", hint=hint)
     values = read_keywords(text, what, hint)
@@ -221,7 +221,7 @@ def _read(text, what, keys, hint):
     return values
 
 
-def _loss_weights(value):
+def _loss_weights(value: Any) -> float | list[float] | dict[str, float] | None:
     what = "compile_params: loss_weights"
     if value is None:
         return None
@@ -232,13 +232,13 @@ def _loss_weights(value):
     return _weight(value, what)
 
 
-def _weight(value, what) -> float:
+def _weight(value: Any, what: str) -> float:
     if not is_number(value):
         raise InvalidParameter(f"{what} must be numbers. Received: {shorten(value)}")
     return float(value)
 
 
-def _class_weight(value) -> dict[int, float] | str:
+def _class_weight(value: Any) -> dict[int, float] | str:
     what = "fit_params: class_weight"
     if value == BALANCED:
         return BALANCED
@@ -258,7 +258,7 @@ def _class_weight(value) -> dict[int, float] | str:
     return weights
 
 
-def _early_stopping(value) -> str:
+def _early_stopping(value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidParameter(
             f"fit_params: early_stopping must be a text. Received: {shorten(value)}",
@@ -268,7 +268,7 @@ def _early_stopping(value) -> str:
     return value
 
 
-def _callbacks(value):
+def _callbacks(value: Any) -> Iterator[CallSpec]:
     what = "fit_params: callbacks"
     value = read_value(value, what) if isinstance(value, str) else value
     for item in value if isinstance(value, list) else [value]:

@@ -194,7 +194,10 @@ def read_ranges(compile_grid_text: str | None, fit_grid_text: str | None) -> tup
 
 def as_range(name: str, values: list[Value]) -> Range | None:
     """Return the range that a parameter's list of a grid stands for; None for a list of choices."""
-    return Range(*values, whole=_is_whole(name)) if _is_range(values) else None
+    if not _is_range(values):
+        return None
+    low, high, distribution = values
+    return Range(low, high, distribution, _is_whole(name))
 
 
 def iterate_choices(compile_grid: Grid, fit_grid: Grid, random_state: int | None) -> Iterator[Choice]:
