@@ -1,5 +1,7 @@
 """The driver's own session: over the local socket as the operating system user that owns the cluster (peer)."""
 
+from typing import Any
+
 import psycopg2
 from psycopg2.extensions import connection
 from sqlalchemy import Engine, create_engine, event
@@ -7,6 +9,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.pool import StaticPool
 
 from madlib_mop.catalog.login_failures import diagnose
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.session_settings import CATALOG_OPTIONS, FIRE_TRIGGERS, LIFT_NEW_TIMEOUTS
 from madlib_mop.errors import NotReady
 
@@ -61,7 +64,7 @@ def connect_by_dsn(dsn: str) -> tuple[Engine, connection]:
         raise NotReady(f"the catalog session cannot be opened: {str(error).strip().splitlines()[0]}") from None
     with raw.cursor() as cursor:
         cursor.execute("SELECT rolsuper, rolname FROM pg_roles WHERE rolname = current_user")
-        is_superuser, role = cursor.fetchone()
+        is_superuser, role = one_row(cursor)
     if not is_superuser:
         raw.close()
         raise NotReady(
@@ -71,9 +74,9 @@ def connect_by_dsn(dsn: str) -> tuple[Engine, connection]:
     return engine, raw
 
 
-def _session(*dsn: str, **keywords) -> tuple[Engine, connection]:
+def _session(dsn: str | None = None, **keywords: Any) -> tuple[Engine, connection]:
     raw = psycopg2.connect(
-        *dsn,
+        dsn,
         **keywords,
         application_name="madlib_mop driver",
         connect_timeout=10,

@@ -6,6 +6,7 @@ would have it next.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from psycopg2 import sql
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
@@ -26,7 +27,7 @@ WHERE l.pid IS NULL AND own.pid IS NULL AND NOT o.rolsuper AND p.database = pg_c
 """
 
 
-def end_holders(catalog: connection, lock: str, params: Sequence) -> None:
+def end_holders(catalog: connection, lock: str, params: Sequence[Any]) -> None:
     """End the sessions that hold a lock or wait for it, autovacuum's too, and roll back prepared transactions with it.
 
     Those of superusers are left alone; so are prepared transactions while the catalog session has one open, in which

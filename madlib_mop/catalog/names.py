@@ -1,6 +1,7 @@
 """Names of tables and columns, and the one place where they are quoted into SQL; used by the driver and the engines."""
 
 import string
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from madlib_mop.errors import InvalidParameter, UnreadableText
@@ -60,7 +61,11 @@ class Relation:
         return Relation(self.schema, self.name + suffix, 0, self.kind, self.is_temp)
 
 
-def statement(template: str, **slots: "Identifier | Relation | SqlType | list") -> str:
+Name = Identifier | Relation | SqlType
+Slot = Name | Sequence[Identifier] | Sequence[Relation] | Sequence[SqlType] | Sequence[Name]
+
+
+def statement(template: str, **slots: Slot) -> str:
     """Fill the ``{slots}`` of an SQL template with quoted names.
 
     Parameters
@@ -76,7 +81,7 @@ def statement(template: str, **slots: "Identifier | Relation | SqlType | list") 
         If a slot is given anything else, such as a bare string.
     """
 
-    def text(value) -> str:
+    def text(value: object) -> str:
         if isinstance(value, list | tuple):
             return ", ".join(text(item) for item in value)
         if isinstance(value, Identifier | Relation | SqlType):

@@ -7,18 +7,19 @@ moves shards; where they are is read from its metadata whenever a run is planned
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.calls.limits import MAX_SEGMENTS
 from madlib_mop.catalog.names import Relation, split_name
+from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.interface import (
     HERE,
     Engine,
     Limits,
     Place,
     Segment,
-    Session,
     ShardPlace,
     Store,
 )
@@ -90,12 +91,12 @@ def is_citus(session: Session) -> bool:
             "this server is a worker node of a Citus cluster; tables are packed, and runs driven, at its coordinator",
             hint="SELECT nodename, nodeport FROM pg_dist_node WHERE groupid = 0;",
         )
-    return session.execute(_HAS_WORKERS)[0]["yes"]
+    return bool(session.execute(_HAS_WORKERS)[0]["yes"])
 
 
 def has_citus(session: Session) -> bool:
     """Return whether the extension citus is in a session's database."""
-    return session.execute(_IS_HERE)[0]["yes"]
+    return bool(session.execute(_IS_HERE)[0]["yes"])
 
 
 def is_distributed(session: Session, relation: Relation) -> bool:
@@ -255,7 +256,7 @@ def _numbers(session: Session, relation: Relation) -> dict[int, int]:
             raise NotReady(f"{relation}: no __dist_key__ was found for some of its shards", hint=_PACK_AGAIN)
 
 
-def _node(row: dict) -> Node:
+def _node(row: dict[str, Any]) -> Node:
     return Node(row["host"], row["port"], row["is_here"])
 
 

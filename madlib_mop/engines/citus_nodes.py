@@ -36,16 +36,19 @@ class Added:
     n_segments: int
 
 
+Resolve = Callable[[str], frozenset[str]]  # a name -> its addresses
+
+
 def addresses(host: str) -> frozenset[str]:
     """Return the addresses of a name; none where it has none, or is a socket's directory."""
     try:
-        return frozenset(found[4][0] for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+        return frozenset(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError):
         return frozenset()
 
 
 def servers_of(
-    nodes: Iterable[Node], added: Sequence[Added], database: str, resolve: Callable = addresses
+    nodes: Iterable[Node], added: Sequence[Added], database: str, resolve: Resolve = addresses
 ) -> Mapping[Node, str | None]:
     """Find each node's foreign server: its host and port are the node's, and its dbname is this database's.
 
@@ -87,16 +90,18 @@ def servers_of(
     return found
 
 
-def _server_of(node: Node, added: Sequence[Added], database: str, resolve: Callable) -> str | None:
+def _server_of(node: Node, added: Sequence[Added], database: str, resolve: Resolve) -> str | None:
     near = [
-        one for one in added if one.host and (one.port or _DEFAULT_PORT) == str(node.port) and one.dbname == database
+        (one.host, one)
+        for one in added
+        if one.host and (one.port or _DEFAULT_PORT) == str(node.port) and one.dbname == database
     ]
-    for one in near:
-        if one.host.lower() == node.host.lower():
+    for host, one in near:
+        if host.lower() == node.host.lower():
             return one.server
     if near:
         own = resolve(node.host)
-        for one in near:
-            if own & resolve(one.host):
+        for host, one in near:
+            if own & resolve(host):
                 return one.server
     return None

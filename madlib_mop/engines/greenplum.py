@@ -40,7 +40,7 @@ SELECT EXISTS (
 def is_greenplum(session: Session) -> bool:
     """Return whether a session's server is Greenplum."""
     query = "SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL AS yes"
-    return session.execute(query)[0]["yes"]
+    return bool(session.execute(query)[0]["yes"])
 
 
 class Greenplum(Engine):

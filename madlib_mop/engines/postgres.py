@@ -7,6 +7,7 @@ from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.calls.limits import MAX_SEGMENTS
 from madlib_mop.catalog.names import Relation, split_name
+from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.dealing import Carrier, deal
 from madlib_mop.engines.base.interface import (
     HERE,
@@ -16,7 +17,6 @@ from madlib_mop.engines.base.interface import (
     Limits,
     Place,
     Segment,
-    Session,
     ShardPlace,
     Store,
 )

@@ -62,7 +62,7 @@ class PostgresStore(Store):
     def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
         """See `Store.insert`."""
         if segment in self._remote:
-            self._shards.write(segment, [segment, *values, *map(list, shapes), buffer_id])
+            self._at_hosts.write(segment, [segment, *values, *map(list, shapes), buffer_id])
             return
         self._form.insert(segment, buffer_id, values, shapes)
 
@@ -81,7 +81,8 @@ class PostgresStore(Store):
 
         A buffer may have some megabytes, so that they are fetched one by one.
         """
-        there = self._shards.add(segment, self._table)
+        there = self._at_hosts.add(segment, self._table)
+        assert segment.place.server is not None, "this segment is at a host"
         (row,) = self._session.execute(
             "SELECT pg_catalog.format('CREATE FOREIGN TABLE %s PARTITION OF %s FOR VALUES IN (%s) SERVER %s"
             " OPTIONS (schema_name %L, table_name %L, fetch_size %L)', $1, $2, $3, $4, $5, $6, '1') AS command",
@@ -93,7 +94,12 @@ class PostgresStore(Store):
             " pg_catalog.pg_current_xact_id()::pg_catalog.text AS xid",
             [part.sql],
         )
-        self._shards.register(segment, row["oid"], row["xid"])
+        self._at_hosts.register(segment, row["oid"], row["xid"])
+
+    @property
+    def _at_hosts(self) -> "HostTables":
+        assert self._shards is not None, "it is given where any segment is at a host"
+        return self._shards
 
 
 def partition_suffix(segment: int) -> str:

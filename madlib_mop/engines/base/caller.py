@@ -9,7 +9,7 @@ class Session(Protocol):
 
     info: Any
 
-    def execute(self, statement: str, params: Sequence = (), types: Sequence[str] = ()) -> list[dict]:
+    def execute(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Run one statement with the caller's rights, in the caller's transaction."""
 
     def caller_setting(self, name: str) -> str | None:

@@ -126,7 +126,7 @@ class Store(ABC):
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

@@ -68,5 +68,5 @@ def row_name(columns: Mapping[str, Any], row: int) -> str:
     return name
 
 
-def _storage(session: Session, relation: Relation) -> dict:
+def _storage(session: Session, relation: Relation) -> dict[str, Any]:
     return session.execute(_STORAGE, [relation.oid], ["bigint"])[0]

@@ -7,11 +7,13 @@ that asks. They are read anew for each login, and are in no message.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import quote
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.sessions.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
@@ -157,15 +159,16 @@ def connect_host(
         If the host refuses it, or is not reached; without host, port, user and password.
     """
     try:
+        options: dict[str, Any] = {
+            **connecting(login),
+            **_LIVENESS,
+            "options": OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS,
+            "application_name": application_name,
+            "client_encoding": "UTF8",
+            "connect_timeout": within_s,
+        }
         connection = psycopg.connect(
-            **{
-                **connecting(login),
-                **_LIVENESS,
-                "options": OPTIONS_BUT_PATH if own_path else SESSION_OPTIONS,
-                "application_name": application_name,
-                "client_encoding": "UTF8",
-                "connect_timeout": within_s,
-            },
+            **options,
             autocommit=True,
             prepare_threshold=None,  # code of users could replace a prepared statement
         )
@@ -210,7 +213,7 @@ def clock_offset_s(connection: psycopg.Connection, n_tries: int = 3) -> float:
         before = time.time()
         with connection.cursor() as cursor:
             cursor.execute("SELECT extract(epoch FROM pg_catalog.clock_timestamp())::pg_catalog.float8")
-            there = cursor.fetchone()[0]
+            there = one_row(cursor)[0]
         offsets.append(offset_beyond(before, there, time.time()))
     return min(offsets, key=abs)
 

@@ -7,6 +7,7 @@ whether it is up: one that is, and lets nobody in time after time, does not let 
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -47,7 +48,7 @@ class NotLetIn(Exception):
         self.hint = hint
 
 
-def log_in(options: Mapping[str, object]) -> psycopg.Connection:
+def log_in(options: Mapping[str, Any]) -> psycopg.Connection:
     """Open a session, in autocommit.
 
     Parameters
@@ -81,6 +82,6 @@ def log_in(options: Mapping[str, object]) -> psycopg.Connection:
     raise AssertionError("the last try returns or raises")
 
 
-def _is_up(options: Mapping[str, object]) -> bool:
+def _is_up(options: Mapping[str, Any]) -> bool:
     """Return whether a server takes connections, whomever it lets in."""
     return PGconn.ping(make_conninfo(**options).encode()) == Ping.OK

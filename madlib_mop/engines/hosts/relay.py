@@ -13,9 +13,11 @@ import hmac
 import json
 import re
 import resource
+from collections.abc import Sequence
+from typing import Any, LiteralString
 
 import psycopg
-from mop_backend.frames import Channel, PeerGone
+from mop_backend.frames import Blob, Channel, Frame, Header, PeerGone
 from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 
 from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
@@ -61,9 +63,9 @@ class Relay:
 
     def __init__(self) -> None:
         self._host: Host | None = None
-        self._ended: dict | None = None
+        self._ended: Header | None = None
 
-    def do(self, header: dict, blobs: list) -> tuple[dict, list] | None:
+    def do(self, header: Header, blobs: Sequence[Blob]) -> Frame | None:
         """Do one request; give header and blobs of its answer, or None where a trainer gives none.
 
         Parameters
@@ -79,6 +81,7 @@ class Relay:
                 if header["op"] == "connect":
                     self._host = Host(header)
                     return None
+                assert self._host is not None, "the first request is connect"
                 answer, parts = self._host.ask(header, blobs, has_answer)
                 if "died" not in answer:
                     return (answer, parts) if has_answer else None
@@ -110,7 +113,7 @@ class Host:
         If it cannot be opened.
     """
 
-    def __init__(self, access: dict):
+    def __init__(self, access: Header):
         self._n_messages = 0
         self._connection = log_in(
             {
@@ -136,7 +139,7 @@ class Host:
         # as mop_backend.segment.session_key, which only a backend can import
         self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")
 
-    def ask(self, header: dict, blobs: list, wait: bool) -> tuple[dict, list]:
+    def ask(self, header: Header, blobs: Sequence[Blob], wait: bool) -> Frame:
         """Hand a message to the trainer there; give its answer, {} if there is none to wait for."""
         for blob in blobs:
             self._value("SELECT madlib_mop_calls.segment_put(%b)", blob)
@@ -160,12 +163,14 @@ class Host:
         """Whether the connection lives."""
         return not self._connection.broken and not self._connection.closed
 
-    def _value(self, query: str, *values):
+    def _value(self, query: LiteralString, *values: object) -> Any:
         # never a prepared statement: what the owner of the shard's table has run there could put another in its place
-        return self._cursor.execute(query, values, prepare=False).fetchone()[0]
+        row = self._cursor.execute(query, values, prepare=False).fetchone()
+        assert row is not None, "each of the queries gives one row"
+        return row[0]
 
 
-def _told(error: psycopg.Error, request: dict, host: Host | None) -> dict:
+def _told(error: psycopg.Error, request: Header, host: Host | None) -> Header:
     """Say what an error means for the run, without what psycopg knows of the connection's parameters."""
     message = plain_reason(error)
     if error.sqlstate is None and request["op"] == "connect":

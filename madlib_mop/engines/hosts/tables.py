@@ -6,14 +6,16 @@ one; so whatever becomes of the caller's transaction, a later sweep knows what n
 
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.engines.base.interface import Segment
 from madlib_mop.engines.hosts.connections import HostLogin, connect_host, read_login, reason
 from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady
@@ -74,6 +76,7 @@ class HostTables:
     def add(self, segment: Segment, packed: Relation) -> Relation:
         """Choose the name of a segment's table at its host, and log in there if this is the first one."""
         server = segment.place.server
+        assert server is not None, "only segments at hosts have tables there"
         if server not in self._hosts:
             self._hosts[server] = _Host(read_login(self._catalog, server, self._role))
         base = packed.name.encode()[:_NAME_BYTES].decode(errors="ignore")
@@ -98,7 +101,7 @@ class HostTables:
         for shard in self._shards.values():
             self._hosts[shard.server].create(shard.table, self._columns)
 
-    def write(self, segment: int, row: Sequence) -> None:
+    def write(self, segment: int, row: Sequence[Any]) -> None:
         """Send one row to a segment's table; one table is filled after the other."""
         shard = self._shards[segment]
         host = self._hosts[shard.server]
@@ -154,7 +157,8 @@ class _Host:
             self._copy = self._copying.enter_context(cursor.copy(command))
             self._copy.set_types(["int4", *["bytea"] * n_columns, *["int4[]"] * n_columns, "int4"])
 
-    def write(self, row: Sequence) -> None:
+    def write(self, row: Sequence[Any]) -> None:
+        assert self._copy is not None, "begin_copy comes before"
         with self._told():
             self._copy.write_row(row)
 
@@ -174,7 +178,7 @@ class _Host:
             self._connection.close()
 
     @contextlib.contextmanager
-    def _told(self):
+    def _told(self) -> Iterator[psycopg.Cursor]:
         """Return a cursor; what the host says against it becomes one clear error."""
         try:
             with self._connection.cursor() as cursor:
@@ -207,7 +211,7 @@ def _room(connection: psycopg.Connection, login: HostLogin) -> str:
     """Return the schema in which tables are made at a host: the first of the search_path in which the user may."""
     with connection.cursor() as cursor:
         cursor.execute(_ROOM)
-        schema, may_use = cursor.fetchone()
+        schema, may_use = one_row(cursor)
         if schema is None:
             raise InsufficientPrivilege(
                 f"the user mapping of role {login.role} for server {login.server} is to a role that may create tables"
@@ -221,7 +225,7 @@ def _room(connection: psycopg.Connection, login: HostLogin) -> str:
                 hint="At that host, for the role that the user mapping names: SELECT madlib_mop.grant_use('...');",
             )
         cursor.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog', false)")
-    return schema
+    return str(schema)
 
 
 @dataclass(frozen=True)

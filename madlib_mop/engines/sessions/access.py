@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.sessions.login import RunLogin
@@ -71,5 +72,5 @@ class Access:
         where = {"host": self.host, "port": self.port, "dbname": self.database}
         return Target({**where, "user": self.login.role, "password": self.login.password, **session}, steps)
 
-    def _session(self, name: str, more: str = "") -> dict:
+    def _session(self, name: str, more: str = "") -> dict[str, Any]:
         return {"application_name": name, "connect_timeout": 10, "options": self.options + more}

@@ -11,13 +11,16 @@ import contextlib
 import re
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import psycopg2
 from psycopg2 import errors, sql
 from psycopg2.extensions import connection, encrypt_password
+from psycopg2.extensions import cursor as Cursor
 
 from madlib_mop.catalog.lock_holders import end_holders
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.errors import OutOfResources
 
 PREFIX = "madlib_mop_run_"
@@ -75,7 +78,7 @@ def is_superuser(catalog: connection, role: str) -> bool:
     with catalog.cursor() as cursor:
         cursor.execute("SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = %s", [role])
         found = cursor.fetchone()
-        return found is not None and found[0]
+        return found is not None and bool(found[0])
 
 
 def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | None:
@@ -164,7 +167,7 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
             for end in ("pg_terminate_backend(pid)", "madlib_mop_calls.end_session(pid, 2000)"):
                 cursor.execute(f"SELECT {end} FROM pg_stat_activity WHERE usename = %s", [role])
             cursor.execute(_N_OWNED, [role])
-            if cursor.fetchone()[0] <= _MOST_OBJECTS:
+            if one_row(cursor)[0] <= _MOST_OBJECTS:
                 _attempt(cursor, sql.SQL("DROP OWNED BY {} CASCADE").format(name))
             drop = sql.SQL("DROP ROLE {}").format(name)
             if _attempt(cursor, drop) is errors.LockNotAvailable:
@@ -172,7 +175,7 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
                 _attempt(cursor, drop)
             cursor.execute(_MEMBERSHIPS, [role])
             for granted, grantor in cursor.fetchall():  # it could not be dropped
-                revoke = sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(granted), name)
+                revoke: sql.Composable = sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(granted), name)
                 if catalog.server_version >= 160000:  # each grantor's is one of its own
                     revoke += sql.SQL(" GRANTED BY {} CASCADE").format(sql.Identifier(grantor))
                 _attempt(cursor, revoke)
@@ -180,7 +183,7 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
             cursor.execute("RESET lock_timeout; RESET synchronous_commit")
 
 
-def sweep_logins(catalog: connection, is_live) -> None:
+def sweep_logins(catalog: connection, is_live: Callable[[int], bool]) -> None:
     """Drop the login roles of this database's runs whose driver is gone, and those of databases that are gone.
 
     Parameters
@@ -204,7 +207,7 @@ def sweep_logins(catalog: connection, is_live) -> None:
             drop_login(catalog, role, _SWEEP_LOCK_TIMEOUT_MS)
 
 
-def _attempt(cursor, step: sql.Composable) -> type | None:
+def _attempt(cursor: Cursor, step: sql.Composable) -> type[psycopg2.DatabaseError] | None:
     """Execute a statement about roles; return the class of the error if it fails, None if it does not."""
     try:
         _patiently(cursor, step)
@@ -215,12 +218,12 @@ def _attempt(cursor, step: sql.Composable) -> type | None:
     return None
 
 
-def _in_a_minute(cursor) -> str:
+def _in_a_minute(cursor: Cursor) -> str:
     cursor.execute("SELECT (now() + %s * interval '1 second')::text", [_VALID_S])
-    return cursor.fetchone()[0]
+    return str(one_row(cursor)[0])
 
 
-def _patiently(cursor, step: sql.Composable) -> None:
+def _patiently(cursor: Cursor, step: sql.Composable) -> None:
     """Execute a statement about roles, again where another one has just changed the same row of the catalog.
 
     PostgreSQL does not wait for such a change; it fails with "tuple concurrently updated" (XX000).
@@ -235,7 +238,7 @@ def _patiently(cursor, step: sql.Composable) -> None:
             time.sleep(_PAUSE_S)
 
 
-def _copy_settings(cursor, caller: str, role: str) -> None:
+def _copy_settings(cursor: Cursor, caller: str, role: str) -> None:
     """Return the run's role what ALTER ROLE ... SET says of the caller's, in this database or in all.
 
     FROM CURRENT, in a transaction that sets each for itself alone, copies lists as they are; the few that cannot be set
@@ -243,10 +246,10 @@ def _copy_settings(cursor, caller: str, role: str) -> None:
     """
     cursor.execute(_SETTINGS, [caller, _NOT_COPIED])
     for in_database, name, value in cursor.fetchall():
-        where = sql.SQL("")
+        where: sql.Composable = sql.SQL("")
         if in_database:
             cursor.execute("SELECT pg_catalog.current_database()::text")
-            where = sql.SQL("IN DATABASE {}").format(sql.Identifier(cursor.fetchone()[0]))
+            where = sql.SQL("IN DATABASE {}").format(sql.Identifier(one_row(cursor)[0]))
         parameter = sql.SQL(".").join(map(sql.Identifier, name.split(".")))
         alter = sql.SQL("ALTER ROLE {} {} SET {}").format(sql.Identifier(role), where, parameter)
         cursor.execute("BEGIN")
@@ -262,4 +265,4 @@ def _copy_settings(cursor, caller: str, role: str) -> None:
 def _database_oid(catalog: connection) -> int:
     with catalog.cursor() as cursor:
         cursor.execute("SELECT oid::bigint FROM pg_database WHERE datname = current_database()")
-        return cursor.fetchone()[0]
+        return int(one_row(cursor)[0])

@@ -2,6 +2,8 @@
 
 from psycopg2.extensions import connection
 
+from madlib_mop.catalog.one_row import one_row
+
 #: With the role's own search_path, which tells where it makes tables.
 OPTIONS_BUT_PATH = (
     "-c statement_timeout=0 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
@@ -23,4 +25,4 @@ def options_of(catalog: connection) -> str:
     """Return the options for sessions of a run, on the server of the catalog session."""
     with catalog.cursor() as cursor:
         cursor.execute("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL")
-        return GREENPLUM_OPTIONS if cursor.fetchone()[0] else SESSION_OPTIONS
+        return GREENPLUM_OPTIONS if one_row(cursor)[0] else SESSION_OPTIONS

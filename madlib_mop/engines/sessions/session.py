@@ -7,8 +7,10 @@ from enum import Enum
 from typing import Any
 
 import psycopg2
+from mop_backend.frames import Header
 from psycopg2 import extensions
 
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.engines.sessions.reasons import without_prefix
 
 # Greenplum's error where a session has lost its process at a segment. It jumps over PL/Python's frames, and the next
@@ -39,7 +41,7 @@ class Target:
     """
 
     keywords: Mapping[str, Any] = field(repr=False)
-    steps: Sequence[tuple[str, list]] = ()
+    steps: Sequence[tuple[str, list[Any]]] = ()
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,14 @@ class Failure:
     hint: str | None = None
 
     @property
-    def host_lost(self) -> dict | None:
+    def host_lost(self) -> Header | None:
         """The worker's answer "host", where rows at a host that is lost were to be read from here; else None."""
         if self.lost or not (self.sqlstate or "").startswith("08"):
             return None
         return {"outcome": "host", "server": "of the rows that it was to read", "error": self.error}
 
     @property
-    def error(self) -> dict:
+    def error(self) -> Header:
         """What the server said, as a worker's answer "sql" has it."""
         return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint}
 
@@ -89,14 +91,14 @@ class Session:
         self.events = select.POLLOUT
         self.pid: int | None = None
         self._steps = list(target.steps)
-        self._cursor = None
+        self._cursor: extensions.cursor | None = None
         self._connection = psycopg2.connect(**target.keywords, async_=1)
 
     def fileno(self) -> int:
         """Return the socket's descriptor, for ``select.poll``."""
-        return self._connection.fileno()
+        return int(self._connection.fileno())
 
-    def begin(self, statement: str, params: Sequence) -> None:
+    def begin(self, statement: str, params: Sequence[Any] | Mapping[str, Any]) -> None:
         """Start a statement; the session must be idle."""
         if self.state is not SessionState.IDLE:
             raise RuntimeError(f"a statement was given to a session that is {self.state.value}")
@@ -118,7 +120,8 @@ class Session:
         if self.state is SessionState.IDLE:  # something that belongs to no statement
             return None
         if self.state is SessionState.BUSY:
-            value = self._cursor.fetchone()[0]
+            assert self._cursor is not None, "a busy session has executed something"
+            value = one_row(self._cursor)[0]
             self._rest()
             return Returned(value)
         if self.state is SessionState.CONNECTING:
@@ -139,7 +142,7 @@ class Session:
         self.state = SessionState.IDLE
         self.events = select.POLLIN
 
-    def _execute(self, query, params):
+    def _execute(self, query: str, params: Sequence[Any] | Mapping[str, Any]) -> None:
         self._cursor = self._connection.cursor()
         self._cursor.execute(query, params)
         self.events = select.POLLOUT

@@ -9,8 +9,14 @@ the trainer says of the rows is checked before anything is trained on them.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mop_backend.frames import Header
 
 from madlib_mop.engines.sessions.session import Failure, Opened, Returned, Session, SessionState, Target
+
+if TYPE_CHECKING:  # it is of a module that a backend alone can import
+    from mop_backend.shards import Reading
 
 _DO = "SELECT madlib_mop_internal.writer_do(%s)"
 _SEND = "SELECT madlib_mop_calls.reader_send(%(address)s, %(query)s, %(key)s, %(n_columns)s, %(at)s)"
@@ -20,7 +26,7 @@ _SEND = "SELECT madlib_mop_calls.reader_send(%(address)s, %(query)s, %(key)s, %(
 class Answer:
     """A task has ended; ``fields`` is what the writer said of it (`mop_backend.writer.Writer.do`)."""
 
-    fields: dict
+    fields: Header
 
 
 @dataclass
@@ -29,8 +35,8 @@ class _Load:
 
     data_set: str
     segment_id: int
-    reading: dict | None  # what the reader is told; None where it is not needed
-    answer: dict | None = None  # the writer's
+    reading: "Reading | None"  # what the reader is told; None where it is not needed
+    answer: Header | None = None  # the writer's
     failure: Failure | None = None  # the reader's
 
 
@@ -47,13 +53,13 @@ class Worker:
         n_bytes, fingerprint); raises where the run cannot go on with them.
     """
 
-    def __init__(self, writer: Target, reader: Target, reads_here: bool, on_shard: Callable[[str, int, dict], None]):
+    def __init__(self, writer: Target, reader: Target, reads_here: bool, on_shard: Callable[[str, int, Header], None]):
         self._reader_target = reader
         self._on_shard = on_shard
         self._writer = Session(writer)
         self._reader = Session(reader) if reads_here else None
         self._opened = False
-        self._task: dict | None = None
+        self._task: Header | None = None
         self._load: _Load | None = None
 
     @property
@@ -72,7 +78,7 @@ class Worker:
         """Whether it waits for a task."""
         return self._task is None and self._writer.state is SessionState.IDLE
 
-    def begin(self, task: dict) -> None:
+    def begin(self, task: Header) -> None:
         """Start a task; the worker must be idle."""
         self._task = task
         self._give(task)
@@ -116,17 +122,25 @@ class Worker:
             self._load.answer = fields
             return self._loaded()
         if fields["outcome"] == "load":
-            return self._need_rows(fields["reader"])
+            self._need_rows(fields["reader"])
+            return None
         self._task = None
         return Answer(fields)
 
     def _read(self, event: Returned | Failure) -> Answer | Failure | None:
         if isinstance(event, Failure):
-            self._reader.close()  # its processes at a Greenplum segment too, which may hold the socket
-            self._load.failure = event
+            load, reader = self._under_way()
+            reader.close()  # its processes at a Greenplum segment too, which may hold the socket
+            load.failure = event
         return self._loaded()
 
-    def _need_rows(self, reading: dict | None) -> None:
+    def _under_way(self) -> tuple[_Load, Session]:
+        """Return the load that is under way by a reader, and that reader."""
+        assert self._load is not None and self._reader is not None, "a reader has statements in loads only"
+        return self._load, self._reader
+
+    def _need_rows(self, reading: "Reading | None") -> None:
+        assert self._task is not None, "a writer asks for rows in a task only"
         self._load = _Load(self._task["data_set"], self._task["segment_id"], reading)
         if reading is not None and (self._reader is None or self._reader.state is SessionState.BROKEN):
             self._reader = Session(self._reader_target)
@@ -135,24 +149,28 @@ class Worker:
 
     def _begin_load(self) -> None:
         load, reader_pid = self._load, None
+        assert load is not None, "there is a load to begin"
         if load.reading is not None:
-            self._reader.begin(_SEND, load.reading)
-            reader_pid = self._reader.pid
+            _, reader = self._under_way()
+            reader.begin(_SEND, load.reading)
+            reader_pid = reader.pid
         place = {"data_set": load.data_set, "segment_id": load.segment_id}
         self._give({"do": "load", **place, "reader_pid": reader_pid})
 
     def _loaded(self) -> Answer | Failure | None:
         """Go on when both sessions have ended their part of a load."""
         load = self._load
+        assert load is not None, "there is a load to go on with"
         if load.answer is None:
             return None
-        is_read = load.reading is None or self._reader.state is not SessionState.BUSY
+        is_read = load.reading is None or self._under_way()[1].state is not SessionState.BUSY
         if not is_read and load.answer["outcome"] in ("done", "unread"):
             return None
         self._drop_busy_reader()
         self._load = None
         if load.answer["outcome"] == "done":
             self._on_shard(load.data_set, load.segment_id, load.answer["shard"])
+            assert self._task is not None, "the task that lacked the rows is given again"
             self._give(self._task)
             return None
         self._task = None
@@ -165,5 +183,5 @@ class Worker:
         if self._reader is not None and self._reader.state not in (SessionState.IDLE, SessionState.BROKEN):
             self._reader.close()
 
-    def _give(self, task: dict) -> None:
+    def _give(self, task: Header) -> None:
         self._writer.begin(_DO, [json.dumps(task)])
