@@ -2,8 +2,9 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,6 +12,9 @@ from rich.table import Table
 
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.errors import InvalidParameter
+
+if TYPE_CHECKING:  # brings psycopg2 along, which the help does without
+    from madlib_mop.cli.cluster import Report
 
 # No questions, and no waiting for a machine that is off.
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15"
@@ -58,12 +62,12 @@ def install(
     raise typer.Exit(0 if show(reports) else 1)
 
 
-def show(reports) -> bool:
+def show(reports: "Sequence[Report]") -> bool:
     """Print a table of the hosts, and below it what is wrong with those that fail; True when none does."""
     table = Table(
         "host", "segments", "user", "Python", "madlib_mop", "TensorFlow", "free disk", "clock", "result", box=None
     )
-    failed = [report for report in reports if report.error is not None]
+    failed = [(report, report.error) for report in reports if report.error is not None]
     for report in reports:
         facts, versions = report.facts, report.versions
         modules = versions["modules"] if versions else {}
@@ -79,10 +83,10 @@ def show(reports) -> bool:
             "FAIL" if report.error is not None else report.done or "ok",
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
-    for report in failed:
-        _say(f"madlib-mop: {report.host.name}: {report.error.message}")
-        if report.error.hint:
-            _say(f"  {report.error.hint}")
+    for report, error in failed:
+        _say(f"madlib-mop: {report.host.name}: {error.message}")
+        if error.hint:
+            _say(f"  {error.hint}")
     if failed and any(report.done for report in reports):
         _say("Some hosts have this installation now and others do not: mend them, and run this again.")
     elif not failed:

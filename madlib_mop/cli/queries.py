@@ -1,7 +1,9 @@
 """One statement to the server and its rows, for commands that only ask."""
 
+from typing import Any
 
-def query(dsn: str, statement: str, *values) -> list[tuple]:
+
+def query(dsn: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
     """Run one statement in a session of its own and give its rows. Raises MopError for what the server refuses."""
     import psycopg2
 
@@ -12,7 +14,8 @@ def query(dsn: str, statement: str, *values) -> list[tuple]:
     try:
         with connection, connection.cursor() as cursor:
             cursor.execute(statement, values)
-            return cursor.fetchall()
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
     except psycopg2.Error as error:
         fields = {"sqlstate": error.pgcode, "message": error.diag.message_primary or str(error).strip()}
         raise from_dict({**fields, "hint": error.diag.message_hint}) from None

@@ -4,16 +4,20 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import psycopg2
+from psycopg2.extensions import connection as Connection
 
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.session_settings import LIFT_TIMEOUTS
 from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.driver.session.stopping import Stopped, obey_sigint, obey_sigterm
 from madlib_mop.errors import InvalidParameter, MopError, NotReady
 
 
-def connect(dsn: str):
+def connect(dsn: str) -> Connection:
     """Log in by a DSN; what is not in it comes from PGHOST and its like.
 
     Raises
@@ -52,7 +56,7 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
     """
     connection = connect(dsn)
     session = None
-    received = []
+    received: list[int] = []
     try:
         connection.set_session(isolation_level="READ COMMITTED", readonly=False, deferrable=False)
         with connection.cursor() as cursor:
@@ -76,7 +80,7 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
         connection.close()
 
 
-def _set(connection, settings: list[str]) -> None:
+def _set(connection: Connection, settings: list[str]) -> None:
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip().isidentifier():
@@ -87,19 +91,20 @@ def _set(connection, settings: list[str]) -> None:
     connection.commit()
 
 
-def _row(connection, query: str, *values) -> tuple:
+def _row(connection: Connection, query: str, *values: object) -> tuple[Any, ...]:
     with connection.cursor() as cursor:
         cursor.execute(query, values)
-        return cursor.fetchone()
+        return one_row(cursor)
 
 
 def _note(number: int, received: list[int]) -> None:
     """Keep in mind which signal came, and let it do what it did."""
     obey = signal.getsignal(number)
 
-    def handle(signum, frame):
+    def handle(signum: int, frame: FrameType | None) -> None:
         received.append(signum)
-        obey(signum, frame)
+        if callable(obey):
+            obey(signum, frame)
 
     signal.signal(number, handle)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from math import inf
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -67,7 +67,7 @@ def simulate(
     rates = [1.0, mix] if mix == 1 else [mix ** (k / 15) for k in range(16)]
     if run is not None:
         costs, rates = _measured(costs, run, dsn)
-    given = {"visit_s": visit_s, "overhead_s": overhead_ms and overhead_ms / 1e3,
+    given: dict[str, Any] = {"visit_s": visit_s, "overhead_s": overhead_ms and overhead_ms / 1e3,
              "state_bytes": state_mb and round(state_mb * 1e6)}  # fmt: skip
     costs = replace(costs, **{name: value for name, value in given.items() if value is not None})
     table = Table(*_TITLES, box=None)

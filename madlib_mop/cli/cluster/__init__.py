@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
+
+from mop_backend.frames import Header
 
 from madlib_mop import __version__
 from madlib_mop.cli.cluster.facts import Facts, broken, problem, read_facts
@@ -42,9 +45,21 @@ class Report:
 
     host: Host
     facts: Facts | None = None
-    versions: dict | None = None
+    versions: Header | None = None
     done: str = ""
     error: MopError | None = None
+
+    @property
+    def seen(self) -> Facts:
+        """The facts of a host that was reached."""
+        assert self.facts is not None, "a host without an error was looked at"
+        return self.facts
+
+    @property
+    def answered(self) -> Header:
+        """What the library of a host said that could be asked."""
+        assert self.versions is not None, "a host without an error was asked"
+        return self.versions
 
 
 def install(cluster: Cluster, shell: RemoteShell, say: Callable[[str], None], check_only: bool = False) -> list[Report]:
@@ -64,6 +79,9 @@ def install(cluster: Cluster, shell: RemoteShell, say: Callable[[str], None], ch
     return _Installation(cluster, shell, say).run(check_only)
 
 
+_Result = TypeVar("_Result")
+
+
 class _Installation:
     def __init__(self, cluster: Cluster, shell: RemoteShell, say: Callable[[str], None]):
         self._layout: Layout = cluster.layout
@@ -80,11 +98,11 @@ class _Installation:
         self._look(list(self._reports))
         ours = self._reports[self._source].facts
         if ours is not None:
-            self._judge(lambda report: problem(report.facts, ours, layout))
+            self._judge(lambda report: problem(report.seen, ours, layout))
         lacking = [host for host in others if ours is None or not self._has_ours(host)]
         if check_only:
-            self._judge(lambda report: None if report.host not in lacking else _other_library(report.facts))
-        elif not self._failed() and lacking:
+            self._judge(lambda report: None if report.host not in lacking else _other_library(report.seen))
+        elif ours is not None and not self._failed() and lacking:
             self._copy(lacking, ours)
             self._compare(lacking, ours)
         if check_only or not self._failed():
@@ -125,15 +143,17 @@ class _Installation:
         """Stream an archive of what is installed here; it lies beside the old library when this ends."""
         library, extension = Path(self._layout.library), self._layout.extension
         archive = subprocess.Popen(
-            ["tar", "-c", "-C", library.parent, library.name]
+            ["tar", "-c", "-C", str(library.parent), library.name]
             + ["-C", extension, f"madlib_mop--{__version__}.sql", "madlib_mop.control"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
+        stream = archive.stdout
+        assert stream is not None, "it is a pipe"
         try:
-            self._shell.script(host, "receive", str(library), stdin=archive.stdout, timeout_s=None)
+            self._shell.script(host, "receive", str(library), stdin=stream, timeout_s=None)
         finally:
-            archive.stdout.close()  # ends the archive of a host that takes no more
+            stream.close()  # ends the archive of a host that takes no more
             status = archive.wait()
         if status != 0:
             raise NotReady(f"tar could not read {library} on this host")
@@ -141,15 +161,16 @@ class _Installation:
     def _try_out(self, lacking: Sequence[Host]) -> None:
         self._say(f"importing TensorFlow on {len(self._reports)} host(s)")
 
-        def ask(host: Host) -> dict:
+        def ask(host: Host) -> Header:
             directory = f"{self._layout.library}.new/madlib_mop" if host in lacking else self._layout.library
             python = f"{directory}/venv/bin/python"
-            return json.loads(self._shell.run(host, [python, "-I", "-m", "madlib_mop.cli.cluster.versions"]))
+            answer: Header = json.loads(self._shell.run(host, [python, "-I", "-m", "madlib_mop.cli.cluster.versions"]))
+            return answer
 
         self._each(list(self._reports), ask, lambda report, versions: replace(report, versions=versions))
         expected = self._reports[self._source].versions
         if expected is not None:
-            self._judge(lambda report: broken(report.versions, expected))
+            self._judge(lambda report: broken(report.answered, expected))
 
     def _finish(self, lacking: Sequence[Host]) -> None:
         """Put the copies in place, all or none; then see that they are what is here."""
@@ -170,8 +191,8 @@ class _Installation:
     def _each(
         self,
         hosts: Sequence[Host],
-        step: Callable[[Host], object],
-        note: Callable[[Report, object], Report] = lambda report, _: report,
+        step: Callable[[Host], _Result],
+        note: Callable[[Report, _Result], Report] = lambda report, _: report,
     ) -> None:
         """Do a step at several hosts at once; note what it gives, or its error."""
         hosts = [host for host in hosts if self._reports[host].error is None]
@@ -193,7 +214,7 @@ class _Installation:
 
     def _has_ours(self, host: Host) -> bool:
         facts, ours = self._reports[host].facts, self._reports[self._source].facts
-        return facts is not None and facts.same_library(ours)
+        return facts is not None and ours is not None and facts.same_library(ours)
 
     def _failed(self) -> bool:
         return any(report.error is not None for report in self._reports.values())

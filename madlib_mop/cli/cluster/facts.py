@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from mop_backend.frames import Header
+
 from madlib_mop.cli.cluster.layout import Layout
 from madlib_mop.driver.data.host_checks import MOST_CLOCK_OFFSET_S
 from madlib_mop.errors import NotReady
@@ -117,7 +119,7 @@ def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
     return None
 
 
-def broken(versions: dict, expected: dict) -> NotReady | None:
+def broken(versions: Header, expected: Header) -> NotReady | None:
     """Return what is wrong with a host's library by what it says of itself (versions.py); None if nothing is."""
     errors = [f"{name} ({module['error']})" for name, module in versions["modules"].items() if "error" in module]
     if errors:

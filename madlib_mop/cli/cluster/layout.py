@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from psycopg2.extensions import connection as Connection
 
@@ -97,7 +98,8 @@ def read_cluster(session: Connection) -> Cluster:
             f"{extension} has no madlib_mop--{__version__}.sql",
             hint=f"On this host: make install PG_CONFIG={paths['BINDIR']}/pg_config",
         )
-    python = sys._base_executable  # the virtual environment leads to it, at each host to that host's own
+    # the virtual environment leads to it, at each host to that host's own
+    python: str = sys._base_executable  # type: ignore[attr-defined] # CPython has it, typeshed does not
     return Cluster(_hosts(session), Layout(paths["BINDIR"], str(expected), str(extension), python))
 
 
@@ -153,11 +155,11 @@ def _hosts(session: Connection) -> tuple[Host, ...]:
     return tuple(hosts)
 
 
-def _rows(session: Connection, query: str) -> list[tuple]:
+def _rows(session: Connection, query: str) -> list[tuple[Any, ...]]:
     with session.cursor() as cursor:
         cursor.execute(query)
         return cursor.fetchall()
 
 
-def _value(session: Connection, query: str):
+def _value(session: Connection, query: str) -> Any:
     return _rows(session, query)[0][0]

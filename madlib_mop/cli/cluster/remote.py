@@ -5,6 +5,7 @@ import socket
 import subprocess
 from dataclasses import dataclass
 from importlib import resources
+from typing import IO
 
 from madlib_mop.errors import NotReady
 
@@ -43,7 +44,14 @@ class RemoteShell:
 
     words: tuple[str, ...]
 
-    def script(self, host: Host, name: str, *arguments: str, stdin=subprocess.DEVNULL, timeout_s=120.0) -> str:
+    def script(
+        self,
+        host: Host,
+        name: str,
+        *arguments: str,
+        stdin: IO[bytes] | int = subprocess.DEVNULL,
+        timeout_s: float | None = 120.0,
+    ) -> str:
         """Run one of this package's scripts at a host and give what it printed.
 
         Raises
@@ -54,7 +62,13 @@ class RemoteShell:
         text = resources.files(__package__).joinpath(f"{name}.sh").read_text()
         return self.run(host, ["sh", "-c", text, name, *arguments], stdin, timeout_s)
 
-    def run(self, host: Host, command: list[str], stdin=subprocess.DEVNULL, timeout_s: float | None = 120.0) -> str:
+    def run(
+        self,
+        host: Host,
+        command: list[str],
+        stdin: IO[bytes] | int = subprocess.DEVNULL,
+        timeout_s: float | None = 120.0,
+    ) -> str:
         """Run one command at a host and give what it printed; ``stdin`` is a file. Raises NotReady."""
         words = command if host.is_here else [*self.words, host.name, shlex.join(command)]
         try:

@@ -1,11 +1,16 @@
 """The server under examination: one connection, and the facts that several checks need."""
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from importlib import resources
+from typing import Any
 
 import psycopg2
+from mop_backend.frames import Header, Json
 from psycopg2.extensions import connection
+
+from madlib_mop.catalog.one_row import one_row
 
 
 class CheckContext:
@@ -20,20 +25,25 @@ class CheckContext:
     def __init__(self, session: connection):
         self.session = session
 
-    def row(self, query: str, parameters=None) -> tuple | None:
+    def row(self, query: str, parameters: Sequence[Any] | None = None) -> tuple[Any, ...] | None:
         """Run one statement and give its first row."""
         with self.session.cursor() as cursor:
             cursor.execute(query, parameters)
             return cursor.fetchone() if cursor.description else None
 
-    def value(self, query: str, parameters=None):
+    def value(self, query: str, parameters: Sequence[Any] | None = None) -> Any:
         """Run one statement and give the first value of its first row; None when there is no row."""
         row = self.row(query, parameters)
         return row[0] if row else None
 
     def setting(self, name: str) -> str | None:
         """Return a setting of the server; None when there is none of that name."""
-        return self.value("SELECT pg_catalog.current_setting(%s, true)", [name])
+        value: str | None = self.value("SELECT pg_catalog.current_setting(%s, true)", [name])
+        return value
+
+    def number(self, name: str) -> int:
+        """Return a setting of the server that each server has, a whole number."""
+        return int(self.value("SELECT pg_catalog.current_setting(%s)", [name]))
 
     @cached_property
     def database(self) -> str:
@@ -64,12 +74,14 @@ class CheckContext:
     @cached_property
     def is_greenplum(self) -> bool:
         """Whether it is the coordinator of a Greenplum cluster."""
-        return self.value("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL")
+        return bool(self.value("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL"))
 
     @cached_property
     def extension_version(self) -> str | None:
         """Version of the extension in this database; None when it is not there."""
-        return self.value("SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'madlib_mop'")
+        query = "SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'madlib_mop'"
+        version: str | None = self.value(query)
+        return version
 
     @cached_property
     def probe(self) -> "Probe":
@@ -80,7 +92,7 @@ class CheckContext:
             with self.session.cursor() as cursor:
                 cursor.execute(resources.files(__package__).joinpath("probe.sql").read_text())
                 cursor.execute("SELECT pg_catalog.current_setting('madlib_mop.doctor')")
-                return Probe(facts=json.loads(cursor.fetchone()[0]))
+                return Probe(facts=json.loads(one_row(cursor)[0]))
         except psycopg2.Error as error:
             return Probe(error=(error.diag.message_primary or str(error)).strip())
 
@@ -88,11 +100,11 @@ class CheckContext:
 class Probe:
     """Facts gathered inside the server; ``refusal`` and ``error`` say why there are none."""
 
-    def __init__(self, facts: dict | None = None, refusal: str | None = None, error: str | None = None):
+    def __init__(self, facts: Header | None = None, refusal: str | None = None, error: str | None = None):
         self.facts = facts or {}
         self.refusal = refusal
         self.error = error
 
-    def get(self, name: str):
+    def get(self, name: str) -> Json:
         """Return one fact, or None."""
         return self.facts.get(name)

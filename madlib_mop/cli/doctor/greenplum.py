@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from importlib import resources
 
 import psycopg2
+from mop_backend.frames import Header
 
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
@@ -92,7 +93,7 @@ def _hosts(context: CheckContext) -> Iterator[Finding]:
         yield _host(f"host {host}", answers[segment], inside, n_segments)
 
 
-def _host(name: str, answer: dict, inside: dict, n_segments: int) -> Finding:
+def _host(name: str, answer: Header, inside: Header, n_segments: int) -> Finding:
     """Judge what a segment said of its host; ``inside`` is what the coordinator's library says of itself."""
     if "error" in answer:
         return Finding(name, State.FAIL, f"as {answer['user']}: {answer['error']}", _AGAIN)

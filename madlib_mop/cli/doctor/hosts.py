@@ -3,9 +3,11 @@
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.driver.data.host_checks import SAME, problems
@@ -28,15 +30,16 @@ def check(context: CheckContext) -> Iterator[Finding]:
         return
     with context.session.cursor() as cursor:
         cursor.execute("SELECT pg_catalog.to_regclass('madlib_mop.host') IS NOT NULL")
-        if not cursor.fetchone()[0]:
+        if not one_row(cursor)[0]:
             return
         cursor.execute(_ADDED)
         added = cursor.fetchall()
     yield from _leftovers(context, {server for server, *_ in added})
     if not added:
         return
-    versions = context.row(f"SELECT {', '.join(SAME)} FROM madlib_mop.version()")
-    ours = dict(zip(SAME, versions, strict=True))
+    with context.session.cursor() as cursor:
+        cursor.execute(f"SELECT {', '.join(SAME)} FROM madlib_mop.version()")
+        ours = dict(zip(SAME, one_row(cursor), strict=True))
     for server, is_mapped, is_there in added:
         name = f"host {server}"
         if is_there and not is_mapped:
@@ -61,7 +64,7 @@ def _leftovers(context: CheckContext, added: set[str]) -> Iterator[Finding]:
         yield Finding(f"shards at {server}", State.WARN, found, mend)
 
 
-def _check_one(context: CheckContext, name: str, server: str, ours: dict) -> Iterator[Finding]:
+def _check_one(context: CheckContext, name: str, server: str, ours: dict[str, Any]) -> Iterator[Finding]:
     try:
         login = read_login(context.session, server, context.role)
         connection = connect_host(login, "madlib-mop doctor")

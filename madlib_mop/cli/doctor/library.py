@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from mop_backend.frames import Header
+
 from madlib_mop.cli.doctor.context import CheckContext, Probe
 from madlib_mop.cli.doctor.findings import Finding, State
 
@@ -42,7 +44,7 @@ def _interpreter(probe: Probe) -> Finding:
     return Finding("interpreter", State.OK, path)
 
 
-def _tensorflow(inside: dict) -> Finding:
+def _tensorflow(inside: Header) -> Finding:
     broken = {name: module["error"] for name, module in inside["modules"].items() if "error" in module}
     if broken:
         found = "; ".join(f"{name} cannot be imported: {error}" for name, error in broken.items())
@@ -51,7 +53,7 @@ def _tensorflow(inside: dict) -> Finding:
     return Finding("tensorflow", State.OK, f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}")
 
 
-def _library(inside: dict, context: CheckContext) -> Finding:
+def _library(inside: Header, context: CheckContext) -> Finding:
     versions = {inside["version"], inside["modules"]["mop_backend"].get("version", inside["version"])}
     if versions != {context.extension_version}:
         found = f"version {', '.join(sorted(versions))}, but the extension is {context.extension_version}"
@@ -59,7 +61,7 @@ def _library(inside: dict, context: CheckContext) -> Finding:
     return Finding("library", State.OK, f"version {inside['version']}, as the extension")
 
 
-def _catalog_login(inside: dict, context: CheckContext) -> Finding:
+def _catalog_login(inside: Header, context: CheckContext) -> Finding:
     login = inside["login"]
     if "error" in login:
         mend = (
@@ -68,6 +70,6 @@ def _catalog_login(inside: dict, context: CheckContext) -> Finding:
         )
         return Finding("catalog login", State.FAIL, login["error"], mend)
     if not login["is_superuser"]:
-        mend = f"As a superuser: ALTER ROLE \"{login['role']}\" SUPERUSER"
+        mend = f'As a superuser: ALTER ROLE "{login["role"]}" SUPERUSER'
         return Finding("catalog login", State.FAIL, f"role {login['role']} is no superuser", mend)
     return Finding("catalog login", State.OK, f"the server's user logs in as {login['role']} by the local socket")

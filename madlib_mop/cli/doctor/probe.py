@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import sys
+from typing import Any
 
 import madlib_mop
 from madlib_mop.errors import MopError
@@ -30,7 +31,7 @@ def modules() -> dict[str, dict[str, str]]:
     return found
 
 
-def login(sockets: str, port: str, database: str) -> dict:
+def login(sockets: str, port: str, database: str) -> dict[str, Any]:
     """Open the driver's catalog session as the driver does, and say who it is or why not."""
     from madlib_mop.catalog.connection import connect_catalog
 

@@ -114,8 +114,8 @@ def _extension(context: CheckContext) -> Finding:
 
 
 def _connections(context: CheckContext) -> Finding:
-    limit = int(context.setting("max_connections"))
-    reserved = int(context.setting("superuser_reserved_connections"))
+    limit = context.number("max_connections")
+    reserved = context.number("superuser_reserved_connections")
     used = context.value("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'")
     segments, needed = _segments(context), 2 * _segments(context) + _BESIDES_SEGMENTS
     found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) takes {needed}"
@@ -153,8 +153,8 @@ def _client_check(context: CheckContext) -> Finding:
 
 def _segments(context: CheckContext) -> int:
     if context.is_greenplum:
-        return context.value(
-            "SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'"
+        return int(
+            context.value("SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'")
         )
     asked = context.setting("madlib_mop.segments")
     return int(asked) if asked and asked.isdigit() else context.probe.get("cores") or 2
