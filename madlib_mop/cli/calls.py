@@ -34,12 +34,12 @@ def command_for(
         for name, (annotation, default) in options.items()
     ]
 
-    def command(**values) -> None:
+    def command(**values: Any) -> None:
         given = {a.name: _value(a, values[a.name]) for a in function.arguments}
         run(function.name, given, **{name: values[name] for name in options})
 
     command.__doc__ = text
-    command.__signature__ = inspect.Signature(parameters)
+    vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 

@@ -19,7 +19,7 @@ class AshaParams(SearchParams):
     r: int = 1
     num_configs: int = 27
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         whole(self.eta, "eta", 2)
         whole(self.R, "R", 1, MAX_EPOCHS)

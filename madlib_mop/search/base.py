@@ -117,8 +117,6 @@ class Search(ABC):
         Of all chance; the driver draws one where the user gave none, and records it.
     """
 
-    name: ClassVar[str]
-
     def __init__(self, params: SearchParams, space: SearchSpace, random_state: int):
         self.params = params
         self.space = space
@@ -180,8 +178,8 @@ class Search(ABC):
     # What a method of search says.
 
     #: Name in automl_method, and the class of its parameters.
-    name: str
-    params_class: type[SearchParams]
+    name: ClassVar[str]
+    params_class: ClassVar[type[SearchParams]]
 
     @property
     @abstractmethod

@@ -20,7 +20,7 @@ class HyperbandParams(SearchParams):
     eta: int = 3
     skip_last: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         whole(self.eta, "eta", 2)
         whole(self.R, "R", 1, MAX_EPOCHS)

@@ -30,7 +30,8 @@ DEFAULT_METHOD = "hyperband"
 def search_class(method: str) -> type[Search]:
     """Return the class of a method's searches; ``method`` is a name of `METHODS`."""
     module, name = METHODS[method].split(":")
-    return getattr(import_module(f"madlib_mop.search.{module}"), name)
+    found: type[Search] = getattr(import_module(f"madlib_mop.search.{module}"), name)
+    return found
 
 
 def method_name(text: str | None) -> str:

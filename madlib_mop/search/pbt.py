@@ -24,7 +24,7 @@ class PbtParams(SearchParams):
     interval: int = 2
     quantile: float = 0.25
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         whole(self.population, "population", 2, MAX_CONFIGURATIONS)
         whole(self.num_iterations, "num_iterations", 1, MAX_EPOCHS)

@@ -25,7 +25,7 @@ class HyperoptParams(SearchParams):
     num_iterations: int = 5
     algorithm: str = "tpe"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         whole(self.num_configs, "num_configs", 1, MAX_CONFIGURATIONS)
         whole(self.num_iterations, "num_iterations", 1, MAX_EPOCHS)
@@ -41,7 +41,7 @@ class TpeParams(SearchParams):
     num_configs: int = 20
     num_iterations: int = 5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         whole(self.num_configs, "num_configs", 1, MAX_CONFIGURATIONS)
         whole(self.num_iterations, "num_iterations", 1, MAX_EPOCHS)
