@@ -19,7 +19,7 @@ LOAD_KERAS_MODEL = Function(
             check=Given("Give what Keras' model.to_json() returns."),
         ),
         Argument("model_weights", "bytea", "start weights", default=None),
-        Argument("name", "text", "what the model is called", default=None),
+        Argument("name", "text", "a name for the model", default=None),
         Argument("description", "text", "what it is for", default=None),
         Argument("weights", "text", "a table to take start weights from, by the names of layers", default=None),
         Argument("weights_key", "integer", "mst_key or model_id of its row", default=None),

@@ -84,7 +84,7 @@ AUTOML = Function(
         shared.USE_CACHING,
         replace(shared.SEED, help="for start weights and the order of rows; NULL: random_state"),
         shared.schedule("rotation"),
-        replace(shared.REPLACE, help="whether what the two output tables have is dropped, at the end"),
+        replace(shared.REPLACE, help="whether the two existing output tables are dropped at the end"),
     ),
 )
 
