@@ -17,9 +17,10 @@ from madlib_mop.trainer.process.failures import MEMORY, failure_of, sentence_of
 
 _WANTED = "Give one value a row, float32 (batch,), computed from y_true and y_pred."
 _MAX_KEPT = 256
+CustomFunction = Callable[[tf.Tensor, tf.Tensor], Any]  # (y_true, y_pred) -> what is checked to be a number a row
 
 
-def define(functions: CustomFunctions, names: Iterable[str]) -> dict[str, Callable]:
+def define(functions: CustomFunctions, names: Iterable[str]) -> dict[str, CustomFunction]:
     """Make the functions of some names.
 
     Returns
@@ -36,7 +37,7 @@ def define(functions: CustomFunctions, names: Iterable[str]) -> dict[str, Callab
 
 
 @functools.lru_cache(_MAX_KEPT)
-def _made(name: str, value: bytes, pickles: bool) -> Callable:
+def _made(name: str, value: bytes, pickles: bool) -> CustomFunction:
     try:
         function = _opened(name, value, pickles) if is_pickle(value) else _executed(name, value)
     except (Exception, SystemExit) as error:
@@ -82,11 +83,11 @@ def _opened(name: str, value: bytes, pickles: bool) -> Any:
     return dill.loads(value)
 
 
-def _guarded(name: str, function: Callable) -> Callable:
+def _guarded(name: str, function: CustomFunction) -> CustomFunction:
     """Return the function with its errors and its result looked at; what is computed is what it computes."""
     file = getattr(getattr(function, "__code__", None), "co_filename", _file(name))
 
-    def checked(y_true, y_pred):
+    def checked(y_true: tf.Tensor, y_pred: tf.Tensor) -> Any:
         try:
             result = function(y_true, y_pred)
         except Exception as error:

@@ -123,9 +123,10 @@ class Forking:
 
     def _end(self, trainer: _Trainer) -> None:
         """Kill a trainer whose connection was closed."""
-        self._selector.unregister(trainer.control)
-        trainer.control.close()
-        trainer.control = None
+        if trainer.control is not None:
+            self._selector.unregister(trainer.control)
+            trainer.control.close()
+            trainer.control = None
         _kill(trainer)
 
     def _bury(self, trainer: _Trainer) -> None:

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
+from mop_backend.frames import Header
 
 from madlib_mop.errors import MopError
 from madlib_mop.trainer import visits
 from madlib_mop.trainer.data.shards import Shard
-from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, digest_of
+from madlib_mop.trainer.data.state import FORWARD_GROUPS, UNDECIDED, State, digest_of
 from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import CompiledModel
 from madlib_mop.trainer.graphs.fused import FusedModel, Source
-from madlib_mop.trainer.graphs.loop import DataSpec
+from madlib_mop.trainer.graphs.loop import DataSpec, Traced
 from madlib_mop.trainer.graphs.metric_sums import means_as_answer
 from madlib_mop.trainer.graphs.predict import batch_rows
 from madlib_mop.trainer.graphs.variables import ModelVariables
@@ -81,7 +82,8 @@ def train_fused(
         if not begun:
             return outcomes
         filled = [place if place in begun else min(begun) for place in range(len(recipes))]
-        trained = [recipes[place] for place in filled]
+        given = {place: recipe for place, recipe in enumerate(recipes) if recipe is not None}
+        trained = [given[place] for place in filled]
         fused = _fused_model(compiled, first, len(recipes))
         fused.load([begun[place].source for place in filled], [recipe.strengths for recipe in trained])
         clock.lap("state_in_s")
@@ -89,17 +91,19 @@ def train_fused(
         clock.lap("trace_s")
         figures = _run_passes(run, trained, shard, epoch, segment_id, n_batches, n_passes)
         clock.lap("compute_s")
-        names, members, kept = fused.metric_names, fused.members(), []
+        names, members = fused.metric_names, fused.members()
+        kept: list[Trained] = []
         for place, start in begun.items():
             logs = {name: float(value) for name, value in zip(names, figures[:, place], strict=True)}
             numbers = start.digest, logs.pop("loss"), logs, start.static_batch, visitor.part_bytes
             try:
-                answer, parts = visits.finished(members[place], recipes[place], shard, *numbers)
+                answer, parts = visits.finished(members[place], given[place], shard, *numbers)
             except Failure as failure:
                 outcomes[place] = failure
             else:
-                outcomes[place] = visits.Trained({**answer, "n_batches": n_batches * n_passes}, parts)
-                kept.append(outcomes[place])
+                outcome = visits.Trained({**answer, "n_batches": n_batches * n_passes}, parts)
+                outcomes[place] = outcome
+                kept.append(outcome)
         clock.lap("state_out_s")
     share = {lap: seconds / max(1, len(kept)) for lap, seconds in clock.laps.items()}
     for member in kept:
@@ -109,7 +113,7 @@ def train_fused(
 
 def evaluate_fused(
     visitor: "Visitor", recipes: Sequence[Recipe | None], starts: Sequence["Start"], shard: Shard
-) -> list[dict | None]:
+) -> list[Header | None]:
     """Evaluate each member on all rows; give what `Visitor.evaluate` gives, or None for a place without one.
 
     Parameters are those of `train_fused`; of the states there may be no more parts than a forward pass needs. Raises
@@ -118,14 +122,16 @@ def evaluate_fused(
     clock = visits.Clock()
     first = _first_alike(recipes)
     with visitor.compiled(first, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
-        states = {}
+        states: dict[int, State] = {}
+        alike: dict[int, Recipe] = {}
         for place, (recipe, start) in enumerate(zip(recipes, starts, strict=True)):
             if recipe is not None:
+                alike[place] = recipe
                 states[place] = visits.decoded(start.parts or (), FORWARD_GROUPS)
                 compiled.check_fits(states[place], FORWARD_GROUPS)
         filled = [place if place in states else min(states) for place in range(len(recipes))]
         fused = _fused_model(compiled, first, len(recipes))
-        fused.load([states[place] for place in filled], [recipes[place].strengths for place in filled], FORWARD_GROUPS)
+        fused.load([states[place] for place in filled], [alike[place].strengths for place in filled], FORWARD_GROUPS)
         clock.lap("state_in_s")
         run = fused.evaluate_pass()
         clock.lap("trace_s")
@@ -136,7 +142,7 @@ def evaluate_fused(
         clock.lap("compute_s")
         names = fused.metric_names
     timing = {lap: seconds / len(states) for lap, seconds in clock.laps.items()} | {"fused": len(recipes)}
-    answers: list[dict | None] = [None] * len(recipes)
+    answers: list[Header | None] = [None] * len(recipes)
     for place in states:
         metrics = dict(zip(names, (totals[:, place] / shard.n_rows).tolist(), strict=True))
         loss, sums = metrics.pop("loss"), means_as_answer(names, totals[:, place], shard.n_rows)
@@ -166,7 +172,7 @@ def _begin_all(
 
 
 def _run_passes(
-    run, recipes: Sequence[Recipe], shard: Shard, epoch: int, segment_id: int, n_batches: int, n_passes: int
+    run: Traced, recipes: Sequence[Recipe], shard: Shard, epoch: int, segment_id: int, n_batches: int, n_passes: int
 ) -> np.ndarray:
     """Train the passes of a visit, ``recipes`` one a place; give figures of the last, ``(metrics, places)``."""
     columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
@@ -174,8 +180,9 @@ def _run_passes(
     constant = tf.constant(shard.normalizing_const, tf.float32)
     for pass_ in range(n_passes):
         orders = [recipe.order(epoch, segment_id, pass_, shard.n_rows) for recipe in recipes]
-        figures = run(*columns, tf.constant(np.stack(orders), tf.int64), *sizes, constant)
-    return figures.numpy()
+        made = run(*columns, tf.constant(np.stack(orders), tf.int64), *sizes, constant)
+    figures: np.ndarray = made.numpy()
+    return figures
 
 
 def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard, part_bytes: int) -> _Begun:
@@ -202,7 +209,8 @@ def _fused_model(compiled: CompiledModel, recipe: Recipe, n_places: int) -> Fuse
         while len(compiled.fused) >= _MAX_FUSED:
             del compiled.fused[next(iter(compiled.fused))]
         compiled.fused[n_places] = FusedModel(compiled, recipe.optimizer(), n_places)
-    return compiled.fused[n_places]
+    fused: FusedModel = compiled.fused[n_places]
+    return fused
 
 
 def _first_alike(recipes: Sequence[Recipe | None]) -> Recipe:

@@ -8,8 +8,10 @@ import dataclasses
 import keras
 import numpy as np
 import tensorflow as tf
+from mop_backend.frames import Blob, Header
 
 from madlib_mop.models import architecture, build, seeds, shapes, sharing
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters import parser as params
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.trainer import custom
@@ -24,7 +26,7 @@ class Recipe:
     ``compile_params`` is None for a model that is only to predict.
     """
 
-    config: dict
+    config: Node
     compile_params: params.CompileParams | None
     fit_params: params.FitParams
     seed: int
@@ -32,7 +34,7 @@ class Recipe:
     custom: CustomFunctions = CustomFunctions()
 
     @classmethod
-    def read(cls, model: dict) -> "Recipe":
+    def read(cls, model: Header) -> "Recipe":
         """Check and parse ``model`` of a request. Raises Failure (model)."""
         with blaming(MODEL):
             compile_text = model.get("compile_params")
@@ -54,8 +56,8 @@ class Recipe:
     @property
     def signature(self) -> str:
         """What models must share to take turns in one compiled model."""
-        functions = self.custom.digest(self.compile_params.custom_names)
-        return sharing.compile_signature(self.config, self.compile_params, functions)
+        functions = self.custom.digest(self.training.custom_names)
+        return sharing.compile_signature(self.config, self.training, functions)
 
     @property
     def strengths(self) -> sharing.Strengths:
@@ -65,9 +67,15 @@ class Recipe:
     @property
     def chance(self) -> tuple[int, int, float | None]:
         """What tells a first state from others of the same signature: its draws, and the learning rate."""
-        return self.seed, self.mst_key, self.compile_params.learning_rate
+        return self.seed, self.mst_key, self.training.learning_rate
 
-    def build(self, weights: bytes | None = None) -> keras.Model:
+    @property
+    def training(self) -> params.CompileParams:
+        """The compile parameters of a model that is to be trained or evaluated."""
+        assert self.compile_params is not None, "a model that is only to predict is not compiled"
+        return self.compile_params
+
+    def build(self, weights: Blob | None = None) -> keras.Model:
         """Build the model as it is before its first visit: weights drawn after seeding from (seed, mst_key).
 
         ``weights`` (float32, flattened, in ``get_weights()`` order) replace the drawn ones before the optimizer is
@@ -86,13 +94,13 @@ class Recipe:
 
     def compile(self, model: keras.Model) -> None:
         """Compile a model, or a part of one, by the configuration's compile parameters."""
-        functions = custom.define(self.custom, self.compile_params.custom_names)
-        build.compile_model(model, self.compile_params, functions)
+        functions = custom.define(self.custom, self.training.custom_names)
+        build.compile_model(model, self.training, functions)
 
     def optimizer(self) -> keras.Optimizer:
         """Make the configuration's optimizer, not built yet."""
         with blaming(MODEL):
-            return build.make_optimizer(self.compile_params.optimizer)
+            return build.make_optimizer(self.training.optimizer)
 
     def callbacks(self, model: keras.Model, n_passes: int, n_batches: int) -> keras.callbacks.CallbackList | None:
         """Make the callbacks of a visit. They see its passes as Keras' epochs; None when there are none."""

@@ -3,18 +3,26 @@
 Nothing here imports TensorFlow before a request is about a model.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
+from mop_backend.frames import Blob, Header
+
 from madlib_mop.errors import MopError
 from madlib_mop.trainer.process.failures import INTERNAL, Failure, invalid_input
 
+if TYPE_CHECKING:  # bring TensorFlow along
+    from madlib_mop.trainer.recipe import Recipe
+    from madlib_mop.trainer.visits import Start
 
-class Request(dict):
+
+class Request(Header):
     """A request's header; a key that is missing is answered with its name."""
 
-    def __missing__(self, key: str) -> object:
+    def __missing__(self, key: str) -> NoReturn:
         raise malformed(f"{self['op']} lacks {key!r}")
 
 
-def start_of(header: Request, blobs: list[bytearray]):
+def start_of(header: Request, blobs: list[Blob]) -> "Start":
     """Read what a visit starts from."""
     from madlib_mop.trainer.visits import Start
 
@@ -35,11 +43,13 @@ def start_of(header: Request, blobs: list[bytearray]):
     return Start()
 
 
-def members_of(header: Request, blobs: list) -> tuple[list, list]:
+def members_of(header: Request, blobs: list[Blob]) -> "tuple[list[Recipe | None], list[Start]]":
     """Read the recipes and the starts of a fused group's places; the blobs are its members', one after the other."""
     from madlib_mop.trainer.recipe import Recipe
 
-    recipes, starts, rest = [], [], list(blobs)
+    recipes: list[Recipe | None] = []
+    starts: list[Start] = []
+    rest = list(blobs)
     blobs.clear()
     for member in (Request(op=header["op"], **(member or {})) for member in header["members"]):
         n_blobs = positive(member, "n_blobs", least=0) if "model" in member else 0

@@ -9,14 +9,22 @@ import importlib
 import os
 import platform
 import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from mop_backend.frames import Channel, PeerGone
+from mop_backend.frames import Blob, Channel, Header, PeerGone
 from mop_backend.peer import end_with_peer
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.trainer.process import lifetime, loading
 from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming, failure_of, invalid_input
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
+
+if TYPE_CHECKING:  # bring NumPy and TensorFlow along
+    from madlib_mop.trainer.data.shards import Shard, ShardBuilder
+    from madlib_mop.trainer.recipe import Recipe
+
+Reply = tuple[Header, Sequence[Blob]]
 
 #: What TensorFlow needs to do anything at all beyond what it has taken when it is loaded.
 _LEAST_FREE_BYTES = 64 << 20
@@ -44,7 +52,7 @@ def serve(read_fd: int, write_fd: int) -> None:
         pass
 
 
-def _handle(session: "Session", header: object, blobs: list[bytearray]) -> tuple[dict | None, list]:
+def _handle(session: "Session", header: Header, blobs: list[Blob]) -> tuple[Header | None, Sequence[Blob]]:
     """Do one request; give the answer's header and blobs, or None where the protocol has no answer."""
     op = header.get("op") if isinstance(header, dict) else None
     op = op if isinstance(op, str) else None
@@ -83,13 +91,13 @@ class Session:
         self.idle_s: float | None = None
         self._read_fd = read_fd
         self._key: str | None = None
-        self._builder = None
+        self._builder: ShardBuilder | None = None
         self._spoiled: Failure | None = None
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
 
-    def start(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def start(self, header: Request, blobs: list[Blob]) -> Reply:
         """Load TensorFlow, then give up what is not needed any more; tells versions and what is in force."""
         if self.started:
             raise malformed("the trainer has been started already")
@@ -144,7 +152,7 @@ class Session:
             **in_force,
         }, []
 
-    def confine(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def confine(self, header: Request, blobs: list[Blob]) -> Reply:
         """Give up what sums of training states do not need, as ``start`` does, but without loading TensorFlow."""
         from madlib_mop.trainer.process import sandbox, seccomp
 
@@ -166,7 +174,7 @@ class Session:
             self.stopped = lost > _MOST_LOST * (self._memory_limit - self._idle_bytes)
         return self.stopped
 
-    def shard_begin(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def shard_begin(self, header: Request, blobs: list[Blob]) -> Reply:
         """Begin to take a shard; errors wait for ``shard_end``."""
         from madlib_mop.trainer.data.shards import ShardBuilder
 
@@ -182,7 +190,7 @@ class Session:
         )
         return {}, []
 
-    def shard_rows(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def shard_rows(self, header: Request, blobs: list[Blob]) -> Reply:
         """Take one buffer of the shard."""
         if self._spoiled is None:
             if self._builder is None:
@@ -195,7 +203,7 @@ class Session:
         self._spoiled = self._spoiled or failure
         self._builder = None
 
-    def shard_end(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def shard_end(self, header: Request, blobs: list[Blob]) -> Reply:
         """Finish the shard and keep it, if the cap allows."""
         builder, spoiled = self._builder, self._spoiled
         self._builder = self._spoiled = None
@@ -214,7 +222,7 @@ class Session:
             "cached_shards": self._shards.keys(),
         }, []
 
-    def train(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def train(self, header: Request, blobs: list[Blob]) -> Reply:
         """Make a training visit."""
         from madlib_mop.trainer.recipe import Recipe
 
@@ -223,7 +231,7 @@ class Session:
         trained = self._visitor.train(recipe, start_of(header, blobs), self._shard(header, recipe), epoch, segment_id)
         return trained.answer, trained.parts
 
-    def train_fused(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def train_fused(self, header: Request, blobs: list[Blob]) -> Reply:
         """Make a training visit of several configurations of one shape, trained together.
 
         ``members`` are a request to train each, with ``n_blobs`` of the blobs, or None where one has failed before. The
@@ -237,14 +245,14 @@ class Session:
         parts = [part for outcome in outcomes for part in getattr(outcome, "parts", ())]
         return {"members": [outcome and outcome.as_answer() for outcome in outcomes]}, parts
 
-    def evaluate(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def evaluate(self, header: Request, blobs: list[Blob]) -> Reply:
         """Make an evaluation visit."""
         from madlib_mop.trainer.recipe import Recipe
 
         recipe = Recipe.read(header["model"])
         return self._visitor.evaluate(recipe, start_of(header, blobs), self._shard(header, recipe)), []
 
-    def evaluate_fused(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def evaluate_fused(self, header: Request, blobs: list[Blob]) -> Reply:
         """Evaluate several configurations of one shape together; ``members`` are as for ``train_fused``, or None."""
         from madlib_mop.trainer import fused_visits
 
@@ -252,14 +260,14 @@ class Session:
         shard = self._shard(header, *recipes)
         return {"members": fused_visits.evaluate_fused(self._visitor, recipes, starts, shard)}, []
 
-    def metric_results(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def metric_results(self, header: Request, blobs: list[Blob]) -> Reply:
         """Compute loss and metrics from the ``sums`` of evaluations, a list, that are added up over shards."""
         from madlib_mop.trainer.recipe import Recipe
 
         recipe = Recipe.read(header["model"])
         return {"results": self._visitor.metric_results(recipe, self._shard(header, recipe), header["sums"])}, []
 
-    def predict_load(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def predict_load(self, header: Request, blobs: list[Blob]) -> Reply:
         """Load a model to predict with, under a key where there are to be several."""
         from madlib_mop.trainer.recipe import Recipe
 
@@ -267,7 +275,7 @@ class Session:
         self._visitor.load_predictor(recipe, start_of(header, blobs), constant, key_of(header))
         return {"loaded": self._visitor.predictors.keys()}, []
 
-    def predict(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def predict(self, header: Request, blobs: list[Blob]) -> Reply:
         """Predict rows; answers shapes, and a float32 blob an output."""
         from madlib_mop.trainer.data.shards import buffer_array, check_finite
 
@@ -280,17 +288,18 @@ class Session:
         if len({len(x) for x in xs}) != 1:
             raise invalid_input(f"the columns to predict from have {[len(x) for x in xs]} rows")
         outputs = self._visitor.predict(xs, key_of(header))
-        return {"shapes": [list(output.shape) for output in outputs]}, outputs
+        return {"shapes": [list(output.shape) for output in outputs]}, [output.data for output in outputs]
 
-    def average_add(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def average_add(self, header: Request, blobs: list[Blob]) -> Reply:
         """Add two parts of training states, or sums of such, weighted by their rows."""
         from madlib_mop.trainer.data import averaging
 
         if len(blobs) != 2:
             raise malformed(f"average_add has {len(blobs)} blobs, expected 2")
-        return {}, [averaging.add(*blobs, header["n_rows"], header["summed"])]
+        a, b = blobs
+        return {}, [averaging.add(a, b, header["n_rows"], header["summed"])]
 
-    def average_end(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def average_end(self, header: Request, blobs: list[Blob]) -> Reply:
         """Divide such a sum by its rows."""
         from madlib_mop.trainer.data import averaging
 
@@ -298,13 +307,13 @@ class Session:
             raise malformed(f"average_end has {len(blobs)} blobs, expected 1")
         return {}, [averaging.finish(blobs[0], positive(header, "n_rows"), bool(header["summed"]))]
 
-    def describe_state(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def describe_state(self, header: Request, blobs: list[Blob]) -> Reply:
         """Check a whole training state; give its digests."""
         from madlib_mop.trainer.data import averaging
 
         return averaging.describe(blobs), []
 
-    def predict_values(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def predict_values(self, header: Request, blobs: list[Blob]) -> Reply:
         """Predict one row or many from plain arrays; answers whether it was one, widths of the outputs, and a float32
         blob (rows, values)."""
         from numpy import frombuffer
@@ -314,9 +323,9 @@ class Session:
             raise malformed(f"{len(blobs)} columns of the types {dtypes} and the shapes {shapes}")
         columns = [frombuffer(b, d).reshape(s) for b, d, s in zip(blobs, dtypes, shapes, strict=True)]
         single, values, widths = self._visitor.predict_values(columns, key_of(header))
-        return {"single": single, "shape": values.shape, "widths": widths}, [values]
+        return {"single": single, "shape": values.shape, "widths": widths}, [values.data]
 
-    def describe_model(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def describe_model(self, header: Request, blobs: list[Blob]) -> Reply:
         """Say what Keras makes of an architecture; with ``seed``, the answer's blob are the weights drawn with it."""
         from madlib_mop.models import described
 
@@ -325,12 +334,12 @@ class Session:
             seed = header.get("seed")
             return answer, [] if seed is None else [described.draw_weights(header["arch"], seed)]
 
-    def drop_shard(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def drop_shard(self, header: Request, blobs: list[Blob]) -> Reply:
         """Let go of a shard."""
         self._shards.drop(str(header["shard"]))
         return {"cached_shards": self._shards.keys()}, []
 
-    def stats(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def stats(self, header: Request, blobs: list[Blob]) -> Reply:
         """Tell what is held."""
         return {
             "cached_shards": self._shards.keys(),
@@ -344,12 +353,12 @@ class Session:
             "gpus": self._gpus,
         }, []
 
-    def stop(self, header: Request, blobs: list) -> tuple[dict, list]:
+    def stop(self, header: Request, blobs: list[Blob]) -> Reply:
         """End the process after this answer."""
         self.stopped = True
         return {}, []
 
-    def _shard(self, header: Request, *recipes):
+    def _shard(self, header: Request, *recipes: "Recipe | None") -> "Shard":
         """Return a shard as models of one form take it; None stands for a model that has failed."""
         from madlib_mop.trainer.data.shards import dealt_out
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import numpy as np
 import tensorflow as tf
+from mop_backend.frames import Blob, Header
 
 from madlib_mop.errors import MopError
 from madlib_mop.trainer.data.parts import GROUPS, StateError
@@ -25,7 +26,7 @@ from madlib_mop.trainer.data.state import (
 from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import CompiledCache, CompiledModel
 from madlib_mop.trainer.graphs.features import BatchSizes, FeatureCache
-from madlib_mop.trainer.graphs.loop import DataSpec
+from madlib_mop.trainer.graphs.loop import DataSpec, Traced
 from madlib_mop.trainer.graphs.metric_sums import MetricSums
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values, batch_rows
 from madlib_mop.trainer.graphs.variables import ModelVariables, Readable
@@ -45,8 +46,8 @@ class Start:
     ``keep_optimizer``.
     """
 
-    parts: list[bytes] | None = None
-    weights: bytes | None = None
+    parts: list[Blob] | None = None
+    weights: Blob | None = None
     digest: str | None = None
     taken_over: bool = False
     keep_optimizer: bool = True
@@ -56,10 +57,10 @@ class Start:
 class Trained:
     """What a training visit gives: numbers for the record (``answer``) and the new state's parts."""
 
-    answer: dict
+    answer: Header
     parts: list[memoryview]
 
-    def as_answer(self) -> dict:
+    def as_answer(self) -> Header:
         """Return a member's part of the answer for a fused group."""
         return {**self.answer, "n_blobs": len(self.parts)}
 
@@ -121,7 +122,7 @@ class Visitor:
             clock.lap("state_out_s")
         return Trained({**answer, "n_batches": n_batches * n_made, "timing": clock.laps}, parts)
 
-    def evaluate(self, recipe: Recipe, start: Start, shard: Shard) -> dict:
+    def evaluate(self, recipe: Recipe, start: Start, shard: Shard) -> Header:
         """Return loss and metrics over all rows of a shard: what Keras' ``evaluate`` gives, added in float64.
 
         The metrics are in the order of compile's; ``sums`` are what they are made of, see `MetricSums`. Raises Failure
@@ -156,7 +157,7 @@ class Visitor:
             "timing": clock.laps,
         }
 
-    def metric_results(self, recipe: Recipe, shard: Shard, sums: Sequence[dict]) -> list[dict]:
+    def metric_results(self, recipe: Recipe, shard: Shard, sums: Sequence[Header]) -> list[Header]:
         """Return loss and metrics of sums that are added up over shards, in the form of ``evaluate``'s ``sums``.
 
         ``shard`` is one of those shards. Raises Failure as ``evaluate`` does.
@@ -251,7 +252,7 @@ def _begin(
     return None
 
 
-def decoded(parts: Sequence[bytes], groups: Sequence[str] = GROUPS) -> State:
+def decoded(parts: Sequence[Blob], groups: Sequence[str] = GROUPS) -> State:
     """Open a training state. Raises Failure (internal)."""
     try:
         return decode_state(parts, groups)
@@ -287,11 +288,11 @@ def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
 
 
 def _run_passes(
-    run,
+    run: Traced,
     model: keras.Model,
     recipe: Recipe,
     shard: Shard,
-    xs: tuple[np.ndarray, ...],
+    columns: tuple[np.ndarray, ...],
     epoch: int,
     segment_id: int,
     n_batches: int,
@@ -299,15 +300,16 @@ def _run_passes(
 ) -> tuple[dict[str, float], int]:
     """Train the passes of a visit; give what Keras' ``fit`` would log for the last one, and how many were made.
 
-    ``xs`` are the shard's, or the features that ``model``, the rest of a model behind its prefix, takes instead.
+    ``columns`` are the shard's x, or the features that ``model``, the rest of a model behind its prefix, takes instead.
 
     Callbacks see the passes numbered through the model's life, so that a schedule of learning rates goes on from
     visit to visit.
     """
     fit = recipe.fit_params
     callbacks = recipe.callbacks(model, n_passes, n_batches)
+    assert not isinstance(fit.class_weight, str), "`extent` refuses what is not written out"
     weights = [loop.row_weights_of(shard, fit.class_weight)] if fit.class_weight is not None else []
-    xs, ys = loop.tensors_of(xs), loop.tensors_of(shard.ys)
+    xs, ys = loop.tensors_of(columns), loop.tensors_of(shard.ys)
     sizes = tf.constant(fit.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
     constant = tf.constant(shard.normalizing_const, tf.float32)
     model.stop_training = False
@@ -339,7 +341,7 @@ def finished(
     logs: dict[str, float],
     static_batch: int,
     part_bytes: int,
-) -> tuple[dict, list[memoryview]]:
+) -> tuple[Header, list[memoryview]]:
     """Return the numbers and the parts of the state that a visit ends with. Raises Failure (model) if it is not finite.
 
     ``logs`` are what Keras' ``fit`` would log besides the loss.
@@ -366,6 +368,6 @@ def _check_finite(variables: Readable, loss: float, recipe: Recipe) -> None:
         return
     what = f"loss became {loss}" if not math.isfinite(loss) else "a weight became NaN or infinite"
     raise model_failed(
-        f"{what} while training with {recipe.compile_params.text}",
+        f"{what} while training with {recipe.training.text}",
         hint="Use a smaller learning rate, gradient clipping (clipnorm=1.0), or normalized x.",
     )

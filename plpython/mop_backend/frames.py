@@ -12,7 +12,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Json = Any  # whatever JSON can say
 Header = dict[str, Json]  # the JSON object of a frame
 Blob = bytes | bytearray | memoryview
-Frame = tuple[Header, Sequence[Blob]]
+Frame = tuple[Header, list[Blob]]
 Check = Callable[[], None]  # the interrupt check of who waits; what it raises ends the wait
 
 _PREFIX = struct.Struct(">II")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from mop_backend.frames import Blob, Header
 
 from madlib_mop.trainer.data.parts import StateError, TensorSpec, empty_part, numpy_dtype, parse_header
 from madlib_mop.trainer.data.state import UNDECIDED, count_forward_parts, decode_state, digest_of
@@ -19,7 +20,7 @@ _WIDE = "float64"
 _FRACTIONS = ("float16", "bfloat16", "float32", "float64")
 
 
-def add(a: bytes, b: bytes, n_rows: Sequence[int], summed: Sequence[bool]) -> memoryview:
+def add(a: Blob, b: Blob, n_rows: Sequence[int], summed: Sequence[bool]) -> memoryview:
     """Add two parts of one layout, or sums of such.
 
     Parameters
@@ -55,7 +56,7 @@ def add(a: bytes, b: bytes, n_rows: Sequence[int], summed: Sequence[bool]) -> me
     return ours.rewritten(total, _WIDE)
 
 
-def finish(blob: bytes, n_rows: int, summed: bool) -> memoryview:
+def finish(blob: Blob, n_rows: int, summed: bool) -> memoryview:
     """Divide a sum by its rows and round once, to the dtype that the tensors had; one part alone is its own average."""
     opened = _Opened(blob, 0)
 
@@ -67,7 +68,7 @@ def finish(blob: bytes, n_rows: int, summed: bool) -> memoryview:
     return opened.rewritten(mean, None)
 
 
-def describe(parts: Sequence[bytes]) -> dict:
+def describe(parts: Sequence[Blob]) -> Header:
     """Check a whole state; give its digests, ``model_bytes`` and ``forward_parts``. Raises StateError."""
     state = decode_state(parts)
     weights = state.flat_weights()
@@ -82,7 +83,7 @@ def describe(parts: Sequence[bytes]) -> dict:
 class _Opened:
     """A part or a sum; ``dtypes`` are those that its tensors have in a part."""
 
-    def __init__(self, blob: bytes, number: int):
+    def __init__(self, blob: Blob, number: int):
         header = parse_header(blob, number)
         self._blob = memoryview(blob).cast("B")
         self._pieces = header.pieces
@@ -114,7 +115,7 @@ class _Opened:
         specs = [TensorSpec(piece.spec.shape, d) for piece, d in zip(self._pieces, dtypes, strict=True)]
         part, offset = empty_part(metadata, self._pieces, specs)
         for index in range(len(self._pieces)):
-            data = memoryview(values(index).view(np.uint8))
+            data = values(index).view(np.uint8).data
             part[offset : offset + len(data)] = data
             offset += len(data)
         return part

@@ -6,9 +6,11 @@ Called by ``state.py``, which knows what a whole state is, and by ``averaging.py
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from mop_backend.frames import Blob
 
 GROUPS = ("weights", "variables", "optimizer")
 #: What an optimizer holds begins a part of its own from this size on: evaluations are not sent it then.
@@ -92,15 +94,19 @@ class Located(Piece):
     end: int
 
 
+Metadata = dict[str, Any]  # what a part's header says of the state: format, part, parts, counts, static_batch, shapes
+Specs = Mapping[str, Sequence[TensorSpec]]  # by group: a state's tensors in order
+
+
 @dataclasses.dataclass(frozen=True)
 class Header:
     """What stands at the head of a part."""
 
-    metadata: dict
+    metadata: Metadata
     pieces: list[Located]
 
 
-def plan_parts(specs: dict[str, Sequence[TensorSpec]], part_bytes: int) -> list[list[Piece]]:
+def plan_parts(specs: Specs, part_bytes: int) -> list[list[Piece]]:
     """Distribute the tensors over parts, in order; only a tensor too large for a part of its own is cut.
 
     The optimizer's begin a new part where that is worth a part more: who evaluates needs only those before it.
@@ -130,7 +136,7 @@ def plan_parts(specs: dict[str, Sequence[TensorSpec]], part_bytes: int) -> list[
     return parts
 
 
-def _tensors(specs: dict[str, Sequence[TensorSpec]]) -> Iterator[tuple[str, int, TensorSpec]]:
+def _tensors(specs: Specs) -> Iterator[tuple[str, int, TensorSpec]]:
     for group in GROUPS:
         for index, spec in enumerate(specs[group]):
             if spec.dtype not in _DTYPES:
@@ -139,7 +145,7 @@ def _tensors(specs: dict[str, Sequence[TensorSpec]]) -> Iterator[tuple[str, int,
 
 
 def headed_part(
-    specs: dict[str, Sequence[TensorSpec]], pieces: list[Piece], number: int, n_parts: int, static_batch: int
+    specs: Specs, pieces: list[Piece], number: int, n_parts: int, static_batch: int
 ) -> tuple[memoryview, int]:
     """Make a part with its header and room for its tensors; give it and where the first tensor goes."""
     shapes = {
@@ -158,9 +164,9 @@ def headed_part(
     return empty_part(metadata, pieces, [specs[piece.group][piece.index] for piece in pieces])
 
 
-def empty_part(metadata: dict, pieces: Sequence[Piece], specs: Sequence[TensorSpec]) -> tuple[memoryview, int]:
+def empty_part(metadata: Metadata, pieces: Sequence[Piece], specs: Sequence[TensorSpec]) -> tuple[memoryview, int]:
     """Write a header for pieces of tensors with these specs; give the part and where the first tensor goes."""
-    header: dict = {"__metadata__": {"madlib_mop": json.dumps(metadata, separators=(",", ":"))}}
+    header: dict[str, Any] = {"__metadata__": {"madlib_mop": json.dumps(metadata, separators=(",", ":"))}}
     offset = 0
     for piece, spec in zip(pieces, specs, strict=True):
         end = offset + (piece.stop - piece.start) * spec.item_bytes
@@ -173,13 +179,13 @@ def empty_part(metadata: dict, pieces: Sequence[Piece], specs: Sequence[TensorSp
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     # NumPy asks for huge pages: filled 5 times faster than a bytearray.
-    part = memoryview(np.empty(_LENGTH_BYTES + len(text) + offset, np.uint8))
+    part: memoryview = np.empty(_LENGTH_BYTES + len(text) + offset, np.uint8).data
     part[:_LENGTH_BYTES] = len(text).to_bytes(_LENGTH_BYTES, "little")
     part[_LENGTH_BYTES : _LENGTH_BYTES + len(text)] = text
     return part, _LENGTH_BYTES + len(text)
 
 
-def parse_header(part: bytes, number: int) -> Header:
+def parse_header(part: Blob, number: int) -> Header:
     """Read the head of a part; raises StateError for anything that ``encode_state`` does not write."""
     view = memoryview(part).cast("B")
     try:
@@ -210,7 +216,7 @@ def parse_header(part: bytes, number: int) -> Header:
     return Header(metadata, pieces)
 
 
-def _locate(name: str, entry: dict, metadata: dict, number: int, begin: int) -> Located:
+def _locate(name: str, entry: dict[str, Any], metadata: Metadata, number: int, begin: int) -> Located:
     group, index, *start = name.split("/")
     if group not in GROUPS or len(start) > 1:
         raise StateError(f"the training state has a tensor {name!r}, which is none of ours")
@@ -229,5 +235,6 @@ def numpy_dtype(name: str) -> np.dtype:
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(name)

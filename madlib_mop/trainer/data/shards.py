@@ -7,11 +7,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from mop_backend.frames import Blob
 
 from madlib_mop.trainer.process.failures import Failure, invalid_input
 
 #: What an element is, by its size; packed rows carry bytes and a shape, and no dtype.
-_DTYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32)}
+_DTYPES: dict[int, np.dtype] = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32)}
 #: TensorFlow takes memory with this alignment as it is, and copies any other.
 _ALIGNMENT_BYTES = 64
 _PACK_AGAIN = "Pack the table again with training_preprocessor_dl."
@@ -86,11 +87,11 @@ class ShardBuilder:
         self._expected_rows = n_rows
         self.n_rows = 0
 
-    def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[bytes]) -> None:
+    def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
         """Append one buffer: a shape and the bytes of each column, x before y. Raises Failure (input)."""
         if len(shapes) != len(self._columns) or len(blobs) != len(self._columns):
             raise invalid_input(f"a buffer has {len(blobs)} columns, expected {len(self._columns)}")
-        n_rows = None
+        n_rows: int | None = None
         for column, shape, blob in zip(self._columns, shapes, blobs, strict=True):
             rows = buffer_array(column.name, shape, blob, is_x=column.is_x)
             n_rows = len(rows) if n_rows is None else n_rows
@@ -101,7 +102,7 @@ class ShardBuilder:
                 )
             if n_rows:
                 column.add(rows, self.n_rows)
-        self.n_rows += n_rows
+        self.n_rows += n_rows or 0
         if self._expected_rows is not None and self.n_rows > self._expected_rows:
             raise invalid_input(f"the shard has more than the {self._expected_rows} rows that were announced")
 
@@ -129,7 +130,7 @@ class ShardBuilder:
         )
 
 
-def buffer_array(name: str, shape: Sequence[int], blob: bytes, *, is_x: bool) -> np.ndarray:
+def buffer_array(name: str, shape: Sequence[int], blob: Blob, *, is_x: bool) -> np.ndarray:
     """View one packed column of one buffer as an array; its dtype is told by the size of an element.
 
     Raises
@@ -170,7 +171,7 @@ class _Column:
                 hint="All rows of a column must have one shape.",
             )
         check_finite(self.name, buffer, start)
-        self._digest.update(buffer)
+        self._digest.update(buffer.data)
         if self._n_rows is None:
             self._buffers.append(buffer)
             return
@@ -178,13 +179,20 @@ class _Column:
             self._array = aligned_empty((self._n_rows, *buffer.shape[1:]), buffer.dtype)
         self._array[start : start + len(buffer)] = buffer[: self._n_rows - start]
 
+    @property
+    def _form(self) -> np.ndarray:
+        """An array without rows that is like the column's."""
+        assert self._first is not None, "a shard that is finished has rows"
+        return self._first
+
     def fingerprint(self) -> bytes:
-        return f"{self._first.dtype.str} {self._first.shape[1:]} {self._digest.hexdigest()};".encode()
+        first = self._form
+        return f"{first.dtype.str} {first.shape[1:]} {self._digest.hexdigest()};".encode()
 
     def finish(self) -> np.ndarray:
         if self._array is None:
             n_rows = sum(map(len, self._buffers))
-            self._array = aligned_empty((n_rows, *self._first.shape[1:]), self._first.dtype)
+            self._array = aligned_empty((n_rows, *self._form.shape[1:]), self._form.dtype)
             start = 0
             self._buffers.reverse()
             while self._buffers:  # each buffer is let go when it is copied

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from mop_backend.frames import Blob
 
 from madlib_mop.trainer.data.parts import (
     GROUPS,
@@ -20,6 +21,7 @@ from madlib_mop.trainer.data.parts import (
     Header,
     Located,
     Piece,
+    Specs,
     StateError,
     TensorSpec,
     headed_part,
@@ -36,7 +38,7 @@ UNDECIDED = -1
 
 
 def encode_state(
-    specs: dict[str, Sequence[TensorSpec]],
+    specs: Specs,
     read: Callable[[str, int], np.ndarray],
     *,
     static_batch: int = 0,
@@ -64,12 +66,14 @@ def encode_state(
     if part_bytes < SMALLEST_PART_BYTES:
         raise StateError(f"parts of {part_bytes} bytes are too small, at least {SMALLEST_PART_BYTES} are needed")
     plan = plan_parts(specs, part_bytes)
-    parts, held, data = [], None, None
+    parts: list[memoryview] = []
+    held: tuple[str, int] | None = None
+    data: memoryview | None = None
     for number, pieces in enumerate(plan):
         part, offset = headed_part(specs, pieces, number, len(plan), static_batch)
         for piece in pieces:
             spec = specs[piece.group][piece.index]
-            if held != (piece.group, piece.index):
+            if data is None or held != (piece.group, piece.index):
                 data = None  # one tensor at a time
                 data = _raw(read(piece.group, piece.index), spec, piece)
                 held = (piece.group, piece.index)
@@ -80,7 +84,7 @@ def encode_state(
     return parts
 
 
-def digest_of(parts: Sequence[bytes]) -> str:
+def digest_of(parts: Sequence[Blob]) -> str:
     """Return the sha256 of a state, in hexadecimal: over the bytes of its parts, in order."""
     digest = hashlib.sha256()
     for part in parts:
@@ -88,7 +92,7 @@ def digest_of(parts: Sequence[bytes]) -> str:
     return digest.hexdigest()
 
 
-def count_forward_parts(parts: Sequence[bytes]) -> int:
+def count_forward_parts(parts: Sequence[Blob]) -> int:
     """Return how many of a state's parts, from the first, a forward pass needs (``FORWARD_GROUPS``)."""
     needed = [0]
     for number, part in enumerate(parts):
@@ -97,7 +101,7 @@ def count_forward_parts(parts: Sequence[bytes]) -> int:
     return needed[-1] + 1
 
 
-def decode_state(parts: Sequence[bytes], groups: Sequence[str] = GROUPS) -> "State":
+def decode_state(parts: Sequence[Blob], groups: Sequence[str] = GROUPS) -> "State":
     """Open a training state, or some groups of it.
 
     Parameters
@@ -126,7 +130,7 @@ def decode_state(parts: Sequence[bytes], groups: Sequence[str] = GROUPS) -> "Sta
     return State(parts, headers, groups)
 
 
-def weights_of(parts: Sequence[bytes]) -> bytes:
+def weights_of(parts: Sequence[Blob]) -> bytes:
     """Return the model's weights as ``model_weights`` has them: float32, flattened, in ``get_weights()`` order."""
     return decode_state(parts, FORWARD_GROUPS).flat_weights()
 
@@ -143,7 +147,7 @@ class State:
         states: the next visit decides by its own shard.
     """
 
-    def __init__(self, parts: Sequence[bytes], headers: list[Header], groups: Sequence[str]):
+    def __init__(self, parts: Sequence[Blob], headers: list[Header], groups: Sequence[str]):
         self._parts = [memoryview(part).cast("B") for part in parts]
         metadata = headers[0].metadata
         self.static_batch: int = metadata["static_batch"]
@@ -177,7 +181,7 @@ class State:
     def copy_to(self, group: str, index: int, array: np.ndarray) -> None:
         """Copy one tensor into a C-contiguous array of its shape and dtype."""
         item_bytes = self._specs[group][index].item_bytes
-        target = memoryview(array.reshape(-1).view(np.uint8))
+        target = array.reshape(-1).view(np.uint8).data
         for piece in self._pieces[group, index]:
             target[piece.start * item_bytes : piece.stop * item_bytes] = self._bytes_of(piece)
 
@@ -219,4 +223,4 @@ def _raw(array: np.ndarray, spec: TensorSpec, piece: Piece) -> memoryview:
             f"variable {piece.group}/{piece.index} is {array.dtype.name} {array.shape}, "
             f"expected {spec.dtype} {spec.shape}"
         )
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

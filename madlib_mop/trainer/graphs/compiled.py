@@ -13,11 +13,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.prefix import Split, split
 from madlib_mop.models.shapes import shapes_fit
 from madlib_mop.models.sharing import Strengths, layer_of, strengths_of
 from madlib_mop.trainer.graphs import loop
-from madlib_mop.trainer.graphs.loop import DataSpec
+from madlib_mop.trainer.graphs.loop import DataSpec, Traced
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import model_failed
 
@@ -45,7 +46,7 @@ class CompiledModel(ModelVariables):
         self,
         model: keras.Model,
         spec: DataSpec,
-        config: dict | None = None,
+        config: Node | None = None,
         compile_tail: Callable[[keras.Model], None] | None = None,
     ):
         super().__init__(model)
@@ -54,17 +55,18 @@ class CompiledModel(ModelVariables):
         self.strengths = _variable_strengths(self._regularizers, config or {})
         check_columns(model, spec)
         self.spec = spec
-        self.drawn_for: tuple[int, int] | None = None
-        self._train_passes: collections.OrderedDict = collections.OrderedDict()
-        self._evaluate_passes: dict = {}
-        self._prefix_batches: dict = {}
+        self.drawn_for: tuple[int, int, float | None] | None = None
+        self._train_passes: collections.OrderedDict[tuple[bool, int, bool], Traced] = collections.OrderedDict()
+        self._evaluate_passes: dict[bool, Traced] = {}
+        self._prefix_batches: dict[int, Traced] = {}
         #: Fused models of which this is the form, by their number of places; see ``fused.py``.
         self.fused: dict[int, Any] = {}
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the variables, those of its fused models included."""
-        return self.state_bytes + sum(fused.n_bytes for fused in self.fused.values())
+        n_bytes: int = self.state_bytes + sum(fused.n_bytes for fused in self.fused.values())
+        return n_bytes
 
     def set_strengths(self, strengths: Strengths) -> None:
         """Return the L2 regularizers the strengths of the configuration that trains next."""
@@ -86,16 +88,22 @@ class CompiledModel(ModelVariables):
     def split(self) -> Split | None:
         """The frozen prefix and the rest, which shares layers and optimizer with the model and is compiled alike."""
         parts = split(self.model) if self._compile_tail else None
-        if parts is not None:
+        if parts is not None and self._compile_tail is not None:
             self._compile_tail(parts.tail)
             parts.tail.optimizer = self.model.optimizer
         return parts
 
+    @property
+    def parted(self) -> Split:
+        """The split of a model that is known to have one."""
+        assert self.split is not None, "only a model with a frozen prefix has features"
+        return self.split
+
     def part(self, on_features: bool) -> tuple[keras.Model, DataSpec]:
         """Return what is trained and the columns that it takes: the whole model, or the rest behind its prefix."""
-        return (self.split.tail, loop.tail_spec(self.split, self.spec)) if on_features else (self.model, self.spec)
+        return (self.parted.tail, loop.tail_spec(self.parted, self.spec)) if on_features else (self.model, self.spec)
 
-    def train_pass(self, weighted: bool, static_batch: int, on_features: bool = False):
+    def train_pass(self, weighted: bool, static_batch: int, on_features: bool = False) -> Traced:
         """Return the training loop, traced."""
         key = (weighted, static_batch, on_features)
         if key not in self._train_passes:
@@ -106,19 +114,19 @@ class CompiledModel(ModelVariables):
         self._train_passes.move_to_end(key)
         return self._train_passes[key]
 
-    def evaluate_pass(self, on_features: bool = False):
+    def evaluate_pass(self, on_features: bool = False) -> Traced:
         """Return the evaluation loop, traced."""
         if on_features not in self._evaluate_passes:
             part = self.measured(on_features)
             self._evaluate_passes[on_features] = loop.make_evaluate_pass(*part).get_concrete_function()
         return self._evaluate_passes[on_features]
 
-    def prefix_batch(self, static_batch: int):
+    def prefix_batch(self, static_batch: int) -> Traced:
         """Return the function that computes a batch of features, traced."""
         if static_batch not in self._prefix_batches:
             while len(self._prefix_batches) >= _MAX_TRACES:
                 del self._prefix_batches[next(iter(self._prefix_batches))]
-            made = loop.make_prefix_batch(self.split, self.spec, static_batch).get_concrete_function()
+            made = loop.make_prefix_batch(self.parted, self.spec, static_batch).get_concrete_function()
             self._prefix_batches[static_batch] = made
         return self._prefix_batches[static_batch]
 
@@ -129,11 +137,13 @@ class CompiledModel(ModelVariables):
         return model, spec
 
 
-def _regularizers(model: keras.Model, config: dict) -> dict[tuple[int, str], keras.regularizers.L2]:
+def _regularizers(model: keras.Model, config: Node) -> dict[tuple[int, str], keras.regularizers.L2]:
     return {(number, slot): getattr(layer_of(model, config, number), slot) for number, slot in strengths_of(config)}
 
 
-def _variable_strengths(regularizers: dict, config: dict) -> dict[tuple[int, str], tf.Variable]:
+def _variable_strengths(
+    regularizers: dict[tuple[int, str], keras.regularizers.L2], config: Node
+) -> dict[tuple[int, str], tf.Variable]:
     """Turn the L2 strengths that a trace would hold as constants into variables; the bits stay (test_sharing.py)."""
     variables = {}
     for place, strength in strengths_of(config).items():
@@ -148,7 +158,7 @@ class CompiledCache:
     def __init__(self, max_models: int = 32, max_bytes: int = 1 << 30):
         self._max_models = max_models
         self._max_bytes = max_bytes
-        self._models: collections.OrderedDict[tuple, CompiledModel] = collections.OrderedDict()
+        self._models: collections.OrderedDict[tuple[Any, ...], CompiledModel] = collections.OrderedDict()
 
     def __len__(self) -> int:
         return len(self._models)
@@ -158,19 +168,19 @@ class CompiledCache:
         """Bytes of the variables of all models held."""
         return sum(compiled.held_bytes for compiled in self._models.values())
 
-    def get(self, key: tuple) -> CompiledModel | None:
+    def get(self, key: tuple[Any, ...]) -> CompiledModel | None:
         """Return the model of a signature, if it is here."""
         if key in self._models:
             self._models.move_to_end(key)
         return self._models.get(key)
 
-    def add(self, key: tuple, compiled: CompiledModel) -> None:
+    def add(self, key: tuple[Any, ...], compiled: CompiledModel) -> None:
         """Keep a model; it is never dropped to make room for itself."""
         self._models[key] = compiled
         while len(self._models) > 1 and (len(self._models) > self._max_models or self.n_bytes > self._max_bytes):
             self._models.popitem(last=False)
 
-    def drop(self, key: tuple) -> None:
+    def drop(self, key: tuple[Any, ...]) -> None:
         """Let go of a model, if it is here."""
         self._models.pop(key, None)
 
@@ -209,5 +219,5 @@ def _takes_indices(model: keras.Model) -> list[bool]:
     return ["sparse" in (loss if isinstance(loss, str) else type(loss).__name__).lower() for loss in losses]
 
 
-def _text(shape: tuple) -> str:
+def _text(shape: tuple[Any, ...]) -> str:
     return "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"

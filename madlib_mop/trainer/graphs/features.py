@@ -112,7 +112,7 @@ class FeatureCache:
         place = (shard.fingerprint, key, size)
         features = self._features.pop(place, None)
         if features is None:
-            self.shrink(_wanted_bytes(compiled.split, shard))
+            self.shrink(_wanted_bytes(compiled.parted, shard))
             features = _computed(compiled, shard, size)
         self._features[place] = features
         return features
@@ -128,7 +128,7 @@ def _prefix_key(split: Split, shard: Shard) -> str:
     digest = hashlib.sha256(split.form.encode("utf-8", "surrogatepass"))
     digest.update(repr([(shard.xs[n].dtype.str, n, shard.normalizing_const) for n in split.sources]).encode())
     for variable in split.prefix.variables:
-        digest.update(np.ascontiguousarray(variable.value.read_value()))
+        digest.update(np.ascontiguousarray(variable.value.read_value()).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
@@ -136,13 +136,14 @@ def _wanted_bytes(split: Split, shard: Shard) -> int:
     shapes = [tensor.shape[1:] for tensor in split.prefix.outputs]
     if any(size is None for shape in shapes for size in shape):
         return 1 << 62  # of a size that only the data tell: not kept
-    return 4 * shard.n_rows * sum(math.prod(shape) for shape in shapes)
+    n_elements: int = sum(math.prod(shape) for shape in shapes)
+    return 4 * shard.n_rows * n_elements
 
 
 def _computed(compiled: CompiledModel, shard: Shard, size: int) -> Columns:
     """Compute the features of all rows, in the shard's order, in batches of one size: the last two may overlap."""
-    shapes = [tuple(tensor.shape[1:]) for tensor in compiled.split.prefix.outputs]
-    features = tuple(aligned_empty((shard.n_rows, *shape), np.float32) for shape in shapes)
+    shapes = [tuple(tensor.shape[1:]) for tensor in compiled.parted.prefix.outputs]
+    features = tuple(aligned_empty((shard.n_rows, *shape), np.dtype(np.float32)) for shape in shapes)
     run, xs, constant = _function(compiled, shard, 0)
     size = min(size, shard.n_rows)
     for start in range(0, shard.n_rows, size):
@@ -167,7 +168,9 @@ def _agrees(compiled: CompiledModel, shard: Shard, features: Columns, sizes: Bat
     return True
 
 
-def _function(compiled: CompiledModel, shard: Shard, static_batch: int) -> tuple:
+def _function(
+    compiled: CompiledModel, shard: Shard, static_batch: int
+) -> tuple[loop.Traced, list[tf.Tensor], tf.Tensor]:
     constant = tf.constant(shard.normalizing_const, tf.float32)
     return compiled.prefix_batch(static_batch), loop.tensors_of(shard.xs), constant
 

@@ -9,7 +9,7 @@ elements of an array are computed one by one, where those before fill registers,
 Called by ``fused_visits.py``; made of a `CompiledModel`, which serves as the form of a member.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import keras
@@ -20,6 +20,7 @@ from madlib_mop.models.sharing import Strengths
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import CompiledModel
+from madlib_mop.trainer.graphs.loop import Traced
 from madlib_mop.trainer.graphs.variables import Readable
 from madlib_mop.trainer.process.failures import model_failed
 
@@ -49,7 +50,7 @@ class FusedModel:
 
     def __init__(self, compiled: CompiledModel, optimizer: keras.Optimizer, n_places: int):
         self._compiled = compiled
-        self.specs = compiled.specs()
+        self.specs: Mapping[str, list[TensorSpec]] = compiled.specs()
         self._model, self._spec = compiled.measured()
         self._optimizer = optimizer
         self.n_places = n_places
@@ -58,14 +59,15 @@ class FusedModel:
         self._others = {id(form): self._fused(form) for form in forms["variables"]}
         optimizer.build([self._weights[id(form)] for form in self._model.trainable_variables])
         self._rates = tf.Variable(tf.zeros(n_places), trainable=False)
-        self._groups: dict[str, list] = {
+        self._groups: dict[str, list[tf.Variable]] = {
             "weights": [self._weights[id(form)].value for form in forms["weights"]],
             "variables": [self._others[id(form)].value for form in forms["variables"]],
             "optimizer": [self._rates if v is optimizer._learning_rate else v.value for v in optimizer.variables],
         }
         self._strengths = {place: tf.Variable(tf.zeros(n_places), trainable=False) for place in compiled.strengths}
         self._metrics = self._model._compile_metrics.metrics if self._model._compile_metrics is not None else []
-        self._run = self._evaluate_run = None
+        self._run: Traced | None = None
+        self._evaluate_run: Traced | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -99,7 +101,7 @@ class FusedModel:
         values = {group: [np.asarray(v.read_value()) for v in variables] for group, variables in self._groups.items()}
         return [Member(self, place, values) for place in range(self.n_places)]
 
-    def train_pass(self):
+    def train_pass(self) -> Traced:
         """Return ``f(xs, ys, orders, batch_size, n_batches, constant) -> float32 (metrics, places)``, traced.
 
         ``orders`` is int64 ``(places, n_rows)``: each member's own; ``constant`` divides uint8 x.
@@ -108,26 +110,30 @@ class FusedModel:
             columns = [self._spec.signature("xs"), self._spec.signature("ys")]
             orders = tf.TensorSpec((self.n_places, None), tf.int64)
             signature = [*columns, orders, _INT, _INT, _FLOAT]
-            self._run = tf.function(self._pass, autograph=False, input_signature=signature).get_concrete_function()
+            traceable = tf.function(self._pass, autograph=False, input_signature=signature)
+            run: Traced = traceable.get_concrete_function()
+            self._run = run
         return self._run
 
-    def evaluate_pass(self):
+    def evaluate_pass(self) -> Traced:
         """Return ``f(xs, ys, batch_size, constant) -> float64 (metrics, places)``, sums over all rows, traced."""
         if self._evaluate_run is None:
             signature = [self._spec.signature("xs"), self._spec.signature("ys"), _INT, _FLOAT]
             traced = tf.function(self._evaluation, autograph=False, input_signature=signature)
-            self._evaluate_run = traced.get_concrete_function()
+            run: Traced = traced.get_concrete_function()
+            self._evaluate_run = run
         return self._evaluate_run
 
-    def _evaluation(self, xs, ys, batch_size, constant):
+    def _evaluation(self, xs: loop.Tensors, ys: loop.Tensors, batch_size: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
         n_rows = tf.shape(xs[0], tf.int64)[0]
         values, still_forms, still, strengths = self._variables()
 
-        def body(start, totals):
+        def body(start: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             stop = tf.minimum(start + batch_size, n_rows)
             x, y = loop.normalized(xs[0][start:stop], constant), loop.as_float(ys[0][start:stop])
             losses, outputs, _ = tf.vectorized_map(
-                lambda member: self._forward(still_forms, *member, x, y, training=False), (values, still, strengths)
+                lambda member: self._forward(False, still_forms, member[0], member[1], member[2], x, y),
+                (values, still, strengths),
             )
             of_all = tf.broadcast_to(y, tf.concat([[self.n_places], tf.shape(y)], 0))
             y = tf.ensure_shape(of_all, (self.n_places, *y.shape))
@@ -139,10 +145,18 @@ class FusedModel:
         )
         return totals
 
-    def _pass(self, xs, ys, orders, batch_size, n_batches, constant):
+    def _pass(
+        self,
+        xs: loop.Tensors,
+        ys: loop.Tensors,
+        orders: tf.Tensor,
+        batch_size: tf.Tensor,
+        n_batches: tf.Tensor,
+        constant: tf.Tensor,
+    ) -> tf.Tensor:
         n_rows = tf.shape(orders, tf.int64)[1]
 
-        def body(i, totals, n_seen):
+        def body(i: tf.Tensor, totals: tf.Tensor, n_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             rows = orders[:, i * batch_size : tf.minimum((i + 1) * batch_size, n_rows)]
             x = loop.normalized(tf.gather(xs[0], rows), constant)
             y = loop.as_float(tf.gather(ys[0], rows))
@@ -163,7 +177,7 @@ class FusedModel:
         with tf.GradientTape() as tape:
             tape.watch(values)
             losses, outputs, moved = tf.vectorized_map(
-                lambda member: self._forward(still_forms, *member, training=True), (values, still, strengths, x, y)
+                lambda member: self._forward(True, still_forms, *member), (values, still, strengths, x, y)
             )
         gradients = tape.gradient(losses, values)
         for form, value in zip(still_forms, moved, strict=True):
@@ -172,7 +186,9 @@ class FusedModel:
         self._apply([(g, v) for g, v in zip(gradients, trained, strict=True) if g is not None])
         return self._sums(losses, outputs, y)
 
-    def _variables(self) -> tuple[list[tf.Tensor], list[keras.Variable], list[tf.Tensor], dict]:
+    def _variables(
+        self,
+    ) -> tuple[list[tf.Tensor], list[keras.Variable], list[tf.Tensor], dict[tuple[int, str], tf.Tensor]]:
         """Return what is trained; what is not, by its form in the model; and the strengths of regularizers: of all."""
         forms = self._model.trainable_variables
         trained = {id(form) for form in forms}
@@ -190,7 +206,16 @@ class FusedModel:
         sums = [metric._fn(y, outputs, **metric._fn_kwargs) for metric in self._metrics]
         return tf.stack([losses * n, *(_sum_of_rows(tf.cast(values, tf.float32)) for values in sums)])
 
-    def _forward(self, still_forms, values, still, strengths, x, y, training: bool):
+    def _forward(
+        self,
+        training: bool,
+        still_forms: Sequence[keras.Variable],
+        values: loop.Tensors,
+        still: loop.Tensors,
+        strengths: dict[tuple[int, str], tf.Tensor],
+        x: tf.Tensor,
+        y: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """Return one member's loss, its outputs, and its variables that are not trained; traced once for all."""
         mapping = [*zip(self._model.trainable_variables, values, strict=True), *zip(still_forms, still, strict=True)]
         with keras.StatelessScope(state_mapping=mapping) as scope, self._compiled.traced_strengths(strengths):
@@ -215,7 +240,7 @@ class FusedModel:
 
     def _is_shared(self, group: str, index: int) -> bool:
         """Return whether a variable of the optimizer is one for all members, such as the number of steps."""
-        return self._groups[group][index].shape == self._compiled.groups[group][index].shape
+        return bool(self._groups[group][index].shape == self._compiled.groups[group][index].shape)
 
 
 class Member(Readable):
@@ -226,7 +251,7 @@ class Member(Readable):
         self._place = place
         self._values = values
 
-    def specs(self) -> dict[str, list[TensorSpec]]:
+    def specs(self) -> Mapping[str, list[TensorSpec]]:
         return self._fused.specs
 
     def read(self, group: str, index: int) -> np.ndarray:

@@ -14,6 +14,8 @@ and ``State.static_batch`` carries it from visit to visit (tests/unit/trainer/te
 """
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -40,13 +42,15 @@ class DataSpec:
         """Return TensorFlow's description of the columns ``xs`` or ``ys``, for any number of rows."""
         return [tf.TensorSpec((None, *shape), dtype) for dtype, shape in getattr(self, which)]
 
-    def batch(self) -> tuple:
+    def batch(self) -> tuple[Any, ...]:
         """Return two rows of zeros, in the structure in which Keras gets a batch."""
         rows = [[np.zeros((2, *shape), np.float32) for _, shape in columns] for columns in (self.xs, self.ys)]
         return tuple(_structure(columns) for columns in rows)
 
 
-Traceable = tf.types.experimental.PolymorphicFunction
+Traceable: TypeAlias = tf.types.experimental.PolymorphicFunction
+Traced = Callable[..., Any]  # a Traceable for one kind of arguments: TensorFlow's ConcreteFunction
+Tensors = Sequence[tf.Tensor]
 
 _INT = tf.TensorSpec((), tf.int64)
 _FLOAT = tf.TensorSpec((), tf.float32)
@@ -81,10 +85,18 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
     ``constant`` divides uint8 x. The last batch has the rows that are left. The metrics are those that ``fit`` logs.
     """
 
-    def run(xs, ys, row_weights, order, batch_size, n_batches, constant):
+    def run(
+        xs: Tensors,
+        ys: Tensors,
+        row_weights: Tensors,
+        order: tf.Tensor,
+        batch_size: tf.Tensor,
+        n_batches: tf.Tensor,
+        constant: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
         n_rows = tf.size(order, out_type=tf.int64)
 
-        def body(i):
+        def body(i: tf.Tensor) -> tf.Tensor:
             rows = order[i * batch_size : tf.minimum((i + 1) * batch_size, n_rows)]
             if static_batch:
                 rows = tf.ensure_shape(rows, (static_batch,))
@@ -94,7 +106,8 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
             return i + 1
 
         tf.while_loop(lambda i: i < n_batches, body, [tf.constant(0, tf.int64)], parallel_iterations=1)
-        return model.get_metrics_result()
+        logs: dict[str, tf.Tensor] = model.get_metrics_result()
+        return logs
 
     return tf.function(
         run,
@@ -115,10 +128,10 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
     """Return ``f(xs, ys, batch_size, constant) -> sums`` over all rows: float64, what `MetricSums` adds up."""
     metrics = MetricSums(model)
 
-    def run(xs, ys, batch_size, constant):
+    def run(xs: Tensors, ys: Tensors, batch_size: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
         n_rows = tf.shape(xs[0], tf.int64)[0]
 
-        def body(start, sums):
+        def body(start: tf.Tensor, sums: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             stop = tf.minimum(start + batch_size, n_rows)
             x = _structure([normalized(x[start:stop], constant) for x in xs])
             y = _structure([as_float(y[start:stop]) for y in ys])
@@ -138,11 +151,12 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
 def make_prefix_batch(split: Split, spec: DataSpec, static_batch: int) -> Traceable:
     """Return ``f(xs, rows, constant) -> [float32 features]`` for rows (int64) of x, as a training step has them."""
 
-    def run(xs, rows, constant):
+    def run(xs: Tensors, rows: tf.Tensor, constant: tf.Tensor) -> list[tf.Tensor]:
         if static_batch:
             rows = tf.ensure_shape(rows, (static_batch,))
         batch = [normalized(tf.gather(xs[number], rows), constant) for number in split.sources]
-        return keras.tree.flatten(split.prefix(_structure(batch), training=True))
+        features: list[tf.Tensor] = keras.tree.flatten(split.prefix(_structure(batch), training=True))
+        return features
 
     signature = [spec.signature("xs"), tf.TensorSpec((None,), tf.int64), _FLOAT]
     return tf.function(run, autograph=False, input_signature=signature)
@@ -157,7 +171,7 @@ def tail_spec(split: Split, spec: DataSpec) -> DataSpec:
 def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:
     """Return ``f(xs, constant) -> [float32 outputs]`` for the rows of one batch, of any number."""
 
-    def run(xs, constant):
+    def run(xs: Tensors, constant: tf.Tensor) -> list[tf.Tensor]:
         x = _structure([normalized(x, constant) for x in xs])
         return [tf.cast(output, tf.float32) for output in keras.tree.flatten(model(x, training=False))]
 
@@ -180,7 +194,7 @@ class Batch:
         return [output.numpy() for output in outputs]
 
 
-def flat_logs(logs: dict) -> dict[str, float]:
+def flat_logs(logs: dict[str, tf.Tensor]) -> dict[str, float]:
     """Turn what the training loop gives into numbers."""
     return {name: scalar(value) for name, value in logs.items()}
 
@@ -200,7 +214,7 @@ def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> tf.Tensor:
     return tf.constant(weights[positions])
 
 
-def _structure(columns: list) -> object:
+def _structure(columns: list[tf.Tensor]) -> object:
     """Return one column as it is and several as a tuple, as Keras' data adapters do."""
     return columns[0] if len(columns) == 1 else tuple(columns)
 

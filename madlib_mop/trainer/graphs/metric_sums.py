@@ -8,10 +8,12 @@ sums of squares. So the sums of shards, added, give what Keras would give for al
 import base64
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from mop_backend.frames import Header
 
 from madlib_mop.errors import MopError
 from madlib_mop.trainer.process.failures import INTERNAL, Failure
@@ -80,7 +82,7 @@ class MetricSums:
         losses = {m.name: values[id(m)] for m in self._model._compile_loss.metrics}
         return Results(values[id(self._model._loss_tracker)], named, losses)
 
-    def as_answer(self, sums: np.ndarray, results: Results) -> dict:
+    def as_answer(self, sums: np.ndarray, results: Results) -> Header:
         """Return the sums of the loss and the metrics as a request or an answer has them.
 
         Returns
@@ -91,10 +93,10 @@ class MetricSums:
         """
         metrics = [self._model._loss_tracker, *self._compiled]
         names = ["loss", *results.metrics]
-        layout = [[name, _size_of(m), is_mean(m)] for name, m in zip(names, metrics, strict=True)]
+        layout: list[list[Any]] = [[name, _size_of(m), is_mean(m)] for name, m in zip(names, metrics, strict=True)]
         return written(layout, sums[: sum(size for _, size, _ in layout)])
 
-    def read(self, answer: dict) -> np.ndarray:
+    def read(self, answer: Header) -> np.ndarray:
         """Return the sums that `as_answer` wrote, those of single outputs' losses 0."""
         sums = np.zeros(self.n_values)
         given = np.frombuffer(base64.b64decode(answer["data"]), "<f8")
@@ -105,13 +107,13 @@ class MetricSums:
         return sums
 
 
-def means_as_answer(names: Sequence[str], totals: Sequence[float], n_rows: int) -> dict:
+def means_as_answer(names: Sequence[str], totals: Sequence[float], n_rows: int) -> Header:
     """Return what `MetricSums.as_answer` gives, for metrics that are all means over rows: the loss first."""
     sums = np.array([[total, n_rows] for total in totals], np.float64)
     return written([[name, 2, True] for name in names], sums.ravel())
 
 
-def written(layout: list[list], sums: np.ndarray) -> dict:
+def written(layout: list[list[Any]], sums: np.ndarray) -> Header:
     """Return sums as JSON takes them."""
     return {"layout": layout, "data": base64.b64encode(np.asarray(sums, "<f8").tobytes()).decode()}
 

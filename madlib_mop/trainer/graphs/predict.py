@@ -195,7 +195,7 @@ class Predictors:
         return self._loaded[key]
 
 
-def _text(shapes: Sequence[Sequence]) -> str:
+def _text(shapes: Sequence[Sequence[object]]) -> str:
     return ", ".join(str(list(shape)) for shape in shapes)
 
 

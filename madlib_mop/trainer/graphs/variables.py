@@ -2,11 +2,13 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from mop_backend.frames import Blob
 
 from madlib_mop.trainer.data.parts import GROUPS, TensorSpec
 from madlib_mop.trainer.data.shards import aligned_empty
@@ -20,7 +22,7 @@ _WORTH_ALIGNING_BYTES = 1 << 20
 class Readable:
     """A training state whose variables can be read one by one, wherever they live."""
 
-    def specs(self) -> dict[str, list[TensorSpec]]:
+    def specs(self) -> Mapping[str, list[TensorSpec]]:
         """Return shape and dtype of each variable, by group."""
         raise NotImplementedError
 
@@ -46,7 +48,7 @@ class Readable:
         """Return the sha256 of the weights as float32, flattened, in order, in hexadecimal."""
         digest = hashlib.sha256()
         for index in range(len(self.specs()["weights"])):
-            digest.update(np.ascontiguousarray(self.read("weights", index), np.float32))
+            digest.update(np.ascontiguousarray(self.read("weights", index), np.float32).data)
         return digest.hexdigest()
 
 
@@ -78,7 +80,7 @@ class ModelVariables(Readable):
         """Size of all variables that make the training state."""
         return sum(spec.n_bytes for specs in self.specs().values() for spec in specs)
 
-    def specs(self) -> dict[str, list[TensorSpec]]:
+    def specs(self) -> Mapping[str, list[TensorSpec]]:
         return self._specs
 
     def read(self, group: str, index: int) -> np.ndarray:
@@ -103,7 +105,7 @@ class ModelVariables(Readable):
                     hint="Architecture or optimizer were changed after the state was stored; start without warm_start.",
                 )
 
-    def load_weights(self, weights: bytes) -> None:
+    def load_weights(self, weights: Blob) -> None:
         """Take over weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
         if len(weights) != self.weights_bytes:
             raise model_failed(
@@ -145,7 +147,7 @@ class ModelVariables(Readable):
             _learning_rate(self.model).assign(rate.value)
 
 
-def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
+def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list[keras.Variable]]:
     weights = list(model.weights)
     known = {id(variable) for variable in weights}
     others = [variable for variable in model.variables if id(variable) not in known]
@@ -156,7 +158,7 @@ def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list]:
     }
 
 
-def _learning_rate(model: keras.Model):
+def _learning_rate(model: keras.Model) -> Any:
     """Return a model's learning rate, a variable or a schedule; under loss scaling that of the optimizer inside."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)._learning_rate
 
@@ -170,7 +172,7 @@ def _tensor_of(state: State, group: str, index: int) -> np.ndarray | tf.Tensor:
     spec = state.specs(group)[index]
     if spec.n_bytes < _WORTH_ALIGNING_BYTES or spec.dtype not in ("float32", "float64"):
         return state.read(group, index)
-    aligned = aligned_empty(spec.shape, spec.dtype)
+    aligned = aligned_empty(spec.shape, np.dtype(spec.dtype))
     state.copy_to(group, index, aligned)
     return tensors_of((aligned,))[0]
 

@@ -3,6 +3,9 @@
 import contextlib
 import re
 import traceback
+from collections.abc import Iterator
+
+from mop_backend.frames import Header
 
 from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, OutOfResources
 
@@ -35,7 +38,7 @@ class Failure(Exception):
         self.kind = kind
         self.error = error
 
-    def as_answer(self) -> dict:
+    def as_answer(self) -> Header:
         """Return the header of the answering frame."""
         return {"error": self.error.as_dict(), "kind": self.kind}
 
@@ -66,7 +69,7 @@ def failure_of(error: BaseException, kind: str = INTERNAL) -> Failure:
 
 
 @contextlib.contextmanager
-def blaming(kind: str):
+def blaming(kind: str) -> Iterator[None]:
     """Turn every exception of the block into a Failure, of ``kind`` unless it says otherwise."""
     try:
         yield

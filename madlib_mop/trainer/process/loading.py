@@ -21,7 +21,8 @@ def load_keras() -> None:
     """
     known = sys.modules.get("sklearn")
     if known is None:
-        sys.modules["sklearn"] = None
+        # None says that there is no such module: see the manual of sys.modules
+        sys.modules["sklearn"] = None  # type: ignore[assignment] # typeshed knows modules only
     try:
         importlib.import_module("keras")
         importlib.import_module("tensorflow")

@@ -112,4 +112,4 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 def no_new_privileges() -> bool:
     """Give up gaining rights by running programs, which the kernel wants for either guard; tell whether it did."""
-    return _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+    return bool(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)

@@ -48,7 +48,7 @@ def restrict_calls(with_gpus: bool = False) -> bool:
         _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
 
     filled = Program(len(program), ctypes.cast(code, ctypes.c_void_p))
-    return _libc.syscall(architecture.seccomp, _SECCOMP_SET_MODE_FILTER, _TSYNC, ctypes.byref(filled)) == 0
+    return bool(_libc.syscall(architecture.seccomp, _SECCOMP_SET_MODE_FILTER, _TSYNC, ctypes.byref(filled)) == 0)
 
 
 def filter_for(architecture: syscalls.Architecture, own_pid: int, with_gpus: bool) -> list[Instruction]:
