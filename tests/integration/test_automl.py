@@ -212,7 +212,8 @@ def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, 
     summary = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run["plan"]["summary"]
     names = ("automl_method", "automl_params", "metrics_compute_frequency")
     assert tuple(summary[name] for name in names) == expected
-    assert summary["random_state"] is summary["object_table"] is summary["name"] is None and not summary["use_gpus"]
+    assert summary["random_state"] is summary["object_table"] is call.arguments["name"] is None
+    assert call.arguments["use_gpus"] is False
     connection.close()
     catalog.close()
 
