@@ -1,0 +1,78 @@
+"""The SQL of an update is made from the sources: whole statements, and a way from each released version."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+spec = importlib.util.spec_from_file_location("upgrade_sql", ROOT / "make" / "upgrade_sql.py")
+upgrade_sql = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(upgrade_sql)
+
+SQL = """-- Before; with a semicolon.
+CREATE TABLE t (a text DEFAULT 'it''s; one');
+COMMENT ON TABLE t IS 'a; b';
+
+-- what it does; and why
+CREATE FUNCTION f() RETURNS text LANGUAGE plpgsql AS $body$
+BEGIN
+    RETURN ';'; -- and $$ here
+END
+$body$;
+CREATE VIEW v AS SELECT $$;$$ AS x;
+CREATE AGGREGATE g(a text) (sfunc = s, stype = text);
+INSERT INTO t VALUES ('x');
+REVOKE ALL ON SCHEMA s FROM PUBLIC;
+"""
+
+
+def test_statements_are_cut_at_their_own_semicolons():
+    assert [s.splitlines()[-1] for s in upgrade_sql.statements(SQL)] == [
+        "CREATE TABLE t (a text DEFAULT 'it''s; one');", "COMMENT ON TABLE t IS 'a; b';", "$body$;",
+        "CREATE VIEW v AS SELECT $$;$$ AS x;", "CREATE AGGREGATE g(a text) (sfunc = s, stype = text);",
+        "INSERT INTO t VALUES ('x');", "REVOKE ALL ON SCHEMA s FROM PUBLIC;",
+    ]  # fmt: skip
+
+
+def test_an_update_replaces_what_can_be_replaced_and_makes_no_table():
+    text = upgrade_sql.replacing(SQL)
+    assert "CREATE OR REPLACE FUNCTION f()" in text and "CREATE OR REPLACE VIEW v" in text
+    assert "CREATE OR REPLACE AGGREGATE g" in text and "COMMENT ON TABLE t IS 'a; b';" in text
+    assert "REVOKE ALL" in text and "CREATE TABLE" not in text and "INSERT" not in text
+
+
+def test_an_unfinished_statement_is_refused():
+    with pytest.raises(ValueError, match="the last statement has no semicolon: 'SELECT 1"):
+        list(upgrade_sql.statements("SELECT 0;\nSELECT 1 -- ;\n"))
+
+
+def test_all_statements_of_the_sources_are_of_a_known_kind():
+    """An update leaves a kind that it does not know to the files of sql/upgrade, so each kind is decided on here."""
+    kinds = {
+        " ".join(re.sub(r"\A(?:\s*--[^\n]*\n)*\s*", "", statement).split()[:2])
+        for file in (ROOT / "sql").glob("*.sql")
+        for statement in upgrade_sql.statements(file.read_text())
+    }
+    assert {kind for kind in kinds if not kind.startswith("SELECT pg_catalog.pg_extension_config_dump(")} <= {
+        "CREATE FUNCTION", "CREATE AGGREGATE", "CREATE VIEW", "COMMENT ON", "REVOKE ALL", "SET LOCAL",
+        "CREATE SCHEMA", "CREATE TABLE", "ALTER TABLE", "CREATE POLICY", "CREATE TRIGGER", "INSERT INTO",
+    }  # fmt: skip
+
+
+def test_each_version_has_one_way_to_the_newest(tmp_path):
+    for name in ("1.0.0--1.1.0.sql", "1.1.0--1.2.0.sql"):
+        (tmp_path / name).touch()
+    paths = upgrade_sql.path_of_steps(tmp_path, "1.2.0")
+    assert {version: [file.name for file in steps] for version, steps in paths.items()} == {
+        "1.0.0": ["1.0.0--1.1.0.sql", "1.1.0--1.2.0.sql"], "1.1.0": ["1.1.0--1.2.0.sql"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["1.0.0--1.3.0.sql", "1.0--1.2.0.sql", "1.2.0--1.1.0.sql"])
+def test_a_file_that_leads_nowhere_is_refused(tmp_path, name):
+    (tmp_path / "1.1.0--1.2.0.sql").touch()
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match="lead from|name must be"):
+        upgrade_sql.path_of_steps(tmp_path, "1.2.0")
