@@ -3,7 +3,7 @@
 # virtual environment is made with, MOP_STATE=/path where things are kept.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test server stop psql dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist docker clean
+.PHONY: help setup demo test server stop psql dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist release docker clean
 MAKEFLAGS += --no-print-directory
 ifeq ($(origin PYTHON),command line) # not from the environment: other programs' builds read a PYTHON there
 export MOP_PYTHON := $(PYTHON)
@@ -68,6 +68,9 @@ uninstall: ## remove from an existing server what make install put there
 
 dist: ## make a source archive of the last commit in dist/
 	@make/dist.sh
+
+release: ## keep the SQL of this version in sql/released, for the tests of updates from it
+	@make/python.sh -I make/build_extension.py --keep
 
 docker: ## draw the containers' passwords and build their image (docker/README.md)
 	@make/docker.sh image

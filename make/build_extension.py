@@ -7,6 +7,9 @@ into the functions' bodies. Files of ``sql/`` are concatenated in the order of t
 ``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
 between ``-- if greenplum`` (or ``-- if postgres``) and ``-- end`` are for that server only, and there may be an
 ``-- else`` between them; such lines stand alone, and do not nest.
+
+``sql/upgrade/`` has what leads from a released version to the next (see ``upgrade_sql.py``), ``sql/released/`` the SQL
+of released versions for PostgreSQL, which ``--keep`` writes.
 """
 
 import argparse
@@ -15,8 +18,12 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -I leaves it out
+import upgrade_sql  # noqa: E402
+
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = '\\echo Use "CREATE EXTENSION madlib_mop CASCADE" to load this file. \\quit\n'
+GUARD_OF_UPDATE = '\\echo Use "ALTER EXTENSION madlib_mop UPDATE" to load this file. \\quit\n'
 PLACEHOLDER = re.compile(r"@[A-Z][A-Z_]*@")
 HEAD = re.compile(r"^CREATE FUNCTION ([\w.]+)\(", re.MULTILINE)
 PARAMETER = re.compile(r"(?P<name>[a-z_]\w*) +(?P<type>[a-z].*?)(?: +DEFAULT +(?P<default>.+))?", re.DOTALL)
@@ -130,19 +137,60 @@ def build_sql(root: Path, library: str, server: str = "postgres") -> str:
     BuildError
         If there is no SQL, a placeholder is left, or the library's path cannot stand in a string of SQL and Python.
     """
+    return _filled(root, library, GUARD + source_sql(root, server))
+
+
+def source_sql(root: Path, server: str) -> str:
+    """Return the files of ``sql/`` as one text for a server; only what an installation fills in is left out.
+
+    Raises
+    ------
+    BuildError
+        If there is no SQL.
+    """
+    files = sorted((root / "sql").glob("*.sql"))
+    if not files:
+        raise BuildError(f"there is no SQL in {root / 'sql'}")
+    return "".join(f"\n-- {file.name}\n{_sql_of(file, server).rstrip()}\n" for file in files)
+
+
+def build_updates(root: Path, library: str, server: str = "postgres") -> dict[str, str]:
+    """Return the texts of ``madlib_mop--<released>--<version>.sql`` by the released version.
+
+    Raises
+    ------
+    BuildError
+        As `build_sql`, or if the files of ``sql/upgrade/`` do not lead to the version of the sources.
+    """
+    folder = root / "sql" / "upgrade"
+    try:
+        paths = upgrade_sql.path_of_steps(folder, read_version(root))
+        replacing = upgrade_sql.replacing(source_sql(root, server)) if paths else ""
+    except ValueError as error:
+        raise BuildError(str(error)) from None
+    updates = {}
+    for released, steps in paths.items():
+        files = [_sql_of(file, server) for file in steps]
+        text = "\n".join([GUARD_OF_UPDATE, *files, replacing, _sql_of(folder / "after.sql", server)])
+        updates[released] = _filled(root, library, text)
+    return updates
+
+
+def released_sql(root: Path, library: str) -> dict[str, str]:
+    """Return the SQL of every released version, as ``sql/released/`` keeps it, with this library; PostgreSQL's only."""
+    files = sorted((root / "sql" / "released").glob("*.sql"))
+    return {file.stem: _filled(root, library, GUARD + file.read_text(), file.stem) for file in files}
+
+
+def _filled(root: Path, library: str, text: str, version: str | None = None) -> str:
     if not library.startswith("/") or re.search(r"['\"\\$\n]", library):
         raise BuildError(
             f"the library's directory must be an absolute path without quotes, backslashes and dollar signs. "
             f"Received: {library}"
         )
-    files = sorted((root / "sql").glob("*.sql"))
-    if not files:
-        raise BuildError(f"there is no SQL in {root / 'sql'}")
     prelude = (root / "plpython" / "prelude.py").read_text().strip()
-    text = GUARD + "".join(
-        f"\n-- {file.name}\n{_sql_of(file, server).rstrip()}\n" for file in files
-    )
-    text = text.replace("@PRELUDE@", prelude).replace("@VERSION@", read_version(root)).replace("@LIBRARY@", library)
+    text = text.replace("@PRELUDE@", prelude).replace("@VERSION@", version or read_version(root))
+    text = text.replace("@LIBRARY@", library)
     if left := PLACEHOLDER.search(text):
         raise BuildError(f"unknown placeholder {left.group()} in {root / 'sql'}")
     return text
@@ -152,13 +200,21 @@ def _sql_of(file: Path, server: str) -> str:
     return with_arguments(lines_for(server, file.read_text(), file.name), file.name)
 
 
-def build(root: Path, library: str, output: Path, server: str = "postgres") -> list[Path]:
-    """Write the control file and the SQL into ``output`` and give their paths; older versions' files go."""
+def build(root: Path, library: str, output: Path, server: str = "postgres", released: bool = False) -> list[Path]:
+    """Write the control file, the SQL and the updates into ``output`` and give their paths; older files go.
+
+    With ``released``, the SQL of released versions too, so that tests can begin with them.
+    """
     version = read_version(root)
     control = (root / "madlib_mop.control").read_text().replace("@VERSION@", version)
     if server == "greenplum":  # a parameter of PostgreSQL 13; false there is all that 12 knows
         control = "".join(line for line in control.splitlines(keepends=True) if not line.startswith("trusted"))
-    contents = {f"madlib_mop--{version}.sql": build_sql(root, library, server), "madlib_mop.control": control}
+    contents = {f"madlib_mop--{version}.sql": build_sql(root, library, server)}
+    for old, text in build_updates(root, library, server).items():
+        contents[f"madlib_mop--{old}--{version}.sql"] = text
+    if released:
+        contents |= {f"madlib_mop--{old}.sql": text for old, text in released_sql(root, library).items()}
+    contents["madlib_mop.control"] = control
     output.mkdir(parents=True, exist_ok=True)
     for old in output.glob("madlib_mop--*.sql"):
         if old.name not in contents:
@@ -176,18 +232,27 @@ def main() -> int:
     """Build as the command line says, and print the paths of the files made."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", help="directory that holds venv/ and backend/")
-    parser.add_argument("--output", type=Path, help="directory for the two files")
+    parser.add_argument("--output", type=Path, help="directory for the files")
     parser.add_argument("--root", type=Path, default=ROOT, help="the sources (default: this clone)")
     parser.add_argument("--server", choices=SERVERS, default="postgres", help="what the extension will run on")
+    parser.add_argument("--released", action="store_true", help="also the SQL of released versions")
+    parser.add_argument("--keep", action="store_true", help="write sql/released/<version>.sql, build nothing")
     parser.add_argument("--print-version", action="store_true", help="build nothing, print the version")
     arguments = parser.parse_args()
-    if not arguments.print_version and not (arguments.library and arguments.output):
+    if not (arguments.print_version or arguments.keep) and not (arguments.library and arguments.output):
         parser.error("--library and --output are needed")
     try:
         if arguments.print_version:
             print(read_version(arguments.root))
             return 0
-        for file in build(arguments.root, arguments.library, arguments.output, arguments.server):
+        if arguments.keep:
+            file = arguments.root / "sql" / "released" / f"{read_version(arguments.root)}.sql"
+            file.write_text(source_sql(arguments.root, "postgres"))
+            print(file)
+            return 0
+        for file in build(
+            arguments.root, arguments.library, arguments.output, arguments.server, released=arguments.released
+        ):
             print(file)
     except BuildError as error:
         print(f"madlib_mop: {error}", file=sys.stderr)

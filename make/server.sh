@@ -12,7 +12,8 @@ cluster=$ROOT/make/cluster.sh
 bindir=$("$cluster" bindir)
 dsn=$("$cluster" dsn)
 installed=$STATE/clusters/server/extension.sql # the SQL that the database's extension was made from
-built=$(echo "$("$bindir/pg_config" --sharedir)"/extension/madlib_mop--*.sql)
+version=$("$LIBRARY/venv/bin/python" -I "$ROOT/make/build_extension.py" --print-version)
+built=$("$bindir/pg_config" --sharedir)/extension/madlib_mop--$version.sql
 
 # Runs SQL in a database of the cluster; only what it prints comes out.
 sql() { "$bindir/psql" -XAtq -v ON_ERROR_STOP=1 -d "$("$cluster" dsn "$1")" -c "$2"; }
@@ -35,8 +36,12 @@ if [ -z "$(sql postgres "SELECT 1 FROM pg_database WHERE datname = 'madlib_mop'"
     sql postgres "CREATE DATABASE madlib_mop"
 fi
 
-if [ -z "$(sql madlib_mop "SELECT 1 FROM pg_extension WHERE extname = 'madlib_mop'")" ]; then
+has=$(sql madlib_mop "SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'")
+if [ -z "$has" ]; then
     create_extension
+elif [ "$has" != "$version" ] && sql madlib_mop "ALTER EXTENSION madlib_mop UPDATE" >/dev/null; then
+    cp "$built" "$installed"
+    say "the extension was updated from version $has to $version"
 elif ! cmp -s "$built" "$installed"; then
     kept=$(kept_tables)
     if [ -n "$kept" ]; then

@@ -20,6 +20,6 @@ pg_config=$(find_pg_config)
 tree=$STATE/pgsql/$(major_of "$pg_config") # one a major version: servers of others may be running
 bindir=$("$LIBRARY/venv/bin/python" -I "$ROOT/make/pgtree.py" "$pg_config" "$tree")
 "$LIBRARY/venv/bin/python" -I "$ROOT/make/build_extension.py" \
-    --library "$LIBRARY" --output "$("$bindir/pg_config" --sharedir)/extension" >/dev/null
+    --library "$LIBRARY" --output "$("$bindir/pg_config" --sharedir)/extension" --released >/dev/null
 echo "$pg_config" >"$STATE/pg_config"
 echo "$bindir" >"$STATE/bindir"

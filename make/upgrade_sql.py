@@ -12,7 +12,7 @@ from pathlib import Path
 
 STEP = re.compile(r"(\d+\.\d+\.\d+)--(\d+\.\d+\.\d+)\.sql")
 _REPLACED = re.compile(r"CREATE (FUNCTION|AGGREGATE|VIEW)\b")
-_REPEATED = re.compile(r"(SET LOCAL|COMMENT ON|REVOKE)\b")
+_REPEATED = re.compile(r"(SET LOCAL|COMMENT ON|REVOKE|DO)\b")
 _TOKEN = re.compile(r"--[^\n]*|'(?:[^']|'')*'|(?P<tag>\$\w*\$).*?(?P=tag)|;", re.DOTALL)
 
 
@@ -28,7 +28,7 @@ def statements(sql: str) -> Iterator[str]:
 
 
 def replacing(sql: str) -> str:
-    """Return the statements that an update repeats, in their order: what can be replaced, comments, and revocations."""
+    """Yield the statements of an SQL text, each with its semicolon; semicolons in bodies and strings end none."""
     kept = []
     for statement in statements(sql):
         code = re.sub(r"\A(?:\s*--[^\n]*\n)*\s*", "", statement)

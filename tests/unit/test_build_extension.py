@@ -151,3 +151,36 @@ def test_arguments_that_cannot_be_written_are_an_error(sources, text, said):
     (sources / "sql" / "30-third.sql").write_text(text)
     with pytest.raises(build_extension.BuildError, match=said):
         build_extension.build_sql(sources, "/lib")
+
+
+@pytest.fixture
+def released(sources):
+    """Sources after a release: 1.2.2 is kept, and one file leads from it."""
+    for folder in ("upgrade", "released"):
+        (sources / "sql" / folder).mkdir()
+    (sources / "sql" / "upgrade" / "1.2.2--1.2.3.sql").write_text("ALTER TABLE t ADD COLUMN c text;\n")
+    (sources / "sql" / "upgrade" / "after.sql").write_text("SELECT 'after';\n")
+    (sources / "sql" / "released" / "1.2.2.sql").write_text(BODY)
+    return sources
+
+
+def test_an_update_changes_the_tables_then_replaces_the_functions(released, tmp_path):
+    names = [file.name for file in build_extension.build(released, "/lib", tmp_path / "out")]
+    assert names == ["madlib_mop--1.2.3.sql", "madlib_mop--1.2.2--1.2.3.sql", "madlib_mop.control"]
+    text = (tmp_path / "out" / names[1]).read_text()
+    assert text.startswith('\\echo Use "ALTER EXTENSION madlib_mop UPDATE"')
+    order = [text.index(part) for part in ("ALTER TABLE t", "CREATE OR REPLACE FUNCTION f()", "SELECT 'after'")]
+    assert order == sorted(order) and "return '1.2.3'" in text and "CREATE SCHEMA" not in text
+
+
+def test_the_sql_of_a_released_version_is_of_that_version_and_built_for_tests_only(released, tmp_path):
+    build_extension.build(released, "/lib", tmp_path / "out", released=True)
+    assert "return '1.2.2'" in (tmp_path / "out" / "madlib_mop--1.2.2.sql").read_text()
+    build_extension.build(released, "/lib", tmp_path / "out")
+    assert not (tmp_path / "out" / "madlib_mop--1.2.2.sql").exists()
+
+
+def test_a_released_version_from_which_no_file_leads_on_is_an_error(released):
+    (released / "sql" / "upgrade" / "1.2.2--1.2.3.sql").rename(released / "sql" / "upgrade" / "1.2.1--1.2.2.sql")
+    with pytest.raises(build_extension.BuildError, match="no files lead from 1.2.1 to 1.2.3"):
+        build_extension.build_updates(released, "/lib")

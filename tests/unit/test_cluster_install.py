@@ -16,7 +16,7 @@ from madlib_mop.cli.cluster.layout import Cluster, Layout
 from madlib_mop.cli.cluster.remote import Host, RemoteShell
 from madlib_mop.cli.install import show
 
-SQL = f"madlib_mop--{__version__}.sql"
+SQL, UPDATE = f"madlib_mop--{__version__}.sql", f"madlib_mop--0.0.1--{__version__}.sql"
 # Stands in for ssh: each host has its own directory where the coordinator has "coordinator".
 RSH = """#!/bin/bash
 case "$1 $2" in
@@ -66,7 +66,8 @@ class Machines:
         """Do what `make install` does on the coordinator's host; ``text`` tells installations apart."""
         self._write("coordinator/lib/madlib_mop/venv/bin/python", PYTHON)
         self._write("coordinator/lib/madlib_mop/backend/mop_backend/module.py", text)
-        self._write(f"coordinator/share/extension/{SQL}", text)
+        for name in (SQL, UPDATE):
+            self._write(f"coordinator/share/extension/{name}", text)
         self._write("coordinator/share/extension/madlib_mop.control", text)
 
     def install(self, *names: str, check_only: bool = False) -> dict:
@@ -87,7 +88,7 @@ class Machines:
         if not (home / "lib/madlib_mop").exists():
             assert names == set()
             return None
-        assert names == {SQL, "madlib_mop.control"}
+        assert names == {SQL, UPDATE, "madlib_mop.control"}
         texts = {(home / "share/extension" / name).read_text() for name in names}
         (text,) = texts | {(home / "lib/madlib_mop/backend/mop_backend/module.py").read_text()}
         return text

@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from mop_backend.frames import Header
 
-from madlib_mop import __version__
 from madlib_mop.cli.cluster.facts import Facts, broken, problem, read_facts
 from madlib_mop.cli.cluster.layout import Cluster, Layout
 from madlib_mop.cli.cluster.remote import Host, RemoteShell
@@ -142,9 +141,9 @@ class _Installation:
     def _send(self, host: Host) -> None:
         """Stream an archive of what is installed here; it lies beside the old library when this ends."""
         library, extension = Path(self._layout.library), self._layout.extension
+        files = sorted(file.name for file in Path(extension).glob("madlib_mop--*.sql"))
         archive = subprocess.Popen(
-            ["tar", "-c", "-C", str(library.parent), library.name]
-            + ["-C", extension, f"madlib_mop--{__version__}.sql", "madlib_mop.control"],
+            ["tar", "-c", "-C", str(library.parent), library.name, "-C", extension, *files, "madlib_mop.control"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
