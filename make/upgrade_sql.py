@@ -12,7 +12,7 @@ from pathlib import Path
 
 STEP = re.compile(r"(\d+\.\d+\.\d+)--(\d+\.\d+\.\d+)\.sql")
 _REPLACED = re.compile(r"CREATE (FUNCTION|AGGREGATE|VIEW)\b")
-_REPEATED = re.compile(r"(SET LOCAL|COMMENT ON|REVOKE|DO)\b")
+_REPEATED = re.compile(r"(SET LOCAL|COMMENT ON|REVOKE)\b")
 _TOKEN = re.compile(r"--[^\n]*|'(?:[^']|'')*'|(?P<tag>\$\w*\$).*?(?P=tag)|;", re.DOTALL)
 
 
@@ -28,12 +28,17 @@ def statements(sql: str) -> Iterator[str]:
 
 
 def replacing(sql: str) -> str:
-    """Yield the statements of an SQL text, each with its semicolon; semicolons in bodies and strings end none."""
+    """Return the statements that an update repeats: what can be replaced, comments, revocations, and blocks that create.
+
+    In a block (DO) that creates functions, these are replaced too.
+    """
     kept = []
     for statement in statements(sql):
         code = re.sub(r"\A(?:\s*--[^\n]*\n)*\s*", "", statement)
         if _REPLACED.match(code):
             kept.append(_REPLACED.sub(r"CREATE OR REPLACE \1", code, count=1))
+        elif code.startswith("DO "):
+            kept.append(_REPLACED.sub(r"CREATE OR REPLACE \1", code))
         elif _REPEATED.match(code):
             kept.append(code)
     return "\n\n".join(kept) + "\n"

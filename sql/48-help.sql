@@ -11,7 +11,7 @@ BEGIN
         madlib_keras_predict, madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]
     LOOP
         EXECUTE format($sql$
-            CREATE OR REPLACE FUNCTION madlib.%1$I(usage text DEFAULT NULL) RETURNS text
+            CREATE FUNCTION madlib.%1$I(usage text DEFAULT NULL) RETURNS text
             LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
             BEGIN
                 RETURN madlib_mop_calls.call('help', json_build_object('topic', %1$L, 'option', usage), NULL) #>> '{}';
@@ -22,7 +22,7 @@ BEGIN
     END LOOP;
     FOREACH function IN ARRAY '{madlib.gpu_configuration, madlib_mop.add_host, madlib_mop.remove_host}'::text[] LOOP
         EXECUTE format($sql$
-            CREATE OR REPLACE FUNCTION %1$s() RETURNS text
+            CREATE FUNCTION %1$s() RETURNS text
             LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
             BEGIN
                 RETURN madlib_mop_calls.call('help', json_build_object('topic', %2$L, 'option', 'usage'), NULL) #>> '{}';
