@@ -69,8 +69,9 @@ uninstall: ## remove from an existing server what make install put there
 dist: ## make a source archive of the last commit in dist/
 	@make/dist.sh
 
-release: ## keep the SQL of this version in sql/released, for the tests of updates from it
-	@make/python.sh -I make/build_extension.py --keep
+release: ## keep this version's SQL and a database of it, for the tests of updates from it
+	@make/setup.sh test && make/python.sh -I make/build_extension.py --keep
+	@make/python.sh -m pytest -q tests/upgrade/make_record.py
 
 docker: ## draw the containers' passwords and build their image (docker/README.md)
 	@make/docker.sh image

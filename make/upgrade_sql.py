@@ -28,7 +28,7 @@ def statements(sql: str) -> Iterator[str]:
 
 
 def replacing(sql: str) -> str:
-    """Return the statements that an update repeats: what can be replaced, comments, revocations, and blocks that create.
+    """Return the statements that an update repeats: what can be replaced, comments, revocations, blocks that create.
 
     In a block (DO) that creates functions, these are replaced too.
     """

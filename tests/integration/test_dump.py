@@ -6,6 +6,8 @@ import uuid
 import pytest
 from workbench import MIXED, fit, load_architectures, load_digits, one_thread, pack, select_configurations, weights
 
+from madlib_mop import __version__
+
 TABLES = (
     "run", "segment", "model", "model_state", "visit", "metric", "evaluation", "start_weights", "custom_function",
     "caller_setting",
@@ -59,7 +61,7 @@ def test_every_row_of_the_record_is_kept(trained, restored, table):
 
 
 def test_the_extension_is_there_as_such(restored):
-    assert restored.value("SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'") == "0.1.0"
+    assert restored.value("SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'") == __version__
     may_resume = "SELECT has_function_privilege(%s, 'madlib_mop.resume(bigint, text, text)', 'EXECUTE')"
     assert restored.value(may_resume, ["dump_user"])
     assert not restored.value(may_resume, ["public"])
