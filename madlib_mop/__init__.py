@@ -1,3 +1,3 @@
 """madlib_mop: model hopper parallelism inside PostgreSQL. Importing this package imports nothing else."""
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"

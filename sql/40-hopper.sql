@@ -13,7 +13,10 @@ BEGIN
     done := madlib_mop_calls.call('madlib_keras_fit_multiple_model', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
-COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model IS 'Trains every configuration of a model selection table by model hopping';
+COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model(
+    varchar, varchar, varchar, integer, boolean, varchar, integer, boolean, varchar, varchar, boolean, integer, text,
+    boolean, text, text) IS
+    'Trains every configuration of a model selection table by model hopping';
 
 CREATE FUNCTION madlib_mop.resume(
     run_id bigint, output_table text DEFAULT NULL, caller_path text DEFAULT pg_catalog.current_setting('search_path'))

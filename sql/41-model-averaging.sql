@@ -13,4 +13,7 @@ BEGIN
     done := madlib_mop_calls.call('madlib_keras_fit', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
-COMMENT ON FUNCTION madlib.madlib_keras_fit IS 'Trains one model on all segments at once and averages what they have trained after each iteration';
+COMMENT ON FUNCTION madlib.madlib_keras_fit(
+    varchar, varchar, varchar, integer, varchar, varchar, integer, boolean, varchar, integer, boolean, varchar,
+    varchar, varchar, integer, boolean, text, text) IS
+    'Trains one model on all segments at once and averages what they have trained after each iteration';

@@ -14,7 +14,10 @@ BEGIN
     done := madlib_mop_calls.call('madlib_keras_automl', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
-COMMENT ON FUNCTION madlib.madlib_keras_automl IS 'Searches architectures and parameters for the best model: hyperband, hyperopt, asha, tpe or pbt';
+COMMENT ON FUNCTION madlib.madlib_keras_automl(
+    varchar, varchar, varchar, varchar, integer[], varchar, varchar, varchar, varchar, integer, varchar, boolean,
+    varchar, integer, varchar, varchar, boolean, integer, text, boolean, text) IS
+    'Searches architectures and parameters for the best model: hyperband, hyperopt, asha, tpe or pbt';
 
 CREATE FUNCTION madlib.hyperband_schedule(
     schedule_table varchar, r integer, eta integer DEFAULT 3, skip_last integer DEFAULT 0,

@@ -197,10 +197,19 @@ def cluster(state):
     try:
         cluster.start()
         run(cluster.connect(), f"CREATE DATABASE {TEMPLATE}")
-        run(cluster.connect(TEMPLATE), "CREATE EXTENSION madlib_mop CASCADE")
+        for statement in made_by():
+            run(cluster.connect(TEMPLATE), statement)
         yield cluster
     finally:
         cluster.destroy()
+
+
+def made_by() -> list[str]:
+    """Return the statements that make the extension: of a released version first, if MOP_TEST_UPDATED_FROM names one."""
+    released = os.environ.get("MOP_TEST_UPDATED_FROM")
+    if released is None:
+        return ["CREATE EXTENSION madlib_mop CASCADE"]
+    return [f"CREATE EXTENSION madlib_mop VERSION '{released}' CASCADE", "ALTER EXTENSION madlib_mop UPDATE"]
 
 
 def run(connection, statement: str) -> None:

@@ -61,6 +61,12 @@ def test_all_statements_of_the_sources_are_of_a_known_kind():
     }  # fmt: skip
 
 
+def test_comments_name_the_arguments_of_their_functions():
+    """In an update, there are the other functions of that name already."""
+    for file in (ROOT / "sql").glob("*.sql"):
+        assert not re.search(r"^COMMENT ON (FUNCTION|AGGREGATE) [\w.]+\s+IS", file.read_text(), re.MULTILINE), file
+
+
 def test_each_version_has_one_way_to_the_newest(tmp_path):
     for name in ("1.0.0--1.1.0.sql", "1.1.0--1.2.0.sql"):
         (tmp_path / name).touch()
