@@ -16,6 +16,7 @@ ADDED = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security_policy.md",
     "docker/README.md": "containers.md",
     "demo/digits.sql": "digits.sql",

@@ -205,7 +205,7 @@ def cluster(state):
 
 
 def made_by() -> list[str]:
-    """Return the statements that make the extension: of a released version first, if MOP_TEST_UPDATED_FROM names one."""
+    """Return the statements that make the extension; MOP_TEST_UPDATED_FROM may name a released version to begin at."""
     released = os.environ.get("MOP_TEST_UPDATED_FROM")
     if released is None:
         return ["CREATE EXTENSION madlib_mop CASCADE"]
