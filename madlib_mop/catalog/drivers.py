@@ -4,11 +4,11 @@ A driver holds an advisory lock as long as it lives. A cancel is a committed fac
 there after it has begun to listen, and whenever it looks again, is never lost.
 """
 
-from psycopg2.extensions import connection
-from sqlalchemy import Engine, func, select, update
+from sqlalchemy import func, select, update
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.lock_holders import end_holders
+from madlib_mop.catalog.record_session import RecordSession
 
 _LOCK_CLASS = 0x6D6F70  # "mop": the first key of the advisory lock that a run's driver holds
 _LOCK = """
@@ -22,13 +22,10 @@ JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid WHERE l.granted AND o.rolsuper 
 CHANNEL = "madlib_mop_cancel"
 
 
-class RunDrivers:
-    """Needs `Record`'s session: ``raw``, ``transaction``, ``execute`` and ``set_run``."""
+class RunDrivers(RecordSession):
+    """The drivers of runs; mixed into `Record`."""
 
-    raw: connection
-    _engine: Engine
-
-    def __init__(self):
+    def __init__(self) -> None:
         self._driven: set[int] = set()
 
     def take(self, run_id: int) -> bool:
@@ -91,7 +88,8 @@ class RunDrivers:
 
     def cancelled_by(self, run_id: int) -> str | None:
         """Tell who has cancelled the run since its driver began."""
-        return self._scalar(select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id))
+        role: str | None = self._scalar(select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id))
+        return role
 
     def end_training(self, run_id: int) -> bool:
         """Mark a run as trained; False, and nothing is done, if it was cancelled before."""

@@ -13,6 +13,7 @@ from sqlalchemy import delete, insert, select, update
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.record_session import RecordSession
 
 _SESSION = "SELECT backend_start FROM pg_catalog.pg_stat_get_activity(%s)"
 # a transaction holds the lock of its own number until it ends; the number is one of that session's alone
@@ -39,8 +40,8 @@ class Holder:
     virtualxid: str | None
 
 
-class ReservedTables:
-    """Needs `Record`'s ``transaction``, ``execute``, ``_do`` and ``_rows``."""
+class ReservedTables(RecordSession):
+    """The reservations of names; mixed into `Record`."""
 
     def holder(self, pid: int, whole_session: bool) -> Holder | None:
         """Return what reserves names for a session with that process number; None if it is not there."""
@@ -81,11 +82,12 @@ class ReservedTables:
         Where the schema is not there, every role may: nobody else can use the name.
         """
         rows = self.execute(_MAY_WRITE, [role, role, table.name, table.schema])
-        return not rows or rows[0][0]
+        return not rows or bool(rows[0][0])
 
     def _held(self) -> dict[tuple[str, str], Holder]:
         """Return who holds which names; delete the reservations that have ended."""
-        held, lasts = {}, {}
+        held: dict[tuple[str, str], Holder] = {}
+        lasts: dict[Holder, bool] = {}
         for row in self._rows(select(t.reserved_table)):
             name = row["table_schema"], row["table_name"]
             holder = Holder(row["pid"], row["session_start"], row["virtualxid"])
@@ -103,5 +105,5 @@ class ReservedTables:
         return txid is not None and bool(self.execute(_IS_PREPARED, [txid])[0][0])
 
 
-def _key(table: Relation) -> dict:
+def _key(table: Relation) -> dict[str, str]:
     return {"table_schema": table.schema, "table_name": table.name}
