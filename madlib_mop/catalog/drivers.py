@@ -9,6 +9,7 @@ from sqlalchemy import func, select, update
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.lock_holders import end_holders
 from madlib_mop.catalog.record_session import RecordSession
+from madlib_mop.catalog.rows.states import RunState
 
 _LOCK_CLASS = 0x6D6F70  # "mop": the first key of the advisory lock that a run's driver holds
 _LOCK = """
@@ -78,9 +79,9 @@ class RunDrivers(RecordSession):
         with self.transaction() as session:
             query = select(t.run.c.state, t.run.c.caller_pid).where(t.run.c.run_id == run_id)
             state, caller_pid = session.execute(query.with_for_update(key_share=True)).one()
-            if state in ("trained", "finished"):
+            if RunState(state).is_trained:
                 return False
-            if not self.is_live(run_id) and not (state == "running" and self._is_at_work(caller_pid)):
+            if not self.is_live(run_id) and not (state == RunState.RUNNING and self._is_at_work(caller_pid)):
                 return False
             self.set_run(run_id, cancelled_by=by)
             self._scalar(select(func.pg_notify(CHANNEL, str(run_id))))
@@ -93,7 +94,8 @@ class RunDrivers(RecordSession):
 
     def end_training(self, run_id: int) -> bool:
         """Mark a run as trained; False, and nothing is done, if it was cancelled before."""
-        query = update(t.run).where(t.run.c.run_id == run_id, t.run.c.cancelled_by.is_(None)).values(state="trained")
+        query = update(t.run).where(t.run.c.run_id == run_id, t.run.c.cancelled_by.is_(None))
+        query = query.values(state=str(RunState.TRAINED))
         with self._engine.connect() as session:
             return session.execute(query).rowcount == 1
 

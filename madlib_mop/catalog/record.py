@@ -2,15 +2,38 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
 
 from psycopg2.extensions import connection
-from sqlalchemy import BigInteger, Connection, Engine, Select, cast, delete, func, insert, literal, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Engine,
+    RowMapping,
+    Select,
+    cast,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import OID
 
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.drivers import RunDrivers
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.reservations import ReservedTables
+from madlib_mop.catalog.rows.base import Row, as_column
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, Model
+from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import RunState
+
+_Kind = TypeVar("_Kind", bound=Row)
 
 
 class Record(RunDrivers, ReservedTables):
@@ -51,9 +74,9 @@ class Record(RunDrivers, ReservedTables):
 
     def add_run(
         self,
-        run: dict,
-        models: Sequence[dict],
-        segments: Sequence[dict],
+        run: Run,
+        models: Sequence[Model],
+        segments: Sequence[Segment],
         weights: dict[str, bytes],
         functions: Mapping[str, bytes] | None = None,
         settings: Mapping[str, str] | None = None,
@@ -68,10 +91,10 @@ class Record(RunDrivers, ReservedTables):
             Its run_id.
         """
         with self.transaction() as session:
-            run_id = session.execute(insert(t.run).values(**run).returning(t.run.c.run_id)).scalar_one()
+            run_id = session.execute(insert(t.run).values(**run.as_row()).returning(t.run.c.run_id)).scalar_one()
             if models:  # a search adds its own later
-                session.execute(insert(t.model), [{"run_id": run_id, **row} for row in models])
-            session.execute(insert(t.segment), [{"run_id": run_id, **row} for row in segments])
+                session.execute(insert(t.model), [replace(model, run_id=run_id).as_row() for model in models])
+            session.execute(insert(t.segment), [replace(segment, run_id=run_id).as_row() for segment in segments])
             for origin, blob in weights.items():
                 session.execute(insert(t.start_weights).values(run_id=run_id, origin=origin, weights=blob))
             for name, value in (functions or {}).items():
@@ -93,37 +116,35 @@ class Record(RunDrivers, ReservedTables):
                 raise
             session.exec_driver_sql("COMMIT")
 
-    def run(self, run_id: int) -> dict | None:
-        """Return a run's row: its owner's name, and ``owner_oid``, by which roles are compared."""
-        rows = self._rows(_run().where(t.run.c.run_id == run_id))
-        return rows[0] if rows else None
+    def run(self, run_id: int) -> Run | None:
+        """Return a run."""
+        return self._first(Run, _run().where(t.run.c.run_id == run_id))
 
-    def newest_run(self, output_table: str, owner: int) -> dict | None:
+    def newest_run(self, output_table: str, owner: int) -> Run | None:
         """Return the newest run of an owner, a role's oid, that was to write an output table and trained its models."""
         query = (
             _run()
             .where(
                 t.run.c.model_output_table == output_table,
                 t.run.c.owner == owner,
-                t.run.c.state.in_(("finished", "trained")),
+                t.run.c.state.in_([str(state) for state in RunState if state.is_trained]),
             )
             .order_by(t.run.c.run_id.desc())
             .limit(1)
         )
-        rows = self._rows(query)
-        return rows[0] if rows else None
+        return self._first(Run, query)
 
     def set_run(self, run_id: int, **values) -> None:
         """Change columns of a run."""
-        self._do(update(t.run).where(t.run.c.run_id == run_id).values(**values))
+        self._do(update(t.run).where(t.run.c.run_id == run_id).values(**_columns(values)))
 
-    def end_run(self, run_id: int, state: str, detail: str | None, training_s: float) -> None:
+    def end_run(self, run_id: int, state: RunState, detail: str | None, training_s: float) -> None:
         """Write how the run has ended, or paused, and the seconds of training that this driver added."""
         self._do(
             update(t.run)
             .where(t.run.c.run_id == run_id)
             .values(
-                state=state,
+                state=str(state),
                 state_detail=detail,
                 ended_at=func.clock_timestamp(),
                 training_s=t.run.c.training_s + training_s,
@@ -144,28 +165,29 @@ class Record(RunDrivers, ReservedTables):
 
     # what belongs to a run
 
-    def models(self, run_id: int) -> list[dict]:
+    def models(self, run_id: int) -> list[Model]:
         """Return a run's models in the order of their ordinals."""
-        return self._rows(select(t.model).where(t.model.c.run_id == run_id).order_by(t.model.c.ordinal))
+        return self._all(Model, select(t.model).where(t.model.c.run_id == run_id).order_by(t.model.c.ordinal))
 
-    def add_models(self, run_id: int, models: Sequence[dict]) -> None:
+    def add_models(self, run_id: int, models: Sequence[Model]) -> None:
         """Write more models of a run."""
-        self._do(insert(t.model).values([{"run_id": run_id, **row} for row in models]))
+        self._do(insert(t.model).values([replace(model, run_id=run_id).as_row() for model in models]))
         self.set_run(run_id, n_models=t.run.c.n_models + len(models))
 
-    def lock_model(self, run_id: int, mst_key: int) -> dict:
-        """Return a model's row; until the transaction's end no visit of it can be kept."""
+    def lock_model(self, run_id: int, mst_key: int) -> Model:
+        """Return a model as it is recorded; until the transaction's end no visit of it can be kept."""
         query = select(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).with_for_update()
-        return self._rows(query)[0]
+        return self._all(Model, query)[0]
 
     def set_model(self, run_id: int, mst_key: int, **values) -> None:
         """Change columns of a model."""
-        self._do(update(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).values(**values))
+        where = t.model.c.run_id == run_id, t.model.c.mst_key == mst_key
+        self._do(update(t.model).where(*where).values(**_columns(values)))
 
-    def segments(self, run_id: int) -> list[dict]:
+    def segments(self, run_id: int) -> list[Segment]:
         """Return a run's segments."""
         query = select(t.segment).where(t.segment.c.run_id == run_id)
-        return self._rows(query.order_by(t.segment.c.data_set, t.segment.c.segment_id))
+        return self._all(Segment, query.order_by(t.segment.c.data_set, t.segment.c.segment_id))
 
     def set_segment(self, run_id: int, data_set: str, segment_id: int, **values) -> None:
         """Change columns of a segment."""
@@ -175,45 +197,41 @@ class Record(RunDrivers, ReservedTables):
             .values(**values)
         )
 
-    def visits(self, run_id: int) -> list[dict]:
+    def visits(self, run_id: int) -> list[Visit]:
         """Return a run's kept visits, in the order in which they were kept."""
-        return self._rows(select(t.visit).where(t.visit.c.run_id == run_id).order_by(t.visit.c.visit_id))
+        return self._all(Visit, select(t.visit).where(t.visit.c.run_id == run_id).order_by(t.visit.c.visit_id))
 
-    def visit(self, run_id: int, mst_key: int, epoch: int, segment_id: int) -> dict | None:
+    def visit(self, run_id: int, mst_key: int, epoch: int, segment_id: int) -> Visit | None:
         """Return one kept visit."""
         v = t.visit.c
-        rows = self._rows(
-            select(t.visit).where(
-                v.run_id == run_id, v.mst_key == mst_key, v.epoch == epoch, v.segment_id == segment_id
-            )
-        )
-        return rows[0] if rows else None
+        where = v.run_id == run_id, v.mst_key == mst_key, v.epoch == epoch, v.segment_id == segment_id
+        return self._first(Visit, select(t.visit).where(*where))
 
-    def metrics(self, run_id: int) -> list[dict]:
+    def metrics(self, run_id: int) -> list[Metric]:
         """Return a run's metrics by model, epoch, data set and ordinal."""
         m = t.metric.c
         query = select(t.metric).where(m.run_id == run_id)
-        return self._rows(query.order_by(m.mst_key, m.epoch, m.data_set, m.ordinal))
+        return self._all(Metric, query.order_by(m.mst_key, m.epoch, m.data_set, m.ordinal))
 
-    def add_metrics(self, rows: Sequence[dict], evaluations: Sequence[dict]) -> None:
+    def add_metrics(self, metrics: Sequence[Metric], evaluations: Sequence[Evaluation]) -> None:
         """Write the metrics of models after an epoch and the evaluations that they are from, all in one transaction."""
         with self.transaction() as session:
-            session.execute(insert(t.evaluation).values(list(evaluations)))
-            session.execute(insert(t.metric).values(list(rows)))
+            session.execute(insert(t.evaluation).values([evaluation.as_row() for evaluation in evaluations]))
+            session.execute(insert(t.metric).values([metric.as_row() for metric in metrics]))
 
     def start_weights(self, run_id: int) -> dict[str, bytes]:
         """Return the weights that a run's models start from, by origin."""
         rows = self._rows(select(t.start_weights).where(t.start_weights.c.run_id == run_id))
         return {row["origin"]: bytes(row["weights"]) for row in rows}
 
-    def search_events(self, run_id: int) -> list[dict]:
+    def search_events(self, run_id: int) -> list[SearchEvent]:
         """Return what a run's search was told and what it decided, in order."""
         query = select(t.search_event).where(t.search_event.c.run_id == run_id)
-        return self._rows(query.order_by(t.search_event.c.ordinal))
+        return self._all(SearchEvent, query.order_by(t.search_event.c.ordinal))
 
-    def add_search_event(self, run_id: int, event: dict) -> None:
+    def add_search_event(self, event: SearchEvent) -> None:
         """Write one event of a run's search."""
-        self._do(insert(t.search_event).values(run_id=run_id, **event))
+        self._do(insert(t.search_event).values(**event.as_row()))
 
     def custom_functions(self, run_id: int) -> dict[str, bytes]:
         """Return the custom functions that a run was begun with, by name."""
@@ -227,48 +245,36 @@ class Record(RunDrivers, ReservedTables):
 
     # states
 
-    def copy_state(self, run_id: int, mst_key: int, slot: int, source: dict, version: int = 0) -> None:
+    def copy_state(self, run_id: int, mst_key: int, slot: int, source: Model, version: int = 0) -> None:
         """Give a model of a run another model's state as its own newest one.
 
         Parameters
         ----------
         run_id, mst_key, slot, version : int
             Where the copy goes.
-        source : dict
-            Row of `madlib_mop.model`, of any run.
+        source : Model
+            Of any run.
         """
         self.copy_parts(source, run_id, mst_key, slot, version)
-        kept = ("state_bytes", "model_bytes", "forward_parts", "digest", "weights_digest")
-        values = {name: source[name] for name in kept}
+        values = {name: getattr(source, name) for name in STATE_COLUMNS}
         self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
 
-    def copy_parts(self, source: dict, run_id: int, mst_key: int, slot: int, version: int) -> None:
+    def copy_parts(self, source: Model, run_id: int, mst_key: int, slot: int, version: int) -> None:
         """Write a model's newest state, as its row has it, once more: in another place, or as another version."""
         s = t.model_state.c
         parts = select(literal(slot), literal(run_id), literal(mst_key), literal(version), s.part, s.data)
         columns = ["slot", "run_id", "mst_key", "version", "part", "data"]
         self._do(insert(t.model_state).from_select(columns, parts.where(*_newest_state(source))))
 
-    def delete_state(self, model: dict) -> None:
+    def delete_state(self, model: Model) -> None:
         """Delete the newest state of a model as its row has it; another must have been written."""
         self._do(delete(t.model_state).where(*_newest_state(model)))
 
-    def state_parts(self, run_id: int, model: dict) -> Iterator[bytes]:
+    def state_parts(self, model: Model) -> Iterator[bytes]:
         """Yield the parts of a model's newest state, in order."""
         s = t.model_state.c
         part = 0
-        while True:
-            query = select(s.data).where(
-                s.slot == model["state_slot"],
-                s.run_id == run_id,
-                s.mst_key == model["mst_key"],
-                s.version == model["state_version"],
-                s.part == part,
-                s.segment_id.is_(None),
-            )
-            rows = self._rows(query)
-            if not rows:
-                return
+        while rows := self._rows(select(s.data).where(*_newest_state(model), s.part == part)):
             yield bytes(rows[0]["data"])
             part += 1
 
@@ -295,9 +301,15 @@ class Record(RunDrivers, ReservedTables):
         with self._engine.connect() as session:
             session.execute(query)
 
-    def _rows(self, query) -> list[dict]:
+    def _rows(self, query) -> list[RowMapping]:
         with self._engine.connect() as session:
-            return [dict(row) for row in session.execute(query).mappings()]
+            return list(session.execute(query).mappings())
+
+    def _all(self, kind: type[_Kind], query) -> list[_Kind]:
+        return [kind.from_row(row) for row in self._rows(query)]
+
+    def _first(self, kind: type[_Kind], query) -> _Kind | None:
+        return next(iter(self._all(kind, query)), None)
 
     def _scalar(self, query):
         with self._engine.connect() as session:
@@ -309,13 +321,18 @@ def _run() -> Select:
     return select(t.run, cast(cast(t.run.c.owner, OID), BigInteger).label("owner_oid"))
 
 
-def _newest_state(model: dict) -> tuple:
+def _columns(values: dict) -> dict:
+    """Return columns as a statement takes them."""
+    return {name: as_column(value) for name, value in values.items()}
+
+
+def _newest_state(model: Model) -> tuple:
     """Return the conditions that select the parts of a model's newest state, as its row has it."""
     s = t.model_state.c
     return (
-        s.slot == model["state_slot"],
-        s.run_id == model["run_id"],
-        s.mst_key == model["mst_key"],
-        s.version == model["state_version"],
+        s.slot == model.state_slot,
+        s.run_id == model.run_id,
+        s.mst_key == model.mst_key,
+        s.version == model.state_version,
         s.segment_id.is_(None),
     )

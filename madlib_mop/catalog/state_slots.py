@@ -8,13 +8,15 @@ holds little more than the newest states. Called by the hopper.
 """
 
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import psycopg2
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.states import ModelState
 
 SLOTS_PER_RUN = 1000
 _MOVE_NEWEST = "UPDATE madlib_mop.model SET state_slot = %(target)s WHERE run_id = %(run)s AND mst_key = %(key)s"
@@ -39,6 +41,22 @@ class _Slot:
 
 
 @dataclass(frozen=True)
+class StoredState:
+    """A state that is kept in a slot: a model's newest one, by the model's key, or another, by a key of its own.
+
+    Attributes
+    ----------
+    key : hashable
+    slot, n_bytes : int or None
+        None where there is none yet.
+    """
+
+    key: Hashable
+    slot: int | None = None
+    n_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class _Place:
     slot: int
     n_bytes: int
@@ -51,21 +69,21 @@ class StateSlots:
     ----------
     record : Record
     run_id : int
-    models : list of dict
-        The run's models as recorded; those with a state tell which slots there are.
+    states : sequence of StoredState
+        Of each of the run's models its newest, and what is kept besides.
     """
 
-    def __init__(self, record: Record, run_id: int, models: list[dict]):
+    def __init__(self, record: Record, run_id: int, states: Sequence[StoredState]):
         self._record = record
         self._run_id = run_id
-        self._n_models = max(1, len(models))
+        self._n_models = max(1, len(states))
         self._places: dict[int, _Place] = {}
         self._keys: dict[int, set] = {}  # whose newest states a slot holds: so no visit looks at all models
         self._live: dict[int, int] = {}  # and their bytes
         self._all_live = 0
-        for m in models:
-            if m["state_slot"] is not None:
-                self._put(m["mst_key"], _Place(m["state_slot"], m["state_bytes"] or 0))
+        for state in states:
+            if state.slot is not None:
+                self._put(state.key, _Place(state.slot, state.n_bytes or 0))
         self._slots = {number: _Slot(number) for number in existing_slots(record, run_id)}
         for slot in self._slots.values():
             slot.written_bytes = self._live_bytes(slot.number)
@@ -204,6 +222,25 @@ class StateSlots:
 
     def _live_bytes(self, slot: int) -> int:
         return self._live.get(slot, 0)
+
+
+def newest_states(models: Iterable[Model]) -> list[StoredState]:
+    """Return where the newest states of models are."""
+    return [StoredState(m.mst_key, m.state_slot, m.state_bytes) for m in models]
+
+
+def best_states(models: Iterable[Model]) -> list[StoredState]:
+    """Return where the states of best epochs are that are kept beside newest ones."""
+    return [
+        StoredState(best_key(m.mst_key), m.best_state.slot, m.best_state.state_bytes)
+        for m in models
+        if m.best_state is not None and not m.is_restored and m.state is not ModelState.FAILED
+    ]
+
+
+def best_key(mst_key: int) -> tuple[str, int]:
+    """Return the key of a model's best state."""
+    return "best", mst_key
 
 
 def slot_table(number: int) -> Relation:

@@ -209,10 +209,10 @@ def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, 
     session = DirectSession(connection)
     call = Call.read("madlib_keras_automl", arguments("planned", method, params), session)
     arch_table = read_architecture_table(session, "arch")
-    summary = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run["plan"]["summary"]
+    summary = plan_automl(call, record_on(catalog), Parser(session, None), arch_table, [1, 2]).run.plan.summary
     names = ("automl_method", "automl_params", "metrics_compute_frequency")
-    assert tuple(summary[name] for name in names) == expected
-    assert summary["random_state"] is summary["object_table"] is call.arguments["name"] is None
+    assert tuple(getattr(summary, name) for name in names) == expected
+    assert summary.random_state is summary.object_table is call.arguments["name"] is None
     assert call.arguments["use_gpus"] is False
     connection.close()
     catalog.close()

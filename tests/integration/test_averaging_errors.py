@@ -125,8 +125,8 @@ def test_weights_above_1_gb_go_on_from_the_recorded_state(too_large, planner, lo
     many, _ = planner(plan_fit, MANY, model_output_table="huge_many", warm_start=True)
     for plan, table in ((one, "huge"), (many, "huge_many")):
         assert plan.warm.run_id == too_large[table]
-        assert plan.warm.models[1].next_epoch == 3 and plan.warm.models[1].state["digest"] == "a"
-        assert plan.models[0]["first_epoch"] == 3 and not plan.weights
+        assert plan.warm.models[1].next_epoch == 3 and plan.warm.models[1].state.digest == "a"
+        assert plan.models[0].first_epoch == 3 and not plan.weights
 
 
 def test_weights_above_1_gb_that_cannot_go_on_are_told_so(bench, too_large, planner, loose):

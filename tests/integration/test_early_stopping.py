@@ -1,5 +1,7 @@
 """Early stopping across iterations: models stop where Keras' callback would, with the bits of their best iteration."""
 
+from dataclasses import replace
+
 import psycopg2
 import pytest
 from oracle import optimizer_of, train, train_averaged
@@ -7,8 +9,7 @@ from workbench import ADAM, MIXED, digests, fit, load_architectures, load_digits
 
 from madlib_mop.catalog.connection import connect_by_dsn
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.state_slots import StateSlots, create_slot
-from madlib_mop.driver.evaluation.early_stopping import best_key, best_states
+from madlib_mop.catalog.state_slots import StateSlots, best_key, best_states, create_slot, newest_states
 from madlib_mop.models.parameters.early_stopping import EarlyStopping
 from tests.faults.lab import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
 from tests.integration.averaging_kit import FIT_PARAMS, average
@@ -136,23 +137,23 @@ def test_a_best_state_can_be_moved_to_another_slot(bench):
     record, run_id = Record(*connect_by_dsn(bench.dsn)), bench.run.run_id
     model = record.models(run_id)[0]
     expected = weights_of(record, run_id)
-    slots = StateSlots(record, run_id, [model])
+    slots = StateSlots(record, run_id, newest_states([model]))
     slot = slots.begin_write(best_key(1))
     record.copy_parts(model, run_id, 1, slot, -100)
-    slots.end_write(slot, best_key(1), model["state_bytes"])
-    record.set_model(run_id, 1, best_state={**model["best_state"], "slot": slot, "version": -100})
+    slots.end_write(slot, best_key(1), model.state_bytes)
+    record.set_model(run_id, 1, best_state=replace(model.best_state, slot=slot, version=-100))
     create_slot(record, run_id * 1000 + 900)
-    slots = StateSlots(record, run_id, [model, *best_states(record.models(run_id)[:1])])
+    slots = StateSlots(record, run_id, [*newest_states([model]), *best_states(record.models(run_id)[:1])])
     slots._slots[run_id * 1000 + 900].writers += 1
     slots._reserved[best_key(1)] = 0
     slots._move(best_key(1), run_id * 1000 + 900)
     found = bench.rows("SELECT slot, version FROM madlib_mop.model_state WHERE run_id = %s AND mst_key = 1", [run_id])
-    assert set(found) == {(model["state_slot"], model["state_version"]), (run_id * 1000 + 900, -100)}
-    assert record.models(run_id)[0]["best_state"]["slot"] == run_id * 1000 + 900
+    assert set(found) == {(model.state_slot, model.state_version), (run_id * 1000 + 900, -100)}
+    assert record.models(run_id)[0].best_state.slot == run_id * 1000 + 900
     slots._reserved[1], slots._slots[slot].writers = 0, 1
     slots._move(1, slot)
-    assert record.models(run_id)[0]["state_slot"] == slot
-    record.set_model(run_id, 1, best_state=model["best_state"])
+    assert record.models(run_id)[0].state_slot == slot
+    record.set_model(run_id, 1, best_state=model.best_state)
     record.execute("DELETE FROM madlib_mop.model_state WHERE run_id = %s AND version = -100", [run_id])
     found = weights_of(record, run_id)
     record.raw.close()
@@ -163,7 +164,7 @@ def weights_of(record, run_id: int) -> bytes:
     from madlib_mop.trainer.data import state
 
     model = record.models(run_id)[0]
-    return state.weights_of(list(record.state_parts(run_id, model))[: model["forward_parts"]])
+    return state.weights_of(list(record.state_parts(model))[: model.forward_parts])
 
 
 def _begin(db, table: str) -> tuple[BackgroundFit, int]:

@@ -2,11 +2,15 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg2
 from psycopg2 import sql
 from sessions import Refusal
+
+from madlib_mop.catalog.rows.plan import Output
+from tests.unit.driver.rows import a_plan, packed
 
 EXPECTED = Path(__file__).parent / "expected"
 UPDATE = "MOP_UPDATE_EXPECTED"
@@ -58,8 +62,7 @@ def insert(db, table: str, **values) -> None:
 def record_run(db, run_id: int, owner: str, state: str = "interrupted", **columns) -> int:
     """Write a whole run of one model, one segment and one visit by hand; give its run_id."""
     names = ("source_table", "model_output_table", "model_selection_table", "model_arch_table")
-    output = {"schema": "public", "name": f"out_{run_id}", "is_temp": False}
-    plan = {"output": output, "training": {"sql_name": "public.t", "segments": []}}
+    plan = recorded_plan("public", f"out_{run_id}", "public.t")
     row = {
         "run_id": run_id, "kind": "fit_multiple_model", "state": state, "owner": owner, "num_iterations": 1, "seed": 1,
         "schedule": "rotation", "n_models": 1, "n_segments": 1, "plan": plan, **dict.fromkeys(names, "public.t"),
@@ -90,6 +93,11 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
     )
     insert(db, "model_state", **key, slot=slot, version=0, part=0, data=b"state")
     return run_id
+
+
+def recorded_plan(schema: str, output: str, packed_table: str) -> dict:
+    """Return the plan of a run without segments: where its output goes, and the packed table, as SQL names it."""
+    return replace(a_plan(), output=Output(schema, output, False), training=packed((), packed_table)).as_json()
 
 
 def fingerprint(db, run_id: int) -> str:

@@ -130,8 +130,8 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "nor does he find them in the run's plan",
         "madlib_mop/driver/planning/run_data.py",
-        '"host_wait_s": settings.host_wait_s,',
-        '"host_wait_s": settings.host_wait_s, "settings": self.settings,',
+        "shares={server: settings.share_at_host(n) for server, n in self.source.n_at_hosts.items()},",
+        "shares=self.settings,",
         ("tests/security/test_policy_settings.py::test_only_the_owner_reads_the_values_of_settings",),
     ),
     Defence(

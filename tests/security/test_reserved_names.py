@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.conftest import TEMPLATE, Cluster, Database, run
-from tests.security.kit import SOFTMAX, record_run, refusal, refusal_of, user
+from tests.security.kit import SOFTMAX, record_run, recorded_plan, refusal, refusal_of, user
 from tests.workbench import load_digits, script
 
 OWNER, STRANGER = "owner_of_names", "stranger_to_names"
@@ -65,8 +65,7 @@ def test_who_holds_every_lock_that_a_run_showed_does_not_stop_the_next_one(bench
 
 def test_who_may_make_no_table_there_reserves_no_name(bench):
     """He had the right when he began a run, say; then his own transaction keeps the owner from no name."""
-    output = {"schema": OWNER, "name": "strange", "is_temp": False}
-    record_run(bench, 900, STRANGER, plan={"output": output, "training": {"sql_name": "train", "segments": []}})
+    record_run(bench, 900, STRANGER, plan=recorded_plan(OWNER, "strange", "train"))
     stranger = bench.connect(STRANGER, autocommit=False)
     with stranger.cursor() as cursor:
         cursor.execute("SAVEPOINT before")

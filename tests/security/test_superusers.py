@@ -7,7 +7,7 @@ Everything of mallory's here does what a view can do in a session that a superus
 import pytest
 from workbench import script
 
-from tests.security.kit import SOFTMAX, record_run, refusal, refusal_of, user
+from tests.security.kit import SOFTMAX, record_run, recorded_plan, refusal, refusal_of, user
 
 MALLORY, LEAD = "mallory", "team_lead"
 COMPILE = "'{loss=''mse'', optimizer=''Adam()''}'"
@@ -162,10 +162,7 @@ def test_a_superuser_takes_what_superusers_own(traps):
 
 
 def test_a_superuser_replays_no_run_on_tables_of_another_role(traps):
-    plan = {
-        "output": {"schema": "public", "name": "out_31", "is_temp": False},
-        "training": {"sql_name": '"mallory"."packed"', "segments": []},
-    }
+    plan = recorded_plan("public", "out_31", '"mallory"."packed"')
     run_id = record_run(traps, 31, MALLORY, "finished", plan=plan)
     error = refusal_of(traps, "SELECT madlib_mop.replay(%s, 'again')", [run_id])
     assert error.sqlstate == "42501" and "mallory, who is no superuser" in error.message, error

@@ -1,17 +1,21 @@
 """Control of recorded runs: resume, cancel, replay and drop_run."""
 
+from dataclasses import replace
+
 from madlib_mop.catalog.names import statement
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.plan import Output
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.state_slots import drop_slot, existing_slots, sweep_slots
 from madlib_mop.driver.data.moved_shards import follow_shards
 from madlib_mop.driver.data.packed import new_segments
 from madlib_mop.driver.outputs.hopper import check_some_trained
 from madlib_mop.driver.outputs.reserved_names import reserve_outputs
-from madlib_mop.driver.outputs.tables import find_models, output_relation
+from madlib_mop.driver.outputs.tables import find_models
 from madlib_mop.driver.outputs.writers import outputs_of
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.replay import plan_replay
-from madlib_mop.driver.planning.run_data import place_of
 from madlib_mop.driver.running.driving import take
 from madlib_mop.driver.running.whole_runs import begin_run, finish_run
 from madlib_mop.driver.running.workers import end_old_writers
@@ -30,16 +34,16 @@ def resume(call: Call) -> None:
     """
     record = open_record(call.info)
     run = find_run(record, call)
-    run_id = run["run_id"]
-    if call.info.role_oid != run["owner_oid"]:
+    run_id = run.run_id
+    if call.info.role_oid != run.owner_oid:
         raise InsufficientPrivilege(
-            f"run {run_id} is that of role {run['owner']}, to whom its output tables will belong."
+            f"run {run_id} is that of role {run.owner}, to whom its output tables will belong."
             f" Received a call by role {call.info.role}",
-            hint=f"Log in as {run['owner']}; then resume it.",
+            hint=f"Log in as {run.owner}; then resume it.",
         )
-    if run["state"] == "finished" and outputs_of(run).has_outputs(call.session, record, run):
+    if run.state is RunState.FINISHED and outputs_of(run).has_outputs(call.session, record, run):
         call.session.notice(
-            f"run {run_id} is finished, and its output table {output_relation(run)} is there: nothing is left to do"
+            f"run {run_id} is finished, and its output table {run.plan.output.relation} is there: nothing is left to do"
         )
         return
     take(record, run_id, anew=call.continue_run is None)
@@ -51,7 +55,7 @@ def resume(call: Call) -> None:
         reserve_outputs(call.session, record, run, outputs_of(run).SUFFIXES)
         outputs_of(run).check_outputs(call.session, run)
         recorded = None
-        if run["state"] not in ("trained", "finished"):
+        if not run.state.is_trained:
             recorded = _recorded(record, run)
             _check_tables(call, run)
             _tell_of_new_segments(call, run)
@@ -70,7 +74,7 @@ def replay(call: Call) -> None:
         _check_tables(call, run)
         suffixes = outputs_of(run).SUFFIXES
         output = call.session.output(call.arguments.get("output_table"), suffixes, "output_table")
-        return plan_replay(record, run, output, call.info.role_oid)
+        return plan_replay(record, run, output, call.info)
 
     run_id = begin_run(call, record, plan)
     finish_run(call, record, run_id, _recorded(record, record.run(run_id)))
@@ -80,14 +84,14 @@ def cancel(call: Call) -> bool:
     """Ask the driver of a run to stop; False, and a NOTICE, if none trains it."""
     record = open_record(call.info)
     run = find_run(record, call)
-    run_id = run["run_id"]
+    run_id = run.run_id
     if record.ask_to_cancel(run_id, call.info.role):
         return True
-    if record.run(run_id)["state"] == "running" and record.take(run_id):
+    if record.run(run_id).state is RunState.RUNNING and record.take(run_id):
         sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
-        record.end_run(run_id, "interrupted", "its driver had gone", 0.0)
+        record.end_run(run_id, RunState.INTERRUPTED, "its driver had gone", 0.0)
         record.give_up(run_id)
-    call.session.notice(f"run {run_id} is not training: it is {record.run(run_id)['state']}")
+    call.session.notice(f"run {run_id} is not training: it is {record.run(run_id).state}")
     return False
 
 
@@ -95,7 +99,7 @@ def drop_run(call: Call) -> None:
     """Forget a run: its record and its states; output tables stay."""
     record = open_record(call.info)
     run = find_run(record, call)
-    run_id = run["run_id"]
+    run_id = run.run_id
     if not record.take(run_id):
         raise NotReady(f"run {run_id} is going on", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
     end_old_writers(record, run_id)
@@ -115,17 +119,17 @@ def drop_models(call: Call) -> list[str]:
     return [str(table) for table in tables]
 
 
-def _rename(call: Call, record: Record, run: dict) -> dict:
-    """Write into a run's record that its output tables get another name; return its row."""
+def _rename(call: Call, record: Record, run: Run) -> Run:
+    """Write into a run's record that its output tables get another name; return it."""
     suffixes = outputs_of(run).SUFFIXES
     output = call.session.output(call.arguments["output_table"], suffixes, "output_table")
-    plan = {**run["plan"], "output": place_of(output)}
-    plan["summary"] = {**plan["summary"], "model": call.arguments["output_table"]}
-    record.set_run(run["run_id"], plan=plan, model_output_table=str(output))
-    return record.run(run["run_id"])
+    summary = replace(run.plan.summary, model=call.arguments["output_table"])
+    plan = replace(run.plan, output=Output.of(output), summary=summary)
+    record.set_run(run.run_id, plan=plan, model_output_table=str(output))
+    return record.run(run.run_id)
 
 
-def _check_tables(call: Call, run: dict) -> None:
+def _check_tables(call: Call, run: Run) -> None:
     """Check a run's packed tables as those that a call names are checked: workers read them with the caller's rights.
 
     Raises
@@ -133,31 +137,29 @@ def _check_tables(call: Call, run: dict) -> None:
     InsufficientPrivilege, InvalidParameter
         If one may not be read by this caller, or has columns of users' types.
     """
-    for data_set, argument in (("training", "source_table"), ("validation", "validation_table")):
-        if packed := run["plan"].get(data_set):
-            call.session.existing(packed["sql_name"], argument)
+    arguments = {"training": "source_table", "validation": "validation_table"}
+    for data_set, packed in run.plan.data_sets.items():
+        call.session.existing(packed.sql_name, arguments[data_set])
 
 
-def _tell_of_new_segments(call: Call, run: dict) -> None:
+def _tell_of_new_segments(call: Call, run: Run) -> None:
     """Warn of segments that the packed table got since the run was begun: a resumed run ends with the bits of one that
     was never interrupted, so it has none of them."""
-    training = run["plan"]["training"]
+    training = run.plan.training
     for segment_id in new_segments(call.session, training):
         call.session.warning(
-            f"run {run['run_id']}: {training['table']} has got segment {segment_id} since the run was begun;"
+            f"run {run.run_id}: {training.table} has got segment {segment_id} since the run was begun;"
             " the run ends on the segments that it began with, and a warm start takes all of them"
         )
 
 
-def _recorded(record, run: dict) -> list[Visit] | None:
+def _recorded(record, run: Run) -> list[Visit] | None:
     """Return the visits that a replay repeats; None for any other run."""
-    if run["kind"] != "replay":
+    if run.kind != "replay":
         return None
-    if record.run(run["parent_run_id"]) is None:
+    if record.run(run.parent_run_id) is None:
         raise NotReady(
-            f"run {run['run_id']} repeats run {run['parent_run_id']}, whose record was dropped",
-            hint=f"SELECT madlib_mop.drop_run({run['run_id']}); forgets this one too.",
+            f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped",
+            hint=f"SELECT madlib_mop.drop_run({run.run_id}); forgets this one too.",
         )
-    return [
-        Visit(v["mst_key"], v["segment_id"], v["epoch"], v["position"]) for v in record.visits(run["parent_run_id"])
-    ]
+    return [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(run.parent_run_id)]

@@ -1,6 +1,10 @@
 """Shards that the engine has moved since a run was planned: a resumed run follows them; called by `resume`."""
 
+from dataclasses import replace
+
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.plan import PackedData, ShardAccess
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.data.remote_shards import check_reachable
 from madlib_mop.driver.session.call import Call
@@ -10,7 +14,7 @@ from madlib_mop.errors import InvalidParameter
 _TABLE = "the run's packed table"
 
 
-def follow_shards(call: Call, record: Record, run: dict) -> None:
+def follow_shards(call: Call, record: Record, run: Run) -> None:
     """Write into a run's plan where its shards are now, where the engine moves them by itself, and say so.
 
     Raises
@@ -18,38 +22,37 @@ def follow_shards(call: Call, record: Record, run: dict) -> None:
     MopError
         If a packed table is gone, has other shards than the run was planned with, or one that the caller cannot reach.
     """
-    plan, messages = dict(run["plan"]), []
-    for data_set in ("training", "validation"):
-        source = plan.get(data_set)
-        if not source or not any("key" in segment for segment in source["segments"]):
+    plan, messages = run.plan, []
+    for data_set, source in run.plan.data_sets.items():
+        if all(shard.key is None for shard in source.segments):
             continue
         places = _places_now(call, source)
         segments = []
-        for segment in source["segments"]:
-            place = _in_plan(source, places[segment["segment_id"]]) if places else segment["place"]
-            if place != segment["place"]:
-                server = place and place["server"]
-                messages.append(f"segment {segment['segment_id']} of {source['table']} is at {server or 'here'} now")
-                record.set_segment(run["run_id"], data_set, segment["segment_id"], place=server)
-            segments.append({**segment, "place": place})
-        plan[data_set] = {**source, "segments": segments}
+        for shard in source.segments:
+            place = _in_plan(source, places[shard.segment_id]) if places else shard.place
+            if place != shard.place:
+                server = place and place.server
+                messages.append(f"segment {shard.segment_id} of {source.table} is at {server or 'here'} now")
+                record.set_segment(run.run_id, data_set, shard.segment_id, place=server)
+            segments.append(replace(shard, place=place))
+        plan = replace(plan, **{data_set: replace(source, segments=tuple(segments))})
     if messages:
-        record.set_run(run["run_id"], plan=plan)
-        call.session.notice(f"run {run['run_id']}: {'; '.join(messages)}")
+        record.set_run(run.run_id, plan=plan)
+        call.session.notice(f"run {run.run_id}: {'; '.join(messages)}")
 
 
-def _places_now(call: Call, source: dict) -> dict[int, ShardPlace]:
+def _places_now(call: Call, source: PackedData) -> dict[int, ShardPlace]:
     """Return the places of a packed table's shards by their segments; {} where the engine moves none."""
     session = call.session
-    relation = session.relation(source["sql_name"], _TABLE)
+    relation = session.relation(source.sql_name, _TABLE)
     engine = engine_of_table(session, relation)
     if not engine.moves_shards:
         return {}
     of_keys = engine.shard_keys(session, relation, _TABLE)
-    for segment in source["segments"]:
-        if of_keys.get(segment["key"]) != segment["segment_id"]:
+    for shard in source.segments:
+        if of_keys.get(shard.key) != shard.segment_id:
             raise InvalidParameter(
-                f"{relation} was distributed anew since the run was planned: segment {segment['segment_id']} is no"
+                f"{relation} was distributed anew since the run was planned: segment {shard.segment_id} is no"
                 " shard of it any more",
                 hint="A new run that starts warm from this one's models takes the table once it is packed again.",
             )
@@ -58,9 +61,9 @@ def _places_now(call: Call, source: dict) -> dict[int, ShardPlace]:
     return places
 
 
-def _in_plan(source: dict, there: ShardPlace) -> dict | None:
+def _in_plan(source: PackedData, there: ShardPlace) -> ShardAccess | None:
     """Return a place as a plan has it; the query there is that of the whole table, with the shard's table for it."""
     if there.server is None:
         return None
-    head, _, tail = source["query"].rpartition(f" FROM {source['sql_name']} ")
-    return {"server": there.server, "query": f"{head} FROM {there.table.sql} {tail}"}
+    head, _, tail = source.query.rpartition(f" FROM {source.sql_name} ")
+    return ShardAccess(f"{head} FROM {there.table.sql} {tail}", there.server)

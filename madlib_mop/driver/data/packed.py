@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.catalog.rows.plan import PackedData, ShardAccess, ShardPlan
 from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.data.remote_shards import ShardReader, check_reachable
@@ -119,26 +120,25 @@ class PackedTable:
     _has_key: bool = True
     _feed_query: str | None = None
 
-    def as_plan(self) -> dict:
+    def as_plan(self) -> PackedData:
         """Return what a worker must know of the table."""
-        return {
-            "table": str(self.relation),
-            "sql_name": self.relation.sql,
-            "oid": self.relation.oid,
-            "query": self.query,
-            "n_x": len(self.independent),
-            "n_y": len(self.dependent),
-            "normalizing_const": self.normalizing_const,
-            "segments": [self._shard_plan(shard) for shard in self.shards],
-        }
+        return PackedData(
+            table=str(self.relation),
+            sql_name=self.relation.sql,
+            oid=self.relation.oid,
+            query=self.query,
+            n_x=len(self.independent),
+            n_y=len(self.dependent),
+            normalizing_const=self.normalizing_const,
+            segments=tuple(map(self._shard_plan, self.shards)),
+        )
 
-    def _shard_plan(self, shard: Shard) -> dict:
+    def _shard_plan(self, shard: Shard) -> ShardPlan:
         there = shard.elsewhere
-        place = {"server": there.server, "query": shard_query(there.table, self.columns, True)} if there else None
+        place = ShardAccess(shard_query(there.table, self.columns, True), there.server) if there else None
         if self._feed_query is not None:
-            place = {"key": shard.key_there, "query": self._feed_query}
-        plan = {"segment_id": shard.segment_id, "n_rows": shard.n_rows, "n_bytes": shard.n_bytes, "place": place}
-        return plan if shard.key is None else {**plan, "key": shard.key}
+            place = ShardAccess(self._feed_query, key=shard.key_there)
+        return ShardPlan(shard.segment_id, shard.n_rows, shard.n_bytes, place, shard.key)
 
 
 def shard_query(relation: Relation, columns: list[str], has_key: bool) -> str:
@@ -220,12 +220,12 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     )
 
 
-def new_segments(session: CallerSession, plan: dict) -> list[int]:
-    """Return the segments of a packed table that have rows on this server and are not in a run's plan (`as_plan`).
+def new_segments(session: CallerSession, plan: PackedData) -> list[int]:
+    """Return the segments of a packed table that have rows on this server and are not in a run's plan.
 
     Hosts are not asked: what opens a transaction there would keep it open for the whole run.
     """
-    relation = session.existing(plan["sql_name"])
+    relation = session.existing(plan.sql_name)
     if relation is None or "__dist_key__" not in {column.name for column in session.columns(relation)}:
         return []
     engine = engine_of_table(session, relation)
@@ -241,7 +241,7 @@ def new_segments(session: CallerSession, plan: dict) -> list[int]:
     )
     keys = [row["segment_id"] for row in session.execute(query, [elsewhere], ["int4[]"])]
     present = [of_keys.get(key, key) for key in keys]
-    return sorted({*present} - {segment["segment_id"] for segment in plan["segments"]})
+    return sorted({*present} - {shard.segment_id for shard in plan.segments})
 
 
 def _read_summary(session, relation, name, what) -> dict:
@@ -269,9 +269,7 @@ def _read_summary(session, relation, name, what) -> dict:
     for column in ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const"):
         value = rows[0][column]
         if value is None or value == [] or (isinstance(value, list) and None in value):
-            raise InvalidParameter(
-                f"{what}: {summary} does not tell the {column}. Received: {value}", hint=_PACK_AGAIN
-            )
+            raise InvalidParameter(f"{what}: {summary} does not tell the {column}. Received: {value}", hint=_PACK_AGAIN)
     return rows[0]
 
 

@@ -5,6 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.plan import Plan
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, is_due
 from madlib_mop.schedule import Evaluation, Scheduler
 
@@ -15,11 +21,9 @@ class Evaluations:
     Parameters
     ----------
     record : Record
-    run : dict
-        Row of `madlib_mop.run`.
+    run : Run
     scheduler : Scheduler
-    models : dict of int to dict
-        Rows of `madlib_mop.model` by mst_key.
+    models : RunModels
     key_of : callable
         Gives the scheduler's key of a model.
     """
@@ -27,9 +31,9 @@ class Evaluations:
     def __init__(
         self,
         record: Record,
-        run: dict,
+        run: Run,
         scheduler: Scheduler,
-        models: dict[int, dict],
+        models: RunModels,
         key_of: Callable[[int], int] = lambda mst_key: mst_key,
     ):
         self._record = record
@@ -38,7 +42,7 @@ class Evaluations:
         self._models = models
         self._key_of = key_of
         self._open: dict[int, EpochMetrics] = {}
-        self._places = _places(run["plan"])
+        self._places = _places(run.plan)
 
     def add_missing(self) -> None:
         """Ask for those that a resumed run has still to make: epochs that are complete, but have no metrics."""
@@ -55,29 +59,27 @@ class Evaluations:
         known = self._known()
         lacking = defaultdict(list)  # fused models are evaluated together, as they would have been
         for key in complete:
-            if (key, self._models[key]["epoch"]) not in known:
-                lacking[self._key_of(key), self._models[key]["epoch"]].append(key)
+            if (key, self._models[key].epoch) not in known:
+                lacking[self._key_of(key), self._models[key].epoch].append(key)
         for (_, epoch), keys in lacking.items():
             self.begin(keys, epoch)
         for key in complete:
             model = self._models[key]
-            if not self.under_way(key) and model["epoch"] == model["last_epoch"]:
-                model["state"] = "trained"
-                self._record.set_model(self._run["run_id"], key, state="trained")
+            if not self.under_way(key) and model.epoch == model.last_epoch:
+                self._models.trained(key)
 
-    def _is_complete(self, model: dict) -> bool:
+    def _is_complete(self, model: Model) -> bool:
         """Return whether a model that still trains has made all visits of the epoch that it is in."""
-        complete = model["position"] == self._run["n_segments"] and model["epoch"] >= model["first_epoch"]
-        return complete and model["state"] == "training"
+        complete = model.position == self._run.n_segments and model.epoch >= model.first_epoch
+        return complete and model.state is ModelState.TRAINING
 
     def _known(self) -> set[tuple[int, int]]:
-        return {(row["mst_key"], row["epoch"]) for row in self._record.metrics(self._run["run_id"])}
+        return {(metric.mst_key, metric.epoch) for metric in self._record.metrics(self._run.run_id)}
 
     def begin(self, mst_keys: Sequence[int], epoch: int) -> bool:
         """Ask for the evaluations of a model, or of several that are fused, if metrics are due; False if not."""
         model = self._models[mst_keys[0]]
-        frequency = self._run["metrics_compute_frequency"]
-        if not is_due(epoch, model["first_epoch"], model["last_epoch"], frequency):
+        if not is_due(epoch, model.first_epoch, model.last_epoch, self._run.metrics_compute_frequency):
             return False
         for key in mst_keys:
             self._open[key] = EpochMetrics(epoch, ((data_set, segment) for data_set, segment, _ in self._places))
@@ -92,8 +94,8 @@ class Evaluations:
             if key in self._open:
                 self._scheduler.add_evaluation(task.model, task.segment, replace(task.payload, mst_keys=(key,)))
 
-    def finished(self, task: Evaluation, answer: dict, seconds: float, elapsed_s: float) -> dict[int, list[dict]]:
-        """Take one evaluation's figures; write the metrics of models of which it was the last, and give their rows.
+    def finished(self, task: Evaluation, answer: dict, seconds: float, elapsed_s: float) -> dict[int, list[Metric]]:
+        """Take one evaluation's figures; write the metrics of models of which it was the last, and return them.
 
         Where not all metrics are means, a trainer computes them from the sums of all shards first: one task more.
         """
@@ -124,8 +126,8 @@ class Evaluations:
         """Return the sums that a task computes the metrics of a model from, by data set."""
         return self._open[mst_key].sums() if mst_key in self._open else {}
 
-    def _write(self, complete: Sequence[tuple[int, EpochMetrics]], elapsed_s: float) -> dict[int, list[dict]]:
-        run_id = self._run["run_id"]
+    def _write(self, complete: Sequence[tuple[int, EpochMetrics]], elapsed_s: float) -> dict[int, list[Metric]]:
+        run_id = self._run.run_id
         rows = {key: metrics.rows(run_id, key, elapsed_s) for key, metrics in complete}
         if rows:
             evaluations = [row for key, metrics in complete for row in metrics.evaluations(run_id, key)]
@@ -141,22 +143,17 @@ class Evaluations:
         self._open.pop(mst_key, None)
 
 
-def _places(plan: dict) -> list[tuple[str, int, int]]:
+def _places(plan: Plan) -> list[tuple[str, int, int]]:
     """List (data set, segment there, segment whose worker evaluates it) for every shard that has rows.
 
     A validation shard is evaluated by the worker of the segment of its number, if that is where its rows are, else by
     one that is: what the rows have to travel to is asked last.
     """
-    training = plan["training"]["segments"]
-    at = {s["segment_id"]: _server(s) for s in training}
-    places = [("training", s["segment_id"], s["segment_id"]) for s in training if s["n_rows"]]
-    validation = plan["validation"]["segments"] if plan["validation"] else []
-    for number, s in enumerate(s for s in validation if s["n_rows"]):
-        near = [segment for segment, server in at.items() if server == _server(s)] or list(at)
-        worker = s["segment_id"] if s["segment_id"] in near else near[number % len(near)]
-        places.append(("validation", s["segment_id"], worker))
+    at = {shard.segment_id: shard.server for shard in plan.training.segments}
+    places = [("training", shard.segment_id, shard.segment_id) for shard in plan.training.segments if shard.n_rows]
+    validation = plan.validation.segments if plan.validation else ()
+    for number, shard in enumerate(shard for shard in validation if shard.n_rows):
+        near = [segment for segment, server in at.items() if server == shard.server] or list(at)
+        worker = shard.segment_id if shard.segment_id in near else near[number % len(near)]
+        places.append(("validation", shard.segment_id, worker))
     return places
-
-
-def _server(segment: dict) -> str | None:
-    return (segment.get("place") or {}).get("server")

@@ -4,7 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from madlib_mop.catalog.rows.of_run import Evaluation, Metric
 from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
+
+#: What is kept of an answer.
+_KEPT = ("started_at", "ended_at", "n_rows", "loss", "timing")
 
 
 def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None) -> bool:
@@ -52,7 +56,7 @@ class EpochMetrics:
         self._sums: dict[str, MetricSums] = {}
         self._values: dict[str, dict[str, float]] | None = None
         self._work_s = 0.0
-        self._evaluations: list[dict] = []
+        self._evaluations: list[tuple[EvaluationTask, int, dict]] = []
 
     def add(self, task: EvaluationTask, segment: int, answer: dict, seconds: float) -> bool:
         """Add one evaluation's sums; True if it was the last.
@@ -70,13 +74,7 @@ class EpochMetrics:
         """
         self._left.discard((task.data_set, task.segment_id))
         self._work_s += seconds
-        self._evaluations.append(
-            {
-                "data_set": task.data_set, "shard": task.segment_id, "segment_id": segment,
-                **{name: datetime.fromtimestamp(answer[name], UTC) for name in ("started_at", "ended_at")},
-                **{name: answer[name] for name in ("n_rows", "loss", "timing")},
-            }
-        )  # fmt: skip
+        self._evaluations.append((task, segment, {name: answer[name] for name in _KEPT}))
         self._parts.setdefault(task.data_set, {})[task.segment_id] = answer["sums"]
         if self._left:
             return False
@@ -103,17 +101,31 @@ class EpochMetrics:
             data_set: {"loss": found["loss"], **found["metrics"]} for data_set, found in sorted(results.items())
         }
 
-    def evaluations(self, run_id: int, mst_key: int) -> list[dict]:
-        """Return the rows of `madlib_mop.evaluation`."""
-        return [{"run_id": run_id, "mst_key": mst_key, "epoch": self.epoch, **row} for row in self._evaluations]
-
-    def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[dict]:
-        """Return the rows of `madlib_mop.metric`: the values over all rows of each data set."""
+    def evaluations(self, run_id: int, mst_key: int) -> list[Evaluation]:
+        """Return the evaluations as rows."""
         return [
-            {
-                "run_id": run_id, "mst_key": mst_key, "epoch": self.epoch, "data_set": data_set, "ordinal": ordinal,
-                "name": name, "value": value, "elapsed_s": elapsed_s, "work_s": self._work_s,
-            }
+            Evaluation(
+                run_id=run_id,
+                mst_key=mst_key,
+                epoch=self.epoch,
+                data_set=task.data_set,
+                shard=task.segment_id,
+                segment_id=segment,
+                started_at=datetime.fromtimestamp(answer["started_at"], UTC),
+                ended_at=datetime.fromtimestamp(answer["ended_at"], UTC),
+                n_rows=answer["n_rows"],
+                loss=answer["loss"],
+                timing=answer["timing"],
+            )
+            for task, segment, answer in self._evaluations
+        ]
+
+    def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[Metric]:
+        """Return the metrics as rows: the values over all rows of each data set."""
+        place = {"run_id": run_id, "mst_key": mst_key, "epoch": self.epoch}
+        times = {"elapsed_s": elapsed_s, "work_s": self._work_s}
+        return [
+            Metric(**place, data_set=data_set, ordinal=ordinal, name=name, value=value, **times)
             for data_set, values in self._values.items()
             for ordinal, (name, value) in enumerate(values.items())
-        ]  # fmt: skip
+        ]

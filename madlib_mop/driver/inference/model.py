@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, UndefinedColumn, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
@@ -248,7 +249,7 @@ def _check_key(session, relation: Relation, info: Relation, mst_key: int | None,
         rows = session.execute(
             statement("SELECT status, status_detail FROM {t} WHERE mst_key = $1", t=info), [mst_key], ["integer"]
         )
-        if rows and rows[0]["status"] != "trained":
+        if rows and rows[0]["status"] != ModelState.TRAINED:
             raise InvalidParameter(
                 f"mst_key {mst_key} has no model in {relation}: it {rows[0]['status']} in training:"
                 f" {rows[0]['status_detail'] or 'no reason was recorded'}. Received: {mst_key}",

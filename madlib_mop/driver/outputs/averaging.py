@@ -4,11 +4,16 @@ The counterpart of `hopper`, which writes those of many models; `writers` choose
 """
 
 import json
+from typing import Any
 
 from madlib_mop import __version__
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
-from madlib_mop.driver.evaluation.early_stopping import best_epoch
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.plan import Summary
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.outputs import hopper
 from madlib_mop.driver.outputs.hopper import weights_to_write
 from madlib_mop.driver.outputs.tables import (
@@ -17,7 +22,6 @@ from madlib_mop.driver.outputs.tables import (
     create_table,
     drop_replaced,
     insert_row,
-    output_relation,
     qualified_names,
 )
 from madlib_mop.driver.session.caller import CallerSession
@@ -42,17 +46,17 @@ _SERIES = {  # column: data set and ordinal of the metric
 }  # fmt: skip
 
 
-def check_outputs(session: CallerSession, run: dict) -> None:
+def check_outputs(session: CallerSession, run: Run) -> None:
     """Refuse a run whose output tables exist already, unless it is a warm start; see `hopper.check_outputs`."""
     hopper.check_outputs(session, run, SUFFIXES, check_replaceable)
 
 
-def has_outputs(session: CallerSession, record: Record, run: dict) -> bool:
+def has_outputs(session: CallerSession, record: Record, run: Run) -> bool:
     """Return whether a finished run has nothing left to write; see `hopper.has_outputs`."""
     return hopper.has_outputs(session, record, run, SUFFIXES)
 
 
-def check_replaceable(session: CallerSession, output: Relation, summary: dict) -> None:
+def check_replaceable(session: CallerSession, output: Relation, summary: Summary) -> None:
     """Hold the tables that a warm start is to replace the rows of against what it will write; see `check_columns`."""
     expected = {"": [name for name, _ in _MODEL], "_summary": [name for name, _ in _summary_columns(summary)]}
     check_columns(session, output, expected, "model")
@@ -62,54 +66,50 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     """Write the model and the `_summary` of a trained run, and mark it finished."""
     run = record.run(run_id)
     (model,) = record.models(run_id)
-    output, summary = output_relation(run), run["plan"]["summary"]
+    output, summary = run.plan.output.relation, run.plan.summary
     drop_replaced(session, run, SUFFIXES)
-    if not (run["warm_start"] and session.existing(output.sql)):
+    if not (run.warm_start and session.existing(output.sql)):
         create_table(session, output, _MODEL)
         session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
         create_table(session, output.with_suffix("_summary"), _summary_columns(summary))
     else:
         for suffix in SUFFIXES:
             session.execute(statement("DELETE FROM {t}", t=output.with_suffix(suffix)))
-    weights = weights_to_write(session, record, run_id, model, str(output))
+    weights = weights_to_write(session, record, model, str(output))
     insert_row(
-        session, output, _MODEL, {"model_weights": weights, "model_arch": json.dumps(model["model_arch"])}
+        session, output, _MODEL, {"model_weights": weights, "model_arch": json.dumps(model.model_arch)}
     )  # fmt: skip
     values = _summary_values(run, model, record.metrics(run_id)) | {QUALIFIED[0]: qualified_names(session, run)}
     insert_row(session, output.with_suffix("_summary"), _summary_columns(summary), values)
-    record.set_run(run_id, state="finished")
+    record.set_run(run_id, state=RunState.FINISHED)
 
 
-def _summary_columns(summary: dict) -> list[tuple[str, str]]:
-    named = zip(summary["dependent_varname"], summary["class_values"], strict=True)
-    return [*_SUMMARY, *[(f"{name}_class_values", type_name) for name, (type_name, _) in named], QUALIFIED]
+def _summary_columns(summary: Summary) -> list[tuple[str, str]]:
+    return [*_SUMMARY, *[(name, type_name) for name, type_name, _ in summary.class_columns], QUALIFIED]
 
 
-def _summary_values(run: dict, model: dict, metrics: list[dict]) -> dict:
-    summary = run["plan"]["summary"]
-    epochs = sorted({row["epoch"] for row in metrics})
-    by_place = {(row["epoch"], row["data_set"], row["ordinal"]): row for row in metrics}
-    elapsed = [next(row["elapsed_s"] for row in metrics if row["epoch"] == epoch) for epoch in epochs]
+def _summary_values(run: Run, model: Model, metrics: list[Metric]) -> dict[str, Any]:
+    epochs = sorted({metric.epoch for metric in metrics})
+    values_at = {(metric.epoch, metric.data_set, metric.ordinal): metric.value for metric in metrics}
+    elapsed = [next(metric.elapsed_s for metric in metrics if metric.epoch == epoch) for epoch in epochs]
     values = {
-        **run["arguments"],
-        **summary,
+        **run.arguments,
+        **run.plan.summary.as_json(),
         "model_type": "madlib_keras",
-        "model_size": model["model_bytes"] / 1024.0,
-        "num_iterations": run["num_iterations"],
-        "metrics_compute_frequency": run["metrics_compute_frequency"],
-        "start_training_time": run["created_at"].isoformat(),
-        "end_training_time": run["ended_at"].isoformat(),
+        "model_size": model.model_bytes / 1024.0,
+        "num_iterations": run.num_iterations,
+        "metrics_compute_frequency": run.metrics_compute_frequency,
+        "start_training_time": run.created_at.isoformat(),
+        "end_training_time": run.ended_at.isoformat(),
         "metrics_elapsed_time": elapsed or None,
         "madlib_version": f"madlib_mop {__version__}",
-        "metrics_type": model["metrics_type"],
-        "loss_type": model["loss_type"],
-        "metrics_iters": [epoch - model["first_epoch"] + 1 for epoch in epochs],
+        "metrics_type": model.metrics_type,
+        "loss_type": model.loss_type,
+        "metrics_iters": [model.iteration(epoch) for epoch in epochs],
     }
-    final_epoch = best_epoch(model) or (epochs[-1] if epochs else None)
+    final_epoch = model.best_epoch or (epochs[-1] if epochs else None)
     for column, place in _SERIES.items():
-        series = [by_place[epoch, *place]["value"] for epoch in epochs if (epoch, *place) in by_place]
+        series = [values_at[epoch, *place] for epoch in epochs if (epoch, *place) in values_at]
         values[column] = series or None
-        values[f"{column}_final"] = by_place.get((final_epoch, *place), {}).get("value")
-    for name, (_, text) in zip(summary["dependent_varname"], summary["class_values"], strict=True):
-        values[f"{name}_class_values"] = text
-    return values
+        values[f"{column}_final"] = values_at.get((final_epoch, *place))
+    return values | {name: text for name, _, text in run.plan.summary.class_columns}

@@ -8,23 +8,23 @@ from collections.abc import Sequence
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
-from madlib_mop.driver.outputs.tables import output_relation
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 
 _RUN = "SELECT max(run_id) FROM madlib_mop.run WHERE caller_pid = %s AND state = 'running'"
 
 
-def reserve_outputs(session: CallerSession, record: Record, run: dict, suffixes: Sequence[str]) -> None:
+def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequence[str]) -> None:
     """Reserve the names of a run's output tables, until the caller's transaction ends.
 
     Parameters
     ----------
     session : CallerSession
     record : Record
-    run : dict
-        Row of `madlib_mop.run`, or what is to be one.
+    run : Run
+        One that is recorded, or is to be.
     suffixes : sequence of str
 
     Raises
@@ -52,7 +52,7 @@ def reserve_outputs(session: CallerSession, record: Record, run: dict, suffixes:
     whose = f"run {run_id}" if run_id is not None else "another session's call"
     raise NotReady(
         f"table {table} is being written by {whose}, in the session with process number {pid}."
-        f" Received: {output_relation(run)}",
+        f" Received: {run.plan.output.relation}",
         hint=f"Choose another name, or wait until it has ended; SELECT madlib_mop.cancel({run_id}); stops it."
         if run_id is not None
         else "Choose another name, or wait until that session's transaction has ended.",
@@ -67,9 +67,9 @@ def keep_when_prepared(session: CallerSession, record: Record) -> None:
         record.note_transaction(holder, row["txid"])
 
 
-def _tables(run: dict, suffixes: Sequence[str]) -> list[Relation]:
+def _tables(run: Run, suffixes: Sequence[str]) -> list[Relation]:
     """Return the tables that a run will write."""
-    tables = [output_relation(run).with_suffix(suffix) for suffix in suffixes]
+    tables = [run.plan.output.relation.with_suffix(suffix) for suffix in suffixes]
     if (selection := selection_relation(run)) is not None:
         tables += [selection.with_suffix(suffix) for suffix in SELECTION_SUFFIXES]
     return tables

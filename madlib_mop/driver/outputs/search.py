@@ -5,68 +5,67 @@ from collections.abc import Iterable
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import SearchEvent
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.selection_tables import create_selection, create_selection_summary
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.models.parameters.class_weights import as_given, weights_in
+from madlib_mop.models.parameters.class_weights import as_given
 
 SELECTION_SUFFIXES = ("", "_summary")
 
 
-def selection_relation(run: dict) -> Relation | None:
+def selection_relation(run: Run) -> Relation | None:
     """Return the name of the model selection table that a run makes; None if it makes none."""
-    if run["kind"] != "automl":
-        return None
-    place = run["plan"]["search"]["selection"]
-    return Relation(place["schema"], place["name"], 0, "r", place["is_temp"])
+    return run.plan.search.selection.relation if run.kind == "automl" else None
 
 
-def info_columns(run: dict) -> tuple[tuple[str, str], ...]:
+def info_columns(run: Run) -> tuple[tuple[str, str], ...]:
     """Return the columns that a search adds to ``_info``."""
-    if "search" not in run["plan"]:
+    if not run.is_search:
         return ()
     columns = (("metrics_iters", "integer[]"),)
-    if run["plan"]["search"]["method"] == "hyperband":
+    if run.plan.search.method == "hyperband":
         columns += (("s", "integer"), ("i", "integer"))
     return columns
 
 
-def info_values(record: Record, run: dict) -> dict[int, dict]:
+def info_values(record: Record, run: Run) -> dict[int, dict[str, int]]:
     """Return ``s`` and ``i`` of each model."""
-    found = brackets(record.search_events(run["run_id"]))
+    found = brackets(record.search_events(run.run_id))
     return {mst_key: {"s": s, "i": i} for mst_key, (s, i) in found.items()}
 
 
-def write_selection(session: CallerSession, run: dict, models: list[dict], losses: dict[int, float | None]) -> None:
+def write_selection(session: CallerSession, run: Run, models: list[Model], losses: dict[int, float | None]) -> None:
     """Make the model selection table with the best configuration alone.
 
     Parameters
     ----------
     session : CallerSession
-    run : dict
-    models : list of dict
-        Rows of `madlib_mop.model`.
+    run : Run
+    models : list of Model
     losses : dict of int to float
         The loss that the search goes by, of those models that were written, by mst_key.
     """
     target = selection_relation(run)
-    summary = run["plan"]["summary"]
+    summary = run.plan.summary
     create_selection(session, target)
-    names = summary["model_arch_table"], summary["object_table"]
-    create_selection_summary(session, target, *names, summary["qualified_names"]["model_arch_table"])
+    names = summary.model_arch_table, summary.object_table
+    create_selection_summary(session, target, *names, summary.qualified_names["model_arch_table"])
     finite = {key: loss for key, loss in losses.items() if loss is not None and math.isfinite(loss)}
     if not finite:
-        session.warning(f"run {run['run_id']}: no model was trained to a finite loss, so {target} is empty")
+        session.warning(f"run {run.run_id}: no model was trained to a finite loss, so {target} is empty")
         return
     best = min(finite, key=lambda key: (finite[key], key))
-    (model,) = (m for m in models if m["mst_key"] == best)
-    class_weight = weights_in(run["plan"])
-    fit_params = as_given(model["fit_params"], class_weight) if class_weight else model["fit_params"]
+    (model,) = (m for m in models if m.mst_key == best)
+    class_weight = run.plan.class_weight
+    fit_params = as_given(model.fit_params, class_weight) if class_weight else model.fit_params
     session.execute(
         statement(
             "INSERT INTO {t} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)",
             t=target,
         ),
-        [best, model["model_id"], model["compile_params"], fit_params],
+        [best, model.model_id, model.compile_params, fit_params],
         ["integer", "integer"],
     )
     session.execute(  # apart from the other: Greenplum runs that one at a segment, where no sequence can be set
@@ -74,14 +73,14 @@ def write_selection(session: CallerSession, run: dict, models: list[dict], losse
         [target.sql, best],
         ["text", "bigint"],
     )
-    session.notice(f"run {run['run_id']}: the best model is mst_key {best}, loss {finite[best]:.4f}; it is in {target}")
+    session.notice(f"run {run.run_id}: the best model is mst_key {best}, loss {finite[best]:.4f}; it is in {target}")
 
 
-def brackets(events: Iterable[dict]) -> dict[int, tuple[int, int]]:
-    """Return hyperband's bracket and the newest round of each model, from rows of `madlib_mop.search_event`."""
+def brackets(events: Iterable[SearchEvent]) -> dict[int, tuple[int, int]]:
+    """Return hyperband's bracket and the newest round of each model."""
     found: dict[int, tuple[int, int]] = {}
     for event in events:
-        for item in event["actions"]:
+        for item in event.actions:
             if "i" in item:
                 key = item["mst_key"]
                 found[key] = (item["s"] if "s" in item else found[key][0], item["i"])

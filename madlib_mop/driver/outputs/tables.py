@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from madlib_mop.catalog.names import Identifier, Relation, SqlType, quote, split_name, statement
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES, selection_relation
@@ -38,12 +39,6 @@ FROM pg_catalog.pg_class c WHERE c.oid = $1::pg_catalog.oid
 """
 
 
-def output_relation(run: dict) -> Relation:
-    """Return the name of a run's output table."""
-    output = run["plan"]["output"]
-    return Relation(output["schema"], output["name"], 0, "r", output["is_temp"])
-
-
 def check_droppable(session: CallerSession, table: Relation, columns: set[str], what: str) -> None:
     """Refuse to replace or drop what is not an output table of the caller's, or has others that depend on it.
 
@@ -69,22 +64,22 @@ def check_droppable(session: CallerSession, table: Relation, columns: set[str], 
         )
 
 
-def drop_replaced(session: CallerSession, run: dict, suffixes: Sequence[str]) -> None:
+def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> None:
     """Drop the tables that a run was told to replace, if they are there; a part of the caller's transaction."""
-    if not run["arguments"].get("replace"):
+    if not run.arguments.get("replace"):
         return
-    found = [(output_relation(run), suffix, MODEL_TABLES) for suffix in suffixes]
+    found = [(run.plan.output.relation, suffix, MODEL_TABLES) for suffix in suffixes]
     if (selection := selection_relation(run)) is not None:
         found += [(selection, suffix, SELECTION_TABLES) for suffix in SELECTION_SUFFIXES]
     for output, suffix, columns in found:
         table = session.existing(output.with_suffix(suffix).sql)
         if table is not None:
-            check_droppable(session, table, columns[suffix], f"run {run['run_id']}: replace")
+            check_droppable(session, table, columns[suffix], f"run {run.run_id}: replace")
             session.execute(statement("DROP TABLE {t}", t=table))
 
 
 @contextmanager
-def telling_how_to_resume(run: dict) -> Iterator[None]:
+def telling_how_to_resume(run: Run) -> Iterator[None]:
     """Add to an error in writing the tables of a trained run what can be done: nothing of the run is lost.
 
     Raises
@@ -92,7 +87,7 @@ def telling_how_to_resume(run: dict) -> Iterator[None]:
     DuplicateTable
         If one of the tables is there by now, or another transaction is making it.
     """
-    run_id, output = run["run_id"], output_relation(run)
+    run_id, output = run.run_id, run.plan.output.relation
     try:
         yield
     except MopError as error:
@@ -243,11 +238,11 @@ def names_of(session: CallerSession, **tables: Relation | None) -> dict[str, str
     return {column: session.qualified(table) for column, table in tables.items() if table is not None}
 
 
-def qualified_names(session: CallerSession, run: dict) -> str:
+def qualified_names(session: CallerSession, run: Run) -> str:
     """Return the names of the tables of a run with their schemas, as JSON."""
-    output = output_relation(run)
-    names = {**run["plan"]["summary"].get(QUALIFIED[0], {}), "model": session.qualified(output)}
-    if run["schedule"] != AVERAGING:
+    output = run.plan.output.relation
+    names = {**run.plan.summary.qualified_names, "model": session.qualified(output)}
+    if run.schedule != AVERAGING:
         names["model_info"] = session.qualified(output.with_suffix("_info"))
     return json.dumps(names)
 

@@ -2,12 +2,13 @@
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
 from madlib_mop.driver.outputs.averaging import SUFFIXES, check_replaceable
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.early_stopping import plan_early_stopping
-from madlib_mop.driver.planning.hopper import RunPlan, choose_seed, model_rows, read_frequency
+from madlib_mop.driver.planning.hopper import RunPlan, choose_seed, plan_models, read_frequency
 from madlib_mop.driver.planning.label_fit import check_compile_params, with_class_weights
 from madlib_mop.driver.planning.run_data import check_connections, read_data
 from madlib_mop.driver.planning.selection import Configuration, read_architecture_table, read_configuration
@@ -61,40 +62,35 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         there = if_there(session, replace, MODEL_TABLES, "model")
         output = session.output(a.get("model"), SUFFIXES, "model", there)
     seed = choose_seed(a["seed"], warm)
-    summary = {
-        "model": a["model"],
-        "object_table": object_table,
-        **data.summary(),
-        "qualified_names": names_of(session, **data.tables, model_arch_table=arch_table),
-    }
+    summary = data.summary(
+        model=a["model"],
+        object_table=object_table,
+        qualified_names=names_of(session, **data.tables, model_arch_table=arch_table),
+    )
     if warm_start:
         check_replaceable(session, output, summary)
     settings = read_settings(record, session, data.source.n_here, use_caching=False)
     check_connections(record, data.source, call.info.role)
-    models, origins = model_rows([configuration], {configuration.model_id: weights}, num_iterations, warm)
-    models[0]["early_stopping"] = early_stopping[MST_KEY]
-    run = {
-        "kind": "fit",
-        "state": "running",
-        "owner": call.info.role_oid,
+    models, origins = plan_models(
+        [configuration], {configuration.model_id: weights}, num_iterations, warm, early_stopping
+    )
+    run = Run(
+        kind="fit",
+        owner_oid=call.info.role_oid,
+        owner=call.info.role,
         **data.run_columns(),
-        "model_output_table": str(output),
-        "model_arch_table": str(arch_table),
-        "num_iterations": num_iterations,
-        "metrics_compute_frequency": frequency,
-        "warm_start": warm_start,
-        "use_caching": False,
-        "seed": seed,
-        "schedule": AVERAGING,
-        "n_models": 1,
-        "n_threads": settings.trainer_threads,
-        "parent_run_id": warm.run_id if warm else None,
-        "plan": {
-            **data.plan(settings, output),
-            **class_weight,
-            "summary": summary,
-        },
-    }
+        model_output_table=str(output),
+        model_arch_table=str(arch_table),
+        num_iterations=num_iterations,
+        metrics_compute_frequency=frequency,
+        warm_start=warm_start,
+        seed=seed,
+        schedule=AVERAGING,
+        n_models=1,
+        n_threads=settings.trainer_threads,
+        parent_run_id=warm.run_id if warm else None,
+        plan=data.plan(settings, output, class_weight=class_weight, summary=summary),
+    )
     return RunPlan(run, models, data.segments(), origins, warm, functions.objects, data.settings)
 
 
@@ -118,14 +114,14 @@ def _find_warm_start(
         )
     digest = rows[0]["digest"]
     parent = record.newest_run(str(output), owner)
-    parent = parent if parent and parent["schedule"] == AVERAGING else None
-    old = next(iter(record.models(parent["run_id"])), None) if parent else None
+    parent = parent if parent and parent.schedule == AVERAGING else None
+    old = next(iter(record.models(parent.run_id)), None) if parent else None
     same_weights = is_state_of(old, digest)
-    seed = parent["seed"] if parent else None
-    run_id = parent["run_id"] if parent else None
-    next_epoch = old["epoch"] + 1 if same_weights else 1
+    seed = parent.seed if parent else None
+    run_id = parent.run_id if parent else None
+    next_epoch = old.epoch + 1 if same_weights else 1
     c = configuration
-    if same_weights and old["compile_params"] == c.compile_params and same_architecture(old["model_arch"], c.arch):
+    if same_weights and old.compile_params == c.compile_params and same_architecture(old.model_arch, c.arch):
         return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, state=old)})
     if digest is None:
         raise no_weights(f"model: {output}", same_weights)

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.run_data import Data
 from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
@@ -24,17 +26,17 @@ class FusedGroups:
 
     Parameters
     ----------
-    plan : dict
-        The run's.
+    plan : FusedPlan or None
+        None where no models are trained together.
     """
 
-    def __init__(self, plan: dict):
-        planned = plan.get("fused_training") or {}
-        self._all = [tuple(group["mst_keys"]) for group in planned.get("groups", ())]
-        self._n_places = {-1 - number: group["n_places"] for number, group in enumerate(planned.get("groups", ()))}
+    def __init__(self, plan: FusedPlan | None):
+        groups = plan.groups if plan else ()
+        self._all = [tuple(group.mst_keys) for group in groups]
+        self._n_places = {-1 - number: group.n_places for number, group in enumerate(groups)}
         self._members: dict[int, tuple[int, ...]] = {}
         self._keys: dict[int, int] = {}
-        self._dissolved = set(planned.get("dissolved", ()))
+        self._dissolved = set(plan.dissolved if plan else ())
         for number, group in enumerate(self._all):
             if number not in self._dissolved:
                 self._members[-1 - number] = group
@@ -72,27 +74,27 @@ class FusedGroups:
             whole.setdefault((key, visit.epoch, visit.position), replace(visit, model=key))
         return [*whole.values(), *(visit for visit in recorded if self.key_of(visit.model) != visit.model)]
 
-    def indices(self, models: Sequence[dict]) -> dict[int, int]:
+    def indices(self, models: Sequence[Model]) -> dict[int, int]:
         """Number what the scheduler has, by its key: in the order of the models' ordinals, the same at any time.
 
         Those that were members of a group come after all that there were at first.
         """
         if not self._all:
-            return {m["mst_key"]: m["ordinal"] for m in models}
+            return {m.mst_key: m.ordinal for m in models}
         first = {mst_key: -1 - number for number, group in enumerate(self._all) for mst_key in group}
-        keys = dict.fromkeys(first.get(m["mst_key"], m["mst_key"]) for m in models)
+        keys = dict.fromkeys(first.get(m.mst_key, m.mst_key) for m in models)
         places = {key: index for index, key in enumerate(keys)}
         indices = {}
         for m in models:
-            key = self.key_of(m["mst_key"])
-            indices[key] = places[key] if key in places else len(places) + m["ordinal"]
+            key = self.key_of(m.mst_key)
+            indices[key] = places[key] if key in places else len(places) + m.ordinal
         return indices
 
 
 def plan_fused_groups(
     session: CallerSession, most: int, configurations: Sequence[Configuration], starts: Iterable[Hashable], data: Data
-) -> dict:
-    """Form the groups of a run and tell of them; give what its plan keeps of it.
+) -> FusedPlan | None:
+    """Form the groups of a run and tell of them; return what its plan keeps of it.
 
     Parameters
     ----------
@@ -105,11 +107,11 @@ def plan_fused_groups(
     data : Data
     """
     if not most:
-        return {}
+        return None
     reason = why_not(data)
     if reason:
         session.notice(f"fused training: not used, {reason}")
-        return {}
+        return None
     architectures: dict[int, dict] = {}
     candidates = []
     for c, start in zip(configurations, starts, strict=True):
@@ -126,8 +128,8 @@ def plan_fused_groups(
         )
     grouping = form_groups(candidates, most, len(data.source.shards))
     session.notice(f"fused training: {_told(grouping)}")
-    groups = [{"mst_keys": list(group.keys), "n_places": group.n_places} for group in grouping.groups]
-    return {"fused_training": {"most": most, "groups": groups, "dissolved": []}}
+    groups = tuple(FusedGroup(list(group.keys), group.n_places) for group in grouping.groups)
+    return FusedPlan(most, groups)
 
 
 def why_not(data: Data) -> str | None:

@@ -3,9 +3,13 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import Segment
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.data.custom_functions import tell_changed
 from madlib_mop.driver.outputs.hopper import SUFFIXES, check_replaceable
@@ -28,10 +32,9 @@ class RunPlan:
 
     Attributes
     ----------
-    run : dict
-        Columns of `madlib_mop.run`.
-    models, segments : list of dict
-        Rows of `madlib_mop.model` and `madlib_mop.segment`.
+    run : Run
+    models : list of Model
+    segments : list of Segment
     weights : dict of str to bytes
         Rows of `madlib_mop.start_weights` by origin.
     warm : WarmStart or None
@@ -42,9 +45,9 @@ class RunPlan:
         Rows of `madlib_mop.caller_setting` by name.
     """
 
-    run: dict
-    models: list[dict]
-    segments: list[dict]
+    run: Run
+    models: list[Model]
+    segments: list[Segment]
     weights: dict[str, bytes] = field(repr=False)
     warm: WarmStart | None = None
     functions: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -84,61 +87,63 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
         there = if_there(session, replace, MODEL_TABLES, "model_output_table")
         output = session.output(a.get("model_output_table"), SUFFIXES, "model_output_table", there)
     seed = choose_seed(a["seed"], warm)
-    summary = {
-        "model": a["model_output_table"],
-        "model_arch_table": selection.arch_table_text,
-        "object_table": selection.object_table,
-        **data.summary(),
-        "qualified_names": names_of(
+    summary = data.summary(
+        model=a["model_output_table"],
+        model_arch_table=selection.arch_table_text,
+        object_table=selection.object_table,
+        qualified_names=names_of(
             session,
             **data.tables,
             model_selection_table=selection.relation,
             model_arch_table=selection.arch_table,
         ),
-    }
+    )
     if warm_start:
         check_replaceable(session, output, summary)
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     check_connections(record, data.source, call.info.role)
-    models, weights = model_rows(configurations, selection.weights, num_iterations, warm)
-    for row in models:
-        row["early_stopping"] = early_stopping[row["mst_key"]]
+    models, weights = plan_models(configurations, selection.weights, num_iterations, warm, early_stopping)
     max_fused = settings.fused_training
     if max_fused and any(early_stopping.values()):
         session.notice("fused training: not used, models may stop early")
         max_fused = 0
-    starts = [(row["first_epoch"], _goes_on(row["mst_key"], warm)) for row in models]
-    run = {
-        "kind": "fit_multiple_model",
-        "state": "running",
-        "owner": call.info.role_oid,
+    starts = [(model.first_epoch, _goes_on(model.mst_key, warm)) for model in models]
+    run = Run(
+        kind="fit_multiple_model",
+        owner_oid=call.info.role_oid,
+        owner=call.info.role,
         **data.run_columns(),
-        "model_output_table": str(output),
-        "model_selection_table": str(selection.relation),
-        "model_arch_table": str(selection.arch_table),
-        "num_iterations": num_iterations,
-        "metrics_compute_frequency": frequency,
-        "warm_start": warm_start,
-        "use_caching": bool(a.get("use_caching")),
-        "seed": seed,
-        "schedule": a["schedule"],
-        "n_models": len(models),
-        "n_threads": settings.trainer_threads,
-        "parent_run_id": warm.run_id if warm else None,
-        "plan": {
-            **data.plan(settings, output),
-            **plan_fused_groups(session, max_fused, configurations, starts, data),
-            **class_weight,
-            "summary": summary,
-        },
-    }
+        model_output_table=str(output),
+        model_selection_table=str(selection.relation),
+        model_arch_table=str(selection.arch_table),
+        num_iterations=num_iterations,
+        metrics_compute_frequency=frequency,
+        warm_start=warm_start,
+        use_caching=bool(a.get("use_caching")),
+        seed=seed,
+        schedule=a["schedule"],
+        n_models=len(models),
+        n_threads=settings.trainer_threads,
+        parent_run_id=warm.run_id if warm else None,
+        plan=data.plan(
+            settings,
+            output,
+            fused_training=plan_fused_groups(session, max_fused, configurations, starts, data),
+            class_weight=class_weight,
+            summary=summary,
+        ),
+    )
     return RunPlan(run, models, data.segments(), weights, warm, selection.functions.objects, data.settings)
 
 
-def model_rows(
-    configurations: list[Configuration], weights: dict[int, bytes | None], num_iterations: int, warm: WarmStart | None
-) -> tuple[list[dict], dict[str, bytes]]:
-    """Return the rows of `madlib_mop.model`, and the weights that models start from by origin.
+def plan_models(
+    configurations: list[Configuration],
+    weights: dict[int, bytes | None],
+    num_iterations: int,
+    warm: WarmStart | None,
+    early_stopping: Mapping[int, Mapping[str, Any] | None],
+) -> tuple[list[Model], dict[str, bytes]]:
+    """Return the models of a run, and the weights that they start from by origin.
 
     Parameters
     ----------
@@ -147,8 +152,10 @@ def model_rows(
         The architectures' start weights by model_id.
     num_iterations : int
     warm : WarmStart or None
+    early_stopping : mapping
+        When each stops early, by mst_key; see `plan_early_stopping`.
     """
-    rows, origins = [], {}
+    models, origins = [], {}
     for ordinal, c in enumerate(configurations):
         old = warm.models.get(c.mst_key) if warm else None
         first_epoch = old.next_epoch if old else 1
@@ -159,23 +166,24 @@ def model_rows(
         elif old is None and weights.get(c.model_id) is not None:
             origin = f"model_id {c.model_id}"
             origins[origin] = weights[c.model_id]
-        rows.append(
-            {
-                "mst_key": c.mst_key,
-                "ordinal": ordinal,
-                "model_id": c.model_id,
-                "compile_params": c.compile_params,
-                "fit_params": c.fit_params,
-                "model_arch": c.arch,
-                "start_weights": origin,
-                "first_epoch": first_epoch,
-                "last_epoch": first_epoch + num_iterations - 1,
-                "epoch": first_epoch - 1,
-                "loss_type": c.loss_type,
-                "metrics_type": c.metrics_type,
-            }
+        models.append(
+            Model(
+                mst_key=c.mst_key,
+                ordinal=ordinal,
+                model_id=c.model_id,
+                compile_params=c.compile_params,
+                fit_params=c.fit_params,
+                model_arch=c.arch,
+                start_weights=origin,
+                first_epoch=first_epoch,
+                last_epoch=first_epoch + num_iterations - 1,
+                epoch=first_epoch - 1,
+                loss_type=c.loss_type,
+                metrics_type=c.metrics_type,
+                early_stopping=early_stopping[c.mst_key],
+            )
         )
-    return rows, origins
+    return models, origins
 
 
 def _goes_on(mst_key: int, warm: WarmStart | None) -> bool:

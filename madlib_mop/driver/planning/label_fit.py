@@ -9,7 +9,7 @@ from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.parameters.class_weights import BALANCED, balanced_weights, plan_of_weights, written_out
+from madlib_mop.models.parameters.class_weights import BALANCED, balanced_weights, written_out
 from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, LOSSES
 from madlib_mop.models.parameters.literals import CallSpec
 from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params, parse_fit_params
@@ -174,10 +174,12 @@ def weights_of_classes(fit_params: Iterable[str], packed: PackedTable) -> dict[i
     return balanced_weights(packed.class_counts[0])
 
 
-def with_class_weights(configurations: list[Configuration], packed: PackedTable) -> tuple[list[Configuration], dict]:
-    """Return configurations with balanced weights written out, and what the run's plan keeps of that."""
+def with_class_weights(
+    configurations: list[Configuration], packed: PackedTable
+) -> tuple[list[Configuration], dict[int, float] | None]:
+    """Return configurations with balanced weights written out, and the weights, which the run's plan keeps."""
     weights = weights_of_classes([c.fit_params for c in configurations], packed)
     if weights is None:
-        return configurations, {}
+        return configurations, None
     changed = [replace(c, fit_params=written_out(c.fit_params, weights)) for c in configurations]
-    return changed, plan_of_weights(weights)
+    return changed, weights

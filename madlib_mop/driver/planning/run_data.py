@@ -5,9 +5,12 @@ Called by the three plans of runs: ``hopper.py``, ``averaging.py`` and ``search.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.of_run import Segment
+from madlib_mop.catalog.rows.plan import Output, Plan, Summary
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table
 from madlib_mop.driver.session.call import Call
@@ -61,17 +64,22 @@ class Data:
         validation = self.validation.relation if self.validation else None
         return {"source_table": self.source.relation, "validation_table": validation}
 
-    def segments(self) -> list[dict]:
-        """Return rows of `madlib_mop.segment`."""
-        rows = []
-        for data_set, packed in (("training", self.source), ("validation", self.validation)):
-            for shard in packed.shards if packed else ():
-                where = {"engine": packed.engine, "place": shard.place.server}
-                rows.append({"data_set": data_set, "segment_id": shard.segment_id, **where,
-                             "n_rows": shard.n_rows, "n_bytes": shard.n_bytes})  # fmt: skip
-        return rows
+    def segments(self) -> list[Segment]:
+        """Return the segments as rows."""
+        return [
+            Segment(
+                data_set=data_set,
+                segment_id=shard.segment_id,
+                engine=packed.engine,
+                place=shard.place.server,
+                n_rows=shard.n_rows,
+                n_bytes=shard.n_bytes,
+            )
+            for data_set, packed in (("training", self.source), ("validation", self.validation))
+            for shard in (packed.shards if packed else ())
+        ]
 
-    def run_columns(self) -> dict:
+    def run_columns(self) -> dict[str, Any]:
         """Return the columns of `madlib_mop.run` that name them."""
         return {
             "source_table": str(self.source.relation),
@@ -79,30 +87,32 @@ class Data:
             "n_segments": len(self.source.shards),
         }
 
-    def plan(self, settings: Settings, output: Relation) -> dict:
-        """Return what the workers need, and where the models go."""
-        return {
-            "training": self.source.as_plan(),
-            "validation": self.validation.as_plan() if self.validation else None,
-            "trainer": settings.trainer_start(),
-            "shares": {server: settings.share_at_host(n) for server, n in self.source.n_at_hosts.items()},
-            "gpus": self.gpus,
-            "worker_host": settings.worker_host,
-            "host_wait_s": settings.host_wait_s,
-            "output": place_of(output),
-        }
+    def plan(self, settings: Settings, output: Relation, **others: Any) -> Plan:
+        """Return a run's plan: what the workers need, where the models go, and other fields of it."""
+        return Plan(
+            training=self.source.as_plan(),
+            validation=self.validation.as_plan() if self.validation else None,
+            trainer=settings.trainer_start(),
+            shares={server: settings.share_at_host(n) for server, n in self.source.n_at_hosts.items()},
+            gpus=self.gpus,
+            worker_host=settings.worker_host,
+            host_wait_s=settings.host_wait_s,
+            output=Output.of(output),
+            **others,
+        )
 
-    def summary(self) -> dict:
-        """Return the columns of an output's summary that describe them."""
+    def summary(self, **others: Any) -> Summary:
+        """Return the summary of a run's output: the columns that describe the tables, and others of it."""
         source = self.source
-        return {
-            "dependent_varname": source.dependent,
-            "independent_varname": source.independent,
-            "dependent_vartype": source.dependent_vartype,
-            "num_classes": source.num_classes,
-            "class_values": source.class_values,
-            "normalizing_const": source.normalizing_const,
-        }
+        return Summary(
+            dependent_varname=source.dependent,
+            independent_varname=source.independent,
+            dependent_vartype=source.dependent_vartype,
+            num_classes=source.num_classes,
+            class_values=source.class_values,
+            normalizing_const=source.normalizing_const,
+            **others,
+        )
 
 
 def read_data(call: Call, record: Record) -> Data:
@@ -130,11 +140,6 @@ def read_data(call: Call, record: Record) -> Data:
         if packed is not None and packed.row_security:
             settings |= _policy_settings(session, packed.relation)
     return Data(source, validation, gpus_of_run(a.get("use_gpus"), source), settings)
-
-
-def place_of(table: Relation) -> dict:
-    """Return an output table as a run's plan has it."""
-    return {"schema": table.schema, "name": table.name, "is_temp": table.is_temp}
 
 
 def _policy_settings(session: CallerSession, relation: Relation) -> dict[str, str]:

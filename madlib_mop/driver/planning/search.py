@@ -7,6 +7,8 @@ from typing import Protocol
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.plan import Output, SearchPlan
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.custom_functions import read_custom_functions
 from madlib_mop.driver.data.selection_tables import stored_name
 from madlib_mop.driver.outputs.hopper import SUFFIXES
@@ -15,12 +17,11 @@ from madlib_mop.driver.outputs.tables import MODEL_TABLES, SELECTION_TABLES, if_
 from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.label_fit import check_compile_params, weights_of_classes
-from madlib_mop.driver.planning.run_data import check_connections, place_of, read_data
+from madlib_mop.driver.planning.run_data import check_connections, read_data
 from madlib_mop.driver.planning.selection import read_architecture
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.models.parameters.class_weights import plan_of_weights
 from madlib_mop.models.parameters.parser import CompileParams, FitParams
 from madlib_mop.search import SearchSpace, make_search, method_name, parse_params
 
@@ -100,53 +101,46 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     if settings.fused_training:
         session.notice("fused training: not used, a search adds and ends models one by one")
     check_connections(record, data.source, call.info.role)
-    summary = {
-        "model": a["model_output_table"],
-        "model_arch_table": a[_ARCH],
-        "automl_method": method,
-        "automl_params": a.get("automl_params") or params.text,
-        "random_state": None if a.get("random_state") is None else str(a["random_state"]),
-        "object_table": stored_name(a.get("object_table")),
-        "metrics_compute_frequency": frequency or search.usual_frequency,
-        **data.summary(),
-        "qualified_names": names_of(
-            session, **data.tables, model_selection_table=selection, model_arch_table=arch_table
-        ),
-    }
-    run = {
-        "kind": "automl",
-        "state": "running",
-        "owner": call.info.role_oid,
+    summary = data.summary(
+        model=a["model_output_table"],
+        model_arch_table=a[_ARCH],
+        automl_method=method,
+        automl_params=a.get("automl_params") or params.text,
+        random_state=None if a.get("random_state") is None else str(a["random_state"]),
+        object_table=stored_name(a.get("object_table")),
+        metrics_compute_frequency=frequency or search.usual_frequency,
+        qualified_names=names_of(session, **data.tables, model_selection_table=selection, model_arch_table=arch_table),
+    )
+    planned = SearchPlan(
+        method=method,
+        params=params.text,
+        budget_s=params.budget_s,
+        random_state=random_state,
+        model_ids=list(space.model_ids),
+        compile_params_grid=a["compile_params_grid"],
+        fit_params_grid=a.get("fit_params_grid"),
+        archs={str(model_id): arch for model_id, arch in archs.items()},
+        start_weights={str(model_id): origin for model_id, origin in origins.items()},
+        custom_names=sorted(custom_names),
+        selection=Output.of(selection),
+    )
+    run = Run(
+        kind="automl",
+        owner_oid=call.info.role_oid,
+        owner=call.info.role,
         **data.run_columns(),
-        "model_output_table": str(output),
-        "model_selection_table": str(selection),
-        "model_arch_table": str(arch_table),
-        "num_iterations": max_epochs,
-        "metrics_compute_frequency": frequency,
-        "use_caching": bool(a.get("use_caching")),
-        "seed": random_state if a["seed"] is None else a["seed"],
-        "schedule": a["schedule"],
-        "n_models": 0,
-        "n_threads": settings.trainer_threads,
-        "plan": {
-            **data.plan(settings, output),
-            **plan_of_weights(class_weight),
-            "summary": summary,
-            "search": {
-                "method": method,
-                "params": params.text,
-                "budget_s": params.budget_s,
-                "random_state": random_state,
-                "model_ids": list(space.model_ids),
-                "compile_params_grid": a["compile_params_grid"],
-                "fit_params_grid": a.get("fit_params_grid"),
-                "archs": archs,
-                "start_weights": origins,
-                "custom_names": sorted(custom_names),
-                "selection": place_of(selection),
-            },
-        },
-    }
+        model_output_table=str(output),
+        model_selection_table=str(selection),
+        model_arch_table=str(arch_table),
+        num_iterations=max_epochs,
+        metrics_compute_frequency=frequency,
+        use_caching=bool(a.get("use_caching")),
+        seed=random_state if a["seed"] is None else a["seed"],
+        schedule=a["schedule"],
+        n_models=0,
+        n_threads=settings.trainer_threads,
+        plan=data.plan(settings, output, class_weight=class_weight, summary=summary, search=planned),
+    )
     return RunPlan(run, [], data.segments(), weights, functions=functions.objects, settings=data.settings)
 
 

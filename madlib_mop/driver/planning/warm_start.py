@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import Model
 from madlib_mop.driver.outputs.hopper import passes_field
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, UndefinedTable
@@ -21,14 +22,14 @@ class WarmModel:
     ----------
     next_epoch : int
         Epoch of its next visit, 1-based.
-    state : dict or None
-        The earlier run's row of `madlib_mop.model`, whose training state is taken over.
+    state : Model or None
+        The earlier run's, whose training state is taken over.
     weights : bytes or None
         The output table's weights, where the training state is not to be had.
     """
 
     next_epoch: int
-    state: dict | None = None
+    state: Model | None = None
     weights: bytes | None = field(default=None, repr=False)
 
 
@@ -73,20 +74,20 @@ def find_warm_start(
     )
     digests = {row["mst_key"]: row["digest"] for row in found}
     parent = record.newest_run(str(output), owner)
-    old = {m["mst_key"]: m for m in record.models(parent["run_id"])} if parent else {}
+    old = {m.mst_key: m for m in record.models(parent.run_id)} if parent else {}
     models = {}
     for c in configurations:
         if c.mst_key not in digests:
             continue
         m = old.get(c.mst_key)
         same_weights = is_state_of(m, digests[c.mst_key])
-        if same_weights and m["compile_params"] == c.compile_params and same_architecture(m["model_arch"], c.arch):
-            models[c.mst_key] = WarmModel(m["epoch"] + 1, state=m)
+        if same_weights and m.compile_params == c.compile_params and same_architecture(m.model_arch, c.arch):
+            models[c.mst_key] = WarmModel(m.epoch + 1, state=m)
         elif digests[c.mst_key] is None:
             raise no_weights(f"model_output_table: mst_key {c.mst_key} of {output}", same_weights)
         else:
             models[c.mst_key] = WarmModel(
-                m["epoch"] + 1 if same_weights else 1, weights=_weights(session, output, c.mst_key)
+                m.epoch + 1 if same_weights else 1, weights=_weights(session, output, c.mst_key)
             )
     weights_only = sorted(key for key, model in models.items() if model.state is None)
     if weights_only:
@@ -94,28 +95,28 @@ def find_warm_start(
             f"warm start: mst_key {', '.join(map(str, weights_only))}: going on with the weights only, the optimizer"
             " starts anew (no training state is recorded for these weights and parameters)"
         )
-    return WarmStart(parent["run_id"] if parent else None, parent["seed"] if parent else None, models)
+    return WarmStart(parent.run_id if parent else None, parent.seed if parent else None, models)
 
 
 def recorded_functions(record: Record, output: Relation, owner: int) -> CustomFunctions:
     """Return the custom functions of the run that wrote an output table, for the warm start to use the same."""
     parent = record.newest_run(str(output), owner)
-    return CustomFunctions(record.custom_functions(parent["run_id"]) if parent else {})
+    return CustomFunctions(record.custom_functions(parent.run_id) if parent else {})
 
 
-def is_state_of(model: dict | None, weights_digest: str | None) -> bool:
+def is_state_of(model: Model | None, weights_digest: str | None) -> bool:
     """Return whether a recorded model's state has the weights of an output table.
 
     Parameters
     ----------
-    model : dict or None
-        Row of `madlib_mop.model`, of the newest run that wrote the table.
+    model : Model or None
+        Of the newest run that wrote the table.
     weights_digest : str or None
         SHA-256 of the table's weights; None where they are NULL, as those that do not fit into a field are.
     """
-    if model is None or model["state_slot"] is None:
+    if model is None or model.state_slot is None:
         return False
-    return passes_field(model) if weights_digest is None else model["weights_digest"] == weights_digest
+    return passes_field(model) if weights_digest is None else model.weights_digest == weights_digest
 
 
 def no_weights(label: str, has_state: bool) -> NotReady:

@@ -8,8 +8,10 @@ import time
 from collections.abc import Hashable
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.state_slots import StateSlots, existing_slots
-from madlib_mop.driver.evaluation.early_stopping import EarlyStops, best_states, is_restored
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.state_slots import StateSlots, StoredState, best_states, existing_slots, newest_states
+from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.running.loop import InFlight, RunLoop
 from madlib_mop.driver.running.retries import RetryDecision, Task, place_of
@@ -24,51 +26,50 @@ from madlib_mop.schedule.bulk import MST_KEY
 class Averaging(RunLoop):
     """One run of model averaging under way; parameters as those of `RunLoop`."""
 
-    def __init__(self, record: Record, workers: Workers, run: dict, progress: Progress, stdin_fd: int | None):
+    def __init__(self, record: Record, workers: Workers, run: Run, progress: Progress, stdin_fd: int | None):
         super().__init__(record, workers, run, progress, stdin_fd)
-        (self._model,) = record.models(self._run_id)
-        segments = run["plan"]["training"]["segments"]
-        self._with_rows = [s["segment_id"] for s in segments if s["n_rows"]]
-        staged = self._staged()
-        self._slots = StateSlots(record, self._run_id, [self._model, *staged, *best_states([self._model])])
-        self._stops = EarlyStops(record, run, {MST_KEY: self._model}, self._slots, progress)
-        self._part_slots = {row["mst_key"][1]: row["state_slot"] for row in staged}
+        segments = run.plan.training.segments
+        self._with_rows = [shard.segment_id for shard in segments if shard.n_rows]
+        staged, models = self._staged(), self._models.values()
+        self._slots = StateSlots(record, self._run_id, [*newest_states(models), *staged, *best_states(models)])
+        self._stops = EarlyStops(record, run, self._models, self._slots, progress)
+        self._part_slots = {state.key[1]: state.slot for state in staged}
         self._plan = BulkSynchronous(
             MST_KEY,
             self._with_rows,
-            [s["segment_id"] for s in segments],
+            [shard.segment_id for shard in segments],
             self._next_epoch,
-            self._model["last_epoch"],
+            self._model.last_epoch,
             set(self._part_slots),
         )
-        self._evaluations = Evaluations(record, run, self._plan, {MST_KEY: self._model})
-        for segment in segments:
-            self._plan.segment_down(segment["segment_id"])
+        self._evaluations = Evaluations(record, run, self._plan, self._models)
+        for shard in segments:
+            self._plan.segment_down(shard.segment_id)
+
+    @property
+    def _model(self) -> Model:
+        """The model, as the record has it now."""
+        return self._models[MST_KEY]
 
     @property
     def _next_epoch(self) -> int:
         """The iteration that is under way: a state's version counts the averages of the run."""
-        if is_restored(self._model):
-            return self._model["last_epoch"] + 1
-        return self._model["first_epoch"] + self._model["state_version"]
+        if self._model.is_restored:
+            return self._model.last_epoch + 1
+        return self._model.first_epoch + self._model.state_version
 
-    def _staged(self) -> list[dict]:
-        """Tell what segments have trained and nobody has averaged yet, in the words of `StateSlots`."""
+    def _staged(self) -> list[StoredState]:
+        """Return where it is what segments have trained and nobody has averaged yet."""
         slots = existing_slots(self._record, self._run_id)
-        found = self._record.staged_slots(self._run_id, MST_KEY, self._model["state_version"] + 1, slots)
+        found = self._record.staged_slots(self._run_id, MST_KEY, self._model.state_version + 1, slots)
         visits = [self._record.visit(self._run_id, MST_KEY, self._next_epoch, segment) for segment in found]
         return [
-            {
-                "mst_key": (MST_KEY, visit["segment_id"]),
-                "state_slot": found[visit["segment_id"]],
-                "state_bytes": visit["state_bytes"],
-            }
-            for visit in visits
+            StoredState((MST_KEY, visit.segment_id), found[visit.segment_id], visit.state_bytes) for visit in visits
         ]
 
     def _order(self, flight: InFlight, attempt: int) -> dict:
         task = flight.task
-        order = {"segment_id": task.segment, "mst_key": MST_KEY, "version": self._model["state_version"] + 1}
+        order = {"segment_id": task.segment, "mst_key": MST_KEY, "version": self._model.state_version + 1}
         if isinstance(task, Evaluation):
             place = {"data_set": task.payload.data_set, "segment_id": task.payload.segment_id}
             if task.payload.computes_results:
@@ -109,12 +110,12 @@ class Averaging(RunLoop):
         if isinstance(task, Visit):
             kept = self._record.visit(self._run_id, MST_KEY, task.epoch, task.segment)
             if kept is not None:
-                self._visit_kept(flight, kept["state_bytes"], seconds)
+                self._visit_kept(flight, kept.state_bytes, seconds)
             return kept is not None
         if isinstance(task, Average):
             (model,) = self._record.models(self._run_id)
-            if model["state_version"] > self._model["state_version"]:
-                self._average_kept(flight, model["state_bytes"], seconds)
+            if model.state_version > self._model.state_version:
+                self._average_kept(flight, model.state_bytes, seconds)
                 return True
         return False
 
@@ -122,7 +123,7 @@ class Averaging(RunLoop):
         key = self._slot_key(flight.task)
         self._end_write(flight, {key: n_bytes})
         self._part_slots[flight.task.segment] = flight.slots[key]
-        self._model["state"] = "training"
+        self._models.part_kept(MST_KEY)
         self._plan.finished(flight.task, seconds)
 
     def _average_kept(self, flight: InFlight, n_bytes: int, seconds: float) -> None:
@@ -130,16 +131,15 @@ class Averaging(RunLoop):
         for segment in self._part_slots:
             self._slots.release((MST_KEY, segment))
         self._part_slots.clear()
-        self._model["state_version"] += 1
+        self._models.average_kept(MST_KEY)
         done: EpochDone = self._plan.finished(flight.task, seconds)
         if not self._evaluations.begin([MST_KEY], done.epoch):
             self._epoch_over(done.epoch)
 
     def _epoch_over(self, epoch: int) -> None:
-        if epoch == self._model["last_epoch"]:
+        if epoch == self._model.last_epoch:
             self._stops.restore(MST_KEY)
-            self._model["state"] = "trained"
-            self._record.set_model(self._run_id, MST_KEY, state="trained")
+            self._models.trained(MST_KEY)
         self._progress.epoch_over(MST_KEY, epoch, self._plan)
 
     def _refused(self, task: Task, decision: RetryDecision) -> None:
@@ -150,5 +150,5 @@ class Averaging(RunLoop):
         error = from_dict(decision.error)
         if not decision.ends_run:
             error.message = f"{error.message} ({place_of(task)})"
-            self._record.set_model(self._run_id, MST_KEY, state="failed", state_detail=decision.reason(task))
+            self._models.failed(MST_KEY, decision.reason(task))
         raise error

@@ -4,6 +4,7 @@ Shared by the hopper and by model averaging, which tell it what each worker says
 """
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.errors import InvalidParameter, NotReady
 
@@ -16,18 +17,18 @@ class RunConsistency:
     Parameters
     ----------
     record : Record
-    run : dict
-        Row of `madlib_mop.run`; its versions are kept up to date.
+    run : Run
     progress : Progress
         Told when versions have changed.
     """
 
-    def __init__(self, record: Record, run: dict, progress: Progress):
+    def __init__(self, record: Record, run: Run, progress: Progress):
         self._record = record
-        self._run = run
-        self._run_id = run["run_id"]
+        self._data_sets = run.plan.data_sets
+        self._versions = run.versions
+        self._run_id = run.run_id
         self._progress = progress
-        self._fingerprints = {(s["data_set"], s["segment_id"]): s["fingerprint"] for s in record.segments(self._run_id)}
+        self._fingerprints = {(s.data_set, s.segment_id): s.fingerprint for s in record.segments(self._run_id)}
 
     def check_shard(self, data_set: str, segment_id: int, shard: dict) -> None:
         """Check what a trainer was given against what the caller saw, and what earlier visits were trained on.
@@ -39,8 +40,8 @@ class RunConsistency:
         NotReady, InvalidParameter
         """
         key = (data_set, segment_id)
-        table = self._run["plan"][data_set]["table"]
-        planned = {s["segment_id"]: s["n_rows"] for s in self._run["plan"][data_set]["segments"]}[segment_id]
+        packed = self._data_sets[data_set]
+        table, planned = packed.table, {s.segment_id: s.n_rows for s in packed.segments}[segment_id]
         if shard["n_rows"] != planned:
             raise NotReady(
                 f"{table}: the worker of segment {segment_id} sees {shard['n_rows']} rows, the caller saw {planned}",
@@ -60,10 +61,9 @@ class RunConsistency:
     def check_versions(self, answer: dict) -> None:
         """Record what the run is trained with; say so if that has changed since it was begun."""
         versions = {name: answer[name] for name in _VERSIONS}
-        known = self._run["versions"]
-        if versions == known:
+        if versions == self._versions:
             return
-        if known:
-            self._progress.versions_changed(known, versions)
-        self._run["versions"] = versions
+        if self._versions:
+            self._progress.versions_changed(self._versions, versions)
+        self._versions = versions
         self._record.set_run(self._run_id, versions=versions)

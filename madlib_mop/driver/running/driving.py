@@ -7,6 +7,8 @@ from mop_backend.frames import PeerGone
 
 from madlib_mop.catalog.connection import local_keywords
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.event_loop import SESSION_ENDED, was_cancelled
@@ -51,17 +53,18 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     call.session.let_go()
     run = record.run(run_id)
     begun = time.monotonic()
-    state, detail = "interrupted", SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
+    detail = SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
+    state = RunState.INTERRUPTED
     login = workers = hopper = None
     try:
         check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
         sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
         end_old_writers(record, run_id)
         with undisturbed():
-            login = create_login(record.raw, run_id, run["owner"])
+            login = create_login(record.raw, run_id, run.owner)
         record.set_run(
             run_id,
-            state="running",
+            state=RunState.RUNNING,
             state_detail=None,
             ended_at=None,
             login_role=login.role if login is not None else None,
@@ -70,21 +73,21 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         )
         progress, controller = _attend(call, record, run)
         progress.started()
-        workers = Workers(record, _access(call.info, record, run, login), run["plan"], progress.tell)
-        if run["schedule"] == AVERAGING:
+        workers = Workers(record, _access(call.info, record, run, login), run.plan, progress.tell)
+        if run.schedule == AVERAGING:
             hopper = Averaging(record, workers, run, progress, call.session.stop_fd)
         else:
             hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, controller)
         hopper.run()
         if not record.end_training(run_id):
             raise was_cancelled(run_id, record.cancelled_by(run_id))
-        state, detail = "trained", None
+        state, detail = RunState.TRAINED, None
     except Cancelled as error:
         by_caller = record.cancelled_by(run_id) is None
-        state, detail = ("interrupted" if by_caller else "cancelled"), error.message
+        state, detail = (RunState.INTERRUPTED if by_caller else RunState.CANCELLED), error.message
         raise
     except MopError as error:
-        state, detail = "failed", error.message
+        state, detail = RunState.FAILED, error.message
         raise
     except PeerGone:
         raise
@@ -98,26 +101,26 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             if login is not None:
                 drop_login(record.raw, login.role)
             if hopper is not None:
-                _write_times(record, run, hopper.account.efficiency(run["n_segments"]))
+                _write_times(record, run, hopper.account.efficiency(run.n_segments))
             with record.transaction():  # nobody finds the run ended and its driver still there
                 record.end_run(run_id, state, detail, time.monotonic() - begun)
                 record.give_up(run_id)
 
 
-def _access(info: SessionInfo, record: Record, run: dict, login: RunLogin | None) -> Access:
+def _access(info: SessionInfo, record: Record, run: Run, login: RunLogin | None) -> Access:
     """Return how the sessions of a run's segments log in."""
     catalog = {"dsn": info.catalog_dsn}
     if info.catalog_dsn is None:
         catalog = local_keywords(info.sockets, info.port, info.database)
-    where = run["plan"]["worker_host"], info.port, info.database
-    settings = record.caller_settings(run["run_id"])
-    return Access(run["run_id"], catalog, *where, options_of(record.raw), login, run["owner"], settings)
+    where = run.plan.worker_host, info.port, info.database
+    settings = record.caller_settings(run.run_id)
+    return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner, settings)
 
 
-def _attend(call: Call, record: Record, run: dict) -> tuple[Progress, RunController]:
+def _attend(call: Call, record: Record, run: Run) -> tuple[Progress, RunController]:
     """Make what tells of a run, and what steers it."""
-    models = record.models(run["run_id"])
-    if "search" not in run["plan"]:
+    models = record.models(run.run_id)
+    if not run.is_search:
         return Progress(call.session, run, models), RunController()
     from madlib_mop.driver.search.controller import make_searcher
     from madlib_mop.driver.search.progress import SearchProgress
@@ -136,7 +139,7 @@ def take(record: Record, run_id: int, anew: bool = False) -> None:
     """
     deadline = time.monotonic() + _TAKE_WITHIN_S
     while not (record.take_anew(run_id) if anew else record.take(run_id)):
-        if time.monotonic() > deadline or record.run(run_id)["state"] != "running":
+        if time.monotonic() > deadline or record.run(run_id).state is not RunState.RUNNING:
             raise NotReady(
                 f"run {run_id} is being worked on by another session",
                 hint=f"madlib_mop.progress shows it; SELECT madlib_mop.cancel({run_id}); stops it.",
@@ -144,12 +147,12 @@ def take(record: Record, run_id: int, anew: bool = False) -> None:
         time.sleep(0.1)
 
 
-def _write_times(record: Record, run: dict, efficiency: Efficiency) -> None:
+def _write_times(record: Record, run: Run, efficiency: Efficiency) -> None:
     """Add this driver's makespan and lower bound to those of the run's earlier drivers."""
     if efficiency.work_s:
         record.set_run(
-            run["run_id"],
-            makespan_s=(run["makespan_s"] or 0.0) + efficiency.makespan_s,
-            lower_bound_s=(run["lower_bound_s"] or 0.0) + efficiency.lower_bound_s,
+            run.run_id,
+            makespan_s=(run.makespan_s or 0.0) + efficiency.makespan_s,
+            lower_bound_s=(run.lower_bound_s or 0.0) + efficiency.lower_bound_s,
             idle_share=efficiency.idle_share,
         )

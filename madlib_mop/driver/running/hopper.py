@@ -6,10 +6,14 @@ What to do next the scheduler says; a search may change the models while the run
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.state_slots import StateSlots
-from madlib_mop.driver.evaluation.early_stopping import EarlyStops, best_key, best_states
+from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.state_slots import StateSlots, best_key, best_states, newest_states
+from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.driver.running.loop import InFlight, RunLoop
@@ -23,6 +27,14 @@ from madlib_mop.schedule import Evaluation, ModelWork, Scheduler, Visit, make_sc
 from madlib_mop.schedule.bounds import Span
 
 _COMPACT_EVERY_S = 2.0
+
+
+@dataclass(frozen=True)
+class KeptVisit:
+    """What a visit that was kept has made: the digest of the model's new state, and its size."""
+
+    digest: str
+    state_bytes: int
 
 
 class Hopper(RunLoop):
@@ -40,7 +52,7 @@ class Hopper(RunLoop):
         self,
         record: Record,
         workers: Workers,
-        run: dict,
+        run: Run,
         progress: Progress,
         stdin_fd: int | None,
         recorded=None,
@@ -48,19 +60,15 @@ class Hopper(RunLoop):
     ):
         super().__init__(record, workers, run, progress, stdin_fd)
         self._run = run
-        self._models = {m["mst_key"]: m for m in record.models(self._run_id)}
-        models = list(self._models.values())
-        self._slots = StateSlots(record, self._run_id, [*models, *best_states(models)])
+        models = self._models.values()
+        self._slots = StateSlots(record, self._run_id, [*newest_states(models), *best_states(models)])
         self._stops = EarlyStops(record, run, self._models, self._slots, progress)
-        self._versions = {key: m["state_version"] for key, m in self._models.items()}
-        self._rows = {s["segment_id"]: s["n_rows"] for s in run["plan"]["training"]["segments"]}
-        self._groups = FusedGroups(run["plan"])
+        self._rows = {shard.segment_id: shard.n_rows for shard in run.plan.training.segments}
+        self._groups = FusedGroups(run.plan.fused_training)
         self._plan = self._make_scheduler(recorded)
         self._evaluations = Evaluations(record, run, self._plan, self._models, self._groups.key_of)
         self._controller = controller or RunController()
-        self._model_changes = ModelChanges(
-            record, run, self._models, self._versions, self._slots, self._plan, self._evaluations
-        )
+        self._model_changes = ModelChanges(record, run, self._models, self._slots, self._plan, self._evaluations)
         self._compacted = 0.0
         for segment in self._rows:
             self._plan.segment_down(segment)
@@ -96,13 +104,13 @@ class Hopper(RunLoop):
         }
         if not self._groups.is_group(task.model):
             return order | self._write(flight, task.model)
-        alive = {key for key in self._groups.members(task.model) if _is_alive(self._models[key])}
+        alive = {key for key in self._groups.members(task.model) if self._models[key].is_alive}
         writes = [self._write(flight, key) if key in alive else None for key in self._groups.places(task.model)]
         return order | {"members": writes, "place": place_of(task)}
 
     def _write(self, flight: InFlight, mst_key: int) -> dict:
         """Return where a visit writes a model's next state."""
-        version = self._versions[mst_key] + 1
+        version = self._models[mst_key].state_version + 1
         return {"mst_key": mst_key, "slot": self._begin_write(flight, mst_key), "version": version}
 
     def _done(self, flight: InFlight, fields: dict, ended: float) -> None:
@@ -112,18 +120,18 @@ class Hopper(RunLoop):
         self.account.add(Span(task.model, task.segment, epoch, flight.started, ended, not is_visit))
         if is_visit:
             members = [m for m in fields.get("members", [{"mst_key": task.model, **fields}]) if m is not None]
-            kept = {m["mst_key"]: m for m in members if "failed" not in m}
+            kept = {m["mst_key"]: KeptVisit(m["digest_out"], m["state_bytes"]) for m in members if "failed" not in m}
             failed = {m["mst_key"]: m["failed"] for m in members if "failed" in m}
             self._visit_kept(flight, kept, failed, _steady_seconds(fields, seconds))
         else:
             self._plan.finished(task, seconds)
             complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
-            for mst_key, rows in complete.items():
-                self._progress.metrics_known(mst_key, epoch, rows)
-                stops = self._stops.measured(mst_key, rows)
+            for mst_key, metrics in complete.items():
+                self._progress.metrics_known(mst_key, epoch, metrics)
+                stops = self._stops.measured(mst_key, metrics)
                 if stops:
                     self._plan.finish_early(mst_key)
-                self._epoch_over(mst_key, epoch, rows)
+                self._epoch_over(mst_key, epoch, metrics)
                 if stops:
                     self._progress.stopped_early(mst_key, self._plan)
 
@@ -132,33 +140,29 @@ class Hopper(RunLoop):
         if not isinstance(task, Visit):
             return False
         visits = {key: self._record.visit(self._run_id, key, task.epoch, task.segment) for key in flight.slots}
-        kept = {key: visit for key, visit in visits.items() if visit is not None}
+        kept = {key: KeptVisit(v.digest_out, v.state_bytes) for key, v in visits.items() if v is not None}
         failed = {}
         if self._groups.is_group(task.model):  # a member's failure is kept with the others' visits
-            recorded = {m["mst_key"]: m for m in self._record.models(self._run_id)}
-            failed = {key: recorded[key]["state_detail"] for key in visits if recorded[key]["state"] == "failed"}
+            recorded = {m.mst_key: m for m in self._record.models(self._run_id)}
+            failed = {key: recorded[key].state_detail for key in visits if recorded[key].state is ModelState.FAILED}
         if kept or failed:
-            self._visit_kept(flight, kept, failed, max(map(_length, kept.values()), default=0.0))
+            seconds = max((visit.seconds for visit in visits.values() if visit is not None), default=0.0)
+            self._visit_kept(flight, kept, failed, seconds)
         return bool(kept or failed)
 
-    def _visit_kept(self, flight: InFlight, kept: dict[int, dict], failed: dict[int, str], seconds: float) -> None:
+    def _visit_kept(self, flight: InFlight, kept: dict[int, KeptVisit], failed: dict[int, str], seconds: float) -> None:
         """Go on after a visit was kept.
 
-        ``kept`` has the ``digest_out`` and ``state_bytes`` of each model that was trained; ``failed`` the reasons of
-        members of a group that were given up in it, which are recorded with the visit.
+        ``kept`` has each model that was trained; ``failed`` the reasons of members of a group that were given up in it,
+        which are recorded with the visit.
         """
         task = flight.task
-        self._end_write(flight, {key: visit["state_bytes"] for key, visit in kept.items()})
+        self._end_write(flight, {key: visit.state_bytes for key, visit in kept.items()})
         for key, reason in failed.items():
+            self._models.failure_kept(key, reason)
             self._failed(key, reason)
         for key, visit in kept.items():
-            self._versions[key] += 1
-            model = self._models[key]
-            model.update(digest=visit["digest_out"], epoch=task.epoch, position=task.position)
-            if not _is_alive(model):  # ended in this visit; the worker, who cannot know, says training
-                self._record.set_model(self._run_id, key, state=model["state"])
-            elif model["state"] == "waiting":
-                model["state"] = "training"
+            self._models.visit_kept(key, visit.digest, task.epoch, task.position)
         if not kept:
             self._plan.failed(task)
             return
@@ -167,14 +171,12 @@ class Hopper(RunLoop):
             for key in kept:
                 self._epoch_over(key, done.epoch)
 
-    def _epoch_over(self, mst_key: int, epoch: int, metrics: Sequence[dict] = ()) -> None:
-        model = self._models[mst_key]
-        if epoch == model["last_epoch"]:
+    def _epoch_over(self, mst_key: int, epoch: int, metrics: Sequence[Metric] = ()) -> None:
+        if epoch == self._models[mst_key].last_epoch:
             self._stops.restore(mst_key)
-            model["state"] = "trained"
-            self._record.set_model(self._run_id, mst_key, state="trained")
+            self._models.trained(mst_key)
         self._progress.epoch_over(mst_key, epoch, self._plan)
-        if model["state"] == "trained":
+        if self._models[mst_key].state is ModelState.TRAINED:
             self._controller.reached(mst_key, epoch, metrics)
 
     def _refused(self, task: Task, decision: RetryDecision) -> None:
@@ -192,32 +194,32 @@ class Hopper(RunLoop):
         elif isinstance(task, Evaluation):
             self._plan.finished(task, 0.0)
             (mst_key,) = task.payload.mst_keys
-            if _is_alive(self._models[mst_key]):  # else it has failed in another of its evaluations
+            if self._models[mst_key].is_alive:  # else it has failed in another of its evaluations
                 self._give_up(mst_key, decision.reason(task))
-            if not any(_is_alive(self._models[key]) for key in self._groups.members(task.model)):
+            if not any(self._models[key].is_alive for key in self._groups.members(task.model)):
                 self._plan.drop(task.model)
         else:
             self._dissolve(task, decision.reason(task))
 
     def _give_up(self, mst_key: int, reason: str) -> None:
-        self._record.set_model(self._run_id, mst_key, state="failed", state_detail=reason)
+        self._models.failed(mst_key, reason)
         self._failed(mst_key, reason)
 
     def _failed(self, mst_key: int, reason: str) -> None:
-        """Take note that a model was given up; it is recorded."""
+        """Go on without a model that was given up; it is recorded."""
         self._evaluations.forget(mst_key)
         self._stops.forget(mst_key)
-        self._models[mst_key].update(state="failed", state_detail=reason)
         self._progress.model_failed(mst_key, reason, self._plan)
         self._controller.failed(mst_key)
 
     def _dissolve(self, task: Visit, reason: str) -> None:
         """Let the members of a group that cannot be trained as one go on apart, from where they are."""
-        members = [key for key in self._groups.members(task.model) if _is_alive(self._models[key])]
+        members = [key for key in self._groups.members(task.model) if self._models[key].is_alive]
         self._plan.failed(task)
         dissolved = self._groups.dissolve(task.model)
-        plan = self._run["plan"]
-        plan["fused_training"]["dissolved"] = dissolved
+        plan = self._run.plan
+        plan = replace(plan, fused_training=replace(plan.fused_training, dissolved=tuple(dissolved)))
+        self._run = replace(self._run, plan=plan)
         self._record.set_run(self._run_id, plan=plan)
         self._progress.tell(f"mst_keys {', '.join(map(str, members))} train apart from here: together, {reason}")
         for work in self._works(members):
@@ -232,7 +234,7 @@ class Hopper(RunLoop):
 
     def _make_scheduler(self, recorded: Sequence[Visit] | None) -> Scheduler:
         keys = dict.fromkeys(self._groups.key_of(mst_key) for mst_key in self._models)
-        schedule = "recorded" if recorded is not None else self._run["schedule"]
+        schedule = "recorded" if recorded is not None else self._run.schedule
         visits = None if recorded is None else self._groups.visits(recorded)
         return make_scheduler(schedule, self._works(keys), self._rows, visits)
 
@@ -241,30 +243,22 @@ class Hopper(RunLoop):
         indices = self._groups.indices(list(self._models.values()))
         visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in self._models}
         for visit in self._record.visits(self._run_id):
-            model = self._models[visit["mst_key"]]
-            if visit["epoch"] == model["epoch"] and model["position"] < len(self._rows):
-                visited[visit["mst_key"]].append((visit["position"], visit["segment_id"]))
+            model = self._models[visit.mst_key]
+            if visit.epoch == model.epoch and model.position < len(self._rows):
+                visited[visit.mst_key].append((visit.position, visit.segment_id))
         works = []
         for key in keys:
             members = [self._models[mst_key] for mst_key in self._groups.members(key)]
-            m = next(filter(_is_alive, members), members[0])  # those that are left are all in the same place
-            epoch = m["epoch"] if visited[m["mst_key"]] else m["epoch"] + 1
-            places = tuple(segment for _, segment in sorted(visited[m["mst_key"]]))
-            if not _is_alive(m):
-                epoch, places = m["last_epoch"] + 1, ()
-            works.append(ModelWork(key, indices[key], m["last_epoch"], epoch, places))
+            m = next((m for m in members if m.is_alive), members[0])  # those that are left are all in the same place
+            epoch = m.epoch if visited[m.mst_key] else m.epoch + 1
+            places = tuple(segment for _, segment in sorted(visited[m.mst_key]))
+            if not m.is_alive:
+                epoch, places = m.last_epoch + 1, ()
+            works.append(ModelWork(key, indices[key], m.last_epoch, epoch, places))
         return works
-
-
-def _is_alive(model: dict) -> bool:
-    return model["state"] not in ("failed", "stopped")
 
 
 def _steady_seconds(fields: dict, seconds: float) -> float:
     """Return what a visit cost without what is paid once: trainer's start, shard's load, build and trace."""
     timing = fields.get("timing") or {}
     return sum(timing.get(lap, 0.0) for lap in ("state_in_s", "compute_s", "state_out_s")) or seconds
-
-
-def _length(visit: dict) -> float:
-    return (visit["ended_at"] - visit["started_at"]).total_seconds()

@@ -10,6 +10,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
@@ -41,8 +43,7 @@ class RunLoop:
     record : Record
     workers : Workers
         Sessions by segment; they open themselves.
-    run : dict
-        Row of `madlib_mop.run`.
+    run : Run
     progress : Progress
         Told of everything that a person might want to know.
     stdin_fd : int or None
@@ -55,15 +56,16 @@ class RunLoop:
     _evaluations: Evaluations
     _stops: EarlyStops
 
-    def __init__(self, record: Record, workers: Workers, run: dict, progress: Progress, stdin_fd: int | None):
+    def __init__(self, record: Record, workers: Workers, run: Run, progress: Progress, stdin_fd: int | None):
         self._record = record
         self._workers = workers
-        self._run_id = run["run_id"]
+        self._run_id = run.run_id
         self._progress = progress
+        self._models = RunModels(record, self._run_id)
         self._event_loop = EventLoop(record, workers, self._run_id, stdin_fd)
         self._consistency = RunConsistency(record, run, progress)
         workers.check_shards_by(self._consistency.check_shard)
-        self._attempts = Attempts(run["faults"], lambda faults: record.set_run(self._run_id, faults=faults))
+        self._attempts = Attempts(run.faults, lambda faults: record.set_run(self._run_id, faults=faults))
         self._in_flight: dict[int, InFlight] = {}
         self.account = Account()
 

@@ -24,12 +24,13 @@ def begin_run(call: Call, record: Record, plan_it: Callable[[], RunPlan]) -> int
     if call.continue_run is None:
         plan = plan_it()
         reserve_outputs(call.session, record, plan.run, outputs_of(plan.run).SUFFIXES)
-        arguments = recorded_arguments(find_function(call.function), call.arguments)
-        row = {"arguments": arguments, **plan.run, "caller_pid": call.info.pid}
-        return add_run(record, replace(plan, run=row))
+        run = replace(plan.run, caller_pid=call.info.pid)
+        if run.kind != "replay":  # which has those of the run that it repeats
+            run = replace(run, arguments=recorded_arguments(find_function(call.function), call.arguments))
+        return add_run(record, replace(plan, run=run))
     run = record.run(call.continue_run)
     reserve_outputs(call.session, record, run, outputs_of(run).SUFFIXES)
-    return run["run_id"]
+    return run.run_id
 
 
 def finish_run(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> None:
@@ -38,7 +39,7 @@ def finish_run(call: Call, record: Record, run_id: int, recorded: list[Visit] | 
     A driver that was killed while it wrote these has left nothing of them: the backend has undone what it wrote.
     """
     run = record.run(run_id)
-    if run["state"] not in ("trained", "finished"):
+    if not run.state.is_trained:
         drive(call, record, run_id, recorded)
     else:
         call.session.run_started(run_id)  # this driver may be killed too

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from madlib_mop.catalog.login_failures import LoginFailure, diagnose
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.engines.sessions.access import Access, reader_name, writer_name
 from madlib_mop.engines.sessions.login import renew_login
 from madlib_mop.engines.sessions.session import Failure, Opened, Session, SessionState
@@ -20,7 +21,6 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _MAX_FAILED_OPENINGS = 8  # in a row
 _MAX_LOST_AT_WORK = 100  # in a row
-_HOST_WAIT_S = 600  # where a plan does not tell
 _FULL = (LoginFailure.ROLE_FULL, LoginFailure.DATABASE_FULL, LoginFailure.SERVER_FULL)
 _LOCAL, _BY_PASSWORD = "local all all peer", "host all all 127.0.0.1/32 scram-sha-256"  # lines of pg_hba.conf
 _REFUSED_STATES = ("28", "3D", "42")  # not let in, no such database, no right
@@ -44,25 +44,24 @@ class Workers:
     record : Record
     access : Access
         How their sessions log in.
-    plan : dict
+    plan : Plan
         The run's.
     tell : callable
         Given a sentence when a host is lost, and when it is back.
     """
 
-    def __init__(self, record: Record, access: Access, plan: dict, tell: Callable[[str], None]):
-        segments = [s["segment_id"] for s in plan["training"]["segments"]]
+    def __init__(self, record: Record, access: Access, plan: Plan, tell: Callable[[str], None]):
+        segments = [shard.segment_id for shard in plan.training.segments]
         self._record = record
         self._access = access
         self._run_id = access.run_id
-        places = {s["segment_id"]: s.get("place") or {} for s in plan["training"]["segments"]}
-        self._elsewhere = {segment for segment, place in places.items() if place.get("server")}
+        self._elsewhere = {shard.segment_id for shard in plan.training.segments if shard.server}
         self._workers: dict[int, Worker | None] = dict.fromkeys(segments)
         self._failed_openings = dict.fromkeys(segments, 0)
         self._lost_at_work = dict.fromkeys(segments, 0)
         self._reopen_at: dict[int, float] = {}
         self._lost_hosts: dict[int, _LostHost] = {}
-        self._host_wait_s = plan.get("host_wait_s", _HOST_WAIT_S)
+        self._host_wait_s = plan.host_wait_s
         self._tell = tell
         self._on_shard: Callable[[str, int, dict], None] = _accept
 
@@ -149,8 +148,7 @@ class Workers:
             )
         if refused or self._failed_openings[segment] > _MAX_FAILED_OPENINGS:
             raise NotReady(
-                f"the sessions of segment {segment} cannot be opened"
-                f" at {self._access.host}:{self._access.port}",
+                f"the sessions of segment {segment} cannot be opened at {self._access.host}:{self._access.port}",
                 detail=failure.message,
                 hint=found.hint,
             )

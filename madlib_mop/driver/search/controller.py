@@ -9,6 +9,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.search.actions import to_json
 from madlib_mop.driver.search.models import SearchModels
 from madlib_mop.driver.search.progress import SearchProgress
@@ -16,23 +19,22 @@ from madlib_mop.driver.search.recorded import RecordedSearch
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import AddModel, Change, CrossModel, EndModel, ExtendModel, ModelChanges
 from madlib_mop.errors import MopError, NotReady
-from madlib_mop.models.parameters.class_weights import weights_in
 from madlib_mop.search import SearchSpace, make_search, parse_params
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Search, Stop
 
 _BUDGET = "the budget was spent"
 
 
-def make_searcher(record: Record, run: dict, progress: SearchProgress) -> "Searcher":
+def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Searcher":
     """Make what steers a run that is a search, or the replay of one."""
-    plan = run["plan"]["search"]
-    params = parse_params(plan["method"], plan["params"])
-    if run["kind"] == "replay":
-        parent = run["parent_run_id"]
-        recorded = RecordedSearch(record.search_events(parent), record.models(parent), run["n_segments"])
+    plan = run.plan.search
+    params = parse_params(plan.method, plan.params)
+    if run.kind == "replay":
+        parent = run.parent_run_id
+        recorded = RecordedSearch(record.search_events(parent), record.models(parent), run.n_segments)
         return Searcher(record, run, recorded, progress)
-    space = SearchSpace.read(plan["model_ids"], plan["compile_params_grid"], plan["fit_params_grid"])
-    search = make_search(plan["method"], params, space, plan["random_state"])
+    space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid)
+    search = make_search(plan.method, params, space, plan.random_state)
     return Searcher(record, run, search, progress, params.budget_s)
 
 
@@ -42,8 +44,7 @@ class Searcher(RunController):
     Parameters
     ----------
     record : Record
-    run : dict
-        Row of `madlib_mop.run`.
+    run : Run
     search : Search or RecordedSearch
     progress : SearchProgress
         Told of what is decided.
@@ -54,15 +55,15 @@ class Searcher(RunController):
     def __init__(
         self,
         record: Record,
-        run: dict,
+        run: Run,
         search: Search | RecordedSearch,
         progress: SearchProgress,
         budget_s: float | None = None,
     ):
         self._record = record
-        self._run_id = run["run_id"]
-        self._n_slots = run["n_segments"]
-        self._rows = SearchModels(run["plan"]["search"], weights_in(run["plan"]))
+        self._run_id = run.run_id
+        self._n_slots = run.n_segments
+        self._rows = SearchModels(run.plan.search, run.plan.class_weight)
         self._search = search
         self._progress = progress
         self._budget_s = budget_s
@@ -85,13 +86,13 @@ class Searcher(RunController):
         if not events:
             self._tell("start")
             return
-        finished = any(item["do"] == "finish" for event in events for item in event["actions"])
+        finished = any(item["do"] == "finish" for event in events for item in event.actions)
         if finished:  # a visit that was in flight then may have been kept since
             model_changes.change([EndModel(key, _BUDGET) for key in model_changes.models])
         else:
             self._catch_up(events)
 
-    def reached(self, mst_key: int, epoch: int, metrics: Sequence[dict]) -> None:
+    def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
         """Tell the search the loss of a model at its last epoch."""
         if not self._over:
             self._tell("result", mst_key, epoch, loss_of(metrics))
@@ -116,7 +117,8 @@ class Searcher(RunController):
             )
         if isinstance(self._search, RecordedSearch):
             for mst_key in self._search.untrained.keys() & self._model_changes.models.keys():
-                self._record.set_model(self._run_id, mst_key, **self._search.untrained[mst_key])
+                repeated = self._search.untrained[mst_key]
+                self._model_changes.models.ended_as(mst_key, repeated.state, repeated.state_detail)
         self._progress.search_over()
 
     @property
@@ -126,15 +128,16 @@ class Searcher(RunController):
     def _tell(self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None):
         """Tell the search something; record its decisions with it, then obey them."""
         actions = self._call(event, mst_key, epoch, loss)
-        row = {
-            "ordinal": self._n_events,
-            "event": event,
-            "mst_key": mst_key,
-            "epoch": epoch,
-            "loss": loss,
-            "actions": to_json(actions),
-        }
-        self._model_changes.change(self._changes(actions), lambda: self._record.add_search_event(self._run_id, row))
+        row = SearchEvent(
+            run_id=self._run_id,
+            ordinal=self._n_events,
+            event=event,
+            mst_key=mst_key,
+            epoch=epoch,
+            loss=loss,
+            actions=to_json(actions),
+        )
+        self._model_changes.change(self._changes(actions), lambda: self._record.add_search_event(row))
         self._n_events += 1
         self._progress.decided(row, actions)
 
@@ -148,34 +151,34 @@ class Searcher(RunController):
                 return self._search.failed(mst_key)
         return self._search.finish(_BUDGET)
 
-    def _repeat(self, event: dict) -> None:
-        actions = self._call(event["event"], event["mst_key"], event["epoch"], event["loss"])
-        if to_json(actions) != event["actions"]:
+    def _repeat(self, event: SearchEvent) -> None:
+        actions = self._call(event.event, event.mst_key, event.epoch, event.loss)
+        if to_json(actions) != event.actions:
             raise NotReady(
                 f"run {self._run_id}: the search decides otherwise now than when it was recorded, at event"
-                f" {event['ordinal']} ({event['event']})",
+                f" {event.ordinal} ({event.event})",
                 hint="A library such as Optuna may have changed since; bring its version back, or start a new search.",
             )
         self._progress.repeated(event, actions)
 
-    def _catch_up(self, events: list[dict]) -> None:
+    def _catch_up(self, events: Sequence[SearchEvent]) -> None:
         """Tell the search what is in the record but was not told it when the last driver died."""
-        told = {(event["mst_key"], event["epoch"]) for event in events if event["event"] == "result"}
-        told_failed = {event["mst_key"] for event in events if event["event"] == "failed"}
-        metrics: dict[tuple[int, int], list[dict]] = {}
-        for row in self._record.metrics(self._run_id):
-            metrics.setdefault((row["mst_key"], row["epoch"]), []).append(row)
+        told = {(event.mst_key, event.epoch) for event in events if event.event == "result"}
+        told_failed = {event.mst_key for event in events if event.event == "failed"}
+        metrics: dict[tuple[int, int], list[Metric]] = {}
+        for metric in self._record.metrics(self._run_id):
+            metrics.setdefault((metric.mst_key, metric.epoch), []).append(metric)
         models = list(self._model_changes.models.values())
         untold = [
-            (metrics[m["mst_key"], m["epoch"]][0]["elapsed_s"], m["mst_key"], m["epoch"])
+            (metrics[m.mst_key, m.epoch][0].elapsed_s, m.mst_key, m.epoch)
             for m in models
-            if m["state"] == "trained" and (m["mst_key"], m["epoch"]) in metrics.keys() - told
+            if m.state is ModelState.TRAINED and (m.mst_key, m.epoch) in metrics.keys() - told
         ]
         for _, mst_key, epoch in sorted(untold):
             self.reached(mst_key, epoch, metrics[mst_key, epoch])
         for m in models:
-            if m["state"] == "failed" and m["mst_key"] not in told_failed:
-                self.failed(m["mst_key"])
+            if m.state is ModelState.FAILED and m.mst_key not in told_failed:
+                self.failed(m.mst_key)
 
     def _changes(self, actions: Iterable[Action]) -> list[Change]:
         changes: list[Change] = []
@@ -196,17 +199,17 @@ class Searcher(RunController):
     def _crossed(self, action: Exploit) -> CrossModel:
         source = self._model_changes.models[action.source]
         parameters = self._rows.parameters(action.model_id, action.compile_params, action.fit_params)
-        keep = self._rows.same_optimizer(source["compile_params"], action.compile_params)
+        keep = self._rows.same_optimizer(source.compile_params, action.compile_params)
         return CrossModel(action.mst_key, action.source, action.last_epoch, parameters, keep)
 
 
-def loss_of(metrics: Sequence[dict]) -> float:
+def loss_of(metrics: Sequence[Metric]) -> float:
     """Return the loss that a search goes by: on validation data where there are some, else on training data.
 
     Parameters
     ----------
-    metrics : sequence of dict
-        Rows of `madlib_mop.metric` of one model at one epoch.
+    metrics : sequence of Metric
+        Of one model at one epoch.
     """
-    losses = {row["data_set"]: row["value"] for row in metrics if row["ordinal"] == 0}
+    losses = {metric.data_set: metric.value for metric in metrics if metric.ordinal == 0}
     return losses["validation"] if "validation" in losses else losses["training"]

@@ -5,6 +5,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.schedule import Scheduler
@@ -20,15 +23,14 @@ class SearchProgress(Progress):
     Parameters
     ----------
     session : CallerSession
-    run : dict
-        Row of `madlib_mop.run`.
-    models : list of dict
-        Rows of `madlib_mop.model`, none of a new run.
+    run : Run
+    models : list of Model
+        None of a new run.
     """
 
-    def __init__(self, session: CallerSession, run: dict, models: list[dict]):
+    def __init__(self, session: CallerSession, run: Run, models: list[Model]):
         super().__init__(session, run, models)
-        self._data_set = "validation" if run["plan"]["validation"] else "training"
+        self._data_set = "validation" if run.plan.validation else "training"
         self._losses: dict[int, tuple[float, int]] = {}  # by mst_key: loss, epoch
         self._n_added = self._n_results = 0
         self._counts: Counter = Counter()
@@ -36,16 +38,16 @@ class SearchProgress(Progress):
 
     def started(self) -> None:
         """Say what begins."""
-        run, plan = self._run, self._run["plan"]["search"]
-        what = f"replay of {plan['method']}" if run["kind"] == "replay" else plan["method"]
+        run, plan = self._run, self._run.plan.search
+        what = f"replay of {plan.method}" if run.kind == "replay" else plan.method
         self._session.notice(
-            f"run {run['run_id']}: {what} ({plan['params']}) on {run['n_segments']} segments, random_state"
-            f" {plan['random_state']}, seed {run['seed']}, schedule {run['schedule']}; the trainers are starting"
+            f"run {run.run_id}: {what} ({plan.params}) on {run.n_segments} segments, random_state"
+            f" {plan.random_state}, seed {run.seed}, schedule {run.schedule}; the trainers are starting"
         )
 
-    def metrics_known(self, mst_key: int, epoch: int, rows: list[dict]) -> None:
+    def metrics_known(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
         """Take note of a model's newest loss."""
-        losses = {row["data_set"]: row["value"] for row in rows if row["ordinal"] == 0}
+        losses = {metric.data_set: metric.value for metric in metrics if metric.ordinal == 0}
         self._note_loss(mst_key, epoch, losses[self._data_set])
 
     def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
@@ -53,23 +55,23 @@ class SearchProgress(Progress):
 
     def model_failed(self, mst_key: int, reason: str, scheduler: Scheduler) -> None:
         """Say that a model is given up."""
-        self._session.warning(f"run {self._run['run_id']}: mst_key {mst_key} failed: {reason}")
+        self._session.warning(f"run {self._run.run_id}: mst_key {mst_key} failed: {reason}")
         self._losses.pop(mst_key, None)
 
-    def repeated(self, event: dict, actions: Sequence[Action]) -> None:
-        """Take note of what a search was told (a row of `madlib_mop.search_event`) and decided before this driver."""
-        self._n_results += event["event"] in ("result", "failed")
+    def repeated(self, event: SearchEvent, actions: Sequence[Action]) -> None:
+        """Take note of what a search was told and decided before this driver."""
+        self._n_results += event.event in ("result", "failed")
         self._n_added += sum(isinstance(action, Add) for action in actions)
-        if event["event"] == "result":
-            self._note_loss(event["mst_key"], event["epoch"], event["loss"])
+        if event.event == "result":
+            self._note_loss(event.mst_key, event.epoch, event.loss)
 
-    def decided(self, event: dict, actions: Sequence[Action]) -> None:
+    def decided(self, event: SearchEvent, actions: Sequence[Action]) -> None:
         """Say what a search has decided now."""
         self.repeated(event, actions)
         for action in actions:
             if isinstance(action, Finish):
                 self._session.notice(
-                    f"run {self._run['run_id']}: {action.reason}; the models end with the epochs that they are in"
+                    f"run {self._run.run_id}: {action.reason}; the models end with the epochs that they are in"
                 )
             else:
                 self._counts[_WORDS[type(action)]] += 1
@@ -91,10 +93,10 @@ class SearchProgress(Progress):
         self._told_at = time.monotonic()
         what = ", ".join(f"{n} {word}" if n else word for word, n in self._counts.items())
         self._counts.clear()
-        budget = self._run["plan"]["search"]["budget_s"]
+        budget = self._run.plan.search.budget_s
         of = f" of {budget:g}" if budget else ""
         self._session.notice(
-            f"run {self._run['run_id']}: {self._n_results} results of {self._n_added} models; {what}{self._best_now()};"
+            f"run {self._run.run_id}: {self._n_results} results of {self._n_added} models; {what}{self._best_now()};"
             f" {self.elapsed_s:.1f}{of} s"
         )
 

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import SearchEvent
+from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.search.actions import from_json
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish
 
@@ -14,27 +17,23 @@ class RecordedSearch:
 
     Parameters
     ----------
-    events : sequence of dict
-        Rows of `madlib_mop.search_event` of the run that is repeated.
-    models : sequence of dict
-        Its rows of `madlib_mop.model`, at its end.
+    events : sequence of SearchEvent
+        Of the run that is repeated.
+    models : sequence of Model
+        Its models, at its end.
     n_segments : int
 
     Attributes
     ----------
-    untrained : dict of int to dict
-        Columns ``state`` and ``state_detail`` of the models that were not trained to their ends, by mst_key.
+    untrained : dict of int to Model
+        The models that were not trained to their ends, by mst_key.
     """
 
-    def __init__(self, events: Sequence[dict], models: Sequence[dict], n_segments: int):
+    def __init__(self, events: Sequence[SearchEvent], models: Sequence[Model], n_segments: int):
         self._events = list(events)
-        self._reach = {m["mst_key"]: _reach(m, n_segments) for m in models}
+        self._reach = {m.mst_key: _reach(m, n_segments) for m in models}
         self._told: dict[int, int] = {}  # the last epoch that a model was told to reach
-        self.untrained = {
-            m["mst_key"]: {name: m[name] for name in ("state", "state_detail")}
-            for m in models
-            if m["state"] in ("failed", "stopped")
-        }
+        self.untrained = {m.mst_key: m for m in models if not m.is_alive}
         self._next = 0
         self._known: set[tuple[int, int]] = set()
 
@@ -65,10 +64,10 @@ class RecordedSearch:
         actions: list[Action] = []
         while not self.done:
             event = self._events[self._next]
-            if event["event"] == "result" and (event["mst_key"], event["epoch"]) not in self._known:
+            if event.event == "result" and (event.mst_key, event.epoch) not in self._known:
                 break
             self._next += 1
-            actions += [kept for action in from_json(event["actions"]) if (kept := self._within_reach(action))]
+            actions += [kept for action in from_json(event.actions) if (kept := self._within_reach(action))]
         return actions
 
     def _within_reach(self, action: Action) -> Action | None:
@@ -90,8 +89,8 @@ class RecordedSearch:
         return last_epoch if last_epoch > before else None
 
 
-def _reach(model: dict, n_segments: int) -> int:
+def _reach(model: Model, n_segments: int) -> int:
     """Return the last epoch that is to be repeated of a model."""
-    if model["state"] == "stopped":
-        return model["epoch"] if model["position"] == n_segments else max(0, model["epoch"] - 1)
-    return model["last_epoch"]
+    if model.state is ModelState.STOPPED:
+        return model.epoch if model.position == n_segments else max(0, model.epoch - 1)
+    return model.last_epoch

@@ -2,6 +2,7 @@
 
 from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import SessionInfo
 from madlib_mop.errors import InvalidParameter
@@ -14,7 +15,7 @@ def open_record(info: SessionInfo) -> Record:
     return Record(*connect_catalog(info.sockets, info.port, info.database))
 
 
-def find_run(record: Record, call: Call) -> dict:
+def find_run(record: Record, call: Call) -> Run:
     """Return the run that a call names, if the caller may see it.
 
     Raises
@@ -24,7 +25,7 @@ def find_run(record: Record, call: Call) -> dict:
     """
     run_id = call.arguments.get("run_id")
     run = record.run(run_id) if isinstance(run_id, int) else None
-    if run is None or not record.may_see(call.info.role_oid, run["owner_oid"]):
+    if run is None or not record.may_see(call.info.role_oid, run.owner_oid):
         raise InvalidParameter(
             f"there is no run of yours with that run_id. Received: {run_id}",
             hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",

@@ -1,8 +1,13 @@
 """What a person sees of a run while it goes on: a NOTICE at its start, one an iteration, one a failed model."""
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.schedule import Scheduler
 
@@ -23,22 +28,19 @@ class Progress:
     Parameters
     ----------
     session : CallerSession
-    run : dict
-        Row of `madlib_mop.run`.
-    models : list of dict
-        Rows of `madlib_mop.model`.
+    run : Run
+    models : list of Model
     """
 
-    def __init__(self, session: CallerSession, run: dict, models: list[dict]):
+    def __init__(self, session: CallerSession, run: Run, models: list[Model]):
         self._session = session
         self._run = run
         self._begun = time.monotonic()
-        self._left = {m["mst_key"]: m for m in models if m["state"] != "failed"}
+        self._left = {m.mst_key: m for m in models if m.state is not ModelState.FAILED}
         self._n_models = len(models)
         self._n_failed = self._n_models - len(self._left)
         self._iterations: dict[int, int] = {
-            key: m["epoch"] - m["first_epoch"] + (1 if m["position"] == run["n_segments"] else 0)
-            for key, m in self._left.items()
+            key: m.epoch - m.first_epoch + (1 if m.position == run.n_segments else 0) for key, m in self._left.items()
         }
         self._reported = min(self._iterations.values(), default=0)
         self._figures: dict[int, dict[int, _Figures]] = {}
@@ -47,35 +49,35 @@ class Progress:
     @property
     def elapsed_s(self) -> float:
         """Seconds of training so far, those of earlier drivers of the run included."""
-        return self._run["training_s"] + time.monotonic() - self._begun
+        return self._run.training_s + time.monotonic() - self._begun
 
     def started(self) -> None:
         """Say what begins."""
         run = self._run
         self._session.notice(
-            f"run {run['run_id']}: {_count(run['n_models'], 'configuration')} on"
-            f" {_count(run['n_segments'], 'segment')},"
-            f" {_count(run['num_iterations'], 'iteration')}, schedule {run['schedule']}, seed {run['seed']};"
+            f"run {run.run_id}: {_count(run.n_models, 'configuration')} on"
+            f" {_count(run.n_segments, 'segment')},"
+            f" {_count(run.num_iterations, 'iteration')}, schedule {run.schedule}, seed {run.seed};"
             " the trainers are starting"
         )
 
     def tell(self, sentence: str) -> None:
         """Say something of the run."""
-        self._session.notice(f"run {self._run['run_id']}: {sentence}")
+        self._session.notice(f"run {self._run.run_id}: {sentence}")
 
-    def metrics_known(self, mst_key: int, epoch: int, rows: list[dict]) -> None:
+    def metrics_known(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
         """Take note of a model's metrics."""
-        data_sets = {row["data_set"] for row in rows}
+        data_sets = {metric.data_set for metric in metrics}
         data_set = "validation" if "validation" in data_sets else "training"
-        values = {row["ordinal"]: row for row in rows if row["data_set"] == data_set}
-        loss, first = values[0]["value"], values.get(1)
-        iteration = epoch - self._left[mst_key]["first_epoch"] + 1
-        figures = _Figures(data_set, loss, first and first["name"], first["value"] if first else loss)
+        values = {metric.ordinal: metric for metric in metrics if metric.data_set == data_set}
+        loss, first = values[0].value, values.get(1)
+        iteration = self._left[mst_key].iteration(epoch)
+        figures = _Figures(data_set, loss, first and first.name, first.value if first else loss)
         self._figures.setdefault(iteration, {})[mst_key] = figures
 
     def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
         """Take note of a model's complete epoch; say so when it was the last model of an iteration."""
-        self._iterations[mst_key] = epoch - self._left[mst_key]["first_epoch"] + 1
+        self._iterations[mst_key] = self._left[mst_key].iteration(epoch)
         self._report(scheduler)
 
     def stopped_early(self, mst_key: int, scheduler: Scheduler) -> None:
@@ -85,17 +87,17 @@ class Progress:
 
     def model_failed(self, mst_key: int, reason: str, scheduler: Scheduler) -> None:
         """Say that a model is given up."""
-        self._session.warning(f"run {self._run['run_id']}: mst_key {mst_key} failed: {reason}")
+        self._session.warning(f"run {self._run.run_id}: mst_key {mst_key} failed: {reason}")
         self._left.pop(mst_key, None)
         self._iterations.pop(mst_key, None)
         self._n_failed += 1
         self._report(scheduler)
 
-    def versions_changed(self, before: dict, now: dict) -> None:
+    def versions_changed(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """Warn that the bits may not be those that the run would have had."""
         changed = ", ".join(f"{name} {before[name]} -> {now[name]}" for name in now if before.get(name) != now[name])
         self._session.warning(
-            f"run {self._run['run_id']}: {changed} since it was begun; its bits may differ from an undisturbed run's"
+            f"run {self._run.run_id}: {changed} since it was begun; its bits may differ from an undisturbed run's"
         )
 
     def _report(self, scheduler: Scheduler) -> None:
@@ -105,9 +107,9 @@ class Progress:
         self._reported = done
         failed = f", {self._n_failed} failed" if self._n_failed else ""
         left = scheduler.seconds_left()
-        eta = f", about {left:.0f} s left" if left and done < self._run["num_iterations"] else ""
+        eta = f", about {left:.0f} s left" if left and done < self._run.num_iterations else ""
         self._session.notice(
-            f"run {self._run['run_id']}: iteration {done} of {self._run['num_iterations']} done by"
+            f"run {self._run.run_id}: iteration {done} of {self._run.num_iterations} done by"
             f" {len(self._iterations)} of {self._n_models} models{failed}{self._best_of(done)},"
             f" {self.elapsed_s:.1f} s{eta}"
         )

@@ -5,6 +5,7 @@ The hopper calls it. A run whose set of models is fixed has the no-op controller
 
 from collections.abc import Sequence
 
+from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.driver.steering.model_changes import ModelChanges
 
 
@@ -14,8 +15,8 @@ class RunController:
     def begin(self, model_changes: ModelChanges) -> None:
         """Called once, while the workers are opened; a resumed run has recorded decisions."""
 
-    def reached(self, mst_key: int, epoch: int, metrics: Sequence[dict]) -> None:
-        """Called when a model's last epoch is complete; ``metrics`` are its rows of `madlib_mop.metric`."""
+    def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
+        """Called when a model's last epoch is complete, with its metrics if they were due."""
 
     def failed(self, mst_key: int) -> None:
         """Called when a model has failed."""

@@ -5,9 +5,13 @@ killed at any moment goes on with all of them or none. Made by the hopper.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import Model, Parameters
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.schedule import ModelWork, Scheduler, Visit
@@ -15,9 +19,9 @@ from madlib_mop.schedule import ModelWork, Scheduler, Visit
 
 @dataclass(frozen=True)
 class AddModel:
-    """A new model; ``row`` has the columns of `madlib_mop.model` but its run's."""
+    """A new model."""
 
-    row: dict = field(repr=False)
+    model: Model
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,7 @@ class CrossModel:
 
     Attributes
     ----------
-    parameters : dict
-        Columns of `madlib_mop.model`: compile_params, fit_params and what follows from them.
+    parameters : Parameters
     keep_optimizer : bool
         Whether the variables of the other's optimizer are gone on with too; its learning rate never is.
     """
@@ -43,7 +46,7 @@ class CrossModel:
     mst_key: int
     source: int
     last_epoch: int
-    parameters: dict
+    parameters: Parameters
     keep_optimizer: bool
 
 
@@ -64,12 +67,8 @@ class ModelChanges:
     Parameters
     ----------
     record : Record
-    run : dict
-        Row of `madlib_mop.run`.
-    models : dict of int to dict
-        Rows of `madlib_mop.model` by mst_key; shared with the hopper.
-    versions : dict of int to int
-        Version of each model's newest state; shared with the hopper.
+    run : Run
+    models : RunModels
     slots : StateSlots
     scheduler : Scheduler
     evaluations : Evaluations
@@ -78,18 +77,16 @@ class ModelChanges:
     def __init__(
         self,
         record: Record,
-        run: dict,
-        models: dict[int, dict],
-        versions: dict[int, int],
+        run: Run,
+        models: RunModels,
         slots: StateSlots,
         scheduler: Scheduler,
         evaluations: Evaluations,
     ):
         self._record = record
-        self._run_id = run["run_id"]
-        self._n_segments = run["n_segments"]
+        self._run_id = run.run_id
+        self._n_segments = run.n_segments
         self.models = models
-        self._versions = versions
         self._slots = slots
         self._scheduler = scheduler
         self._evaluations = evaluations
@@ -100,9 +97,9 @@ class ModelChanges:
         obey = []
         with self._record.transaction():
             note()
-            added = [c.row for c in changes if isinstance(c, AddModel)]
+            added = [c.model for c in changes if isinstance(c, AddModel)]
             if added:
-                self._record.add_models(self._run_id, added)
+                self.models.added(added)
                 obey.append(lambda: self._admit(added))
             for c in changes:
                 if isinstance(c, ExtendModel):
@@ -114,50 +111,22 @@ class ModelChanges:
         for step in obey:
             step()
 
-    def _admit(self, rows: list[dict]) -> None:
-        keys = {row["mst_key"] for row in rows}
-        self._slots.add_models(len(rows))
-        for model in self._record.models(self._run_id):
-            if model["mst_key"] in keys:
-                self.models[model["mst_key"]] = model
-                self._versions[model["mst_key"]] = model["state_version"]
-                work = ModelWork(model["mst_key"], model["ordinal"], model["last_epoch"], model["first_epoch"])
-                self._scheduler.add_model(work)
+    def _admit(self, models: Sequence[Model]) -> None:
+        self._slots.add_models(len(models))
+        for model in models:
+            self._scheduler.add_model(ModelWork(model.mst_key, model.ordinal, model.last_epoch, model.first_epoch))
 
     def _extend(self, change: ExtendModel) -> Callable[[], None]:
-        values = {"last_epoch": change.last_epoch, "state": "training"}
-        self._record.set_model(self._run_id, change.mst_key, **values)
-
-        def obey() -> None:
-            self.models[change.mst_key].update(values)
-            self._scheduler.extend(change.mst_key, change.last_epoch)
-
-        return obey
+        self.models.extended(change.mst_key, change.last_epoch)
+        return lambda: self._scheduler.extend(change.mst_key, change.last_epoch)
 
     def _cross(self, change: CrossModel, slot: int) -> Callable[[], None]:
-        old = self._record.lock_model(self._run_id, change.mst_key)
-        source = self._record.lock_model(self._run_id, change.source)
-        version = old["state_version"] + 1
-        self._record.copy_state(self._run_id, change.mst_key, slot, source, version)
-        self._record.delete_state(old)
-        taken_over = {
-            "mst_key": change.source,
-            "epoch": source["epoch"],
-            "version": version,
-            "optimizer": change.keep_optimizer,
-        }
-        values = {
-            **change.parameters,
-            "last_epoch": change.last_epoch,
-            "state": "training",
-            "taken_over": taken_over,
-        }
-        self._record.set_model(self._run_id, change.mst_key, **values)
+        copied = self.models.crossed(
+            change.mst_key, change.source, slot, change.parameters, change.last_epoch, change.keep_optimizer
+        )
 
         def obey() -> None:
-            self._slots.end_write(slot, change.mst_key, source["state_bytes"])
-            self.models[change.mst_key].update(values, digest=source["digest"])
-            self._versions[change.mst_key] = version
+            self._slots.end_write(slot, change.mst_key, copied.state_bytes)
             self._scheduler.extend(change.mst_key, change.last_epoch)
 
         return obey
@@ -165,25 +134,21 @@ class ModelChanges:
     def _end(self, change: EndModel) -> Callable[[], None]:
         """End a model: at once, or with the epoch that it is in, which is complete or can be completed."""
         key, model = change.mst_key, self._record.lock_model(self._run_id, change.mst_key)
-        if model["state"] in ("trained", "stopped", "failed"):
+        if model.state in (ModelState.TRAINED, ModelState.STOPPED, ModelState.FAILED):
             return lambda: None
         in_visit = self._epoch_in_visit(key)
-        begun = max(model["epoch"], in_visit or 0)
-        complete = begun == model["epoch"] and model["position"] in (0, self._n_segments)
-        untrained = _just_taken_over(model) and in_visit is None
-        if begun < model["first_epoch"] or (begun == model["first_epoch"] and not complete) or untrained:
+        begun = max(model.epoch, in_visit or 0)
+        complete = begun == model.epoch and model.position in (0, self._n_segments)
+        untrained = model.is_just_taken_over and in_visit is None
+        if begun < model.first_epoch or (begun == model.first_epoch and not complete) or untrained:
             what = "it was trained with the state that it took over" if untrained else "its first epoch was complete"
-            values = {"state": "stopped", "state_detail": f"{change.reason} before {what}"}
-            then = self._scheduler.drop
-        else:
-            values = {"last_epoch": begun}
-            then = self._scheduler.finish_early
-        self._record.set_model(self._run_id, key, **values)
+            self.models.stopped(key, f"{change.reason} before {what}")
+            return lambda: self._scheduler.drop(key)
+        self.models.shortened(key, begun)
 
         def obey() -> None:
-            self.models[key].update(values)
-            then(key)
-            if complete and "last_epoch" in values and in_visit is None:
+            self._scheduler.finish_early(key)
+            if complete and in_visit is None:
                 self._evaluations.settle(key)
 
         return obey
@@ -195,9 +160,3 @@ class ModelChanges:
             if isinstance(task, Visit) and task.model == mst_key:
                 return task.epoch
         return None
-
-
-def _just_taken_over(model: dict) -> bool:
-    """Return whether a model's newest state is that of another and was not trained since: its metrics are older."""
-    taken_over = model["taken_over"]
-    return taken_over is not None and taken_over["version"] == model["state_version"]

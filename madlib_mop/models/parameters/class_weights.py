@@ -34,16 +34,6 @@ def as_given(text: str, weights: dict[int, float]) -> str:
     return text.replace(_json(weights), f'"{BALANCED}"').replace(_python(weights), f"'{BALANCED}'")
 
 
-def plan_of_weights(weights: dict[int, float] | None) -> dict:
-    """Return what a run's plan keeps of the weights."""
-    return {} if weights is None else {"class_weight": list(weights.items())}
-
-
-def weights_in(plan: dict) -> dict[int, float] | None:
-    """Return the weights that a run's plan keeps; None where it has none."""
-    return dict(map(tuple, plan["class_weight"])) if "class_weight" in plan else None
-
-
 def _python(weights: dict[int, float]) -> str:
     return repr(weights)
 

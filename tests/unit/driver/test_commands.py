@@ -12,6 +12,7 @@ from madlib_mop.driver.commands import COMMANDS, find_command
 from madlib_mop.driver.commands.help import give_help
 from madlib_mop.driver.session.opening import find_run
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported, from_dict
+from tests.unit.driver.rows import a_plan, a_run
 
 ROOT = Path(__file__).resolve().parents[3]
 SQL = "\n".join(file.read_text() for file in sorted((ROOT / "sql").glob("*.sql")))
@@ -76,7 +77,8 @@ def test_another_sqlstate_travels_as_it_is():
 
 @pytest.mark.parametrize("run_id", [None, "5", 5.5, [5], {"run_id": 5}, 5])
 def test_a_run_that_is_not_there_and_one_that_is_not_a_number_are_refused_alike(run_id):
-    record = SimpleNamespace(run=lambda run_id: {"owner": "carol", "owner_oid": 7}, may_see=lambda role, owner: False)
+    run = a_run(a_plan(), owner="carol", owner_oid=7)
+    record = SimpleNamespace(run=lambda run_id: run, may_see=lambda role, owner: False)
     call = SimpleNamespace(arguments={"run_id": run_id}, info=SimpleNamespace(role="alice", role_oid=5))
     with pytest.raises(InvalidParameter) as caught:
         find_run(record, call)

@@ -2,9 +2,13 @@
 
 import pytest
 
+from madlib_mop.catalog.rows.of_run import Metric
+from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.evaluation.metrics import EvaluationTask
 from madlib_mop.schedule import Evaluation
+from tests.unit.driver.rows import a_model, a_plan, a_run, packed
 from tests.unit.driver.sums import sums_of, values_of
 
 GROUP = -1
@@ -12,8 +16,11 @@ GROUP = -1
 
 class _Record:
     def __init__(self):
-        self.metric, self.evaluation = [], []
+        self.model, self.metric, self.evaluation = [], [], []
         self.trained = []
+
+    def models(self, run_id):
+        return self.model
 
     def metrics(self, run_id):
         return self.metric
@@ -38,12 +45,12 @@ class Run:
     """A run on two segments, with models 1 and 2 in a group and model 3 alone, evaluated every second iteration."""
 
     def __init__(self, **model):
-        segments = [{"segment_id": 0, "n_rows": 10}, {"segment_id": 1, "n_rows": 0}]
-        row = {"first_epoch": 1, "last_epoch": 4, "epoch": 0, "position": 0, "state": "training", **model}
-        self.models = {key: {"mst_key": key, **row} for key in (1, 2, 3)}
-        plan = {"training": {"segments": segments}, "validation": {"segments": segments}}
-        run = {"run_id": 7, "n_segments": 2, "metrics_compute_frequency": 2, "plan": plan}
+        shards = ((0, 10), (1, 0))
+        run = a_run(a_plan(shards, validation=packed(shards)), run_id=7, metrics_compute_frequency=2)
         self.record, self.scheduler = _Record(), _Scheduler()
+        columns = {"last_epoch": 4, "state": ModelState.TRAINING, **model}
+        self.record.model = [a_model(key, **columns) for key in (1, 2, 3)]
+        self.models = RunModels(self.record, 7)
         self.evaluations = Evaluations(self.record, run, self.scheduler, self.models, {1: GROUP, 2: GROUP, 3: 3}.get)
 
     def finish(self, task: Evaluation, more: dict | None = None, **losses: float) -> dict:
@@ -71,11 +78,11 @@ def test_a_group_is_evaluated_together_where_there_are_rows(run):
     first, second = run.scheduler.asked
     assert run.finish(first, m1=0.5, m2=0.25) == {} and not run.record.metric
     complete = run.finish(second, m1=0.75, m2=1.0)
-    assert {key: [row["value"] for row in rows] for key, rows in complete.items()} == {1: [0.5, 0.75], 2: [0.25, 1.0]}
-    assert [(row["mst_key"], row["data_set"], row["work_s"]) for row in run.record.metric] == [
+    assert {key: [row.value for row in rows] for key, rows in complete.items()} == {1: [0.5, 0.75], 2: [0.25, 1.0]}
+    assert [(row.mst_key, row.data_set, row.work_s) for row in run.record.metric] == [
         (1, "training", 1.0), (1, "validation", 1.0), (2, "training", 1.0), (2, "validation", 1.0),
     ]  # fmt: skip
-    losses = [(row["mst_key"], row["loss"]) for row in run.record.evaluation]
+    losses = [(row.mst_key, row.loss) for row in run.record.evaluation]
     assert losses == [(1, 0.5), (1, 0.75), (2, 0.25), (2, 1.0)]
     assert not run.evaluations.under_way(1)
 
@@ -89,7 +96,7 @@ def test_a_group_that_cannot_be_is_evaluated_apart(run):
     assert alone == [Evaluation(GROUP, 0, EvaluationTask((key,), "training", 0, 2)) for key in (1, 2)]
     assert list(run.finish(alone[0], m1=0.5)) == [1]
     assert list(run.finish(alone[1], m2=0.25)) == [2]
-    assert [row["value"] for row in run.record.metric] == [0.5, 0.75, 0.25, 1.0]
+    assert [row.value for row in run.record.metric] == [0.5, 0.75, 0.25, 1.0]
 
 
 def test_a_member_that_fails_meanwhile_is_left_out(run):
@@ -98,15 +105,16 @@ def test_a_member_that_fails_meanwhile_is_left_out(run):
     run.finish(first, m1=0.5, m2=0.25)
     run.evaluations.forget(1)
     assert list(run.finish(second, m1=0.75, m2=1.0)) == [2]
-    assert {row["mst_key"] for row in run.record.metric} == {row["mst_key"] for row in run.record.evaluation} == {2}
+    assert {row.mst_key for row in run.record.metric} == {row.mst_key for row in run.record.evaluation} == {2}
 
 
 def test_what_a_resumed_run_lacks_is_asked_for_in_the_same_way():
     run = Run(epoch=4, position=2)
-    run.record.metric.append({"mst_key": 3, "epoch": 4})
+    place = {"run_id": 7, "mst_key": 3, "epoch": 4, "data_set": "training", "ordinal": 0}
+    run.record.metric.append(Metric(**place, name="loss", value=0.5, elapsed_s=1.0, work_s=1.0))
     run.evaluations.add_missing()
     assert [task.payload.mst_keys for task in run.scheduler.asked] == [(1, 2)] * 2
-    assert run.record.trained == [(3, {"state": "trained"})], "its metrics were there"
+    assert run.record.trained == [(3, {"state": ModelState.TRAINED})], "its metrics were there"
 
 
 def test_a_resumed_run_lacks_nothing_in_the_middle_of_an_epoch():
@@ -128,7 +136,7 @@ def test_a_metric_that_is_no_mean_takes_one_task_more_of_the_sums(run):
     results = {name: {"loss": loss, "metrics": {"auc": 1 - loss}} for name, loss in
                (("training", 0.5), ("validation", 0.25))}  # fmt: skip
     complete = run.evaluations.finished(compute, {"results": results}, 1.0, 5.0)
-    assert [(row["data_set"], row["name"], row["value"]) for row in complete[3]] == [
+    assert [(row.data_set, row.name, row.value) for row in complete[3]] == [
         ("training", "loss", 0.5), ("training", "auc", 0.5), ("validation", "loss", 0.25), ("validation", "auc", 0.75),
     ]  # fmt: skip
     assert len(run.record.evaluation) == 2 and not run.evaluations.under_way(3)

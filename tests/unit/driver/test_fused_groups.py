@@ -1,19 +1,21 @@
 """What the scheduler has for models where some are trained together: keys, places, numbers, recorded visits."""
 
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.schedule import Visit
+from tests.unit.driver.rows import a_model
 
-MODELS = [{"mst_key": key, "ordinal": ordinal} for ordinal, key in enumerate((10, 20, 30, 40, 50, 60))]
+MODELS = [a_model(key, ordinal=ordinal) for ordinal, key in enumerate((10, 20, 30, 40, 50, 60))]
 
 
 def planned(*groups, dissolved=()):
-    rows = [{"mst_keys": list(keys), "n_places": n_places} for keys, n_places in groups]
-    return FusedGroups({"fused_training": {"groups": rows, "dissolved": list(dissolved)}})
+    groups = tuple(FusedGroup(list(keys), n_places) for keys, n_places in groups)
+    return FusedGroups(FusedPlan(8, groups, tuple(dissolved)))
 
 
 def test_without_groups_all_is_as_it_was():
-    groups = FusedGroups({})
-    assert groups.indices(MODELS) == {m["mst_key"]: m["ordinal"] for m in MODELS}
+    groups = FusedGroups(None)
+    assert groups.indices(MODELS) == {m.mst_key: m.ordinal for m in MODELS}
     assert groups.members(10) == (10,) and groups.key_of(10) == 10 and not groups.is_group(10)
     visits = [Visit(10, 0, 1, 1), Visit(20, 1, 1, 1)]
     assert groups.visits(visits) == visits
@@ -23,7 +25,7 @@ def test_a_group_is_one_model():
     groups = planned(((10, 40, 60), 3), ((20, 50), 3))
     assert groups.members(-1) == groups.places(-1) == (10, 40, 60)
     assert groups.members(-2) == (20, 50) and groups.places(-2) == (20, 50, None)
-    assert [groups.key_of(m["mst_key"]) for m in MODELS] == [-1, -2, 30, -1, -2, -1]
+    assert [groups.key_of(m.mst_key) for m in MODELS] == [-1, -2, 30, -1, -2, -1]
     assert groups.indices(MODELS) == {-1: 0, -2: 1, 30: 2}
 
 

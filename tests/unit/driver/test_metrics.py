@@ -42,9 +42,9 @@ def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
     loss, accuracy = metrics.rows(7, 3, 2.0)
     rows = np.array([n for n, _ in shards], np.float64)
     expected = float((rows * [value for _, value in shards]).sum() / rows.sum())
-    assert loss["value"] == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    assert (loss["name"], loss["ordinal"], accuracy["name"], accuracy["ordinal"]) == ("loss", 0, "accuracy", 1)
-    assert accuracy["value"] == 1.0 and loss["work_s"] == pytest.approx(0.5 * len(shards))
+    assert loss.value == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert (loss.name, loss.ordinal, accuracy.name, accuracy.ordinal) == ("loss", 0, "accuracy", 1)
+    assert accuracy.value == 1.0 and loss.work_s == pytest.approx(0.5 * len(shards))
 
 
 def test_data_sets_are_kept_apart():
@@ -53,7 +53,7 @@ def test_data_sets_are_kept_apart():
     for task in tasks:
         value = 1.0 if task.data_set == "training" else 2.0
         metrics.add(task, 0, answer(10, value), 0.1)
-    assert [(row["data_set"], row["value"], row["epoch"]) for row in metrics.rows(1, 1, 0.0)] == [
+    assert [(row.data_set, row.value, row.epoch) for row in metrics.rows(1, 1, 0.0)] == [
         ("training", 1.0, 2),
         ("validation", 2.0, 2),
     ]
@@ -64,7 +64,7 @@ def test_one_shard_of_nan_makes_the_whole_nan():
     metrics = EpochMetrics(1, {(task.data_set, task.segment_id) for task in tasks})
     for task, loss in zip(tasks, (0.5, math.nan), strict=True):
         metrics.add(task, 0, answer(4, loss), 0.1)
-    assert math.isnan(metrics.rows(1, 1, 0.0)[0]["value"])
+    assert math.isnan(metrics.rows(1, 1, 0.0)[0].value)
 
 
 def test_each_evaluation_is_a_row_with_its_place_and_time():
@@ -72,9 +72,9 @@ def test_each_evaluation_is_a_row_with_its_place_and_time():
     metrics = EpochMetrics(2, {("validation", 3)})
     metrics.add(task, 0, answer(10, 0.25), 2.6)
     (row,) = metrics.evaluations(7, 1)
-    assert (row["ended_at"] - row["started_at"]).total_seconds() == 2.5 and row["started_at"].timestamp() == 5.0
-    del row["started_at"], row["ended_at"]
-    assert row == {
+    assert (row.ended_at - row.started_at).total_seconds() == 2.5 and row.started_at.timestamp() == 5.0
+    times = {"started_at": row.started_at, "ended_at": row.ended_at}
+    assert row.as_row() == times | {
         "run_id": 7, "mst_key": 1, "epoch": 2, "data_set": "validation", "shard": 3, "segment_id": 0,
         "n_rows": 10, "loss": 0.25, "timing": {"a": 1},
     }  # fmt: skip
@@ -90,7 +90,7 @@ def test_who_comes_first_does_not_decide_the_last_bit(losses, chance):
         chance.shuffle(order)
         for i in order:
             metrics.add(tasks[i], i, answer(3 + i, losses[i]), 0.1)
-        found.add(metrics.rows(1, 1, 0.0)[0]["value"])
+        found.add(metrics.rows(1, 1, 0.0)[0].value)
     assert len(found) == 1
 
 
@@ -104,4 +104,4 @@ def test_what_is_no_mean_is_added_up_for_a_trainer():
     assert values_of(sums) == [5.0, 10.0, 11.0, 22.0, 33.0]
     metrics.set_results({"training": {"loss": 0.5, "metrics": {"auc": 0.75}}}, 0.5)
     rows = metrics.rows(7, 1, 2.0)
-    assert [(row["name"], row["value"], row["work_s"]) for row in rows] == [("loss", 0.5, 1.0), ("auc", 0.75, 1.0)]
+    assert [(row.name, row.value, row.work_s) for row in rows] == [("loss", 0.5, 1.0), ("auc", 0.75, 1.0)]

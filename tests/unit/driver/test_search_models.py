@@ -1,15 +1,16 @@
 """Rows of models that a search proposes: what they are built and trained by."""
 
 from madlib_mop.driver.search.models import SearchModels
+from tests.unit.driver.rows import a_search
 
-PLAN = {"archs": {"1": "{}"}, "start_weights": {}, "custom_names": []}
+PLAN = a_search()
 COMPILE = "loss='mse', optimizer='adam'"
 
 
 def test_balanced_weights_of_classes_are_written_out():
-    row = SearchModels(PLAN, {0: 1.5, 1: 0.75}).parameters(1, COMPILE, "batch_size=8, class_weight='balanced'")
-    assert row["fit_params"] == "batch_size=8, class_weight={0: 1.5, 1: 0.75}"
+    parameters = SearchModels(PLAN, {0: 1.5, 1: 0.75}).parameters(1, COMPILE, "batch_size=8, class_weight='balanced'")
+    assert parameters.fit_params == "batch_size=8, class_weight={0: 1.5, 1: 0.75}"
 
 
 def test_without_them_parameters_are_as_they_were_proposed():
-    assert SearchModels(PLAN).parameters(1, COMPILE, "batch_size=8")["fit_params"] == "batch_size=8"
+    assert SearchModels(PLAN).parameters(1, COMPILE, "batch_size=8").fit_params == "batch_size=8"

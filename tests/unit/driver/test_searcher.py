@@ -6,9 +6,14 @@ is after an epoch is a function of its parameters and of whose state it trains o
 
 import math
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
+from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.outputs.search import brackets
 from madlib_mop.driver.search.actions import from_json, to_json
@@ -19,6 +24,7 @@ from madlib_mop.errors import NotReady
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.search import SearchSpace, make_search
 from madlib_mop.search.base import Add, Exploit, Extend, Finish, Proposal, Stop
+from tests.unit.driver.rows import a_plan, a_run, a_search
 from tests.unit.driver.sums import sums_of
 
 SEGMENTS = {0: 10, 1: 10}
@@ -32,7 +38,6 @@ METHODS = {
     "asha": "R=4, eta=2, num_configs=7",
     "hyperopt": "num_configs=5, num_iterations=2, algorithm=rand",
 }
-ARCH = "{}"
 
 
 class Killed(Exception):
@@ -51,7 +56,7 @@ class MemoryRecord:
     def transaction(self):
         """Keep all or nothing."""
         before = {name: list(rows) for name, rows in self.tables.items() if name != "models"}
-        before["models"] = {key: dict(row) for key, row in self.tables["models"].items()}
+        before["models"] = dict(self.tables["models"])
         self._in_transaction = True
         try:
             yield
@@ -68,28 +73,30 @@ class MemoryRecord:
                 raise Killed
 
     def models(self, run_id):
-        """Return copies of the rows."""
-        return [dict(m) for m in self.tables["models"].values()]
+        """Return the models."""
+        return list(self.tables["models"].values())
 
     def lock_model(self, run_id, mst_key):
-        """Return a copy of a row."""
-        return dict(self.tables["models"][mst_key])
+        """Return a model."""
+        return self.tables["models"][mst_key]
 
-    def add_models(self, run_id, rows):
-        """Add rows with the defaults of the table."""
-        defaults = {"state": "waiting", "position": 0, "state_version": 0, "taken_over": None, "state_bytes": 0}
-        for row in rows:
-            self.tables["models"][row["mst_key"]] = {**defaults, "digest": (), "state_detail": None, **row}
+    def add_models(self, run_id, models):
+        """Add models, whose states are empty."""
+        for model in models:
+            self.tables["models"][model.mst_key] = replace(model, run_id=run_id, digest=(), state_bytes=0)
 
     def set_model(self, run_id, mst_key, **values):
         """Change a row."""
-        self.tables["models"][mst_key].update(values)
+        self._change(mst_key, values)
         self._count()
 
     def copy_state(self, run_id, mst_key, slot, source, version):
         """Copy a state: here its digest."""
-        self.tables["copies"].append((mst_key, source["mst_key"], source["epoch"]))
-        self.tables["models"][mst_key].update(digest=source["digest"], state_version=version)
+        self.tables["copies"].append((mst_key, source.mst_key, source.epoch))
+        self._change(mst_key, {"digest": source.digest, "state_version": version})
+
+    def _change(self, mst_key, values):
+        self.tables["models"][mst_key] = replace(self.tables["models"][mst_key], **values)
 
     def delete_state(self, model):
         """Nothing to delete."""
@@ -98,7 +105,7 @@ class MemoryRecord:
         """Return the events."""
         return list(self.tables["events"])
 
-    def add_search_event(self, run_id, event):
+    def add_search_event(self, event):
         """Add an event."""
         self.tables["events"].append(event)
 
@@ -144,31 +151,25 @@ class Driver:
     """The hopper's part of a run in miniature: one life of a driver's process."""
 
     def __init__(self, record: MemoryRecord, method: str, search=None, recorded=None, fails=(), late=0):
-        run = {"run_id": 1, "n_segments": len(SEGMENTS), "metrics_compute_frequency": None}
-        shards = [{"segment_id": s, "n_rows": n} for s, n in SEGMENTS.items()]
-        run["plan"] = {
-            "training": {"segments": shards},
-            "validation": None,
-            "search": {"archs": {"1": ARCH}, "start_weights": {}, "custom_names": []},
-        }
+        run = a_run(a_plan(tuple(SEGMENTS.items()), search=a_search(method)), kind="automl")
         self.record, self.fails, self.late = record, fails, late
-        self.models = {m["mst_key"]: m for m in record.models(1)}
+        self.models = RunModels(record, 1)
         works = [self._work(m) for m in self.models.values()]
         schedule = "recorded" if recorded is not None else "rotation"
         self.scheduler = make_scheduler(schedule, works, SEGMENTS, recorded)
         self.evaluations = Evaluations(record, run, self.scheduler, self.models)
-        self.model_changes = ModelChanges(record, run, self.models, {}, Slots(), self.scheduler, self.evaluations)
+        self.model_changes = ModelChanges(record, run, self.models, Slots(), self.scheduler, self.evaluations)
         self.progress = Quiet()
         search = search or make_search(method, METHODS[method], SearchSpace.read([1], *GRIDS), 7)
         self.searcher = Searcher(record, run, search, self.progress, 100.0)
 
-    def _work(self, m: dict) -> ModelWork:
-        done = [v[2] for v in self.record.tables["visits"] if v[:2] == (m["mst_key"], m["epoch"])]
-        begun = m["position"] < len(SEGMENTS) and done
-        epoch, places = (m["epoch"], tuple(done)) if begun else (m["epoch"] + 1, ())
-        if m["state"] in ("failed", "stopped"):
-            epoch, places = m["last_epoch"] + 1, ()
-        return ModelWork(m["mst_key"], m["ordinal"], m["last_epoch"], epoch, places)
+    def _work(self, m: Model) -> ModelWork:
+        done = [v[2] for v in self.record.tables["visits"] if v[:2] == (m.mst_key, m.epoch)]
+        begun = m.position < len(SEGMENTS) and done
+        epoch, places = (m.epoch, tuple(done)) if begun else (m.epoch + 1, ())
+        if not m.is_alive:
+            epoch, places = m.last_epoch + 1, ()
+        return ModelWork(m.mst_key, m.ordinal, m.last_epoch, epoch, places)
 
     def live(self, stop_after: float = math.inf) -> None:
         """Work until all is done; the budget is spent after so many tasks."""
@@ -189,7 +190,7 @@ class Driver:
         m = self.models[task.model]
         if not isinstance(task, Visit):
             self.scheduler.finished(task, 1.0)
-            answer = {"n_rows": 10, "loss": loss(m["digest"]), "timing": {}}
+            answer = {"n_rows": 10, "loss": loss(m.digest or ()), "timing": {}}
             answer["sums"] = sums_of(10, {"loss": answer["loss"]})
             answer |= {"started_at": 1.0, "ended_at": 2.0}
             complete = self.evaluations.finished(task, answer, 1.0, float(len(self.record.tables["metrics"])))
@@ -198,34 +199,32 @@ class Driver:
             return
         if (task.model, task.epoch) in self.fails:
             self.scheduler.failed(task)
-            m.update(state="failed")
-            self.record.set_model(1, task.model, state="failed", state_detail="it failed")
+            self.models.failed(task.model, "it failed")
             self.searcher.failed(task.model)
             return
-        digest = (*m["digest"], m["compile_params"], m["fit_params"], task.epoch, task.segment)
-        state = m["state"] if m["state"] in ("stopped", "failed") else "training"
-        values = {"digest": digest, "epoch": task.epoch, "position": task.position, "state": state}
+        digest = (*(m.digest or ()), m.compile_params, m.fit_params, task.epoch, task.segment)
+        values = {"digest": digest, "epoch": task.epoch, "position": task.position}
         with self.record.transaction():
-            version = self.record.lock_model(1, task.model)["state_version"] + 1
-            self.record.set_model(1, task.model, **values, state_version=version)
+            version = self.record.lock_model(1, task.model).state_version + 1
+            state = ModelState.TRAINING if m.is_alive else m.state
+            self.record.set_model(1, task.model, **values, state=state, state_version=version)
             self.record.tables["visits"].append((task.model, task.epoch, task.segment, task.position))
-        m.update(values)
+        self.models.visit_kept(task.model, digest, task.epoch, task.position)
         done = self.scheduler.finished(task, 1.0)
         if done is not None and not self.evaluations.begin([task.model], done.epoch):
             self.epoch_over(task.model, done.epoch, ())
 
     def epoch_over(self, key: int, epoch: int, metrics) -> None:
         """Tell the searcher of a model that is done."""
-        if epoch == self.models[key]["last_epoch"]:
-            self.models[key]["state"] = "trained"
-            self.record.set_model(1, key, state="trained")
+        if epoch == self.models[key].last_epoch:
+            self.models.trained(key)
             self.searcher.reached(key, epoch, metrics)
 
 
 def history(record: MemoryRecord) -> tuple:
     """Return what was decided, whatever it was decided after, and where the models are."""
-    decided = sorted(str(item) for event in record.tables["events"] for item in event["actions"])
-    models = [(m["mst_key"], m["state"], m["epoch"], m["digest"]) for m in record.models(1)]
+    decided = sorted(str(item) for event in record.tables["events"] for item in event.actions)
+    models = [(m.mst_key, m.state, m.epoch, m.digest) for m in record.models(1)]
     return decided, models
 
 
@@ -250,7 +249,7 @@ def test_killed_after_any_write_it_goes_on_to_the_same_end(method):
             n_lives += 1
         record.writes_left = math.inf
         Driver(record, method).live()
-        assert [e["ordinal"] for e in record.tables["events"]] == list(range(len(record.tables["events"])))
+        assert [e.ordinal for e in record.tables["events"]] == list(range(len(record.tables["events"])))
         if method != "asha":
             assert history(record) == history(expected)
         again = replayed(record, method)
@@ -279,7 +278,7 @@ def test_a_replay_decides_the_same_and_copies_the_same_states(method, late):
     again = replayed(record, method, late)
     assert history(again) == history(record)
     assert sorted(again.tables["copies"]) == sorted(record.tables["copies"])
-    assert {m["mst_key"] for m in again.models(1) if m["state"] == "failed"} >= {2}
+    assert {m.mst_key for m in again.models(1) if m.state is ModelState.FAILED} >= {2}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -287,24 +286,24 @@ def test_a_replay_decides_the_same_and_copies_the_same_states(method, late):
 def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
     record = MemoryRecord()
     Driver(record, method).live(n_tasks)
-    known = {(row["mst_key"], row["epoch"]) for row in record.tables["metrics"]}
-    budgets = [e for e in record.tables["events"] if e["event"] == "budget"]
-    assert len(budgets) == 1 and budgets[0]["actions"] == [{"do": "finish", "reason": "the budget was spent"}]
+    known = {(row.mst_key, row.epoch) for row in record.tables["metrics"]}
+    budgets = [e for e in record.tables["events"] if e.event == "budget"]
+    assert len(budgets) == 1 and budgets[0].actions == [{"do": "finish", "reason": "the budget was spent"}]
     for m in record.models(1):
-        assert m["state"] in ("trained", "stopped")
-        if m["state"] == "trained":
-            assert m["position"] == len(SEGMENTS) and (m["mst_key"], m["epoch"]) in known
-            assert m["last_epoch"] == m["epoch"]
+        assert m.state in (ModelState.TRAINED, ModelState.STOPPED)
+        if m.state is ModelState.TRAINED:
+            assert m.position == len(SEGMENTS) and (m.mst_key, m.epoch) in known
+            assert m.last_epoch == m.epoch
         else:
-            assert "the budget was spent before" in m["state_detail"]
+            assert "the budget was spent before" in m.state_detail
     again = replayed(record, method)
-    trained = [m for m in history(record)[1] if m[1] == "trained"]
-    assert [m for m in history(again)[1] if m[1] == "trained"] == trained
+    trained = [m for m in history(record)[1] if m[1] is ModelState.TRAINED]
+    assert [m for m in history(again)[1] if m[1] is ModelState.TRAINED] == trained
 
 
 def test_a_search_that_decides_otherwise_than_recorded_is_not_gone_on_with():
     record = whole("hyperband")
-    record.tables["events"][0]["actions"][0]["compile_params"] = "loss='mse'"
+    record.tables["events"][0].actions[0]["compile_params"] = "loss='mse'"
     with pytest.raises(NotReady, match="decides otherwise"):
         Driver(record, "hyperband").live()
 
@@ -315,12 +314,13 @@ def test_actions_travel_through_the_record():
         Stop(2, "bad"), Exploit(2, 1, "loss='mse'", "", 4, 2), Finish("over"),
     ]  # fmt: skip
     assert from_json(to_json(actions)) == actions
-    assert brackets([{"actions": to_json(actions)}]) == {1: (1, 1)}
+    assert brackets([SearchEvent(run_id=1, ordinal=0, event="start", actions=to_json(actions))]) == {1: (1, 1)}
 
 
 def test_validation_data_decide_where_there_are_some():
-    rows = [
-        {"data_set": data_set, "ordinal": ordinal, "value": value}
+    place = {"run_id": 1, "mst_key": 1, "epoch": 1, "name": "loss", "elapsed_s": 0.0, "work_s": 0.0}
+    metrics = [
+        Metric(**place, data_set=data_set, ordinal=ordinal, value=value)
         for data_set, ordinal, value in (("training", 0, 1.0), ("training", 1, 5.0), ("validation", 0, 2.0))
     ]
-    assert loss_of(rows) == 2.0 and loss_of(rows[:2]) == 1.0
+    assert loss_of(metrics) == 2.0 and loss_of(metrics[:2]) == 1.0

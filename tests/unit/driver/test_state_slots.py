@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from madlib_mop.catalog.state_slots import StateSlots
+from madlib_mop.catalog.state_slots import StateSlots, StoredState
 
 RUN_ID = 7
 
@@ -49,7 +49,7 @@ def train(
     sizes: list[int], n_segments: int, n_visits: int, chance: random.Random, disk: Disk, keeps_best: bool = False
 ) -> tuple[int, StateSlots]:
     """Let models visit segments in any order; give the most that the disk held beyond the visits in flight."""
-    slots = StateSlots(disk, RUN_ID, [{"mst_key": key, "state_slot": None} for key in range(len(sizes))])
+    slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(len(sizes))])
     in_flight, most = {}, 0
     for _ in range(n_visits):
         idle = [key for key in range(len(sizes)) if key not in in_flight]
@@ -115,7 +115,7 @@ def test_with_best_states_beside_the_newest_ones_the_same_holds_of_both(sizes, n
 
 def test_a_model_that_ends_with_its_best_state_leaves_the_newest_one_to_be_emptied():
     disk = Disk()
-    slots = StateSlots(disk, RUN_ID, [{"mst_key": 1, "state_slot": None}])
+    slots = StateSlots(disk, RUN_ID, [StoredState(1)])
     for key in (1, ("best", 1), 1):
         slot = slots.begin_write(key)
         disk.slots[slot].append((key, 2 << 20))

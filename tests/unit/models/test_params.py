@@ -1,6 +1,5 @@
 """Compile and fit parameters in every form that users write, and one clear error for each that cannot be used."""
 
-import json
 import subprocess
 import sys
 
@@ -11,8 +10,6 @@ from madlib_mop.errors import InvalidParameter, UnreadableText
 from madlib_mop.models.parameters.class_weights import (
     as_given,
     balanced_weights,
-    plan_of_weights,
-    weights_in,
     written_out,
 )
 from madlib_mop.models.parameters.literals import CallSpec
@@ -268,7 +265,6 @@ def test_balanced_class_weights_are_written_out_and_back(text):
     written = written_out(text, weights)
     assert parse_fit_params(written).class_weight == weights and parse_fit_params(written).epochs == 2
     assert as_given(written, weights) == text
-    assert weights_in(json.loads(json.dumps(plan_of_weights(weights)))) == weights
 
 
 def test_balanced_weights_are_those_of_scikit_learn():

@@ -1,0 +1,55 @@
+"""What rows of the record have in common: made from what a query returns, and given to statements."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+#: A JSON document that the record keeps and that only its reader takes apart.
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table: a subclass is a dataclass whose fields are the columns."""
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the row that a query has found."""
+        return cls(**{f.name: _read(f, row[f.name]) for f in dataclasses.fields(cls)})
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the columns as a statement takes them."""
+        return {f.name: as_column(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+
+def as_column(value: Any) -> Any:
+    """Return a value as a statement takes it: what is a document of JSON in the table is one."""
+    if isinstance(value, StrEnum):
+        return str(value)
+    return value.as_json() if hasattr(value, "as_json") else value
+
+
+def _read(column: dataclasses.Field[Any], value: Any) -> Any:
+    read = column.metadata.get("read")
+    return value if read is None or value is None else read(value)
+
+
+def column(read: Callable[[Any], Any], **keywords: Any) -> Any:
+    """Declare a column whose value is not used as the session returns it."""
+    return field(metadata={"read": read}, **keywords)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A dataclass that is a column of type jsonb."""
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return what the record has."""
+        return cls(**found)
+
+    def as_json(self) -> Json:
+        """Return what the record is to have."""
+        return dataclasses.asdict(self)

@@ -1,0 +1,172 @@
+"""The row of a model: one configuration of a run, and how far it is."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from madlib_mop.catalog.rows.base import Document, Json, Row, column
+from madlib_mop.catalog.rows.states import ModelState
+
+#: Columns that say of a state what it is, apart from where it is kept.
+STATE_COLUMNS = ("state_bytes", "model_bytes", "forward_parts", "digest", "weights_digest")
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver(Document):
+    """Where a search gave a model the state of another.
+
+    Attributes
+    ----------
+    mst_key, epoch : int
+        The other model, and the epoch of its state.
+    version : int
+        What the copy got here.
+    optimizer : bool
+        Whether the optimizer's variables are used too.
+    """
+
+    mst_key: int
+    epoch: int
+    version: int
+    optimizer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BestState(Document):
+    """The state of a model's best epoch, kept beside its newest one, or in its place once the model has ended.
+
+    Attributes
+    ----------
+    epoch : int
+    slot, version : int
+        Where its parts are; the version is below 0.
+    state_bytes, model_bytes : int
+    forward_parts : int
+    digest, weights_digest : str
+        As of a `Model`.
+    """
+
+    epoch: int
+    slot: int
+    version: int
+    state_bytes: int
+    model_bytes: int
+    forward_parts: int
+    digest: str
+    weights_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What a model is built and trained by; columns of `madlib_mop.model`.
+
+    Attributes
+    ----------
+    model_id : int
+        Its architecture in the table of architectures.
+    compile_params, fit_params : str
+    model_arch : dict
+        The architecture, JSON.
+    loss_type : str
+    metrics_type : list of str or None
+    """
+
+    model_id: int
+    compile_params: str
+    fit_params: str
+    model_arch: Json = field(repr=False)
+    loss_type: str | None
+    metrics_type: list[str] | None
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns by their names."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model(Row):
+    """One configuration of a run, and how far it is: a row of `madlib_mop.model`.
+
+    Attributes
+    ----------
+    run_id : int
+        0 while it is planned only.
+    mst_key, ordinal : int
+        Its key in the model selection table, and its place among the run's models, from 0.
+    model_id, compile_params, fit_params, model_arch, loss_type, metrics_type
+        See `Parameters`.
+    start_weights : str or None
+        Origin of its start weights in `madlib_mop.start_weights`; None where they are drawn.
+    state : ModelState
+    state_detail : str or None
+        Why it failed or was stopped, or what early stopping did.
+    first_epoch, last_epoch : int
+        Those that it makes in this run; the first is above 1 where a warm start goes on with its state.
+    epoch, position : int
+        Of its newest kept visit; a position counts from 1.
+    state_version : int
+        Of its newest state; each kept visit adds 1. Below 0 where that is a `BestState`.
+    state_slot, state_bytes : int or None
+        Where that state is, and its size; `StateSlots` moves it while a run goes on.
+    model_bytes : int or None
+        Size of its weights.
+    forward_parts : int or None
+        How many of the state's parts, from the first, an evaluation needs.
+    digest, weights_digest : str or None
+        SHA-256 of the state's parts in order, and of its weights.
+    taken_over : TakenOver or None
+    early_stopping : dict or None
+        When it stops early, as `EarlyStopping.as_json` writes it.
+    best_state : BestState or None
+    """
+
+    run_id: int = 0
+    mst_key: int
+    ordinal: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    model_arch: Json = field(repr=False)
+    start_weights: str | None = None
+    state: ModelState = column(ModelState, default=ModelState.WAITING)
+    state_detail: str | None = None
+    first_epoch: int = 1
+    last_epoch: int
+    epoch: int = 0
+    position: int = 0
+    state_version: int = 0
+    state_slot: int | None = None
+    state_bytes: int | None = None
+    model_bytes: int | None = None
+    forward_parts: int | None = None
+    digest: str | None = None
+    weights_digest: str | None = None
+    loss_type: str | None = None
+    metrics_type: list[str] | None = None
+    taken_over: TakenOver | None = column(TakenOver.from_json, default=None)
+    early_stopping: Json | None = None
+    best_state: BestState | None = column(BestState.from_json, default=None)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is trained, or has been to its end."""
+        return self.state.is_alive
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether its state is that of its best epoch."""
+        return self.best_state is not None and self.best_state.version == self.state_version
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The epoch that its state is of, where that is not its newest one."""
+        return self.best_state.epoch if self.best_state is not None and self.is_restored else None
+
+    @property
+    def is_just_taken_over(self) -> bool:
+        """Whether its newest state is that of another and was not trained since: its metrics are older."""
+        return self.taken_over is not None and self.taken_over.version == self.state_version
+
+    def iteration(self, epoch: int) -> int:
+        """Return the number of an epoch among those that it makes in this run, from 1."""
+        return epoch - self.first_epoch + 1

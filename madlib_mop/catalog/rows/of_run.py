@@ -1,0 +1,161 @@
+"""Rows that belong to a run, besides its models: segments, visits, metrics, evaluations, events of a search."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from madlib_mop.catalog.rows.base import Json, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment(Row):
+    """One shard of a run's data: a row of `madlib_mop.segment`.
+
+    Attributes
+    ----------
+    run_id : int
+        0 while the run is planned only.
+    data_set : str
+        ``training`` or ``validation``.
+    segment_id : int
+    engine : str
+    place : str or None
+        The foreign server that it lies at; None for this one.
+    n_rows, n_bytes : int
+    fingerprint : str or None
+        SHA-256 of its rows, once a trainer was given them.
+    """
+
+    run_id: int = 0
+    data_set: str
+    segment_id: int
+    engine: str
+    place: str | None
+    n_rows: int | None
+    n_bytes: int | None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit(Row):
+    """One kept visit of a model to a segment: a row of `madlib_mop.visit`.
+
+    Attributes
+    ----------
+    visit_id, run_id, mst_key, epoch, position, segment_id : int
+        Epochs and positions count from 1.
+    started_at, ended_at : datetime
+    n_rows, state_bytes : int
+    digest_in, digest_out : str
+        SHA-256 of the state before and after it.
+    attempt : int
+        How many times it was begun.
+    loss : float or None
+    timing : dict
+        Seconds of its parts, by name.
+    """
+
+    visit_id: int
+    run_id: int
+    mst_key: int
+    epoch: int
+    position: int
+    segment_id: int
+    started_at: datetime
+    ended_at: datetime
+    n_rows: int
+    state_bytes: int
+    digest_in: str
+    digest_out: str
+    attempt: int
+    loss: float | None
+    timing: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.ended_at - self.started_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric(Row):
+    """One metric of one model after one epoch on one data set: a row of `madlib_mop.metric`.
+
+    Attributes
+    ----------
+    run_id, mst_key, epoch : int
+    data_set : str
+        ``training`` or ``validation``.
+    ordinal : int
+        0 is the loss.
+    name : str
+    value : float
+    elapsed_s : float
+        Seconds of training from the start of the run until it was known.
+    work_s : float
+        Seconds that trainers took for the evaluations.
+    """
+
+    run_id: int
+    mst_key: int
+    epoch: int
+    data_set: str
+    ordinal: int
+    name: str
+    value: float | None
+    elapsed_s: float
+    work_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation(Row):
+    """One model's evaluation on one shard after one epoch: a row of `madlib_mop.evaluation`.
+
+    Attributes
+    ----------
+    run_id, mst_key, epoch : int
+    data_set : str
+    shard, segment_id : int
+        Its rows, and the segment whose trainer evaluated them.
+    started_at, ended_at : datetime
+    n_rows : int
+    loss : float
+    timing : dict
+        Seconds of its parts, by name.
+    """
+
+    run_id: int
+    mst_key: int
+    epoch: int
+    data_set: str
+    shard: int
+    segment_id: int
+    started_at: datetime
+    ended_at: datetime
+    n_rows: int
+    loss: float | None
+    timing: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEvent(Row):
+    """What a run's search was told, and what it decided: a row of `madlib_mop.search_event`.
+
+    Attributes
+    ----------
+    run_id, ordinal : int
+    event : str
+        ``start``, ``result``, ``failed`` or ``budget``.
+    mst_key, epoch : int or None
+    loss : float or None
+    actions : list of dict
+        JSON, as `driver.search.actions` writes them.
+    """
+
+    run_id: int
+    ordinal: int
+    event: str
+    mst_key: int | None = None
+    epoch: int | None = None
+    loss: float | None = None
+    actions: Sequence[Json]

@@ -1,0 +1,355 @@
+"""The plan of a run, column ``plan`` of `madlib_mop.run`: what the driver that goes on with it needs, and its workers.
+
+Whoever resumes a run reads the plan of the version that began it. So keys that came later may be missing.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.catalog.rows.base import Document, Json
+
+_Part = TypeVar("_Part")
+_HOST_WAIT_S = 600  # of plans that do not say it
+
+
+@dataclass(frozen=True, slots=True)
+class ShardAccess:
+    """How a worker reads a shard that is not read like the whole table, on this server.
+
+    Attributes
+    ----------
+    query : str
+    server : str or None
+        The foreign server to read it at.
+    key : int or None
+        Its ``__dist_key__``, where the engine's dispatcher feeds it.
+    """
+
+    query: str
+    server: str | None = None
+    key: int | None = None
+
+    def as_json(self) -> Json:
+        """Return what the plan has."""
+        if self.key is not None:
+            return {"key": self.key, "query": self.query}
+        return {"server": self.server, "query": self.query}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """One shard of a packed table.
+
+    Attributes
+    ----------
+    segment_id, n_rows, n_bytes : int
+    place : ShardAccess or None
+    key : int or None
+        Its ``__dist_key__``, where that is not the segment's number.
+    """
+
+    segment_id: int
+    n_rows: int
+    n_bytes: int
+    place: ShardAccess | None = None
+    key: int | None = None
+
+    @property
+    def server(self) -> str | None:
+        """The foreign server that it is read at; None for this one."""
+        return self.place.server if self.place else None
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return what the plan has."""
+        place = found.get("place")
+        place = ShardAccess(place["query"], place.get("server"), place.get("key")) if place else None
+        return cls(found["segment_id"], found["n_rows"], found.get("n_bytes", 0), place, found.get("key"))
+
+    def as_json(self) -> Json:
+        """Return what the plan has."""
+        written: Json = {"segment_id": self.segment_id, "n_rows": self.n_rows, "n_bytes": self.n_bytes}
+        written["place"] = self.place.as_json() if self.place else None
+        return written if self.key is None else {**written, "key": self.key}
+
+
+@dataclass(frozen=True, slots=True)
+class PackedData:
+    """A packed table as workers read it.
+
+    Attributes
+    ----------
+    table, sql_name : str
+        Its name for messages, and quoted.
+    oid : int
+    query : str
+        The SELECT of one segment's buffers.
+    n_x, n_y : int
+        How many inputs and outputs it has.
+    normalizing_const : float
+    segments : tuple of ShardPlan
+    """
+
+    table: str
+    sql_name: str
+    oid: int
+    query: str
+    n_x: int
+    n_y: int
+    normalizing_const: float
+    segments: tuple[ShardPlan, ...]
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return what the plan has."""
+        columns = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name != "segments"}
+        return cls(**columns, segments=tuple(map(ShardPlan.from_json, found["segments"])))
+
+    def as_json(self) -> Json:
+        """Return what the plan has."""
+        written = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {**written, "segments": [shard.as_json() for shard in self.segments]}
+
+
+@dataclass(frozen=True, slots=True)
+class Output(Document):
+    """The name of a table that the run writes."""
+
+    schema: str
+    name: str
+    is_temp: bool
+
+    @classmethod
+    def of(cls, table: Relation) -> Self:
+        """Return a table as a plan has it."""
+        return cls(table.schema, table.name, table.is_temp)
+
+    @property
+    def relation(self) -> Relation:
+        """The table."""
+        return Relation(self.schema, self.name, 0, "r", self.is_temp)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedGroup(Document):
+    """Models that are trained together: their mst_keys, and how many places their graph has."""
+
+    mst_keys: list[int]
+    n_places: int
+
+
+@dataclass(frozen=True, slots=True)
+class FusedPlan:
+    """The fused groups of a run.
+
+    Attributes
+    ----------
+    most : int
+        How many models may be trained together.
+    groups : tuple of FusedGroup
+    dissolved : tuple of int
+        Numbers of the groups whose models go on apart.
+    """
+
+    most: int
+    groups: tuple[FusedGroup, ...]
+    dissolved: tuple[int, ...] = ()
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return what the plan has."""
+        return cls(found["most"], tuple(map(FusedGroup.from_json, found["groups"])), tuple(found["dissolved"]))
+
+    def as_json(self) -> Json:
+        """Return what the plan has."""
+        groups = [group.as_json() for group in self.groups]
+        return {"most": self.most, "groups": groups, "dissolved": list(self.dissolved)}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """A search as it was asked for.
+
+    Attributes
+    ----------
+    method, params : str
+    budget_s : float or None
+    random_state : int
+    model_ids : list of int
+    compile_params_grid : str
+    fit_params_grid : str or None
+    archs : dict of str to str
+        Architectures, JSON as text, by model_id as text.
+    start_weights : dict of str to str
+        Origins of start weights by model_id as text.
+    custom_names : list of str
+    selection : Output
+        The model selection table to write.
+    """
+
+    method: str
+    params: str
+    budget_s: float | None
+    random_state: int
+    model_ids: list[int]
+    compile_params_grid: str
+    fit_params_grid: str | None
+    archs: Mapping[str, str] = field(repr=False)
+    start_weights: Mapping[str, str]
+    custom_names: Sequence[str]
+    selection: Output
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return what the plan has."""
+        return cls(**{**found, "selection": Output.from_json(found["selection"])})
+
+    def as_json(self) -> Json:
+        """Return what the plan has."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Columns of the summary of a run's output that are not the call's arguments as they were given.
+
+    Attributes
+    ----------
+    model : str
+        Name of the output table.
+    object_table : str or None
+    dependent_varname, independent_varname, dependent_vartype : list of str
+    num_classes : list of int
+    class_values : list of (str, str or None)
+        Of each output the type of its class values, and these as an array's text.
+    normalizing_const : float
+    qualified_names : dict of str to str
+        Names of tables with their schemas, by the columns that name them.
+    model_arch_table : str or None
+    automl_method, automl_params, random_state : str or None
+        None but of a search.
+    metrics_compute_frequency : int or None
+        None but of a search.
+    """
+
+    model: str
+    object_table: str | None
+    dependent_varname: list[str]
+    independent_varname: list[str]
+    dependent_vartype: list[str]
+    num_classes: list[int]
+    class_values: list[tuple[str, str | None]]
+    normalizing_const: float
+    qualified_names: Mapping[str, str] = field(default_factory=dict)
+    model_arch_table: str | None = None
+    automl_method: str | None = None
+    automl_params: str | None = None
+    random_state: str | None = None
+    metrics_compute_frequency: int | None = None
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return what the plan has."""
+        known = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name in found}
+        return cls(**{**known, "class_values": [tuple(pair) for pair in found["class_values"]]})
+
+    def as_json(self) -> Json:
+        """Return what the plan has; a column that is None is left to the call's arguments, but ``object_table``."""
+        columns = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: value for name, value in columns.items() if value is not None or name == "object_table"}
+
+    @property
+    def class_columns(self) -> list[tuple[str, str, str | None]]:
+        """The columns of class values: of each output the column's name, its type, and the value as an array's text."""
+        pairs = zip(self.dependent_varname, self.class_values, strict=True)
+        return [(f"{name}_class_values", type_name, text) for name, (type_name, text) in pairs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The plan of a run.
+
+    Attributes
+    ----------
+    training : PackedData
+    validation : PackedData or None
+    trainer : dict
+        What a trainer is started with, JSON; see `Settings.trainer_start`.
+    shares : dict
+        What a host deals out its memory by, by the name of its foreign server, JSON; see `Settings.share_at_host`.
+    gpus : dict of int to int
+        The GPU of each segment's trainer, where it is to have one.
+    worker_host : str
+    host_wait_s : float
+        How long a lost host is waited for.
+    output : Output
+    summary : Summary
+    class_weight : dict of int to float, or None
+        What ``class_weight='balanced'`` stands for.
+    fused_training : FusedPlan or None
+    search : SearchPlan or None
+    """
+
+    training: PackedData
+    validation: PackedData | None
+    trainer: Mapping[str, Any]
+    shares: Mapping[str, Any]
+    gpus: Mapping[int, int]
+    worker_host: str
+    host_wait_s: float
+    output: Output
+    summary: Summary
+    class_weight: Mapping[int, float] | None = None
+    fused_training: FusedPlan | None = None
+    search: SearchPlan | None = None
+
+    @property
+    def data_sets(self) -> dict[str, PackedData]:
+        """The packed tables by the names of their data sets."""
+        found = {"training": self.training, "validation": self.validation}
+        return {name: packed for name, packed in found.items() if packed is not None}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return the plan that a run has, of whatever version."""
+        return cls(
+            training=PackedData.from_json(found["training"]),
+            validation=_if_there(PackedData.from_json, found.get("validation")),
+            trainer=found["trainer"],
+            shares=found.get("shares", {}),
+            gpus={int(segment): gpu for segment, gpu in (found.get("gpus") or {}).items()},
+            worker_host=found["worker_host"],
+            host_wait_s=found.get("host_wait_s", _HOST_WAIT_S),
+            output=Output.from_json(found["output"]),
+            summary=Summary.from_json(found["summary"]),
+            class_weight=dict(map(tuple, found["class_weight"])) if "class_weight" in found else None,
+            fused_training=_if_there(FusedPlan.from_json, found.get("fused_training")),
+            search=_if_there(SearchPlan.from_json, found.get("search")),
+        )
+
+    def as_json(self) -> Json:
+        """Return the plan as the run's row has it."""
+        written: Json = {
+            "training": self.training.as_json(),
+            "validation": self.validation.as_json() if self.validation else None,
+            "trainer": dict(self.trainer),
+            "shares": dict(self.shares),
+            "gpus": dict(self.gpus),
+            "worker_host": self.worker_host,
+            "host_wait_s": self.host_wait_s,
+            "output": self.output.as_json(),
+            "summary": self.summary.as_json(),
+        }
+        if self.class_weight is not None:
+            written["class_weight"] = [list(item) for item in self.class_weight.items()]
+        for name, part in (("fused_training", self.fused_training), ("search", self.search)):
+            if part is not None:
+                written[name] = part.as_json()
+        return written
+
+
+def _if_there(read: Callable[[Mapping[str, Any]], _Part], found: Mapping[str, Any] | None) -> _Part | None:
+    return read(found) if found else None

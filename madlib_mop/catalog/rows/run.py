@@ -1,0 +1,98 @@
+"""The row of a run: one call of a fit function."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from madlib_mop.catalog.rows.base import Row, column
+from madlib_mop.catalog.rows.plan import Plan
+from madlib_mop.catalog.rows.states import RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(Row):
+    """One call of a fit function: a row of `madlib_mop.run`.
+
+    Attributes
+    ----------
+    run_id : int
+        0 while it is planned only.
+    kind : str
+        ``fit_multiple_model``, ``fit``, ``automl`` or ``replay``.
+    state : RunState
+    state_detail : str or None
+    owner_oid : int
+        The role that called; roles are compared by it.
+    owner : str
+        Its name.
+    source_table, validation_table, model_output_table, model_selection_table, model_arch_table : str or None
+    num_iterations : int
+    metrics_compute_frequency : int or None
+    warm_start, use_caching : bool
+    seed : int
+    schedule : str
+    n_models, n_segments, n_threads : int
+    parent_run_id : int or None
+        The run that a warm start goes on with, or that a replay repeats.
+    arguments : dict
+        Of the call that began it, JSON, by name; see `calls.recorded_arguments`.
+    plan : Plan
+    versions : dict of str to str
+        Of the libraries that it is trained with, by name.
+    created_at, ended_at : datetime or None
+    training_s, makespan_s, lower_bound_s : float or None
+        Seconds.
+    idle_share : float or None
+    driver_pid, caller_pid : int or None
+    login_role, cancelled_by : str or None
+    faults : dict
+        Tasks that have failed and are to be tried again, JSON; see `Attempts`.
+    """
+
+    run_id: int = 0
+    kind: str
+    state: RunState = column(RunState, default=RunState.RUNNING)
+    state_detail: str | None = None
+    owner_oid: int
+    owner: str
+    source_table: str
+    validation_table: str | None = None
+    model_output_table: str
+    model_selection_table: str | None = None
+    model_arch_table: str
+    num_iterations: int
+    metrics_compute_frequency: int | None = None
+    warm_start: bool = False
+    use_caching: bool = False
+    seed: int
+    schedule: str
+    n_models: int
+    n_segments: int
+    n_threads: int = 1
+    parent_run_id: int | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    plan: Plan = column(Plan.from_json, repr=False)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    created_at: datetime | None = None
+    ended_at: datetime | None = None
+    training_s: float = 0.0
+    makespan_s: float | None = None
+    lower_bound_s: float | None = None
+    idle_share: float | None = None
+    driver_pid: int | None = None
+    caller_pid: int | None = None
+    login_role: str | None = None
+    cancelled_by: str | None = None
+    faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the columns of a new row; the server fills in its number, and what is None."""
+        columns = Row.as_row(self) | {"owner": self.owner_oid}
+        del columns["run_id"], columns["owner_oid"]
+        return {name: value for name, value in columns.items() if value is not None}
+
+    @property
+    def is_search(self) -> bool:
+        """Whether its models come of a search, or repeat those of one."""
+        return self.plan.search is not None

@@ -1,0 +1,163 @@
+"""The models of a run under way: what the record says of each, and the one place where their states change.
+
+The hopper, model averaging and what they share (evaluations, early stopping, changes by a search) read the models here,
+and tell what has happened to them. A change is recorded first; inside a transaction of the caller's it is recorded when
+that ends, and if it fails, the driver ends with it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState, Model, Parameters, TakenOver
+from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.errors import MopError
+
+
+class RunModels(Mapping[int, Model]):
+    """A run's models by mst_key, in the order of their ordinals.
+
+    Parameters
+    ----------
+    record : Record
+    run_id : int
+    """
+
+    def __init__(self, record: Record, run_id: int):
+        self._record = record
+        self._run_id = run_id
+        self._models = {model.mst_key: model for model in record.models(run_id)}
+
+    def __getitem__(self, mst_key: int) -> Model:
+        return self._models[mst_key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    # what a worker has committed
+
+    def visit_kept(self, mst_key: int, digest: str, epoch: int, position: int) -> None:
+        """Take note of a visit, which a worker has recorded; what ended during it stays ended in the record."""
+        model = self._models[mst_key]
+        state = ModelState.TRAINING if model.state is ModelState.WAITING else model.state
+        version = model.state_version + 1
+        self._note(mst_key, state=state, digest=digest, epoch=epoch, position=position, state_version=version)
+        if not model.is_alive:
+            self._record.set_model(self._run_id, mst_key, state=model.state)
+
+    def part_kept(self, mst_key: int) -> None:
+        """Take note of a visit of model averaging, which a worker has recorded; the model's state stays as it is."""
+        self._note(mst_key, state=ModelState.TRAINING)
+
+    def average_kept(self, mst_key: int) -> None:
+        """Take note of an average, which a worker has recorded, as the model's newest state."""
+        self._note(mst_key, state_version=self._models[mst_key].state_version + 1)
+
+    def failure_kept(self, mst_key: int, reason: str) -> None:
+        """Take note that a member of a fused group has failed, which a worker has recorded."""
+        self._note(mst_key, state=ModelState.FAILED, state_detail=reason)
+
+    # what the driver decides
+
+    def failed(self, mst_key: int, reason: str) -> None:
+        """Give a model up."""
+        self._change(mst_key, state=ModelState.FAILED, state_detail=reason)
+
+    def trained(self, mst_key: int) -> None:
+        """End a model whose last epoch is complete."""
+        self._change(mst_key, state=ModelState.TRAINED)
+
+    # what a search decides
+
+    def added(self, models: Sequence[Model]) -> None:
+        """Begin further models."""
+        self._record.add_models(self._run_id, models)
+        for model in models:
+            self._models[model.mst_key] = replace(model, run_id=self._run_id)
+
+    def extended(self, mst_key: int, last_epoch: int) -> None:
+        """Let a model go on."""
+        self._change(mst_key, last_epoch=last_epoch, state=ModelState.TRAINING)
+
+    def crossed(
+        self, mst_key: int, source: int, slot: int, parameters: Parameters, last_epoch: int, keep_optimizer: bool
+    ) -> Model:
+        """Let a model go on with a copy of another's newest state, written to a slot, and with other parameters.
+
+        Returns
+        -------
+        Model
+            The other, as it was copied; until the transaction's end no visit of either can be kept.
+        """
+        old = self._record.lock_model(self._run_id, mst_key)
+        copied = self._record.lock_model(self._run_id, source)
+        version = old.state_version + 1
+        self._record.copy_state(self._run_id, mst_key, slot, copied, version)
+        self._record.delete_state(old)
+        self._change(
+            mst_key,
+            **parameters.columns(),
+            last_epoch=last_epoch,
+            state=ModelState.TRAINING,
+            taken_over=TakenOver(source, copied.epoch, version, keep_optimizer),
+        )
+        self._note(mst_key, digest=copied.digest, state_version=version)
+        return copied
+
+    def shortened(self, mst_key: int, last_epoch: int) -> None:
+        """Let a model end with an epoch that it is in or has made."""
+        self._change(mst_key, last_epoch=last_epoch)
+
+    def stopped(self, mst_key: int, reason: str) -> None:
+        """End a model that has nothing to show."""
+        self._change(mst_key, state=ModelState.STOPPED, state_detail=reason)
+
+    def ended_as(self, mst_key: int, state: ModelState, detail: str | None) -> None:
+        """Let a model of a replay end as the one that it repeats, whatever it has come to itself."""
+        self._record.set_model(self._run_id, mst_key, state=state, state_detail=detail)
+
+    # what early stopping decides
+
+    def best_kept(self, mst_key: int, best: BestState) -> None:
+        """Take the state of an epoch, which was copied, for the model's best."""
+        self._change(mst_key, best_state=best)
+
+    def stopped_early(self, mst_key: int, last_epoch: int, detail: str) -> None:
+        """Let a model end with the epoch that it has made."""
+        self._change(mst_key, last_epoch=last_epoch, state_detail=detail)
+
+    def restored(self, mst_key: int, best: BestState, slot: int, detail: str | None) -> None:
+        """Make the best state of a model, which is in a slot, its newest one; the newest one is deleted."""
+        with self._record.transaction():
+            self._record.delete_state(self._record.lock_model(self._run_id, mst_key))
+            self._change(
+                mst_key,
+                state_slot=slot,
+                state_version=best.version,
+                state_detail=detail,
+                **{name: getattr(best, name) for name in STATE_COLUMNS},
+            )
+
+    def _change(self, mst_key: int, **columns: Any) -> None:
+        """Record columns of a model, and have them here too."""
+        changed = self._changed(mst_key, columns)
+        self._record.set_model(self._run_id, mst_key, **columns)
+        self._models[mst_key] = changed
+
+    def _note(self, mst_key: int, **columns: Any) -> None:
+        """Have columns of a model as somebody else has recorded them."""
+        self._models[mst_key] = self._changed(mst_key, columns)
+
+    def _changed(self, mst_key: int, columns: Mapping[str, Any]) -> Model:
+        model = self._models[mst_key]
+        state = columns.get("state", model.state)
+        if not model.state.may_become(state):
+            raise MopError(
+                f"internal error: run {self._run_id}, mst_key {mst_key} is {model.state} and cannot become {state}",
+                hint="Please report it.",
+            )
+        return replace(model, **columns)

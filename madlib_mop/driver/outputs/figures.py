@@ -1,0 +1,76 @@
+"""What ``_info`` says of a model's metrics: their course, and those of the weights that are written."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import Metric
+
+_COLUMNS = {  # column: data set and ordinal of the metric
+    "training_loss": ("training", 0), "training_metrics": ("training", 1),
+    "validation_loss": ("validation", 0), "validation_metrics": ("validation", 1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The metrics of one model.
+
+    Attributes
+    ----------
+    iterations : list of int
+        Those after which they were computed.
+    elapsed_s : list of float
+        Seconds of training until then.
+    series : dict of str to list of float, or None
+        Their values by the columns of ``_info``; None where there are none.
+    final : dict of str to float, or None
+        The value of the weights that are written: the newest, or that of the epoch that was restored.
+    """
+
+    iterations: list[int]
+    elapsed_s: list[float]
+    series: dict[str, list[float] | None]
+    final: dict[str, float | None]
+
+    @property
+    def deciding_loss(self) -> float | None:
+        """The final loss on validation data where there are some, else on training data."""
+        loss = self.final["validation_loss"]
+        return self.final["training_loss"] if loss is None else loss
+
+    def columns(self) -> dict[str, list[float] | float | None]:
+        """Return the values by the columns of ``_info``, and ``metrics_iters``."""
+        final = {f"{column}_final": value for column, value in self.final.items()}
+        iterations = {"metrics_iters": self.iterations, "metrics_elapsed_time": self.elapsed_s or None}
+        return {**iterations, **self.series, **final}
+
+
+def figures_of(models: Iterable[Model], metrics: Iterable[Metric]) -> dict[int, Figures]:
+    """Return the figures of each model, by mst_key."""
+    by_model: dict[int, list[Metric]] = defaultdict(list)
+    for metric in metrics:
+        by_model[metric.mst_key].append(metric)
+    return {model.mst_key: _figures(model, by_model[model.mst_key]) for model in models}
+
+
+def _figures(model: Model, metrics: Sequence[Metric]) -> Figures:
+    by_epoch: dict[int, list[Metric]] = defaultdict(list)
+    for metric in metrics:
+        if metric.epoch >= model.first_epoch:
+            by_epoch[metric.epoch].append(metric)
+    epochs = sorted(by_epoch)
+    elapsed_s = [by_epoch[epoch][0].elapsed_s for epoch in epochs]
+    series, final = {}, {}
+    for column, place in _COLUMNS.items():
+        values = [m.value for epoch in epochs for m in by_epoch[epoch] if (m.data_set, m.ordinal) == place]
+        series[column] = values or None
+        final[column] = _final(values, epochs, model.best_epoch)
+    return Figures([model.iteration(epoch) for epoch in epochs], elapsed_s, series, final)
+
+
+def _final(values: list[float], epochs: list[int], restored: int | None) -> float | None:
+    if not values:
+        return None
+    return values[epochs.index(restored)] if restored in epochs else values[-1]
