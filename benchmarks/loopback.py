@@ -13,7 +13,7 @@ sys.path += [str(ROOT), str(ROOT / "tests")]  # the namespaces are the tests'
 
 from ways.contract import loopback_bytes  # noqa: E402
 
-from tests.network import COORDINATOR, Cables, NoNamespaces  # noqa: E402
+from tests.helpers.network import COORDINATOR, Cables, NoNamespaces  # noqa: E402
 
 
 class Loopback:

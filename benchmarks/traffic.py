@@ -15,8 +15,8 @@ from workload import configurations, images
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT), str(ROOT / "tests")]  # the clusters and the counting are the tests'
 
-from tests.hosts_kit import HOSTS  # noqa: E402
-from tests.traffic import Traffic, counted_hosts, measure  # noqa: E402
+from tests.helpers.hosts import HOSTS  # noqa: E402
+from tests.helpers.traffic import Traffic, counted_hosts, measure  # noqa: E402
 
 
 def compare_traffic(n_rows: int, n_epochs: int) -> list[Ratio]:

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import pytest
 from hypothesis import settings
-from workbench import one_thread, quiet_keras
 
-from tests.database import SqlSessions
+from tests.helpers.database import SqlSessions
+from tests.helpers.training import one_thread, quiet_keras
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "madlib_mop_template"
@@ -46,7 +46,7 @@ def pytest_runtest_protocol(item):
 class Cluster:
     """A running PostgreSQL cluster, and the ways to stop it, start it and log in to it.
 
-    ``within`` are words before the command that starts it, such as those of tests/network.py.
+    ``within`` are words before the command that starts it, such as those of tests/helpers/network.py.
     """
 
     def __init__(self, name: str, *settings: str, within: Sequence[str] = ()):
@@ -235,7 +235,7 @@ def db(cluster, request):
 @pytest.fixture(scope="session")
 def host_clusters(cluster):
     """The clusters of alpha, beta and gamma."""
-    from tests.hosts_kit import HOSTS, start_cluster
+    from tests.helpers.hosts import HOSTS, start_cluster
 
     clusters = {}
     try:
@@ -250,7 +250,7 @@ def host_clusters(cluster):
 @pytest.fixture(scope="module")
 def hosts(cluster, host_clusters):
     """A coordinator with three servers that carry segments, one each; the analyst may use them."""
-    from tests.hosts_kit import joined
+    from tests.helpers.hosts import joined
 
     with joined(cluster, host_clusters) as ours:
         yield ours

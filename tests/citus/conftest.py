@@ -1,3 +1,3 @@
-"""The fixture of tests/citus_kit.py for the tests here."""
+"""The fixture of tests/helpers/citus.py for the tests here."""
 
-from tests.citus_kit import citus  # noqa: F401
+from tests.helpers.citus import citus  # noqa: F401

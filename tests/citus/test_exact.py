@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.citus_kit import NEEDS_CITUS
-from tests.engines.twelve import assert_same_bits, prepare_twelve, train_twelve
+from tests.helpers.citus import NEEDS_CITUS
+from tests.helpers.engines.twelve import assert_same_bits, prepare_twelve, train_twelve
 
 pytestmark = [*NEEDS_CITUS, pytest.mark.slow, pytest.mark.timeout(1800)]
 

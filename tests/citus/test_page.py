@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from psycopg2.extensions import parse_dsn
 
-from tests.citus_kit import ANALYST, NEEDS_CITUS, URI, fresh_cluster
 from tests.conftest import PASSWORD
+from tests.helpers.citus import ANALYST, NEEDS_CITUS, URI, fresh_cluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "citus.md"
 FENCE = re.compile(r"```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)

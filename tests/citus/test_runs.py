@@ -8,10 +8,10 @@ import pytest
 
 from madlib_mop.catalog.connection import connect_by_dsn
 from madlib_mop.engines.sessions.login import create_login, drop_login
-from tests.citus_kit import ANALYST, NEEDS_CITUS
-from tests.faults.lab import BackgroundFit, assert_whole, newest_run, visits, wait_for
-from tests.hosts.remote import sessions
-from tests.workbench import (
+from tests.helpers.citus import ANALYST, NEEDS_CITUS
+from tests.helpers.faults import BackgroundFit, assert_whole, newest_run, visits, wait_for
+from tests.helpers.remote import sessions
+from tests.helpers.training import (
     MIXED,
     digests,
     fit,

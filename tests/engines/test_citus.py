@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.citus_kit import NEEDS_CITUS, CitusCluster, citus  # noqa: F401
-from tests.engines.bench import Bench, prepared
-from tests.engines.promises import Promises
-from tests.faults.lab import kill, kill_backend
-from tests.hosts.remote import assert_gone, processes, relays, sessions, trainers_at
+from tests.helpers.citus import NEEDS_CITUS, CitusCluster, citus  # noqa: F401
+from tests.helpers.engines.promises import Promises
+from tests.helpers.engines.tables import Bench, prepared
+from tests.helpers.faults import kill, kill_backend
+from tests.helpers.remote import assert_gone, processes, relays, sessions, trainers_at
 
 pytestmark = [*NEEDS_CITUS, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -8,12 +8,12 @@ import pytest
 from madlib_mop import __version__
 from madlib_mop.cli.doctor import examine
 from madlib_mop.cli.doctor.findings import State
-from tests.engines.bench import N_EPOCHS, N_MODELS, RUN, Bench, prepare, prepared
-from tests.engines.promises import Promises
-from tests.faults.gates import held_at_outputs
-from tests.faults.lab import alive, kill, wait_for, workers
-from tests.greenplum.kit import at_work, backends, n_segments, owner, trainers
-from tests.workbench import digests, fit, script, weights
+from tests.helpers.engines.promises import Promises
+from tests.helpers.engines.tables import N_EPOCHS, N_MODELS, RUN, Bench, prepare, prepared
+from tests.helpers.faults import alive, kill, wait_for, workers
+from tests.helpers.gates import held_at_outputs
+from tests.helpers.greenplum import at_work, backends, n_segments, owner, trainers
+from tests.helpers.training import digests, fit, script, weights
 
 pytestmark = pytest.mark.slow
 

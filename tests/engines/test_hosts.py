@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PASSWORD
-from tests.engines.bench import Bench, prepared
-from tests.engines.promises import Promises
-from tests.hosts.remote import assert_gone, processes, trainers_at
-from tests.hosts_kit import Hosts
+from tests.helpers.engines.promises import Promises
+from tests.helpers.engines.tables import Bench, prepared
+from tests.helpers.hosts import Hosts
+from tests.helpers.remote import assert_gone, processes, trainers_at
 
 
 class ThreeHosts(Bench):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.engines.bench import CONFIGURATIONS, Bench, prepared
-from tests.engines.promises import Promises
-from tests.oracle import assert_exact
+from tests.helpers.engines.promises import Promises
+from tests.helpers.engines.tables import CONFIGURATIONS, Bench, prepared
+from tests.helpers.oracle import assert_exact
 
 
 class OneServer(Bench):

@@ -1,14 +1,15 @@
 """Promise 5: a model that is too large hurts only itself; where all fail, the record keeps the reasons.
 
-A loss that is NaN, and a network that cannot be built, are in tests/engines/promises.py, for every engine.
+A loss that is NaN, and a network that cannot be built, are in tests/helpers/engines/promises.py, for every engine.
 """
 
 import json
 
 import psycopg2
 import pytest
-from lab import assert_nothing_left, newest_run
-from workbench import (
+
+from tests.helpers.faults import assert_nothing_left, newest_run
+from tests.helpers.training import (
     ADAM,
     MIXED,
     digests,
@@ -20,7 +21,7 @@ from workbench import (
     quiet_keras,
     store_unchecked,
 )
-from workbench import select_configurations as select
+from tests.helpers.training import select_configurations as select
 
 GOOD = [MIXED[0], MIXED[1]]
 

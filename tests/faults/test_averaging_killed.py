@@ -5,7 +5,9 @@ import random
 
 import psycopg2
 import pytest
-from lab import (
+
+from tests.helpers.averaging import average, fit_statement, prepare
+from tests.helpers.faults import (
     BackgroundFit,
     assert_nothing_left,
     kill,
@@ -16,9 +18,7 @@ from lab import (
     wait_for,
     workers,
 )
-from workbench import digests
-
-from tests.integration.averaging_kit import average, fit_statement, prepare
+from tests.helpers.training import digests
 
 N_EPOCHS, SEED = 24, 77
 TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the whole of it

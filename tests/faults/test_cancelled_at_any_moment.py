@@ -7,8 +7,17 @@ from contextlib import ExitStack
 
 import psycopg2
 import pytest
-from gates import BEFORE_LISTENING, FIRST_READ, METRICS, Gate, begun, gate
-from lab import BackgroundFit, assert_nothing_left, assert_whole, fit_statement, kill, undisturbed, wait_for
+
+from tests.helpers.faults import (
+    BackgroundFit,
+    assert_nothing_left,
+    assert_whole,
+    fit_statement,
+    kill,
+    undisturbed,
+    wait_for,
+)
+from tests.helpers.gates import BEFORE_LISTENING, FIRST_READ, METRICS, Gate, begun, gate
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 2, 2, 2, 79
 SESSIONS = "SELECT 1 FROM pg_stat_activity WHERE application_name ^@ 'madlib_mop' AND datname = current_database()"

@@ -1,9 +1,9 @@
 """Promise 3: nothing is trained on rows that are not the run's; what is found wrong is found before the visit."""
 
 import pytest
-from lab import BackgroundFit, assert_nothing_left, fit_statement, undisturbed, visits, wait_for
 
-from tests.security.kit import refusal_of
+from tests.helpers.faults import BackgroundFit, assert_nothing_left, fit_statement, undisturbed, visits, wait_for
+from tests.helpers.security.attacks import refusal_of
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 2, 2, 40, 3
 

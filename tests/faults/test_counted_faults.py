@@ -4,8 +4,9 @@ import re
 import signal
 
 import pytest
-from gates import Gate, begun
-from lab import BackgroundFit, kill, trainers, undisturbed, visits, wait_for
+
+from tests.helpers.faults import BackgroundFit, kill, trainers, undisturbed, visits, wait_for
+from tests.helpers.gates import Gate, begun
 
 FAULTS = "SELECT faults FROM madlib_mop.run WHERE run_id = %s"
 WAITING = """

@@ -1,13 +1,14 @@
 """Promise 4: whatever is killed, whenever: the run ends with the bits of a run without faults and leaves nothing.
 
-Trainers and worker sessions are killed on every engine by tests/engines/promises.py.
+Trainers and worker sessions are killed on every engine by tests/helpers/engines/promises.py.
 """
 
 import os
 import random
 
 import pytest
-from lab import (
+
+from tests.helpers.faults import (
     BackgroundFit,
     answers,
     assert_nothing_left,

@@ -4,8 +4,9 @@ import re
 
 import psycopg2
 import pytest
-from gates import begun, held_at_outputs
-from lab import BackgroundFit, assert_nothing_left, assert_whole, fit_statement, kill, undisturbed
+
+from tests.helpers.faults import BackgroundFit, assert_nothing_left, assert_whole, fit_statement, kill, undisturbed
+from tests.helpers.gates import begun, held_at_outputs
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 2, 2, 1, 80
 TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s ORDER BY 1"

@@ -1,7 +1,16 @@
 """Promise 4: a reader session that is ended, or a statement of it that is cancelled, costs the run a load at most."""
 
 import pytest
-from lab import BackgroundFit, assert_nothing_left, assert_whole, fit_statement, newest_run, undisturbed, wait_for
+
+from tests.helpers.faults import (
+    BackgroundFit,
+    assert_nothing_left,
+    assert_whole,
+    fit_statement,
+    newest_run,
+    undisturbed,
+    wait_for,
+)
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 2, 2, 1, 3
 READERS = (

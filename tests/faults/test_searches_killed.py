@@ -3,9 +3,10 @@
 import random
 
 import pytest
-from lab import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
-from searches import arguments, decisions, prepare, results, search, statement, states
-from workbench import one_thread, weights
+
+from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
+from tests.helpers.searches import arguments, decisions, prepare, results, search, statement, states
+from tests.helpers.training import one_thread, weights
 
 pytestmark = pytest.mark.timeout(900)
 METHODS = {

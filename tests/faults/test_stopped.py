@@ -1,13 +1,15 @@
 """Promise 6: told to stop in any way and in any phase, a run stops within 1 s, leaves nothing, and can be resumed.
 
-How a run is cancelled on every engine, and that no output tables are there then, is in tests/engines/promises.py.
+How a run is cancelled on every engine, and that no output tables are there then, is in
+tests/helpers/engines/promises.py.
 """
 
 import subprocess
 
 import psycopg2
 import pytest
-from lab import (
+
+from tests.helpers.faults import (
     BackgroundFit,
     assert_nothing_left,
     assert_whole,

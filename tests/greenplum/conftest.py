@@ -12,7 +12,7 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from tests.database import SqlSessions
+from tests.helpers.database import SqlSessions
 
 URI = os.environ.get("MOP_TEST_GREENPLUM")
 PASSWORD = "a password for tests"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engines.twelve import N_SEGMENTS, assert_same_bits, prepare_twelve, train_twelve
+from tests.helpers.engines.twelve import N_SEGMENTS, assert_same_bits, prepare_twelve, train_twelve
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -2,12 +2,12 @@
 
 import psycopg2
 import pytest
-from iris import ADAM, load_iris, load_perceptrons, pack_iris
-from searches import decisions, search, states
-from workbench import digests, fit, weights
 
-from tests.greenplum.kit import n_segments, nothing_left
-from tests.integration.averaging_kit import average
+from tests.helpers.averaging import average
+from tests.helpers.greenplum import n_segments, nothing_left
+from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
+from tests.helpers.searches import decisions, search, states
+from tests.helpers.training import digests, fit, weights
 
 pytestmark = pytest.mark.slow
 SEED = 9

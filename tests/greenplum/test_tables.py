@@ -2,11 +2,11 @@
 
 import psycopg2
 import pytest
-from iris import ADAM, load_iris, load_perceptrons, pack_iris
-from workbench import fit
 
-from tests.engines.surface import make_all_tables, not_heap, our_tables
-from tests.greenplum.kit import n_segments
+from tests.helpers.engines.surface import make_all_tables, not_heap, our_tables
+from tests.helpers.greenplum import n_segments
+from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
+from tests.helpers.training import fit
 
 pytestmark = pytest.mark.slow
 PACK = "SELECT madlib.training_preprocessor_dl('{}', '{}', 'class_text', 'attributes', seed => 1)"

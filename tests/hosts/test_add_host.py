@@ -6,8 +6,8 @@ import psycopg2
 import pytest
 
 from tests.conftest import run
-from tests.hosts_kit import ANALYST, BOSS, Hosts, drop_database, new_database
-from tests.workbench import load_digits, script
+from tests.helpers.hosts import ANALYST, BOSS, Hosts, drop_database, new_database
+from tests.helpers.training import load_digits, script
 
 
 @pytest.fixture(scope="module")

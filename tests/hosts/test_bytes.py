@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.lab import alive, wait_for
-from tests.hosts_kit import HOSTS
-from tests.network import COORDINATOR, Cables, NoNamespaces
-from tests.traffic import Traffic, cabled_hosts, measure, metered_hosts
-from tests.workbench import ADAM, SGD, fit, load_digits, mlp, one_thread, script, select_configurations
+from tests.helpers.faults import alive, wait_for
+from tests.helpers.hosts import HOSTS
+from tests.helpers.network import COORDINATOR, Cables, NoNamespaces
+from tests.helpers.traffic import Traffic, cabled_hosts, measure, metered_hosts
+from tests.helpers.training import ADAM, SGD, fit, load_digits, mlp, one_thread, script, select_configurations
 
 N_MODELS, N_EPOCHS = 2, 2
 
@@ -97,7 +97,7 @@ def test_a_cable_keeps_the_order_of_packets():
 
 _KILLED = """
 import subprocess, time
-from tests.network import Cables
+from tests.helpers.network import Cables
 with Cables(["alpha"]) as cables:
     command = [*cables.within("alpha"), "sh", "-c", "echo; exec sleep 600"]
     inside = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engines.twelve import assert_same_bits, prepare_twelve, train_twelve
+from tests.helpers.engines.twelve import assert_same_bits, prepare_twelve, train_twelve
 
 _PLACES = "SELECT place FROM madlib_mop.segment WHERE run_id = %s AND data_set = 'training' ORDER BY segment_id"
 

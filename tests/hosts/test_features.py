@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.hosts.remote import prepare
-from tests.workbench import digests, weights
+from tests.helpers.remote import prepare
+from tests.helpers.training import digests, weights
 
 pytestmark = pytest.mark.slow
 FUNCTIONS = "functions"

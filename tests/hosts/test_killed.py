@@ -2,27 +2,8 @@
 
 import pytest
 
-from tests.faults.lab import (
-    BackgroundFit,
-    answers,
-    fit_statement,
-    kill,
-    kill_backend,
-    newest_run,
-    visits,
-    wait_for,
-)
-from tests.hosts.remote import (
-    N_EPOCHS,
-    SEED,
-    check,
-    prepare,
-    processes,
-    relays,
-    sessions,
-    trainers_at,
-    wait_for_work,
-)
+from tests.helpers.faults import BackgroundFit, answers, fit_statement, kill, kill_backend, newest_run, visits, wait_for
+from tests.helpers.remote import N_EPOCHS, SEED, check, prepare, processes, relays, sessions, trainers_at, wait_for_work
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 

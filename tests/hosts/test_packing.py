@@ -4,8 +4,8 @@
 import psycopg2
 import pytest
 
-from tests.hosts_kit import ANALYST, BOSS
-from tests.workbench import load_digits, pack, script
+from tests.helpers.hosts import ANALYST, BOSS
+from tests.helpers.training import load_digits, pack, script
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PASSWORD, run
-from tests.hosts_kit import BOSS
+from tests.helpers.hosts import BOSS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "hosts.md"
 FENCE = re.compile(r"```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)

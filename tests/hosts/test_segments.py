@@ -14,11 +14,11 @@ import pytest
 from mop_backend.memory import share_of_memory
 
 from madlib_mop.engines.hosts.relay import Relay
-from tests.faults.lab import BackgroundFit, wait_for
-from tests.hosts.remote import assert_gone, processes, trainers_at
-from tests.hosts_kit import ANALYST, PASSWORD
-from tests.security.kit import user
-from tests.workbench import MIXED, load_architectures, load_digits, script, select_configurations
+from tests.helpers.faults import BackgroundFit, wait_for
+from tests.helpers.hosts import ANALYST, PASSWORD
+from tests.helpers.remote import assert_gone, processes, trainers_at
+from tests.helpers.security.attacks import user
+from tests.helpers.training import MIXED, load_architectures, load_digits, script, select_configurations
 
 
 def refused(connection, statement: str, *values) -> psycopg2.Error:

@@ -4,8 +4,8 @@ import psycopg2
 import pytest
 
 from tests.conftest import PASSWORD
-from tests.faults.lab import BackgroundFit, assert_nothing_left, fit_statement, newest_run, wait_for
-from tests.hosts.remote import N_EPOCHS, SEED, assert_gone, check, prepare, processes, relays, wait_for_work
+from tests.helpers.faults import BackgroundFit, assert_nothing_left, fit_statement, newest_run, wait_for
+from tests.helpers.remote import N_EPOCHS, SEED, assert_gone, check, prepare, processes, relays, wait_for_work
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 

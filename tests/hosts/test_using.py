@@ -6,8 +6,8 @@ That the bits of a run are those of one server, and what faults do to it, is in 
 import psycopg2
 import pytest
 
-from tests.hosts_kit import ANALYST
-from tests.workbench import (
+from tests.helpers.hosts import ANALYST
+from tests.helpers.training import (
     MIXED,
     digests,
     fit,

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from tests.conftest import Database, run
-from tests.engines.surface import make_all_tables, not_heap, our_tables
+from tests.helpers.engines.surface import make_all_tables, not_heap, our_tables
 
 OTHER = "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler"
 

@@ -6,7 +6,17 @@ The caller's own session lifts only what is meant for it: timeouts, and transact
 import psycopg2
 import pytest
 from psycopg2 import sql
-from workbench import ADAM, fit, load_architectures, load_digits, one_thread, pack, script, select_configurations
+
+from tests.helpers.training import (
+    ADAM,
+    fit,
+    load_architectures,
+    load_digits,
+    one_thread,
+    pack,
+    script,
+    select_configurations,
+)
 
 GROUPS = {
     "timeouts": {

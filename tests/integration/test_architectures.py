@@ -5,11 +5,11 @@ import json
 import numpy as np
 import psycopg2
 import pytest
-from sessions import Session, undone
 
 from madlib_mop.models.build import build_architecture
-from tests.unit.models.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer
-from tests.unit.models.plain import data_for, functional, nested, perceptron, recurrent
+from tests.helpers.sessions import Session, undone
+from tests.helpers.unit.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer
+from tests.helpers.unit.plain import data_for, functional, nested, perceptron, recurrent
 
 ARCH = json.dumps(keras_3(dense()))
 LOAD = "SELECT madlib.load_keras_model({})"

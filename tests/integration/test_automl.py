@@ -2,15 +2,15 @@
 
 import psycopg2
 import pytest
-from direct import record_on
-from searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
-from workbench import one_thread, weights
 
 from madlib_mop.driver.commands.configurations import Parser
 from madlib_mop.driver.planning.search import plan_automl
 from madlib_mop.driver.planning.selection import read_architecture_table
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.direct import DirectSession
+from tests.helpers.direct import record_on
+from tests.helpers.searches import COMPILE, arguments, decisions, prepare, results, search, statement, states
+from tests.helpers.training import one_thread, weights
 
 pytestmark = pytest.mark.timeout(600)
 HYPERBAND = "R=9, eta=3"

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from oracle import shard, train, train_averaged
-from workbench import ADAM, SGD, script
 
-from tests.integration.averaging_kit import average, prepare
-from tests.security.kit import refusal_of
+from tests.helpers.averaging import average, prepare
+from tests.helpers.oracle import shard, train, train_averaged
+from tests.helpers.security.attacks import refusal_of
+from tests.helpers.training import ADAM, SGD, script
 
 SMALL_PARTS = ("SET madlib_mop.state_part_bytes = 4096",)
 SUMMARY = (

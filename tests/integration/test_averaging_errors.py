@@ -1,17 +1,17 @@
 """Promise 8 for madlib_keras_fit: one clear error before any work; and warm starts whose weights are in no table."""
 
 import pytest
-from direct import record_on
-from lab import assert_nothing_left
 
 from madlib_mop.driver.planning.averaging import plan_model
 from madlib_mop.driver.planning.hopper import add_run, plan_fit
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.errors import MopError, NotReady
-from tests.integration.bad_averages import CASES, GOOD
-from tests.integration.bad_inputs import COMPILE, write_tables
-from tests.security.kit import refusal_of
+from tests.helpers.bad_averages import CASES, GOOD
+from tests.helpers.bad_inputs import COMPILE, write_tables
+from tests.helpers.direct import record_on
+from tests.helpers.faults import assert_nothing_left
+from tests.helpers.security.attacks import refusal_of
 
 FIT = "madlib_keras_fit"
 OVER_1_GB = 1_500_000_000

@@ -7,8 +7,9 @@ import json
 
 import numpy as np
 import pytest
-from iris import load_iris, pack_iris
-from workbench import script
+
+from tests.helpers.iris import load_iris, pack_iris
+from tests.helpers.training import script
 
 COMPILE = " optimizer='Adam(lr=0.01)', loss='categorical_crossentropy', metrics=['categorical_accuracy'] "
 

@@ -1,21 +1,21 @@
 """Promise 8: each bad input to the hopper gets one clear error before any work: what, which value, what to do.
 
-One case an argument goes through SQL, on every engine, in tests/engines/promises.py.
+One case an argument goes through SQL, on every engine, in tests/helpers/engines/promises.py.
 """
 
 import time
 
 import pytest
-from direct import record_on
-from lab import assert_nothing_left
-from sessions import Refusal
 
 from madlib_mop.driver.planning.hopper import add_run, plan_fit
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.errors import MopError
-from tests.integration.bad_inputs import CASES, write_tables
-from tests.security.kit import record_run, refusal, refusal_of, user
+from tests.helpers.bad_inputs import CASES, write_tables
+from tests.helpers.direct import record_on
+from tests.helpers.faults import assert_nothing_left
+from tests.helpers.security.attacks import record_run, refusal, refusal_of, user
+from tests.helpers.sessions import Refusal
 
 FIT = "madlib_keras_fit_multiple_model"
 GOOD = {"source_table": "train", "model_output_table": "never", "model_selection_table": "mst", "num_iterations": 2}

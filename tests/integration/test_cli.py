@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from iris import ADAM, load_iris, load_perceptrons, pack_iris
-from lab import assert_nothing_left, newest_run, visits, wait_for
-from workbench import digests, fit, script, weights
+
+from tests.helpers.faults import assert_nothing_left, newest_run, visits, wait_for
+from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
+from tests.helpers.training import digests, fit, script, weights
 
 FIT = ("fit", "iris_train_packed", "by_cli", "mst", "2")
 

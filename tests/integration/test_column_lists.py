@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from workbench import fit, one_thread, select_configurations
 
-from tests.integration.preprocess_kit import Caller
+from tests.helpers.packing import Caller
+from tests.helpers.training import fit, one_thread, select_configurations
 
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr=0.05)', metrics=['accuracy']"
 FIT = "batch_size=8, epochs=1"

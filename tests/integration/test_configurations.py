@@ -1,8 +1,8 @@
 """load_model_selection_table and generate_model_configs, as a user of SQL meets them."""
 
 import pytest
-from sessions import undone
 
+from tests.helpers.sessions import undone
 from tests.integration.test_architectures import Loader
 
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.1)', metrics=['accuracy']"

@@ -2,9 +2,9 @@
 
 import dill
 import pytest
-from sessions import undone
 
 from madlib_mop.models.parameters.custom import top_k_source
+from tests.helpers.sessions import undone
 
 SUM = b"def sum_fn(a, b):\n    return a + b\n"
 SUM_1 = SUM.replace(b"sum_fn", b"sum_fn1")

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from oracle import train
-from workbench import fit, load_digits, one_thread, pack, quiet_keras, script, weights
 
-from tests.security.kit import refusal_of, user
+from tests.helpers.oracle import train
+from tests.helpers.security.attacks import refusal_of, user
+from tests.helpers.training import fit, load_digits, one_thread, pack, quiet_keras, script, weights
 
 ANALYST = "custom_analyst"
 SEED = 4

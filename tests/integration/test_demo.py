@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plain_keras import assert_keras_reads_them
+from tests.helpers.plain_keras import assert_keras_reads_them
 
 DEMO = Path(__file__).resolve().parents[2] / "demo"
 pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a busy machine

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from tests.integration.pages import TOUR, every_page, examples
-from tests.plain_keras import assert_keras_reads_them
+from tests.helpers.pages import TOUR, every_page, examples
+from tests.helpers.plain_keras import assert_keras_reads_them
 
 pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a busy machine
 

@@ -4,9 +4,18 @@ import subprocess
 import uuid
 
 import pytest
-from workbench import MIXED, fit, load_architectures, load_digits, one_thread, pack, select_configurations, weights
 
 from madlib_mop import __version__
+from tests.helpers.training import (
+    MIXED,
+    fit,
+    load_architectures,
+    load_digits,
+    one_thread,
+    pack,
+    select_configurations,
+    weights,
+)
 
 TABLES = (
     "run", "segment", "model", "model_state", "visit", "metric", "evaluation", "start_weights", "custom_function",

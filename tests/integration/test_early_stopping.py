@@ -4,15 +4,25 @@ from dataclasses import replace
 
 import psycopg2
 import pytest
-from oracle import optimizer_of, train, train_averaged
-from workbench import ADAM, MIXED, digests, fit, load_architectures, load_digits, pack, select_configurations, weights
 
 from madlib_mop.catalog.connection import connect_by_dsn
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.state_slots import StateSlots, best_key, best_states, create_slot, newest_states
 from madlib_mop.models.parameters.early_stopping import EarlyStopping
-from tests.faults.lab import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
-from tests.integration.averaging_kit import FIT_PARAMS, average
+from tests.helpers.averaging import FIT_PARAMS, average
+from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newest_run, wait_for
+from tests.helpers.oracle import optimizer_of, train, train_averaged
+from tests.helpers.training import (
+    ADAM,
+    MIXED,
+    digests,
+    fit,
+    load_architectures,
+    load_digits,
+    pack,
+    select_configurations,
+    weights,
+)
 from tests.unit.models.test_early_stopping import by_keras
 
 FAST = ADAM.replace("0.01", "0.2")  # soon as good as it gets

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.integration.inference_kit import Dependent, ModelTable, User
+from tests.helpers.inference import Dependent, ModelTable, User
 
 N_ROWS = 90
 REGRESSION = "loss='mse', optimizer='sgd', metrics=['mae', 'mse']"

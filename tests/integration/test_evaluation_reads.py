@@ -2,8 +2,8 @@
 
 import time
 
-from workbench import ADAM, fit, load_architectures, load_digits, pack
-from workbench import select_configurations as select
+from tests.helpers.training import ADAM, fit, load_architectures, load_digits, pack
+from tests.helpers.training import select_configurations as select
 
 N_READS = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'state_part_of'"
 

@@ -1,12 +1,23 @@
 """Promises 1 and 2: final weights are those of plain Keras on the same visits, bit for bit, and repeatable.
 
-The smallest of these runs, and its replay, are in tests/engines/promises.py, for every engine.
+The smallest of these runs, and its replay, are in tests/helpers/engines/promises.py, for every engine.
 """
 
 import pytest
-from oracle import assert_exact
-from workbench import MIXED, digests, fit, load_architectures, load_digits, one_thread, pack, script, weights
-from workbench import select_configurations as select
+
+from tests.helpers.oracle import assert_exact
+from tests.helpers.training import (
+    MIXED,
+    digests,
+    fit,
+    load_architectures,
+    load_digits,
+    one_thread,
+    pack,
+    script,
+    weights,
+)
+from tests.helpers.training import select_configurations as select
 
 SCHEDULES = ("rotation", "longest_first", "auto")
 QUICK = {(1, 1, "auto"), (7, 4, "longest_first"), (3, 4, "auto")}

@@ -4,9 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from oracle import shard
-from workbench import ADAM, MIXED, SGD, fit, load_architectures, load_digits, one_thread, pack, weights
-from workbench import select_configurations as select
+
+from tests.helpers.oracle import shard
+from tests.helpers.training import ADAM, MIXED, SGD, fit, load_architectures, load_digits, one_thread, pack, weights
+from tests.helpers.training import select_configurations as select
 
 INFO = (
     "mst_key integer, model_id integer, compile_params text, fit_params text, model_type text,"

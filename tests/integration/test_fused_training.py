@@ -4,10 +4,11 @@ import functools
 
 import numpy as np
 import pytest
-from lab import BackgroundFit, assert_nothing_left, kill, newest_run, trainers, visits, wait_for
-from oracle import train
-from workbench import digests, fit, load_digits, one_thread, pack, quiet_keras, script, weights
-from workbench import select_configurations as select
+
+from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newest_run, trainers, visits, wait_for
+from tests.helpers.oracle import train
+from tests.helpers.training import digests, fit, load_digits, one_thread, pack, quiet_keras, script, weights
+from tests.helpers.training import select_configurations as select
 
 ON = ("SET madlib_mop.fused_training = on",)
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={})', metrics=['accuracy']"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.clones import Clone, share_setup
+from tests.helpers.clones import Clone, share_setup
 
 AS_ROOT = os.geteuid() == 0
 LONG_NAME = "a clone with spaces in its name, and a name that is longer than the path of a Unix socket may ever be"

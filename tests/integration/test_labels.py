@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from workbench import architecture_of, digests, fit, load_digits, one_thread, select_configurations
 
-from tests.integration.preprocess_kit import Caller
+from tests.helpers.packing import Caller
+from tests.helpers.training import architecture_of, digests, fit, load_digits, one_thread, select_configurations
 
 SPARSE = "loss='sparse_categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
 ONE_HOT = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.security.kit import insert, record_run
+from tests.helpers.security.attacks import insert, record_run
 
 RUN = 7
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from workbench import fit, load_digits, one_thread, quiet_keras, script, weights
-from workbench import select_configurations as select
+
+from tests.helpers.training import fit, load_digits, one_thread, quiet_keras, script, weights
+from tests.helpers.training import select_configurations as select
 
 COMPILE = (
     "loss=['categorical_crossentropy', 'mean_squared_error'], optimizer='Adam(lr=0.01)',"

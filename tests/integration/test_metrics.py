@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.integration.averaging_kit import fit_statement
-from tests.workbench import one_thread, script, select_configurations
+from tests.helpers.averaging import fit_statement
+from tests.helpers.training import one_thread, script, select_configurations
 
 N = 331
 REGRESSION = (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.integration.inference_kit import User, weights_of
+from tests.helpers.inference import User, weights_of
 
 N_ROWS, WIDTH = 30, 4
 CLASSES = ["setosa", "versicolor", "virginica"]

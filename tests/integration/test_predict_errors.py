@@ -8,8 +8,8 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.faults.lab import children
-from tests.integration.inference_kit import Dependent, ModelTable, User
+from tests.helpers.faults import children
+from tests.helpers.inference import Dependent, ModelTable, User
 
 WIDE = "column 'wide' has rows of the shape [3], but input 1 of mst_key 1 of public.models takes [2]"
 ACROSS = "column 'across' has rows of the shape [1, 2], but input 1 of mst_key 1 of public.tall takes [2, 1]"

@@ -6,7 +6,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.integration.inference_kit import Dependent, ModelTable, User
+from tests.helpers.inference import Dependent, ModelTable, User
 
 N_ROWS, WIDTH = 40, 4
 CLASSES = ["left", 'mid"dle', "right"]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from madlib_mop.driver.data.gpus import count_gpus
-from tests.integration.preprocess_kit import Caller
+from tests.helpers.packing import Caller
 
 LONG = "n" * 60
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.integration.preprocess_kit import Caller
+from tests.helpers.packing import Caller
 
 PIXELS = np.random.default_rng(5).integers(0, 256, (7, 6, 5, 3), dtype=np.uint8)
 

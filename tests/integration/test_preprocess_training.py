@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.integration.preprocess_kit import Caller
+from tests.helpers.packing import Caller
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.integration.preprocess_kit import Caller
+from tests.helpers.packing import Caller
 
 
 @pytest.fixture(scope="module")

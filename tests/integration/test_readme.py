@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from tests.integration.pages import ROOT, TOUR, examples, section, text_of
-from tests.plain_keras import assert_keras_reads_them
+from tests.helpers.pages import ROOT, TOUR, examples, section, text_of
+from tests.helpers.plain_keras import assert_keras_reads_them
 
 pytestmark = pytest.mark.timeout(1200)  # trainers start and trace slowly on a busy machine
 

@@ -3,7 +3,7 @@
 import re
 
 from madlib_mop.calls import USER_FUNCTIONS
-from tests.integration.pages import ROOT, section
+from tests.helpers.pages import ROOT, section
 
 PAGE = "docs/reference.md"
 

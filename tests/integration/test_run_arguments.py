@@ -1,10 +1,10 @@
 """The record keeps a call whole: every argument as it was given, which resume, replay and the output tables go by."""
 
 import pytest
-from iris import ADAM, load_iris, load_perceptrons, pack_iris
-from workbench import fit, weights
 
 from madlib_mop.calls import FUNCTIONS
+from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
+from tests.helpers.training import fit, weights
 
 FIT = "madlib_keras_fit_multiple_model"
 GIVEN = {

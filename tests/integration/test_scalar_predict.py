@@ -12,8 +12,8 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.faults.lab import children
-from tests.integration.inference_kit import Dependent, ModelTable, User, weights_of
+from tests.helpers.faults import children
+from tests.helpers.inference import Dependent, ModelTable, User, weights_of
 
 N_ROWS, WIDTH, CONSTANT = 30, 4, 2.0
 

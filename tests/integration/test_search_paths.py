@@ -5,8 +5,9 @@ All is made in schema "Home", under its own search_path. In schema away lie tabl
 
 import psycopg2
 import pytest
-from sessions import Session
-from workbench import ADAM, load_architectures, load_digits, mlp, one_thread, script
+
+from tests.helpers.sessions import Session
+from tests.helpers.training import ADAM, load_architectures, load_digits, mlp, one_thread, script
 
 HOME, AWAY = 'SET search_path = "Home"', "SET search_path = away"
 FIT = "SELECT madlib.madlib_keras_fit_multiple_model('{}', '{}', '{}', 1, seed := 3{})"

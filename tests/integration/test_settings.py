@@ -2,7 +2,8 @@
 
 import psycopg2
 import pytest
-from workbench import MIXED, fit, load_architectures, load_digits, one_thread, pack, select_configurations
+
+from tests.helpers.training import MIXED, fit, load_architectures, load_digits, one_thread, pack, select_configurations
 
 
 @pytest.fixture(scope="module")

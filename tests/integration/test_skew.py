@@ -1,9 +1,15 @@
 """Runs whose segments are uneven, more or fewer than the models, or become more; and what the simulator says of one."""
 
 import pytest
-from lab import BackgroundFit, newest_run, visits, wait_for
 from typer.testing import CliRunner
-from workbench import (
+
+from madlib_mop.cli import simulate as simulate_command
+from madlib_mop.cli.app import app
+from madlib_mop.cli.queries import query
+from madlib_mop.schedule import ModelWork, make_scheduler
+from madlib_mop.schedule.simulator import simulate
+from tests.helpers.faults import BackgroundFit, newest_run, visits, wait_for
+from tests.helpers.training import (
     MIXED,
     Fitted,
     digests,
@@ -15,12 +21,6 @@ from workbench import (
     script,
     select_configurations,
 )
-
-from madlib_mop.cli import simulate as simulate_command
-from madlib_mop.cli.app import app
-from madlib_mop.cli.queries import query
-from madlib_mop.schedule import ModelWork, make_scheduler
-from madlib_mop.schedule.simulator import simulate
 
 SLOW = [(model, params, fit_params.replace("batch_size=16", "batch_size=3")) for model, params, fit_params in MIXED[:4]]
 UNEVEN = {0: 38, 1: 21, 3: 1}  # rows by segment; 2 has a partition without rows

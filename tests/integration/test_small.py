@@ -3,7 +3,8 @@
 import threading
 
 import pytest
-from workbench import ADAM, fit, load_digits, mlp, one_thread, pack, select_configurations
+
+from tests.helpers.training import ADAM, fit, load_digits, mlp, one_thread, pack, select_configurations
 
 DISK = """
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from tests.integration.inference_kit import User, weights_of
+from tests.helpers.inference import User, weights_of
 
 pytestmark = pytest.mark.slow
 

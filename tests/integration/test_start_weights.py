@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from sessions import undone
 
 from madlib_mop.models.build import build_architecture
-from tests.unit.models.documents import dense, keras_3, layer
+from tests.helpers.sessions import undone
+from tests.helpers.unit.documents import dense, keras_3, layer
 
 OLD = json.dumps(
     keras_3(

@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from iris import ADAM, load_iris, pack_iris
-from workbench import fit, weights
+
+from tests.helpers.iris import ADAM, load_iris, pack_iris
+from tests.helpers.training import fit, weights
 
 FIRST = 4 * (4 * 10 + 10)  # bytes of the first layer's weights
 RATES = "ARRAY[$$" + "$$, $$".join(ADAM.format(rate) for rate in (0.001, 0.01)) + "$$]"

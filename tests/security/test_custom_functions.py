@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from workbench import fit, load_digits, pack, script
 
-from tests.security.kit import SOFTMAX, refusal, refusal_of
+from tests.helpers.security.attacks import SOFTMAX, refusal, refusal_of
+from tests.helpers.training import fit, load_digits, pack, script
 
 ALICE, MALLORY = "alice", "mallory"
 COLUMNS = "(id serial, name text PRIMARY KEY, description text, object bytea)"

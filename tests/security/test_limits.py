@@ -7,9 +7,9 @@ import sys
 
 import psycopg2
 import pytest
-from workbench import load_digits, pack
 
-from tests.security.kit import SOFTMAX, refusal, user
+from tests.helpers.security.attacks import SOFTMAX, refusal, user
+from tests.helpers.training import load_digits, pack
 
 ALICE, READER = "alice", "reader"
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"

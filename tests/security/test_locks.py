@@ -9,8 +9,8 @@ import pytest
 from madlib_mop.cli.cluster.layout import claim
 from madlib_mop.errors import NotReady
 from tests.conftest import TEMPLATE, Cluster, Database, run
-from tests.faults.lab import wait_for
-from tests.security.kit import SOFTMAX, record_run, refusal, user
+from tests.helpers.faults import wait_for
+from tests.helpers.security.attacks import SOFTMAX, record_run, refusal, user
 
 ALICE, MALLORY = "alice", "mallory"
 LOCK = 0x6D6F70  # of a run's driver (madlib_mop/catalog/drivers.py)

@@ -5,7 +5,7 @@ import pytest
 from psycopg2 import sql
 
 from madlib_mop.engines.sessions.login import PREFIX, create_login, drop_login, sweep_logins
-from tests.security.kit import record_run, user
+from tests.helpers.security.attacks import record_run, user
 
 ALICE, MALLORY, STAFF = "alice", "mallory", "staff"
 MANY = 20000  # objects; the server's table of locks has room for less than half as many

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.security.kit import fingerprint, record_run, refusal_of, user
+from tests.helpers.security.attacks import fingerprint, record_run, refusal_of, user
 
 ALICE, MEMBER, ALICES = "alice", "a_member", 61
 CONTROLS = ("resume(%s)", "cancel(%s)", "replay(%s, 'again')", "drop_run(%s)")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.clones import ROOT, Clone
-from tests.security.defences import DEFENCES, Defence
+from tests.helpers.clones import ROOT, Clone
+from tests.helpers.security.defences import DEFENCES, Defence
 
 _NAMES = [defence.name for defence in DEFENCES]
 

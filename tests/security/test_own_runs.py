@@ -5,10 +5,10 @@ import time
 
 import psycopg2
 import pytest
-from direct import record_on
 
 from madlib_mop.catalog.state_slots import create_slot, drop_slot
-from tests.security.kit import fingerprint, record_run, refusal, refusal_of, user
+from tests.helpers.direct import record_on
+from tests.helpers.security.attacks import fingerprint, record_run, refusal, refusal_of, user
 
 ALICE, CAROL, LEAD = "alice", "carol", "team_lead"
 ALICES, CAROLS, NOBODYS = 11, 12, 999

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.security.kit import SOFTMAX, refusal, user
-from tests.workbench import load_digits, script
+from tests.helpers.security.attacks import SOFTMAX, refusal, user
+from tests.helpers.training import load_digits, script
 
 PUPIL, VIEWER = "pupil_with_settings", "viewer_of_settings"
 SECRET = "token-7f3a"  # a value of the setting that names no buffer

@@ -5,7 +5,7 @@
 
 import pytest
 
-from tests.security.kit import hold, refusal
+from tests.helpers.security.attacks import hold, refusal
 
 NOTHING, USAGE, GRANTED = "role_without", "role_with_usage", "role_granted"
 # they run with the extension owner's rights; they obey who knows a host's key, and what a policy let in

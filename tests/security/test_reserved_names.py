@@ -5,8 +5,8 @@ import os
 import pytest
 
 from tests.conftest import TEMPLATE, Cluster, Database, run
-from tests.security.kit import SOFTMAX, record_run, recorded_plan, refusal, refusal_of, user
-from tests.workbench import load_digits, script
+from tests.helpers.security.attacks import SOFTMAX, record_run, recorded_plan, refusal, refusal_of, user
+from tests.helpers.training import load_digits, script
 
 OWNER, STRANGER = "owner_of_names", "stranger_to_names"
 FIT = f"SELECT madlib.madlib_keras_fit_multiple_model('train', '{OWNER}.{{}}', '{OWNER}.mst', 1, seed => 1)"

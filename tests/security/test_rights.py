@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.integration.inference_kit import Dependent, ModelTable, User
-from tests.security.kit import record_run, refusal, user
+from tests.helpers.inference import Dependent, ModelTable, User
+from tests.helpers.security.attacks import record_run, refusal, user
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
 ALICE, BOB, TEAM, PREDICTS = "alice_of_rights", "bob_of_rights", "team_of_rights", "predicts_only"

@@ -8,7 +8,7 @@ import pytest
 from psycopg2 import sql
 
 from tests.conftest import PASSWORD
-from tests.security.kit import fingerprint, record_run, refusal, user
+from tests.helpers.security.attacks import fingerprint, record_run, refusal, user
 from tests.security.test_own_runs import CONTROLS, TABLES, VIEWS
 
 RUN = 41

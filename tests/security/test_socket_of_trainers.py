@@ -13,8 +13,8 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.faults.lab import children
-from tests.integration.inference_kit import Dependent, ModelTable, User
+from tests.helpers.faults import children
+from tests.helpers.inference import Dependent, ModelTable, User
 from tests.unit.trainer.test_sockets import as_root, impostor
 
 PREDICT = "SELECT madlib_mop.predict('models', 1, ARRAY[1, 2]::real[])"

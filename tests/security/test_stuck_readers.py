@@ -1,12 +1,12 @@
 """Promise 7: code of users in a reader keeps no session, role or lock alive after the run, whatever it does to stay."""
 
 import pytest
-from lab import assert_nothing_left, wait_for
-from workbench import script
 
 from madlib_mop.catalog.names import quote
-from tests.security.kit import fingerprint
-from tests.security.scenario import ALICE, CAROLS_RUN, MALLORY, Fit, X, Y, lay_out
+from tests.helpers.faults import assert_nothing_left, wait_for
+from tests.helpers.security.attacks import fingerprint
+from tests.helpers.security.scenario import ALICE, CAROLS_RUN, MALLORY, Fit, X, Y, lay_out
+from tests.helpers.training import script
 
 COLUMNS = ", ".join(map(quote, ("__dist_key__", X, f"{X}_shape", Y, f"{Y}_shape", "buffer_id")))
 STAY = f"""

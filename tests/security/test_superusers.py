@@ -5,9 +5,9 @@ Everything of mallory's here does what a view can do in a session that a superus
 """
 
 import pytest
-from workbench import script
 
-from tests.security.kit import SOFTMAX, record_run, recorded_plan, refusal, refusal_of, user
+from tests.helpers.security.attacks import SOFTMAX, record_run, recorded_plan, refusal, refusal_of, user
+from tests.helpers.training import script
 
 MALLORY, LEAD = "mallory", "team_lead"
 COMPILE = "'{loss=''mse'', optimizer=''Adam()''}'"

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from workbench import script
 
-from tests.integration.inference_kit import Dependent, ModelTable, User
-from tests.security.kit import refusal_of, user
+from tests.helpers.inference import Dependent, ModelTable, User
+from tests.helpers.security.attacks import refusal_of, user
+from tests.helpers.training import script
 
 ALICE, MALLORY = "alice", "mallory"
 # Each type has the name of one of PostgreSQL's, and casts to and from what our statements might want of it.

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import psycopg2
 import pytest
-from lab import alive, assert_nothing_left, trainers, wait_for
 from psycopg2.extensions import encrypt_password
-from workbench import digests
 
 from madlib_mop.catalog.names import Relation, quote
 from madlib_mop.driver.data.packed import shard_query
-from tests.security.kit import fingerprint, refusal_of
-from tests.security.scenario import (
+from tests.helpers.faults import alive, assert_nothing_left, trainers, wait_for
+from tests.helpers.security.attacks import fingerprint, refusal_of
+from tests.helpers.security.scenario import (
     ALICE,
     CAROLS_RUN,
     MALLORY,
@@ -29,6 +28,7 @@ from tests.security.scenario import (
     opens,
     processes,
 )
+from tests.helpers.training import digests
 
 NEWEST = "SELECT max(run_id) FROM madlib_mop.run WHERE owner = 'alice'::regrole"
 WORKER = "login LIKE 'madlib\\_mop\\_run\\_%%'"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from workbench import load_digits, pack, script
 
 from madlib_mop.models.keras_layers import (
     ACTIVATIONS,
@@ -16,10 +15,11 @@ from madlib_mop.models.keras_layers import (
     OPERATIONS,
     REGULARIZERS,
 )
-from tests.integration.inference_kit import User
-from tests.security.kit import hold, refusal, refusal_of, user
-from tests.unit.models.dangers import Marker, dangerous
-from tests.unit.models.documents import dense, keras_3
+from tests.helpers.inference import User
+from tests.helpers.security.attacks import hold, refusal, refusal_of, user
+from tests.helpers.training import load_digits, pack, script
+from tests.helpers.unit.dangers import Marker, dangerous
+from tests.helpers.unit.documents import dense, keras_3
 
 ALICE = "alice"
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"

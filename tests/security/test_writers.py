@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mop_backend.rows import Listener, RowsLost, Sender
 
-from tests.security.kit import fingerprint, record_run, refusal, user
+from tests.helpers.security.attacks import fingerprint, record_run, refusal, user
 
 ALICE, LOGIN, CREATOR, RUN = "alice", "login_by_hand", "may_create_roles", 31
 CALLS = {
@@ -167,8 +167,8 @@ def test_a_superusers_run_makes_no_role_that_another_could_join(bench_of_a_super
 @pytest.fixture
 def bench_of_a_superuser(db):
     """A superuser's run, and the login roles that were there at each look while it went on."""
-    from tests.faults.lab import BackgroundFit, wait_for, workers
-    from tests.workbench import MIXED, load_architectures, load_digits, pack, select_configurations
+    from tests.helpers.faults import BackgroundFit, wait_for, workers
+    from tests.helpers.training import MIXED, load_architectures, load_digits, pack, select_configurations
 
     load_digits(db, 60, 20)
     pack(db, 2)

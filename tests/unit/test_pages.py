@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from tests.integration.pages import ROOT, TOUR, anchors, every_page, examples, links, prose, text_of
+from tests.helpers.pages import ROOT, TOUR, anchors, every_page, examples, links, prose, text_of
 
 MAX_LINES = {"README.md": 400, "ARCHITECTURE.md": 250}
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.integration.pages import ROOT, every_page
+from tests.helpers.pages import ROOT, every_page
 
 LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["']?(https?:[^"'\s>]*)""")
 

@@ -4,8 +4,8 @@ import gzip
 import subprocess
 
 from madlib_mop import __version__
+from tests.helpers.training import one_thread
 from tests.upgrade.record import RECORDS, fill
-from tests.workbench import one_thread
 
 
 def test_make_the_record_of_this_version(db):

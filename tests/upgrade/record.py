@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg2
 
-from tests.workbench import ADAM, fit, load_architectures, load_digits, pack
+from tests.helpers.training import ADAM, fit, load_architectures, load_digits, pack
 
 RECORDS = Path(__file__).parent / "records"
 USER, PREDICTOR = "upgrade_user", "upgrade_predictor"

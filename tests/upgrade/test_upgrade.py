@@ -8,9 +8,9 @@ import pytest
 
 from madlib_mop import __version__
 from tests.conftest import Database, run
-from tests.security.kit import refusal_of
+from tests.helpers.security.attacks import refusal_of
+from tests.helpers.training import digests, fit, one_thread, script, weights
 from tests.upgrade.record import PREDICTOR, RECORDS, ROLES, SEED, USER
-from tests.workbench import digests, fit, one_thread, script, weights
 
 VERSIONS = sorted(file.name.removesuffix(".sql.gz") for file in RECORDS.glob("*.sql.gz"))
 TABLES = (

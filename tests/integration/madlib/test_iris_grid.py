@@ -1,8 +1,9 @@
 """MADlib's worked example of many models, on iris: a grid of 12 perceptrons, the best used, warm start, transfer."""
 
 import pytest
-from iris import N_HELD_OUT, N_TRAIN, load_iris, load_perceptrons, pack_iris
-from workbench import weights
+
+from tests.helpers.iris import N_HELD_OUT, N_TRAIN, load_iris, load_perceptrons, pack_iris
+from tests.helpers.training import weights
 
 CLASSES = ["Iris-setosa", "Iris-versicolor", "Iris-virginica"]
 GRID = """{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],

@@ -2,8 +2,9 @@
 
 import psycopg2
 import pytest
-from iris import load_iris, load_perceptrons
-from workbench import script
+
+from tests.helpers.iris import load_iris, load_perceptrons
+from tests.helpers.training import script
 
 CUSTOM = " optimizer=SGD(lr=0.01, decay=1e-6, nesterov=True), loss='apart', metrics=['top_4_accuracy', 'apart']"
 BARE = (

@@ -1,8 +1,9 @@
 """What MADlib's own suite holds of the hopper, with scripts' ways of calling it that no other test has."""
 
 import pytest
-from iris import ADAM, load_iris, load_perceptrons, pack_iris
-from workbench import script
+
+from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
+from tests.helpers.training import script
 
 FIT = "SELECT madlib.madlib_keras_fit_multiple_model"
 ONE_HOT = (

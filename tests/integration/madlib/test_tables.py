@@ -3,9 +3,9 @@
 import struct
 
 import pytest
-from iris import perceptron
 
-from tests.integration.preprocess_kit import Caller
+from tests.helpers.iris import perceptron
+from tests.helpers.packing import Caller
 
 BY_PYTHON = """
 CREATE FUNCTION load_from_python(arch text, weights bytea) RETURNS void LANGUAGE plpython3u AS $$

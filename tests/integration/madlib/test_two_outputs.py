@@ -5,8 +5,9 @@ MADlib's own script of this kind only has to run through; here its results are t
 
 import numpy as np
 import pytest
-from iris import load_iris
-from workbench import one_thread, quiet_keras, script
+
+from tests.helpers.iris import load_iris
+from tests.helpers.training import one_thread, quiet_keras, script
 
 COMPILE = " loss='categorical_crossentropy', optimizer='adam', metrics=['categorical_accuracy'] "
 FIT_PARAMS = " batch_size=5, epochs=3 "

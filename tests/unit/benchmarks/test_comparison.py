@@ -5,7 +5,7 @@ import pytest
 from comparison import Plan, compare_ways
 from report.measurement import Failure
 
-from tests.unit.benchmarks import synthetic
+from tests.helpers.unit import benchmarks as synthetic
 
 PLANS = [Plan("tabular", ("hopper", "plain", "ray_tune"), runs=((1, 1), (2, 1)))]
 

@@ -3,7 +3,7 @@
 import pytest
 from report.measurement import Comparison, Failure, Machine, Measurement
 
-from tests.unit.benchmarks import synthetic
+from tests.helpers.unit import benchmarks as synthetic
 
 
 def test_a_comparison_is_read_as_it_was_written(tmp_path):

@@ -15,7 +15,7 @@ from report.plots import spread
 from report.svg import Palette
 from ways.contract import Span
 
-from tests.unit.benchmarks import synthetic
+from tests.helpers.unit import benchmarks as synthetic
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 

@@ -11,7 +11,7 @@ from report.summary import rows_of, what_of, workloads_of
 from report.text import print_tables
 from rich.console import Console
 
-from tests.unit.benchmarks import synthetic
+from tests.helpers.unit import benchmarks as synthetic
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from madlib_mop.driver.commands import COMMANDS, find_command
 from madlib_mop.driver.commands.help import give_help
 from madlib_mop.driver.session.opening import find_run
 from madlib_mop.errors import InvalidParameter, MopError, Unsupported, from_dict
-from tests.unit.driver.rows import a_plan, a_run
+from tests.helpers.unit.rows import a_plan, a_run
 
 ROOT = Path(__file__).resolve().parents[3]
 SQL = "\n".join(file.read_text() for file in sorted((ROOT / "sql").glob("*.sql")))

@@ -8,8 +8,8 @@ from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.evaluation.metrics import EvaluationTask
 from madlib_mop.schedule import Evaluation
-from tests.unit.driver.rows import a_model, a_plan, a_run, packed
-from tests.unit.driver.sums import sums_of, values_of
+from tests.helpers.unit.rows import a_model, a_plan, a_run, packed
+from tests.helpers.unit.sums import sums_of, values_of
 
 GROUP = -1
 

@@ -3,7 +3,7 @@
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.schedule import Visit
-from tests.unit.driver.rows import a_model
+from tests.helpers.unit.rows import a_model
 
 MODELS = [a_model(key, ordinal=ordinal) for ordinal, key in enumerate((10, 20, 30, 40, 50, 60))]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, is_due
-from tests.unit.driver.sums import sums_of, values_of
+from tests.helpers.unit.sums import sums_of, values_of
 
 
 def answer(n_rows: int, loss: float, **metrics) -> dict:

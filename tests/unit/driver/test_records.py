@@ -17,7 +17,7 @@ from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.errors import MopError
-from tests.unit.driver.rows import a_model, a_plan, a_run, a_search, packed
+from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search, packed
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = {

@@ -1,7 +1,7 @@
 """Rows of models that a search proposes: what they are built and trained by."""
 
 from madlib_mop.driver.search.models import SearchModels
-from tests.unit.driver.rows import a_search
+from tests.helpers.unit.rows import a_search
 
 PLAN = a_search()
 COMPILE = "loss='mse', optimizer='adam'"

@@ -24,8 +24,8 @@ from madlib_mop.errors import NotReady
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.search import SearchSpace, make_search
 from madlib_mop.search.base import Add, Exploit, Extend, Finish, Proposal, Stop
-from tests.unit.driver.rows import a_plan, a_run, a_search
-from tests.unit.driver.sums import sums_of
+from tests.helpers.unit.rows import a_plan, a_run, a_search
+from tests.helpers.unit.sums import sums_of
 
 SEGMENTS = {0: 10, 1: 10}
 GRIDS = (

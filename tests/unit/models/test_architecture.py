@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from madlib_mop.errors import MopError, UnreadableText, Unsupported
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.shapes import describe
-from tests.unit.models.dangers import Marker, dangerous
-from tests.unit.models.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer
+from tests.helpers.unit.dangers import Marker, dangerous
+from tests.helpers.unit.documents import KERAS_2_1, KERAS_2_2_4_TF, KERAS_2_10, dense, keras_3, layer
 
 DOCUMENTS = {"keras 3": keras_3(dense()), "2.1": KERAS_2_1, "2.2.4-tf": KERAS_2_2_4_TF, "2.10": KERAS_2_10}
 

@@ -14,7 +14,7 @@ from madlib_mop.driver.inference.described import DescribedModel, LayerWeights
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import DuplicateTable, InvalidParameter, MopError, UndefinedColumn, UndefinedTable
-from tests.unit.models.documents import dense, keras_3, layer
+from tests.helpers.unit.documents import dense, keras_3, layer
 
 ARCH = json.dumps(keras_3(dense()))
 LAMBDA = json.dumps(keras_3(layer("Lambda", function="x")))

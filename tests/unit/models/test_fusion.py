@@ -7,7 +7,7 @@ import pytest
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.fusion import ALONE, FEW, FULL, Candidate, Group, form_groups
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
-from tests.unit.models.documents import dense, keras_3, layer
+from tests.helpers.unit.documents import dense, keras_3, layer
 
 ADAM = "loss='categorical_crossentropy', optimizer='Adam(lr={rate})', metrics=['accuracy']"
 

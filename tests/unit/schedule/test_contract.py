@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import EpochDone, Evaluation, ModelWork, Visit, make_scheduler
-from tests.unit.schedule.referee import Chances, Referee
+from tests.helpers.unit.referee import Chances, Referee
 
 SCHEDULES = ("rotation", "longest_first", "auto")
 CALM = Chances()

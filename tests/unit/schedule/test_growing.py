@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import EpochDone, ModelWork, Visit, make_scheduler
 from madlib_mop.schedule.simulator import simulate
-from tests.unit.schedule.referee import Referee
+from tests.helpers.unit.referee import Referee
 
 SCHEDULES = ("rotation", "longest_first", "auto")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
-from tests.unit.schedule.referee import Chances, Referee
+from tests.helpers.unit.referee import Chances, Referee
 
 STORMY = Chances(requeue=0.2, segment=0.15, hold=0.1, evaluate=True)
 sizes = {"n": st.integers(1, 8), "p": st.integers(1, 6), "seed": st.integers(0, 10_000)}

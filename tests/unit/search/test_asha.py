@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.search import Add, Extend, Stop
-from tests.unit.search.lab import Laboratory, search_of, space
+from tests.helpers.unit.searches import Laboratory, search_of, space
 
 
 def brief(actions):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.search import Add, Exploit, Extend, Finish, Stop
-from tests.unit.search.lab import METHODS, SYNCHRONOUS, Laboratory, epochs_made, search_of, train_on_scheduler
+from tests.helpers.unit.searches import METHODS, SYNCHRONOUS, Laboratory, epochs_made, search_of, train_on_scheduler
 
 methods = st.sampled_from(sorted(METHODS))
 seeds = st.integers(0, 2**31 - 1)

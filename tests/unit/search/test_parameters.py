@@ -6,7 +6,7 @@ from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 from madlib_mop.search import make_search, method_name, parse_params
 from madlib_mop.search.methods import METHODS
 from madlib_mop.search.parameters import floor_log
-from tests.unit.search.lab import space
+from tests.helpers.unit.searches import space
 
 DEFAULTS = {
     "hyperband": "R=6, eta=3, skip_last=0",

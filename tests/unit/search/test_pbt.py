@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.search import Exploit, Extend, Stop
 from madlib_mop.search.perturbation import perturbed
-from tests.unit.search.lab import Laboratory, search_of, space
+from tests.helpers.unit.searches import Laboratory, search_of, space
 
 
 def generation(lab, losses):

@@ -8,7 +8,7 @@ import pytest
 
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.search import Add, make_search
-from tests.unit.search.lab import Laboratory, search_of, space
+from tests.helpers.unit.searches import Laboratory, search_of, space
 
 
 def keys(actions):

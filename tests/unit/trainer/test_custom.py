@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from madlib_mop.models.parameters.custom import CustomFunctions, top_k_source
-from tests.unit.trainer.cases import CASES, Case, weights_of
-from tests.unit.trainer.harness import Trainer, TrainerError
+from tests.helpers.unit.cases import CASES, Case, weights_of
+from tests.helpers.unit.trainer import Trainer, TrainerError
 
 IMAGES = next(case for case in CASES if case.name.startswith("cnn"))
 LOSS = """

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from tests.unit.models.documents import KERAS_2_1, dense, keras_3, layer
-from tests.unit.models.plain import functional, nested, recurrent
-from tests.unit.trainer.harness import Trainer, TrainerError
+from tests.helpers.unit.documents import KERAS_2_1, dense, keras_3, layer
+from tests.helpers.unit.plain import functional, nested, recurrent
+from tests.helpers.unit.trainer import Trainer, TrainerError
 
 
 @pytest.fixture(scope="module")

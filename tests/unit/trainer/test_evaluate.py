@@ -10,8 +10,8 @@ import keras  # noqa: E402
 
 from madlib_mop.trainer.data import state  # noqa: E402
 from madlib_mop.trainer.data.parts import SMALLEST_PART_BYTES  # noqa: E402
-from tests.unit.trainer.cases import CASES, weights_of  # noqa: E402
-from tests.unit.trainer.harness import Trainer, TrainerError  # noqa: E402
+from tests.helpers.unit.cases import CASES, weights_of  # noqa: E402
+from tests.helpers.unit.trainer import Trainer, TrainerError  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import keras  # noqa: E402
 
 from madlib_mop.models.parameters import keras_names  # noqa: E402
 from madlib_mop.trainer.data import state  # noqa: E402
-from tests.unit.trainer.cases import CASES, weights_of  # noqa: E402
-from tests.unit.trainer.harness import Trainer  # noqa: E402
+from tests.helpers.unit.cases import CASES, weights_of  # noqa: E402
+from tests.helpers.unit.trainer import Trainer  # noqa: E402
 
 # Rows of the shards: with a short last batch, multiples of the batch sizes, fewer than a batch, and such orders that
 # Keras compiles its step for one batch size first, for any first, or for both.

@@ -11,8 +11,8 @@ from mop_backend.frames import PeerGone
 
 from madlib_mop.errors import ModelFailed, UnreadableText
 from madlib_mop.trainer.process.failures import MODEL, failure_of, sentence_of
-from tests.unit.trainer.cases import CASES, weights_of
-from tests.unit.trainer.harness import Trainer, TrainerError
+from tests.helpers.unit.cases import CASES, weights_of
+from tests.helpers.unit.trainer import Trainer, TrainerError
 
 CASE = CASES[0]
 

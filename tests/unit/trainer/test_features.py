@@ -12,8 +12,8 @@ from keras import layers  # noqa: E402
 
 from madlib_mop.models.prefix import split  # noqa: E402
 from madlib_mop.trainer.data import state  # noqa: E402
-from tests.unit.trainer.cases import CASES, Case, weights_of  # noqa: E402
-from tests.unit.trainer.harness import Trainer  # noqa: E402
+from tests.helpers.unit.cases import CASES, Case, weights_of  # noqa: E402
+from tests.helpers.unit.trainer import Trainer  # noqa: E402
 
 _LOSS = "loss='categorical_crossentropy', metrics=['accuracy'], optimizer="
 _SGD = _LOSS + "'SGD(lr=0.05, momentum=0.9, clipnorm=0.5)'"

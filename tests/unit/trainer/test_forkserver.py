@@ -13,8 +13,8 @@ import pytest
 from mop_backend.forkserver import ForkServer
 from mop_backend.process import TRAINER, Child, ChildDied
 
-from tests.unit.trainer.cases import CASES
-from tests.unit.trainer.harness import REPOSITORY, Trainer
+from tests.helpers.unit.cases import CASES
+from tests.helpers.unit.trainer import REPOSITORY, Trainer
 from tests.unit.trainer.test_lifetime import ended
 
 RUN = (

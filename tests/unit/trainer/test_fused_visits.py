@@ -9,10 +9,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from keras import layers  # noqa: E402
-from workbench import one_thread  # noqa: E402
 
 from madlib_mop.trainer.data.state import decode_state, digest_of  # noqa: E402
-from tests.unit.trainer.harness import Trainer, TrainerError  # noqa: E402
+from tests.helpers.training import one_thread  # noqa: E402
+from tests.helpers.unit.trainer import Trainer, TrainerError  # noqa: E402
 
 one_thread()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.trainer.harness import Trainer, TrainerError
+from tests.helpers.unit.trainer import Trainer, TrainerError
 
 
 def has_gpu():
@@ -32,7 +32,7 @@ def test_gpus_are_numbers(gpus):
 @pytest.mark.parametrize("sandbox", [False, True])
 def test_a_visit_on_a_gpu(sandbox):
     """It trains there, inside the sandbox too, and comes to what a CPU comes to, but for rounding."""
-    from tests.unit.trainer.cases import CASES
+    from tests.helpers.unit.cases import CASES
 
     case = CASES[1]
     losses = []

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from tests.unit.trainer import harness
-from tests.unit.trainer.cases import CASES
-from tests.unit.trainer.harness import REPOSITORY, TrainerError
+from tests.helpers.unit import trainer as harness
+from tests.helpers.unit.cases import CASES
+from tests.helpers.unit.trainer import REPOSITORY, TrainerError
 
 _DEADLINE_S = 20
 Trainer = functools.partial(harness.Trainer, forked=False)  # test_forkserver.py has the others

@@ -13,8 +13,8 @@ from madlib_mop.driver.evaluation.metric_sums import add  # noqa: E402
 from madlib_mop.models import build  # noqa: E402
 from madlib_mop.models.parameters import parser as params  # noqa: E402
 from madlib_mop.models.parameters.keras_names import METRICS  # noqa: E402
-from tests.unit.trainer.cases import weights_of  # noqa: E402
-from tests.unit.trainer.harness import Trainer  # noqa: E402
+from tests.helpers.unit.cases import weights_of  # noqa: E402
+from tests.helpers.unit.trainer import Trainer  # noqa: E402
 
 SHARDS = (130, 57, 1, 512)
 BATCH_SIZES = (7, 32, 700)

@@ -8,8 +8,8 @@ import pytest
 
 from madlib_mop.trainer.data import state
 from madlib_mop.trainer.data.parts import SMALLEST_PART_BYTES
-from tests.unit.trainer.cases import CASES, weights_of
-from tests.unit.trainer.harness import Trainer, TrainerError
+from tests.helpers.unit.cases import CASES, weights_of
+from tests.helpers.unit.trainer import Trainer, TrainerError
 
 CASE = CASES[0]
 

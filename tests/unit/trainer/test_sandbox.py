@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from madlib_mop.trainer.data import state
-from tests.unit.trainer.harness import REPOSITORY, Trainer
+from tests.helpers.unit.trainer import REPOSITORY, Trainer
 
 _PROBE = """
 import sys
@@ -135,7 +135,7 @@ def test_the_probe_would_notice(tmp_path):
 
 
 def test_a_sandboxed_trainer_trains_the_same_bits():
-    from tests.unit.trainer.cases import CASES
+    from tests.helpers.unit.cases import CASES
 
     case, digests = CASES[1], []
     for sandbox in (False, True):

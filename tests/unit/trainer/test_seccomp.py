@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from madlib_mop.trainer.process import seccomp, syscalls
-from tests.unit.trainer.harness import REPOSITORY
+from tests.helpers.unit.trainer import REPOSITORY
 
 _PROBE = """
 import json, os, sys

@@ -15,8 +15,8 @@ from keras import layers  # noqa: E402
 from madlib_mop.models.build import build_architecture  # noqa: E402
 from madlib_mop.models.sharing import shared_form, strengths_of  # noqa: E402
 from madlib_mop.trainer.data import state  # noqa: E402
-from tests.unit.trainer.cases import Case, weights_of  # noqa: E402
-from tests.unit.trainer.harness import Trainer  # noqa: E402
+from tests.helpers.unit.cases import Case, weights_of  # noqa: E402
+from tests.helpers.unit.trainer import Trainer  # noqa: E402
 
 STRENGTHS = (1e-2, 3e-5, 0.7)
 

@@ -15,7 +15,7 @@ from mop_backend import sockets
 from mop_backend.forkserver import ForkServer
 from mop_backend.process import TRAINER, Child
 
-from tests.unit.trainer.harness import command
+from tests.helpers.unit.trainer import command
 from tests.unit.trainer.test_forkserver import START, forkserver_of
 from tests.unit.trainer.test_lifetime import ended
 

@@ -7,11 +7,11 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras  # noqa: E402
-from workbench import one_thread  # noqa: E402
 
 from madlib_mop.models.seeds import model_seed, pass_permutation  # noqa: E402
 from madlib_mop.trainer.data import state  # noqa: E402
-from tests.unit.trainer.harness import Trainer  # noqa: E402
+from tests.helpers.training import one_thread  # noqa: E402
+from tests.helpers.unit.trainer import Trainer  # noqa: E402
 
 one_thread()
 N_ROWS = 53

@@ -1,0 +1,122 @@
+"""The promises of design section 6 that an engine could break, as one class of tests that every engine's module runs.
+
+A module subclasses `Promises` and gives it a fixture ``bench`` (`tests.helpers.engines.tables.Bench`, scope module).
+What an engine alone can do or suffer (a whole host that dies, a segment's process) is tested in its own module.
+"""
+
+import os
+import random
+
+import psycopg2
+import pytest
+
+from tests.helpers.engines.bad_calls import CALLS, BadCall
+from tests.helpers.engines.tables import CONFIGURATIONS, N_EPOCHS, RUN, UNBUILDABLE, Bench
+from tests.helpers.faults import BackgroundFit, kill, newest_run, pause, visits, wait_for, workers
+from tests.helpers.training import ADAM, digests, fit, select_configurations, weights
+
+TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the whole of it
+NAN = (1, ADAM.replace("Adam(lr=0.01)", "SGD(lr=1e30)"), "batch_size=8, epochs=1")
+NOT_BUILT = (UNBUILDABLE, ADAM, "batch_size=8, epochs=1")
+
+
+class Promises:
+    """What must hold on every engine."""
+
+    def test_exact(self, bench: Bench, db):
+        """Promise 1: the bits of one server, or of plain Keras; each visit once, and nothing left."""
+        bench.check(bench.run_id)
+        bench.assert_exact(db)
+
+    def test_reproducible(self, bench: Bench):
+        """Promise 2: a replay gives the same bits."""
+        bench.db.rows("SELECT madlib_mop.replay(%s, 'again')", [bench.run_id])
+        assert weights(bench.db, "again") == weights(bench.db, "undisturbed")
+        bench.check(newest_run(bench.db))
+
+    def test_killed(self, bench: Bench, request):
+        """Promise 4: trainers and worker sessions are killed, at any moment; the run ends with the same bits.
+
+        That the call comes back well shows that the server has not restarted its sessions.
+        """
+        chance = random.Random(request.node.nodeid)
+        call, run_id = bench.begin("killed")
+        seen = bench.processes()
+        for number in range(2 * TIMES):
+            pause(chance, 1.0 if number else 0.0)
+            pids = (bench.trainers, lambda: workers(bench.db))[number % 2]
+            victims = wait_for(lambda pids=pids: pids() or not call.running, what="somebody to kill")
+            if victims is True:
+                break
+            seen.add(victim := chance.choice(victims))
+            if number % 2:
+                bench.db.rows("SELECT pg_terminate_backend(%s)", [victim])
+            else:
+                assert kill(victim) or number
+        call.succeed()
+        assert bench.db.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "finished"
+        bench.check(run_id, seen)
+
+    def test_stopped(self, bench: Bench):
+        """Promise 6: cancelled by its number, or its caller's statement, a run ends everywhere; resume gives the bits.
+
+        Its output tables are there in the end only, and drop_run leaves nothing of it.
+        """
+        db = bench.db
+        call, run_id = bench.begin("stopped")
+        seen = bench.processes()
+        db.rows("SELECT madlib_mop.cancel(%s)", [run_id])
+        self._has_stopped(bench, call, run_id, "cancelled", seen)
+        call = BackgroundFit(db, "SELECT madlib_mop.resume(%s)", [run_id])
+        bench.wait_for_trainers(call)
+        seen = bench.processes()
+        wait_for(lambda: visits(db, run_id) >= 2 or not call.running, what="visits")
+        db.rows("SELECT pg_cancel_backend(%s)", [call.pid])
+        self._has_stopped(bench, call, run_id, "interrupted", seen)
+        done = visits(db, run_id)
+        assert done >= 2
+        db.rows("SELECT madlib_mop.resume(%s)", [run_id])
+        assert weights(db, "stopped") == weights(db, "undisturbed")
+        bench.check(run_id)
+        db.rows("SELECT madlib_mop.drop_run(%s)", [run_id])
+        assert db.rows("SELECT 1 FROM madlib_mop.visit WHERE run_id = %s", [run_id]) == []
+        assert not db.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'model\\_state\\_%s\\_%%'", [run_id])
+
+    def _has_stopped(self, bench: Bench, call: BackgroundFit, run_id: int, state: str, seen) -> None:
+        """Hold that a run that was told to stop has ended, with the right word to its caller, and has left nothing."""
+        bench.assert_nothing_left(seen)
+        call.join(10)
+        assert isinstance(call.error, psycopg2.Error) and call.error.pgcode == "57014", call.error
+        assert "Traceback" not in str(call.error)
+        assert bench.db.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == state
+        assert bench.db.rows("SELECT relname FROM pg_class WHERE relname ~ '^stopped'") == []
+
+    def test_alone(self, bench: Bench):
+        """Promise 5: a loss that is NaN and a network that cannot be built fail alone; the others keep their bits."""
+        db = bench.db
+        select_configurations(db, "mst_bad", [*CONFIGURATIONS, NAN, NOT_BUILT])
+        run = fit(db, "alone", "mst_bad", N_EPOCHS, source_table="train", **RUN)
+        found = digests(db, run.run_id)
+        assert {key: found[key] for key in bench.expected} == bench.expected
+        rows = db.rows("SELECT mst_key, status, status_detail, training_loss_final FROM alone_info ORDER BY mst_key")
+        assert [row[1] for row in rows] == ["trained"] * len(CONFIGURATIONS) + ["failed"] * 2
+        assert [key for (key,) in db.rows("SELECT mst_key FROM alone ORDER BY 1")] == sorted(bench.expected)
+        for key, _, reason, loss in rows[-2:]:
+            assert loss is None and "Traceback" not in reason and f"mst_key {key} failed: {reason}" in run.notices
+        nan, not_built = rows[-2][2], rows[-1][2]
+        assert "loss" in nan and ("NaN" in nan or "nan" in nan or "infinite" in nan) and "learning" in nan
+        assert "does not build" in not_built and "negative" in not_built and "(9, 9, 1, 2)" in not_built
+        bench.assert_nothing_left()
+
+    @pytest.mark.parametrize("call", CALLS, ids=str)
+    def test_bad_input(self, bench: Bench, call: BadCall):
+        """Promise 8: one clear error before any work: what, which value was received, what to do; nothing is done."""
+        before = bench.traces()
+        with pytest.raises(psycopg2.Error) as caught:
+            bench.db.rows(call.statement)
+        error = caught.value
+        message, hint = error.diag.message_primary, error.diag.message_hint or ""
+        assert (error.pgcode, message[: len(call.message)]) == (call.sqlstate, call.message)
+        assert call.hint in hint and "\n" not in message and len(message) < 600 and "Traceback" not in str(error)
+        assert bench.traces() == before
+        bench.assert_nothing_left()

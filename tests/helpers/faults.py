@@ -1,0 +1,231 @@
+"""A run in the background, the processes that belong to it, and the proof that nothing of it is left."""
+
+import os
+import random
+import signal
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+
+from tests.helpers.training import MIXED, digests, fit, load_architectures, load_digits, pack, select_configurations
+
+WORKERS = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop writer%' AND datname = current_database()"
+)
+
+
+class BackgroundFit:
+    """A call of fit, or of resume, in a thread with a session of its own."""
+
+    def __init__(self, db, statement: str, parameters=(), settings: tuple[str, ...] = ()):
+        self.db = db
+        self.connection = db.connect()
+        self.pid = self.connection.info.backend_pid
+        self.error: psycopg2.Error | None = None
+        self._thread = threading.Thread(target=self._call, args=(statement, parameters, settings), daemon=True)
+        self.ended_at = 0.0
+        self._thread.start()
+
+    def _call(self, statement, parameters, settings):
+        try:
+            with self.connection.cursor() as cursor:
+                for setting in settings:
+                    cursor.execute(setting)
+                cursor.execute(statement, parameters)
+        except psycopg2.Error as error:
+            self.error = error
+        finally:
+            self.ended_at = time.monotonic()
+
+    @property
+    def running(self) -> bool:
+        """Whether the call has not come back."""
+        return self._thread.is_alive()
+
+    def join(self, within_s: float = 120) -> None:
+        """Wait for the call to come back, well or not."""
+        self._thread.join(within_s)
+        assert not self.running, "the call did not come back in time"
+
+    def succeed(self, within_s: float = 180) -> None:
+        """Wait for the call to come back without an error."""
+        self.join(within_s)
+        assert self.error is None, self.error
+
+
+def fit_statement(table: str, selection: str, n_iterations: int, source: str, seed: int, schedule="rotation") -> str:
+    """Write a call of fit."""
+    return (
+        f"SELECT madlib.madlib_keras_fit_multiple_model('{source}', '{table}', '{selection}', {n_iterations},"
+        f" validation_table := 'valid_2', metrics_compute_frequency := 1, seed := {seed}, schedule := '{schedule}')"
+    )
+
+
+def undisturbed(db, n_models: int, n_segments: int, n_epochs: int, seed: int):
+    """Make what `fit_statement` needs, train it once without a fault and keep the digests as ``db.expected``."""
+    load_digits(db)
+    load_architectures(db)
+    pack(db, n_segments, suffix="_2")
+    select_configurations(db, "mst", MIXED[:n_models])
+    run = fit(
+        db, "undisturbed", "mst", n_epochs, source_table="train_2", validation_table="valid_2",
+        metrics_compute_frequency=1, seed=seed, schedule="rotation",
+    )  # fmt: skip
+    db.expected = digests(db, run.run_id)
+    db.seconds = seconds_of(db, run.run_id)
+    return db
+
+
+def seconds_of(db, run_id: int) -> float:
+    """Return how long a run's visits took, from the first to the last: within that time a fault finds it at work."""
+    span = "SELECT extract(epoch FROM max(ended_at) - min(started_at)) FROM madlib_mop.visit WHERE run_id = %s"
+    return float(db.value(span, [run_id]))
+
+
+def wait_for(condition, within_s: float = 60, what: str = "a condition"):
+    """Wait until a condition holds; give its value."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"waited {within_s} s for {what}")
+
+
+def newest_run(db) -> int | None:
+    """Return the run_id of the newest run."""
+    return db.value("SELECT max(run_id) FROM madlib_mop.run")
+
+
+def visits(db, run_id: int) -> int:
+    """Count the kept visits of a run."""
+    return db.value("SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s", [run_id])
+
+
+def workers(db) -> list[int]:
+    """Return the worker backends of the database."""
+    return [row[0] for row in db.rows(WORKERS)]
+
+
+def children(pid: int, module: str) -> list[int]:
+    """Return the live processes that run a module of ours for a process: its children, and forked trainers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            forked = module == "madlib_mop.trainer" and (entry / "comm").read_text().strip() == f"trainer {pid}"
+            mine = int(fields[1]) == pid and module in (entry / "cmdline").read_bytes().decode().split("\0")
+            if fields[0] != "Z" and (forked or mine):
+                found.append(int(entry.name))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def trainers(db) -> list[int]:
+    """Return the trainer processes of the database's workers."""
+    return [child for pid in workers(db) for child in children(pid, "madlib_mop.trainer")]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+_TRACES_WITHIN_S = 3.0  # the driver takes its role and lock away when all work has ended
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> bool:
+    """Send a signal; it is fine if the process has just ended, which is told by False."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def kill_backend(db, pid: int) -> None:
+    """Kill a backend outright and wait until the server, which restarts all sessions then, answers again."""
+    with closing(db.connect()) as witness:
+        restarts = kill(pid)
+
+        def ended():
+            try:
+                witness.cursor().execute("SELECT 1")
+            except psycopg2.Error:
+                return True
+
+        if restarts:
+            wait_for(ended, what="the end of all sessions")
+    wait_for(lambda: answers(db), what="the server")
+
+
+def answers(db) -> int | None:
+    """Return 1 if the server takes sessions, else None."""
+    try:
+        return db.value("SELECT 1")
+    except psycopg2.OperationalError:
+        return None
+
+
+def pause(chance: random.Random, at_most_s: float) -> None:
+    """Let a random time pass: here the moment of a fault is what is tested."""
+    time.sleep(chance.uniform(0, at_most_s))
+
+
+def login_roles(db) -> list:
+    """Return the login roles of this database's runs; the server may have those of other databases too."""
+    return db.rows(
+        "SELECT rolname FROM pg_roles WHERE starts_with(rolname, (SELECT 'madlib_mop_run_' || oid || '_'"
+        " FROM pg_database WHERE datname = current_database()))"
+    )
+
+
+def assert_nothing_left(db, pids=(), within_s: float = 1.0) -> None:
+    """Hold that no session or process of a run works on, at the latest after some time, and that nothing else stays."""
+
+    def at_work() -> list:
+        sessions = db.rows(
+            "SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%'"
+            " AND datname = current_database()"
+        )
+        return [*sessions, *[pid for pid in pids if alive(pid)]]
+
+    def traces() -> list:
+        roles = login_roles(db)
+        locks = db.rows(
+            "SELECT locktype, pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+            " WHERE d.datname = current_database() AND locktype = 'advisory'"
+        )
+        return [*roles, *locks]
+
+    for left, limit_s in ((at_work, within_s), (traces, _TRACES_WITHIN_S)):
+        deadline = time.monotonic() + limit_s
+        while left() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not left(), f"left behind after {limit_s} s: {left()}"
+
+
+def assert_whole(db, run_id: int, expected: dict[int, str], n_models: int, n_segments: int, n_epochs: int) -> None:
+    """Hold that a run has each visit once, an unbroken chain of digests, and the digests of an undisturbed run."""
+    rows = db.rows(
+        "SELECT mst_key, epoch, segment_id, digest_in, digest_out FROM madlib_mop.visit WHERE run_id = %s"
+        " ORDER BY mst_key, epoch, position",
+        [run_id],
+    )
+    assert len(rows) == len({row[:3] for row in rows}) == n_models * n_segments * n_epochs
+    for before, after in zip(rows, rows[1:], strict=False):
+        assert before[0] != after[0] or before[4] == after[3]
+    digests = dict(db.rows("SELECT mst_key, digest FROM madlib_mop.model WHERE run_id = %s", [run_id]))
+    assert digests == expected
+    n_metrics = db.value("SELECT count(*) FROM madlib_mop.metric WHERE run_id = %s AND ordinal = 0", [run_id])
+    assert n_metrics == n_models * n_epochs * 2

@@ -1,0 +1,76 @@
+"""What tests of searches need: iris and two perceptrons, calls of madlib_keras_automl, what a search decided."""
+
+from dataclasses import dataclass
+
+from tests.helpers.iris import load_iris, load_perceptrons, pack_iris
+
+COMPILE = """{'loss': ['categorical_crossentropy'], 'metrics': [['accuracy']],
+              'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log']}]}"""
+FIT = "{'batch_size': [4, 8], 'epochs': [1]}"
+
+
+def prepare(db) -> None:
+    """Load iris, pack it into ``train`` and ``valid``, and load the two perceptrons of MADlib's manual."""
+    load_iris(db)
+    pack_iris(db, 2, "train", "valid")
+    load_perceptrons(db, "arch")
+
+
+def arguments(table: str, method: str | None, params: str | None, **options) -> dict:
+    """Return the arguments of a call of madlib_keras_automl on iris, by name; ``options`` go before the usual ones."""
+    return {
+        "source_table": "train", "model_output_table": table, "model_arch_table": "arch",
+        "model_selection_table": f"{table}_mst", "model_id_list": [1, 2], "compile_params_grid": COMPILE,
+        "fit_params_grid": FIT, "automl_method": method, "automl_params": params, "validation_table": "valid",
+        **options,
+    }  # fmt: skip
+
+
+def statement(given: dict) -> str:
+    """Write the call, with a placeholder for each argument."""
+    return f"SELECT madlib.madlib_keras_automl({', '.join(f'{name} := %s' for name in given)})"
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search that has come back."""
+
+    run_id: int
+    table: str
+    notices: str
+
+
+def search(db, table: str, method: str | None, params: str | None, role: str | None = None, **options) -> Searched:
+    """Call madlib_keras_automl on iris, and wait for it."""
+    given = arguments(table, method, params, **options)
+    connection = db.connect(role)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement(given), list(given.values()))
+    finally:
+        connection.close()
+    return Searched(db.value("SELECT max(run_id) FROM madlib_mop.run"), table, "".join(connection.notices))
+
+
+def results(db, run_id: int) -> list[tuple]:
+    """Return what a search was told: (event, mst_key, epoch, loss), whatever the order of arrival."""
+    return db.rows(
+        "SELECT DISTINCT event, mst_key, epoch, loss FROM madlib_mop.search_history WHERE run_id = %s ORDER BY 1, 2, 3",
+        [run_id],
+    )
+
+
+def decisions(db, run_id: int) -> list[tuple]:
+    """Return what a search decided, whatever was the last thing it was told before."""
+    return db.rows(
+        "SELECT action, action_mst_key, until_epoch, source_mst_key, reason, compile_params, fit_params"
+        " FROM madlib_mop.search_history WHERE run_id = %s AND action IS NOT NULL"
+        " ORDER BY action_mst_key, until_epoch, action",
+        [run_id],
+    )
+
+
+def states(db, run_id: int) -> dict[int, tuple]:
+    """Return state, epoch and the digest of weights and optimizer of each model."""
+    rows = db.rows("SELECT mst_key, state, epoch, digest FROM madlib_mop.model WHERE run_id = %s", [run_id])
+    return {row[0]: row[1:] for row in rows}

@@ -1,0 +1,277 @@
+"""The defences that ``test_mutations.py`` takes out, one row each: where the defence is, and which tests then fail.
+
+To add one: a sentence that says what the defence is, the file, a text that is in it exactly once, what to write in its
+place so that the defence is gone, and tests of which at least one must fail then. Choose tests that are quick.
+Those of roles, rights and locks are in ``rights_defences.py``.
+"""
+
+from tests.helpers.security.defence import Defence
+from tests.helpers.security.rights_defences import DEFENCES_OF_RIGHTS
+
+_SECCOMP = "tests/unit/trainer/test_seccomp.py::"
+_SANDBOX = "tests/unit/trainer/test_sandbox.py::"
+_SOCKETS = "tests/unit/trainer/test_sockets.py::"
+_WHAT_RUNS = "tests/security/test_what_runs.py::"
+_CUSTOM = "tests/security/test_custom_functions.py::"
+_WRITERS = "tests/security/test_writers.py::"
+_SEGMENTS = "tests/hosts/test_segments.py::"
+_SUPERUSERS = "tests/security/test_superusers.py::"
+_TYPES = "tests/security/test_types.py::"
+_SYSCALLS = "madlib_mop/trainer/process/syscalls.py"
+
+DEFENCES = (
+    Defence(
+        "a trainer cannot signal another process by kill",
+        _SYSCALLS,
+        '"kill": Checked((62, 129), 0, values=(), own_pid=True)',
+        '"kill": Checked((62, 129), 0)',
+        (_SECCOMP + "test_no_other_process_can_be_signalled",),
+    ),
+    Defence(
+        "a trainer cannot signal another process by tgkill",
+        _SYSCALLS,
+        '"tgkill": Checked((234, 131), 0, values=(), own_pid=True)',
+        '"tgkill": Checked((234, 131), 0)',
+        (_SECCOMP + "test_no_other_process_can_be_signalled",),
+    ),
+    Defence(
+        "a trainer cannot have the kernel signal another process by fcntl",
+        _SYSCALLS,
+        "_FCNTL = (0, 1, 2, 3,",
+        "_FCNTL = (0, 1, 2, 3, 8, 10, 15,",
+        (_SECCOMP + "test_no_other_process_can_be_signalled",),
+    ),
+    Defence(
+        "a trainer makes threads, but no processes",
+        _SYSCALLS,
+        "mask=_CLONE_MORE, needed=_CLONE_THREAD",
+        "mask=_CLONE_MORE",
+        (_SECCOMP + "test_no_other_process_can_be_looked_at_or_changed_and_nothing_is_got_that_is_not_needed",),
+    ),
+    Defence(
+        "a system call that is not on the list is refused",
+        "madlib_mop/trainer/process/seccomp.py",
+        "_MISSING, _REFUSE]",
+        "_MISSING, _ALLOW]",
+        (_SECCOMP + "test_no_other_process_can_be_looked_at_or_changed_and_nothing_is_got_that_is_not_needed",),
+    ),
+    Defence(
+        "a trainer opens no file to write, in kernels without Landlock too",
+        _SYSCALLS,
+        '"openat": Checked((257, 56), 2, mask=_O_WRITING)',
+        '"openat": Checked((257, 56), 2)',
+        (_SECCOMP + "test_the_filter_of_each_architecture",),
+    ),
+    Defence(
+        "a trainer reads no file but its libraries'",
+        "madlib_mop/trainer/process/sandbox.py",
+        "return no_new_privileges() and _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0",
+        "return True",
+        (_SANDBOX + "test_files_cannot_be_read",),
+    ),
+    Defence(
+        "a trainer gives up system calls when it starts",
+        "madlib_mop/trainer/server.py",
+        'in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))',
+        'in_force["seccomp"] = False',
+        (_SANDBOX + "test_both_are_in_force_where_the_kernel_has_them",),
+    ),
+    Defence(
+        "images are decoded by processes that are shut in",
+        "madlib_mop/driver/data/decoders.py",
+        "DecoderPool(guards=SANDBOX)",
+        "DecoderPool()",
+        ("tests/unit/packing/test_images.py::test_the_drivers_decoders_are_shut_in",),
+    ),
+    Defence(
+        "a backend asks whose the socket is before it asks for a trainer there",
+        "plpython/mop_backend/sockets.py",
+        "if owner_of(peer)[1] != os.geteuid():",
+        "if owner_of(peer)[1] == -1:",
+        (_SOCKETS + "test_an_impostor_leads_to_no_fork_at_once",),
+        as_root=True,
+    ),
+    Defence(
+        "the fork server forks for its own operating system user alone",
+        "madlib_mop/trainer/forkserver.py",
+        "if user != os.geteuid():",
+        "if user == -1:",
+        (_SOCKETS + "test_other_users_get_nothing_by_an_abstract_name",),
+        as_root=True,
+    ),
+    Defence(
+        "a directory that others can write to is no place for the fork server's socket",
+        "plpython/mop_backend/sockets.py",
+        "if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:",
+        "if status.st_uid != os.geteuid():",
+        (_SOCKETS + "test_a_directory_that_others_can_write_to_is_not_used",),
+    ),
+    Defence(
+        "a connect to a socket that lets nobody in does not block",
+        "plpython/mop_backend/sockets.py",
+        "peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)",
+        "peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)",
+        (_SOCKETS + "test_an_impostor_who_lets_nobody_connect_does_not_keep_us_waiting",),
+        as_root=True,
+    ),
+    Defence(
+        "an architecture is made of layers of the list: StringLookup, which reads files, is not taken",
+        "madlib_mop/models/keras_layers.py",
+        '    "StringLookup": "it can read files of the server as its vocabulary",\n',
+        '}\nLAYERS |= {"StringLookup"}\nREFUSED_LAYERS |= {\n',
+        (_WHAT_RUNS + "test_an_architecture_that_would_run_code_is_refused[StringLookup]",),
+    ),
+    Defence(
+        "what shows in review is the list of layers",
+        "madlib_mop/models/keras_layers.py",
+        "    Activation ActivityRegularization ",
+        "    Activation ActivityRegularization AnyLayerOfKeras ",
+        (_WHAT_RUNS + "test_what_architectures_are_made_of_is_in_the_file",),
+    ),
+    Defence(
+        "a class of another module than Keras' is refused",
+        "madlib_mop/models/architecture.py",
+        "if given is not None and not (isinstance(given, str) and OWN_MODULE.match(given)):",
+        "if False:",
+        (
+            _WHAT_RUNS + "test_an_architecture_that_would_run_code_is_refused[allowed class of another module]",
+            "tests/unit/models/test_architecture.py",
+        ),
+    ),
+    Defence(
+        "custom functions come from a table that is a superuser's",
+        "madlib_mop/driver/data/custom_functions.py",
+        'if not rights["is_superusers"]:',
+        "if False:",
+        (_CUSTOM + "test_a_table_that_is_not_a_superusers_is_refused",),
+    ),
+    Defence(
+        "custom functions come from a table that nobody but superusers may write to",
+        "madlib_mop/driver/data/custom_functions.py",
+        'if rights["writer"] is not None:',
+        "if False:",
+        (_CUSTOM + "test_a_table_that_others_may_write_to_is_refused",),
+    ),
+    Defence(
+        "custom functions come from an ordinary table",
+        "madlib_mop/driver/data/custom_functions.py",
+        'if rights["kind"] != "r":',
+        "if False:",
+        (_CUSTOM + "test_a_view_is_refused",),
+    ),
+    Defence(
+        "a pickle is not opened unless a superuser allowed it",
+        "madlib_mop/driver/data/custom_functions.py",
+        '            check_pickle(f"custom function {name!r}", functions.pickles)',
+        "            pass",
+        (_CUSTOM + "test_a_pickle_in_the_table_is_opened_by_nobody",),
+    ),
+    Defence(
+        "a session that is a superuser's in part is refused",
+        "plpython/mop_backend/rights.py",
+        'if row["any_superuser"] and not row["all_superusers"]:',
+        "if False:",
+        (_SUPERUSERS + "test_a_superusers_session_that_took_another_role_is_refused",),
+    ),
+    Defence(
+        "who can become a superuser counts as one",
+        "plpython/mop_backend/rights.py",
+        "WHERE x.rolsuper AND pg_catalog.pg_has_role(coalesce(o.oid, s.oid), x.oid, 'MEMBER')) AS is_superuser",
+        "WHERE x.rolsuper AND x.oid = coalesce(o.oid, s.oid)) AS is_superuser",
+        (_SUPERUSERS + "test_nor_does_the_call_of_who_can_become_one",),
+    ),
+    Defence(
+        "a superuser's call takes only what superusers own",
+        "madlib_mop/driver/session/relations.py",
+        "            check_owners(self, found, what)\n",
+        "",
+        (_SUPERUSERS + "test_a_superusers_call_runs_no_code_of_another_role",),
+    ),
+    Defence(
+        "what a relation uses must be superusers' too",
+        "madlib_mop/driver/session/rights.py",
+        "WHERE d.classid = u.classid AND d.objid = u.objid AND",
+        "WHERE false AND",
+        (_SUPERUSERS + "test_a_superusers_call_runs_no_code_of_another_role[our view with her function]",),
+    ),
+    Defence(
+        "tables of ours have no columns of users' types",
+        "madlib_mop/driver/session/relations.py",
+        "                check_types(self, found, what)\n",
+        "                pass\n",
+        (_TYPES + "test_a_packed_table_with_a_users_type_is_refused",),
+    ),
+    Defence(
+        "a type counts by its schema, not by its name",
+        "madlib_mop/driver/session/relations.py",
+        "CASE WHEN tn.nspname <> 'pg_catalog' THEN tn.nspname || '.' ELSE '' END || t.typname AS type_name",
+        "t.typname::pg_catalog.text AS type_name",
+        (_TYPES + "test_a_users_type_of_a_known_name_is_not_packed",),
+    ),
+    Defence(
+        "rows are taken from the reader's process alone",
+        "plpython/mop_backend/rows.py",
+        "if peer_user == os.geteuid() and pid in (None, peer_pid):",
+        "if peer_user == os.geteuid():",
+        (_WRITERS + "test_another_process_is_not_heard_even_one_of_the_servers_user",),
+    ),
+    Defence(
+        "rows are taken from the server's operating system user alone",
+        "plpython/mop_backend/rows.py",
+        "if peer_user == os.geteuid() and pid in (None, peer_pid):",
+        "if pid in (None, peer_pid):",
+        (_WRITERS + "test_another_operating_system_user_neither_sends_nor_takes_rows",),
+        as_root=True,
+    ),
+    Defence(
+        "rows are given to the server's operating system user alone",
+        "plpython/mop_backend/rows.py",
+        "if owner_of(self._socket)[1] != os.geteuid():",
+        "if False:",
+        (_WRITERS + "test_another_operating_system_user_neither_sends_nor_takes_rows",),
+        as_root=True,
+    ),
+    Defence(
+        "nothing is trained on rows that are not the run's",
+        "madlib_mop/engines/sessions/worker.py",
+        """            self._on_shard(load.data_set, load.segment_id, load.answer["shard"])\n""",
+        "",
+        ("tests/faults/test_changed_rows.py",),
+    ),
+    Defence(
+        "a host does work that is signed with its key alone",
+        "plpython/mop_backend/segment.py",
+        "if hmac.compare_digest(ours.encode(), signature.encode()) else {}",
+        "",
+        (_SEGMENTS + "test_users_at_the_host_can_do_nothing_by_hand",),
+    ),
+    Defence(
+        "a host takes the blobs that a message names and no others",
+        "plpython/mop_backend/segment.py",
+        """ or message.pop("blobs", None) != digests:""",
+        """ or message.pop("blobs", None) is None:""",
+        (_SEGMENTS + "test_blobs_are_those_that_the_message_names",),
+    ),
+    Defence(
+        "code of users at a host does not answer for the trainer",
+        "madlib_mop/engines/hosts/relay.py",
+        "self._cursor.execute(query, values, prepare=False)",
+        "self._cursor.execute(query, values, prepare=True)",
+        (_SEGMENTS + "test_code_of_users_at_a_host_answers_for_no_trainer",),
+    ),
+    Defence(
+        "a host's trainer is in a sandbox unless the host's superusers want none",
+        "plpython/mop_backend/segment.py",
+        """{**message, "sandbox": self._settings.get(_SANDBOX) != "off"}""",
+        "message",
+        (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
+    ),
+    Defence(
+        "a host runs the custom functions that its superusers accept",
+        "plpython/mop_backend/segment.py",
+        """if not accepted & {"any", digest}:""",
+        "if False:",
+        (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
+    ),
+    *DEFENCES_OF_RIGHTS,
+)

@@ -1,0 +1,214 @@
+"""The defences of ``defences.py`` that are about roles, rights and locks in the database."""
+
+from tests.helpers.security.defence import Defence
+
+_LOGIN_ROLES = "tests/security/test_login_roles.py::"
+_WRITERS = "tests/security/test_writers.py::"
+_USERS_RUNS = "tests/security/test_users_runs.py::"
+_LOCKS = "tests/security/test_locks.py::"
+_RIGHTS = "tests/security/test_rights.py::"
+_NAMES = "tests/security/test_reserved_names.py::"
+_OWN_RUNS = "tests/security/test_own_runs.py::"
+
+DEFENCES_OF_RIGHTS = (
+    Defence(
+        "nobody may call a function who was not granted it",
+        "sql/90-grants.sql",
+        "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;",
+        "",
+        ("tests/security/test_privileges.py::test_every_function_is_refused_to_who_was_not_granted_it",),
+    ),
+    Defence(
+        "a user sees the runs of his own roles only",
+        "sql/22-visibility.sql",
+        "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop_calls.may_see(owner));",
+        "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (true);",
+        (_OWN_RUNS + "test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
+    ),
+    Defence(
+        "members of pg_read_all_data read no key",
+        "sql/21-hosts.sql",
+        "ALTER TABLE madlib_mop.host ENABLE ROW LEVEL SECURITY;\n",
+        "",
+        ("tests/security/test_limits.py::test_who_reads_all_data_reads_no_key",),
+    ),
+    Defence(
+        "a user sees the states of his own runs only",
+        "sql/22-visibility.sql",
+        "ALTER TABLE madlib_mop.model_state ENABLE ROW LEVEL SECURITY;\n",
+        "",
+        (_OWN_RUNS + "test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
+    ),
+    Defence(
+        "only a superuser's session is a writer",
+        "plpython/mop_backend/writer.py",
+        """if not plpy.execute(_MIGHTY)[0]["rolsuper"]:""",
+        "if False:",
+        (_WRITERS + "test_even_who_may_execute_it_opens_no_writer_without_being_a_superuser",),
+    ),
+    Defence(
+        "a reader acts as the caller",
+        "madlib_mop/engines/sessions/access.py",
+        """, (_SET, ["role", self.caller])]""",
+        "]",
+        (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
+    ),
+    Defence(
+        "a superuser's run has no role that others could join",
+        "madlib_mop/engines/sessions/login.py",
+        "if is_superuser(catalog, caller):",
+        "if False:",
+        (_WRITERS + "test_a_superusers_run_makes_no_role_that_another_could_join",),
+    ),
+    Defence(
+        "a run's role has the settings of the caller's",
+        "madlib_mop/engines/sessions/login.py",
+        "_copy_settings(cursor, caller, role)\n",
+        "pass\n",
+        (_WRITERS + "test_settings_and_limits_of_the_caller_hold_for_a_runs_role",),
+    ),
+    Defence(
+        "what a user has a login role own stops nobody else's call",
+        "madlib_mop/engines/sessions/login.py",
+        "except psycopg2.DatabaseError as error:",
+        "except errors.UndefinedObject as error:",
+        (_LOGIN_ROLES + "test_a_role_that_owns_more_than_can_be_locked_stops_nobody",),
+    ),
+    Defence(
+        "a lock that every role may take keeps nobody from his run",
+        "madlib_mop/catalog/lock_holders.py",
+        "cursor.execute(_SESSIONS.format(lock=lock), params)",
+        "pass",
+        (_OWN_RUNS + "test_a_lock_that_anybody_may_take_keeps_nobody_from_his_run",),
+    ),
+    Defence(
+        "nor does one that a prepared transaction holds",
+        "madlib_mop/catalog/lock_holders.py",
+        "for (gid,) in cursor.fetchall():",
+        "for (gid,) in ():",
+        (_LOCKS + "test_a_prepared_transaction_keeps_nobody_from_his_run",),
+    ),
+    Defence(
+        "who locks a login role does not keep it",
+        "madlib_mop/engines/sessions/login.py",
+        "end_holders(catalog, _LOCK_OF_ROLE, [role])",
+        "pass",
+        (_LOGIN_ROLES + "test_who_grants_a_login_role_something_does_not_keep_it",),
+    ),
+    Defence(
+        "what a reader is told is not to be seen by other sessions of its role",
+        "madlib_mop/engines/sessions/login.py",
+        "SET track_activities = off",
+        "SET track_activities = on",
+        (_USERS_RUNS + "test_no_trap_got_more_rights_than_the_caller_has",),
+    ),
+    Defence(
+        "a user lets others see his own runs only",
+        "sql/21-viewers.sql",
+        "CREATE POLICY give ON madlib_mop.viewer_change FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));",
+        "CREATE POLICY give ON madlib_mop.viewer_change FOR INSERT WITH CHECK (true);",
+        (_RIGHTS + "test_nobody_gives_away_what_is_anothers",),
+    ),
+    Defence(
+        "who may see a run has no right to its states",
+        "sql/22-visibility.sql",
+        """CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));""",
+        """CREATE POLICY own_runs ON madlib_mop.model_state FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));""",
+        (_RIGHTS + "test_an_owner_lets_another_user_see_but_not_control_his_runs",),
+    ),
+    Defence(
+        "who may see a run does not see the settings by which its owner reads",
+        "sql/22-visibility.sql",
+        """CREATE POLICY own_runs ON madlib_mop.caller_setting FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));""",
+        """CREATE POLICY own_runs ON madlib_mop.caller_setting FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));""",
+        (_RIGHTS + "test_an_owner_lets_another_user_see_but_not_control_his_runs",),
+    ),
+    Defence(
+        "nor does he find them in the run's plan",
+        "madlib_mop/driver/planning/run_data.py",
+        "shares={server: settings.share_at_host(n) for server, n in self.source.n_at_hosts.items()},",
+        "shares=self.settings,",
+        ("tests/security/test_policy_settings.py::test_only_the_owner_reads_the_values_of_settings",),
+    ),
+    Defence(
+        "who may not write a table reserves no run's output by its name",
+        "madlib_mop/driver/outputs/reserved_names.py",
+        "if not record.may_write(session.info.role_oid, table):",
+        "if False:",
+        (_NAMES + "test_who_may_make_no_table_there_reserves_no_name",),
+    ),
+    Defence(
+        "a crash frees the names that its transactions had reserved",
+        "madlib_mop/catalog/reservations.py",
+        "lasts[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)",
+        "lasts[holder] = True",
+        (_NAMES + "test_a_prepared_transaction_keeps_its_names_and_a_crash_frees_the_others",),
+    ),
+    Defence(
+        "who waits for the lock of a run's driver does not get it next",
+        "madlib_mop/catalog/lock_holders.py",
+        "WHERE l.pid <> pg_catalog.pg_backend_pid()",
+        "WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid()",
+        (_LOCKS + "test_who_waits_for_the_lock_does_not_get_it_next",),
+    ),
+    Defence(
+        "an advisory lock keeps nobody from adding an architecture to a table",
+        "madlib_mop/driver/commands/architectures.py",
+        'session.execute(statement(f"LOCK TABLE {{table}} IN {mode} MODE", table=table))',
+        'session.execute("SELECT pg_catalog.pg_advisory_xact_lock($1)", [0x6D6F70 << 32 | table.oid], ["bigint"])',
+        (_LOCKS + "test_a_lock_by_a_tables_number_keeps_nobody_from_adding_to_it",),
+    ),
+    Defence(
+        "no user locks a table of the record against others",
+        "sql/90-grants.sql",
+        "GRANT INSERT ON madlib_mop.viewer_change TO %I",
+        "GRANT INSERT ON madlib_mop.viewer_change TO %1$I; GRANT DELETE ON madlib_mop.viewer TO %1$I",
+        (_LOCKS + "test_no_user_locks_a_table_of_the_record_against_others",),
+    ),
+    Defence(
+        "a role that may predict by one table gets none that another role has named alike",
+        "sql/90-grants.sql",
+        "WHERE c.oid = model_table AND beside.relname = c.relname || '_summary' AND beside.relowner = c.relowner;",
+        "WHERE c.oid = model_table AND beside.relname = c.relname || '_summary';",
+        (_RIGHTS + "test_a_table_gives_away_none_that_another_role_has_named_alike",),
+    ),
+    Defence(
+        "what autovacuum runs keeps nobody from his run",
+        "madlib_mop/catalog/lock_holders.py",
+        "AND o.rolsuper IS NOT TRUE AND",
+        "AND NOT o.rolsuper AND",
+        (_LOCKS + "test_what_autovacuum_runs_keeps_nobody_from_his_run",),
+    ),
+    Defence(
+        "a login role that cannot be dropped has no rights of the caller's",
+        "madlib_mop/engines/sessions/login.py",
+        "for granted, grantor in cursor.fetchall():",
+        "for granted, grantor in ():",
+        (_LOGIN_ROLES + "test_a_role_that_owns_more_than_can_be_locked_stops_nobody",),
+    ),
+    Defence(
+        "a role that looks like a login role stops no sweep",
+        "madlib_mop/engines/sessions/login.py",
+        'PREFIX + "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}"',
+        'PREFIX + r"(\\d+)_(.+)_[0-9a-f]{8}"',
+        (_LOGIN_ROLES + "test_a_role_that_looks_like_a_login_role_stops_no_sweep",),
+    ),
+    Defence(
+        "no setting of a user's chooses the role of the session that makes login roles",
+        "madlib_mop/engines/sessions/login.py",
+        """"transaction_timeout", "role", "session_authorization"]""",
+        """"transaction_timeout"]""",
+        (_LOGIN_ROLES + "test_no_setting_of_the_callers_reaches_the_session_that_makes_the_role",),
+    ),
+    Defence(
+        "a reader whose code takes no cancel, and has another name, ends with the run",
+        "madlib_mop/engines/sessions/login.py",
+        'for end in ("pg_terminate_backend(pid)", "madlib_mop_calls.end_session(pid, 2000)"):',
+        "for end in ():",
+        ("tests/security/test_stuck_readers.py::test_a_reader_that_takes_no_cancel_ends_with_the_run",),
+    ),
+)

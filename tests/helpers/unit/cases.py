@@ -1,0 +1,247 @@
+"""Configurations that the tests train, each in the words of a request and as plain Keras, and their data."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import numpy as np
+from keras import layers
+
+from madlib_mop.models.seeds import model_seed, pass_permutation
+from tests.helpers.training import one_thread
+
+one_thread()  # plain Keras has as many threads as trainers have
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A configuration: ``compile_params`` and ``fit_params`` are texts; ``compiled`` makes the same for Keras."""
+
+    name: str
+    build: Callable[[], keras.Model]
+    compile_params: str
+    compiled: Callable[[], dict]
+    data: Callable[[int], tuple[list[np.ndarray], list[np.ndarray]]]
+    batch_size: int = 10
+    passes: int = 1
+    shuffle: bool = True
+    class_weight: dict | None = None
+    steps_per_epoch: int | None = None
+
+    def request(self, seed=7, mst_key=3):
+        """Return ``model`` of a request."""
+        fit = f"batch_size={self.batch_size}, epochs={self.passes}, shuffle={self.shuffle}"
+        if self.class_weight:
+            fit += f", class_weight={self.class_weight}"
+        if self.steps_per_epoch:
+            fit += f", steps_per_epoch={self.steps_per_epoch}"
+        return {
+            "arch": self.build().to_json(),
+            "compile_params": self.compile_params,
+            "fit_params": fit,
+            "seed": seed,
+            "mst_key": mst_key,
+            "custom": None,
+        }
+
+    def model(self, seed=7, mst_key=3):
+        """Return the compiled Keras model before its first visit."""
+        arch = self.build().to_json()
+        keras.utils.set_random_seed(model_seed(seed, mst_key))
+        model = keras.models.model_from_json(arch)
+        model.compile(**self.compiled())
+        return model
+
+    def fit(self, model, epoch, segment_id, xs, ys, seed=7, mst_key=3):
+        """Make one visit with plain Keras; this is what the trainer must equal, bit for bit."""
+        for pass_ in range(self.passes):
+            order = np.arange(len(xs[0]))
+            if self.shuffle:
+                order = pass_permutation(seed, mst_key, epoch, segment_id, pass_, len(xs[0]))
+            model.fit(
+                _one_or_list([x[order] for x in xs]),
+                _one_or_list([y[order].astype(np.float32) for y in ys]),
+                batch_size=self.batch_size,
+                epochs=1,
+                shuffle=False,
+                class_weight=self.class_weight,
+                steps_per_epoch=self.steps_per_epoch,
+                verbose=0,
+            )
+
+
+def weights_of(model):
+    """Return a Keras model's weights as ``model_weights`` has them."""
+    return b"".join(np.asarray(weight, np.float32).tobytes() for weight in model.get_weights())
+
+
+def _one_or_list(columns):
+    return columns[0] if len(columns) == 1 else columns
+
+
+def _classes(rng, n, k):
+    return np.eye(k, dtype=np.int16)[rng.integers(0, k, n)]
+
+
+def _vectors(n):
+    rng = np.random.default_rng(n)
+    return [rng.normal(size=(n, 12)).astype(np.float32)], [_classes(rng, n, 3)]
+
+
+def _images(n):
+    rng = np.random.default_rng(n)
+    return [rng.normal(size=(n, 8, 8, 1)).astype(np.float32)], [_classes(rng, n, 10)]
+
+
+def _words(n):
+    rng = np.random.default_rng(n)
+    return [rng.integers(0, 20, (n, 6)).astype(np.float32)], [rng.integers(0, 2, (n, 1)).astype(np.float32)]
+
+
+def _targets(n):
+    rng = np.random.default_rng(n)
+    return [rng.normal(size=(n, 5)).astype(np.float32)], [rng.normal(size=(n, 3)).astype(np.float32)]
+
+
+def _pairs(n):
+    rng = np.random.default_rng(n)
+    xs = [rng.normal(size=(n, 4)).astype(np.float32), rng.normal(size=(n, 5, 2)).astype(np.float32)]
+    return xs, [_classes(rng, n, 3), rng.normal(size=(n, 1)).astype(np.float32)]
+
+
+def _mlp():
+    return keras.Sequential(
+        [
+            keras.Input((12,)),
+            layers.Dense(17, "relu"),
+            layers.BatchNormalization(),
+            layers.Dropout(0.3),
+            layers.Dense(3, "softmax", kernel_regularizer=keras.regularizers.L2(1e-3)),
+        ]
+    )
+
+
+def _cnn():
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.Conv2D(6, 3, activation="relu", kernel_regularizer=keras.regularizers.L2(1e-3)),
+            layers.MaxPooling2D(),
+            layers.SpatialDropout2D(0.2),
+            layers.SeparableConv2D(5, 2, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Flatten(),
+            layers.Dense(10, "softmax"),
+        ]
+    )
+
+
+def _recurrent():
+    return keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Embedding(20, 7),
+            layers.LSTM(9, dropout=0.2, recurrent_dropout=0.1),
+            layers.LayerNormalization(),
+            layers.Dense(1, "sigmoid"),
+        ]
+    )
+
+
+def _regression():
+    return keras.Sequential(
+        [
+            keras.Input((5,)),
+            layers.GaussianNoise(0.1),
+            layers.Dense(8, "tanh", bias_regularizer=keras.regularizers.L1(1e-3)),
+            layers.GaussianDropout(0.1),
+            layers.Dense(3),
+        ]
+    )
+
+
+def _two_sided():
+    a, b = keras.Input((4,), name="a"), keras.Input((5, 2), name="b")
+    both = layers.Concatenate()([layers.Dense(5, "relu")(a), layers.GlobalAveragePooling1D()(b)])
+    both = layers.Dropout(0.2)(both)
+    return keras.Model(
+        [a, b], [layers.Dense(3, "softmax", name="kind")(both), layers.Dense(1, name="size")(both)], name="two_sided"
+    )
+
+
+_CLASSES = "loss='categorical_crossentropy', metrics=['accuracy'], optimizer="
+_decay = keras.optimizers.schedules.ExponentialDecay
+
+
+def _classifier(optimizer):
+    return lambda: {"loss": "categorical_crossentropy", "metrics": ["accuracy"], "optimizer": optimizer()}
+
+
+CASES = [
+    Case(
+        "mlp, dropout, batch norm, Adam",
+        _mlp,
+        _CLASSES + "'Adam(lr=0.01)'",
+        _classifier(lambda: keras.optimizers.Adam(0.01)),
+        _vectors,
+        passes=2,
+    ),
+    Case(
+        "cnn, SGD with momentum, decaying rate",
+        _cnn,
+        _CLASSES + "'SGD(learning_rate=ExponentialDecay(0.05, decay_steps=3, decay_rate=0.9), momentum=0.9)'",
+        _classifier(lambda: keras.optimizers.SGD(_decay(0.05, 3, 0.9), momentum=0.9)),
+        _images,
+        batch_size=16,
+    ),
+    Case(
+        "recurrent, embedding, RMSprop, not shuffled",
+        _recurrent,
+        "loss='binary_crossentropy', optimizer='rmsprop', metrics=['accuracy', 'AUC']",
+        lambda: {"loss": "binary_crossentropy", "optimizer": "rmsprop", "metrics": ["accuracy", "AUC"]},
+        _words,
+        shuffle=False,
+    ),
+    Case(
+        "regression, noise, AdamW, clipped, moving average",
+        _regression,
+        "loss='mse', optimizer='AdamW(learning_rate=0.01, weight_decay=0.01, clipnorm=0.5, use_ema=True)', "
+        "metrics=['mae', RootMeanSquaredError()]",
+        lambda: {
+            "loss": "mse",
+            "optimizer": keras.optimizers.AdamW(0.01, weight_decay=0.01, clipnorm=0.5, use_ema=True),
+            "metrics": ["mae", keras.metrics.RootMeanSquaredError()],
+        },
+        _targets,
+    ),
+    Case(
+        "two inputs, two outputs, Nadam",
+        _two_sided,
+        "loss={'kind': 'categorical_crossentropy', 'size': 'mse'}, loss_weights={'kind': 1.0, 'size': 0.3}, "
+        "optimizer='Nadam(lr=0.005)', metrics={'kind': ['accuracy'], 'size': ['mae', 'mse']}",
+        lambda: {
+            "loss": {"kind": "categorical_crossentropy", "size": "mse"},
+            "loss_weights": {"kind": 1.0, "size": 0.3},
+            "optimizer": keras.optimizers.Nadam(0.005),
+            "metrics": {"kind": ["accuracy"], "size": ["mae", "mse"]},
+        },
+        _pairs,
+    ),
+    Case(
+        "mlp, weighted classes, Adagrad",
+        _mlp,
+        _CLASSES + "'Adagrad(lr=0.05)', weighted_metrics=['accuracy']",
+        lambda: {**_classifier(lambda: keras.optimizers.Adagrad(0.05))(), "weighted_metrics": ["accuracy"]},
+        _vectors,
+        class_weight={0: 0.5, 2: 3.0},
+    ),
+    Case(
+        "mlp, steps_per_epoch, Adamax",
+        _mlp,
+        _CLASSES + "'Adamax(lr=0.01)'",
+        _classifier(lambda: keras.optimizers.Adamax(0.01)),
+        _vectors,
+        passes=3,
+        steps_per_epoch=2,
+    ),
+]

@@ -1,0 +1,93 @@
+"""Promise 7: a process of ours has a fixed interpreter and environment, whatever its parent's are."""
+
+import contextlib
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from mop_backend.process import Child, ChildDied
+
+from madlib_mop.driver.running.deaths import ran_out_of_memory
+from tests.helpers.faults import wait_for
+
+
+@pytest.fixture
+def child(monkeypatch, tmp_path):
+    """A child that waits for its input, of a parent whose environment would lead it astray."""
+    for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_LIBRARY_PATH", "PGHOST", "TF_CONFIG"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / "code.py").write_text("raise SystemExit('the wrong module')")
+    monkeypatch.chdir(tmp_path)
+    child = Child("code", python=sys.executable)
+    yield child
+    child.stop()
+
+
+def read(child: Child, what: str) -> list[str]:
+    """Read something of a process, once it is what it was started as."""
+    wait_for(lambda: b"-m" in Path(f"/proc/{child.pid}/cmdline").read_bytes().split(b"\0"), 5, "the interpreter")
+    return Path(f"/proc/{child.pid}/{what}").read_text().rstrip("\0").split("\0")
+
+
+def open_files(pid) -> set[str]:
+    """Name the open files of a process but for the memory files of children, which all have one name."""
+    names = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            names.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return {name for name in names if not name.startswith("/memfd:")}
+
+
+def test_the_environment_is_fixed(child):
+    assert sorted(read(child, "environ")) == ["LANG=C.UTF-8", "PATH=/usr/bin:/bin", "PYTHONUNBUFFERED=1"]
+
+
+def test_the_interpreter_is_isolated_from_where_it_is_started(child):
+    assert read(child, "cmdline") == [sys.executable, "-I", "-m", "code"]
+    assert os.readlink(f"/proc/{child.pid}/cwd") == "/"
+    assert child.alive
+
+
+def test_it_has_a_session_of_its_own_and_none_of_our_files(child, tmp_path):
+    read(child, "cmdline")
+    with open(tmp_path / "ours", "w") as ours, socket.socket() as client:
+        for inherited in (ours, client):
+            os.set_inheritable(inherited.fileno(), True)
+        before = open_files("self")
+        other = Child("code", python=sys.executable)
+        read(other, "cmdline")
+        assert os.getsid(other.pid) == other.pid != os.getsid(0)
+        shared = before & open_files(other.pid)
+        other.stop()
+    assert str(tmp_path / "ours") in before and any(file.startswith("socket") for file in before)
+    assert shared == set()
+
+
+def test_the_last_words_are_one_line():
+    traceback = 'Traceback (most recent call last):\n  File "/x.py", line 1, in <module>\nValueError: no\n'
+    assert ChildDied(1, traceback).last_words == "ValueError: no"
+    assert ChildDied(-9, "  \n").last_words is None
+    assert len(ChildDied(1, "x" * 5000).last_words) == 300
+
+
+def test_what_it_said_before_it_aborted_is_kept_though_stacks_follow(tmp_path, monkeypatch):
+    """``faulthandler`` writes a hundred lines for each thread after the line that says why."""
+    code = (
+        "import faulthandler, os, sys; faulthandler.enable()\n"
+        "def deep(n):\n"
+        "    if n: return deep(n - 1)\n"
+        "    os.write(2, b\"terminate called after throwing an instance of 'std::bad_alloc'\\n\"); os.abort()\n"
+        "deep(200)\n"
+    )
+    (tmp_path / "python").write_text(f"#!/bin/sh\nexec {sys.executable} -I {tmp_path}/code.py\n")
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / "code.py").write_text(code)
+    child = Child("code", python=str(tmp_path / "python"))
+    try:
+        with pytest.raises(ChildDied) as death:
+            child.receive()
+    finally:
+        child.stop()
+    assert death.value.returncode == -6 and ran_out_of_memory(-6, death.value.stderr)

@@ -1,0 +1,75 @@
+"""Nothing above ``engines/`` asks which engine it is: held against what the files import, name and compare.
+
+`driver/data/engine.py` chooses the engine of a call. The doctor and the installation on a cluster's hosts look at
+servers before there is anything to choose.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3] / "madlib_mop"
+#: Modules of ``engines/`` that know one engine, and what a query would ask to tell engines apart.
+ONE_ENGINE = {"greenplum", "citus", "citus_nodes", "postgres", "postgres_store", "keyed_store"}
+NAMES = {"greenplum", "citus", "postgres"}
+CATALOGS = ("gp_segment_configuration", "gp_distribution_policy", "pg_dist_", "gp_segment_id", "DISTRIBUTED BY")
+MAY_ASK = {"driver/data/engine.py", "cli/install.py"}
+FILES = [
+    path
+    for path in sorted(ROOT.rglob("*.py"))
+    if path.relative_to(ROOT).parts[0] != "engines"
+    and path.relative_to(ROOT).parts[:2] not in (("cli", "doctor"), ("cli", "cluster"))
+    and str(path.relative_to(ROOT)) not in MAY_ASK
+]
+
+
+def questions(tree: ast.AST) -> list[str]:
+    """Return what in a module's code, docstrings left out, tells engines apart; each with its line."""
+    found = []
+    docstrings = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("madlib_mop.engines"):
+            modules = {node.module.rpartition(".")[2], *(alias.name for alias in node.names)}
+            found += [f"{node.lineno}: import of {name}" for name in modules & ONE_ENGINE]
+        elif _is_text(node) and node not in docstrings:
+            if any(word in node.value for word in CATALOGS):
+                found.append(f"{node.lineno}: {node.value!r}")
+        elif isinstance(node, ast.Compare):
+            sides = [n.value for side in (node.left, *node.comparators) for n in ast.walk(side) if _is_text(n)]
+            found += [f"{node.lineno}: {name!r}" for name in NAMES.intersection(sides)]
+        elif isinstance(node, ast.Name | ast.Attribute):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            found += [f"{node.lineno}: {name}" for engine in NAMES if name.lower() in (engine, f"is_{engine}")]
+    return found
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_above_asks_which_engine_it_is(path):
+    assert questions(ast.parse(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from madlib_mop.engines.greenplum import is_greenplum",
+        "from madlib_mop.engines import citus",
+        "if packed.engine != 'postgres': pass",
+        "query = 'SELECT * FROM pg_dist_node'",
+        "clause = f' DISTRIBUTED BY ({key})'",
+        "if session.is_greenplum: pass",
+        "if server in ('citus', None): pass",
+    ],
+)
+def test_each_way_to_ask_is_seen(code):
+    assert questions(ast.parse(code))

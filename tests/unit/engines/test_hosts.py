@@ -1,0 +1,66 @@
+"""Dealing segments over places, and how far a clock is off: what needs no server."""
+
+from dataclasses import replace
+
+import pytest
+
+from madlib_mop.catalog.rows.plan import ShardAccess, ShardPlan
+from madlib_mop.driver.data.host_checks import clock_problem
+from madlib_mop.driver.evaluation.evaluations import _places
+from madlib_mop.engines.base.dealing import Carrier, deal
+from madlib_mop.engines.base.interface import HERE, Place
+from madlib_mop.engines.hosts.connections import HostLogin, offset_beyond, reason
+from tests.helpers.unit.rows import a_plan, packed
+
+ALPHA, BETA, GAMMA = Place("alpha"), Place("beta"), Place("gamma")
+
+
+def dealt(carriers, total):
+    return [str(segment.place) for segment in deal([Carrier(*c) for c in carriers], total)]
+
+
+def test_a_total_is_dealt_in_turn():
+    """Four segments on three hosts: the first host gets the fourth."""
+    assert dealt([(ALPHA, 1), (BETA, 9), (GAMMA, 1)], 4) == ["alpha", "beta", "gamma", "alpha"]
+    assert dealt([(ALPHA, 4), (BETA, 4)], 1) == ["alpha"]
+
+
+def test_without_a_total_each_gets_what_it_carries():
+    """Segments are spread before a larger host gets the rest of its own."""
+    assert dealt([(ALPHA, 3), (BETA, 1), (HERE, 2)], None) == ["alpha", "beta", "here", "alpha", "here", "alpha"]
+
+
+def test_a_clock_is_off_by_what_the_way_does_not_explain():
+    """A time told between two of ours may be right."""
+    assert offset_beyond(10.0, 10.4, 10.5) == 0.0
+    assert offset_beyond(10.0, 7.0, 10.5) == -3.0
+    assert offset_beyond(10.0, 13.5, 10.5) == 3.0
+    assert "3.0 s behind" in clock_problem("alpha", -3.0).message
+
+
+def test_a_reason_tells_no_address_and_no_password():
+    """What libpq says of a failed login has the host, the port and the user in it."""
+    import psycopg
+
+    login = HostLogin("alpha", "me", {"host": "10.1.2.3", "port": "5499", "user": "bob", "password": "s3cret"}, True)
+    text = (
+        'connection failed: connection to server at "10.1.2.3", port 5499 failed:'
+        ' FATAL:  password authentication failed for user "bob"'
+    )
+    said = reason(psycopg.OperationalError(text), login)
+    assert said == "password authentication failed for user <user>"
+
+
+@pytest.mark.parametrize("server", [None, "alpha"])
+def test_validation_rows_are_evaluated_where_they_are(server):
+    """The worker of the same number, unless it is elsewhere and another one is near."""
+
+    def at(*segments):
+        shards = tuple(ShardPlan(s, 1, 8, place=p and ShardAccess("SELECT", p)) for s, p in segments)
+        return replace(packed([]), segments=shards)
+
+    training, validation = at((0, server), (1, "beta")), at((0, "beta"), (1, "beta"), (5, server))
+    plan = replace(a_plan(), training=training, validation=validation)
+    assert [p for p in _places(plan) if p[0] == "validation"] == [
+        ("validation", 0, 1), ("validation", 1, 1), ("validation", 5, 0)
+    ]  # fmt: skip

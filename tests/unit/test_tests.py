@@ -1,0 +1,35 @@
+"""The tests themselves: where their helpers are, and that rows of the table of defences name code that is there."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.security.defences import DEFENCES
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def test_helpers_are_in_one_folder():
+    elsewhere = {
+        str(path.relative_to(ROOT / "tests"))
+        for path in FILES
+        if not path.name.startswith("test_") and path.name != "conftest.py" and "helpers" not in path.parts
+    }
+    assert elsewhere == {"upgrade/make_record.py", "upgrade/record.py"}  # what a release makes, and from what
+
+
+def test_each_helper_is_imported_under_one_name():
+    names = {path.stem for path in FILES if path.parent == ROOT / "tests" / "helpers"} | {"workbench", "lab", "kit"}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in names:
+                pytest.fail(f"{path}:{node.lineno}: import of {node.module} without tests.helpers before it")
+
+
+@pytest.mark.parametrize("defence", DEFENCES, ids=lambda defence: defence.name)
+def test_each_row_of_defences_names_code_and_tests_that_are_there(defence):
+    assert (ROOT / defence.file).read_text().count(defence.text) == 1
+    for test in defence.tests:
+        assert (ROOT / test.partition("::")[0]).exists(), test
