@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from psycopg2.extensions import connection
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
     Engine,
-    RowMapping,
+    Executable,
     Select,
     cast,
     delete,
@@ -26,6 +27,7 @@ from sqlalchemy.dialects.postgresql import OID
 from madlib_mop.catalog import tables as t
 from madlib_mop.catalog.drivers import RunDrivers
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.catalog.record_session import Params, SqlRow
 from madlib_mop.catalog.reservations import ReservedTables
 from madlib_mop.catalog.rows.base import Row, as_column
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, Model
@@ -62,7 +64,7 @@ class Record(RunDrivers, ReservedTables):
             " FROM pg_roles r LEFT JOIN pg_roles o ON o.oid = :owner WHERE r.oid = :role"
         )
         with self._engine.connect() as session:
-            return session.execute(query, {"role": role, "owner": owner, "rights": rights}).scalar_one()
+            return bool(session.execute(query, {"role": role, "owner": owner, "rights": rights}).scalar_one())
 
     # settings
 
@@ -91,14 +93,14 @@ class Record(RunDrivers, ReservedTables):
             Its run_id.
         """
         with self.transaction() as session:
-            run_id = session.execute(insert(t.run).values(**run.as_row()).returning(t.run.c.run_id)).scalar_one()
+            run_id: int = session.execute(insert(t.run).values(**run.as_row()).returning(t.run.c.run_id)).scalar_one()
             if models:  # a search adds its own later
                 session.execute(insert(t.model), [replace(model, run_id=run_id).as_row() for model in models])
             session.execute(insert(t.segment), [replace(segment, run_id=run_id).as_row() for segment in segments])
             for origin, blob in weights.items():
                 session.execute(insert(t.start_weights).values(run_id=run_id, origin=origin, weights=blob))
-            for name, value in (functions or {}).items():
-                session.execute(insert(t.custom_function).values(run_id=run_id, name=name, object=value))
+            for name, source in (functions or {}).items():
+                session.execute(insert(t.custom_function).values(run_id=run_id, name=name, object=source))
             for name, value in (settings or {}).items():
                 session.execute(insert(t.caller_setting).values(run_id=run_id, name=name, value=value))
             self.take(run_id)
@@ -134,7 +136,7 @@ class Record(RunDrivers, ReservedTables):
         )
         return self._first(Run, query)
 
-    def set_run(self, run_id: int, **values) -> None:
+    def set_run(self, run_id: int, **values: Any) -> None:
         """Change columns of a run."""
         self._do(update(t.run).where(t.run.c.run_id == run_id).values(**_columns(values)))
 
@@ -179,7 +181,7 @@ class Record(RunDrivers, ReservedTables):
         query = select(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).with_for_update()
         return self._all(Model, query)[0]
 
-    def set_model(self, run_id: int, mst_key: int, **values) -> None:
+    def set_model(self, run_id: int, mst_key: int, **values: Any) -> None:
         """Change columns of a model."""
         where = t.model.c.run_id == run_id, t.model.c.mst_key == mst_key
         self._do(update(t.model).where(*where).values(**_columns(values)))
@@ -189,7 +191,7 @@ class Record(RunDrivers, ReservedTables):
         query = select(t.segment).where(t.segment.c.run_id == run_id)
         return self._all(Segment, query.order_by(t.segment.c.data_set, t.segment.c.segment_id))
 
-    def set_segment(self, run_id: int, data_set: str, segment_id: int, **values) -> None:
+    def set_segment(self, run_id: int, data_set: str, segment_id: int, **values: Any) -> None:
         """Change columns of a segment."""
         self._do(
             update(t.segment)
@@ -291,42 +293,42 @@ class Record(RunDrivers, ReservedTables):
         )
         return {row["segment_id"]: row["slot"] for row in self._rows(query)}
 
-    def execute(self, template: str, params: Sequence = (), **names: Relation) -> list[tuple]:
+    def execute(self, template: str, params: Params = (), **names: Relation) -> list[SqlRow]:
         """Run a statement of the driver's own about its tables (DDL, mostly), with names quoted into it."""
         with self.raw.cursor() as cursor:
             cursor.execute(statement(template, **names), params)
             return cursor.fetchall() if cursor.description else []
 
-    def _do(self, query) -> None:
+    def _do(self, query: Executable) -> None:
         with self._engine.connect() as session:
             session.execute(query)
 
-    def _rows(self, query) -> list[RowMapping]:
+    def _rows(self, query: Executable) -> list[dict[str, Any]]:
         with self._engine.connect() as session:
-            return list(session.execute(query).mappings())
+            return [{str(name): value for name, value in row.items()} for row in session.execute(query).mappings()]
 
-    def _all(self, kind: type[_Kind], query) -> list[_Kind]:
+    def _all(self, kind: type[_Kind], query: Executable) -> list[_Kind]:
         return [kind.from_row(row) for row in self._rows(query)]
 
-    def _first(self, kind: type[_Kind], query) -> _Kind | None:
+    def _first(self, kind: type[_Kind], query: Executable) -> _Kind | None:
         return next(iter(self._all(kind, query)), None)
 
-    def _scalar(self, query):
+    def _scalar(self, query: Executable) -> Any:
         with self._engine.connect() as session:
             return session.execute(query).scalar_one()
 
 
-def _run() -> Select:
+def _run() -> Select[Any]:
     """Select runs, with their owners' oids besides."""
     return select(t.run, cast(cast(t.run.c.owner, OID), BigInteger).label("owner_oid"))
 
 
-def _columns(values: dict) -> dict:
+def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns as a statement takes them."""
     return {name: as_column(value) for name, value in values.items()}
 
 
-def _newest_state(model: Model) -> tuple:
+def _newest_state(model: Model) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that select the parts of a model's newest state, as its row has it."""
     s = t.model_state.c
     return (

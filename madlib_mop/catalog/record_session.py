@@ -10,6 +10,11 @@ from sqlalchemy import Connection, Engine, Executable
 
 from madlib_mop.catalog.names import Relation
 
+#: Values of a statement's parameters: in their order, or by name.
+Params = Sequence[Any] | Mapping[str, Any]
+#: What a statement of the driver's own returns.
+SqlRow = tuple[Any, ...]
+
 
 class RecordSession(ABC):
     """The catalog session as `Record` has it: see there."""
@@ -22,7 +27,7 @@ class RecordSession(ABC):
         """Make several statements one transaction."""
 
     @abstractmethod
-    def execute(self, template: str, params: Sequence[Any] = (), **names: Relation) -> list[tuple[Any, ...]]:
+    def execute(self, template: str, params: Params = (), **names: Relation) -> list[SqlRow]:
         """Run a statement of the driver's own about its tables."""
 
     @abstractmethod
@@ -33,7 +38,7 @@ class RecordSession(ABC):
     def _do(self, query: Executable) -> None: ...
 
     @abstractmethod
-    def _rows(self, query: Executable) -> Sequence[Mapping[str, Any]]: ...
+    def _rows(self, query: Executable) -> list[dict[str, Any]]: ...
 
     @abstractmethod
     def _scalar(self, query: Executable) -> Any: ...

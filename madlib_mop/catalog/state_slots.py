@@ -8,7 +8,7 @@ holds little more than the newest states. Called by the hopper.
 """
 
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import psycopg2
@@ -31,6 +31,10 @@ _MAX_SPREAD = 2.0
 _LOCK_TIMEOUT_MS = 200
 _RETRY_EVERY_S = 5.0  # a dump may read for hours, and each try keeps the driver waiting
 
+#: Whose state it is: a model's newest one by its mst_key, its best one by `best_key`, what a segment has staged by
+#: mst_key and segment.
+StateKey = int | tuple[str, int] | tuple[int, int]
+
 
 @dataclass
 class _Slot:
@@ -46,12 +50,12 @@ class StoredState:
 
     Attributes
     ----------
-    key : hashable
+    key : StateKey
     slot, n_bytes : int or None
         None where there is none yet.
     """
 
-    key: Hashable
+    key: StateKey
     slot: int | None = None
     n_bytes: int | None = None
 
@@ -77,8 +81,8 @@ class StateSlots:
         self._record = record
         self._run_id = run_id
         self._n_models = max(1, len(states))
-        self._places: dict[int, _Place] = {}
-        self._keys: dict[int, set] = {}  # whose newest states a slot holds: so no visit looks at all models
+        self._places: dict[StateKey, _Place] = {}
+        self._keys: dict[int, set[StateKey]] = {}  # whose newest states a slot holds: so no visit looks at all models
         self._live: dict[int, int] = {}  # and their bytes
         self._all_live = 0
         for state in states:
@@ -88,14 +92,14 @@ class StateSlots:
         for slot in self._slots.values():
             slot.written_bytes = self._live_bytes(slot.number)
         self._current: _Slot | None = None
-        self._reserved: dict[int, int] = {}
+        self._reserved: dict[StateKey, int] = {}
         self._retry_at = 0.0
 
     def add_models(self, n_models: int) -> None:
         """Tell that the run has more models."""
         self._n_models += n_models
 
-    def begin_write(self, mst_key: int) -> int:
+    def begin_write(self, mst_key: StateKey) -> int:
         """Return the slot for a model's visit that begins now; `end_write` must follow."""
         expected = self._expected_bytes(mst_key)
         current = self._current
@@ -107,7 +111,7 @@ class StateSlots:
         self._reserved[mst_key] = expected
         return current.number
 
-    def end_write(self, slot: int, mst_key: int, n_bytes: int | None = None) -> None:
+    def end_write(self, slot: int, mst_key: StateKey, n_bytes: int | None = None) -> None:
         """Tell that a visit has ended; with ``n_bytes`` it kept a state of that size in the slot."""
         self._slots[slot].writers -= 1
         self._slots[slot].reserved_bytes -= self._reserved.pop(mst_key)
@@ -115,16 +119,16 @@ class StateSlots:
             self._slots[slot].written_bytes += n_bytes
             self._put(mst_key, _Place(slot, n_bytes))
 
-    def slot_of(self, key: Hashable) -> int:
+    def slot_of(self, key: StateKey) -> int:
         """Return where a state is."""
         return self._places[key].slot
 
-    def rename(self, key, mst_key) -> None:
+    def rename(self, key: StateKey, mst_key: StateKey) -> None:
         """Tell that what was kept under a key is a model's newest state now, in place of the one that it had."""
         self._put(mst_key, self._places[key])
         self._put(key, None)
 
-    def release(self, mst_key) -> None:
+    def release(self, mst_key: StateKey) -> None:
         """Tell that a state is needed no more, though no newer one has taken its place."""
         self._put(mst_key, None)
 
@@ -137,7 +141,7 @@ class StateSlots:
                 self._retry_at = time.monotonic() + _RETRY_EVERY_S
                 return
 
-    def compact(self, idle: set[Hashable]) -> None:
+    def compact(self, idle: set[StateKey]) -> None:
         """Move states of idle models out of the emptiest slot when dead ones take more than their share of the disk."""
         written = sum(slot.written_bytes for slot in self._slots.values())
         if written <= _MAX_SPREAD * self._all_live + 2 * _MIN_QUOTA_BYTES:
@@ -162,7 +166,7 @@ class StateSlots:
     def _quota(self) -> int:
         return max(_MIN_QUOTA_BYTES, self._mean_bytes() * self._n_models // _SLOTS_PER_RUN_OF_STATES)
 
-    def _expected_bytes(self, mst_key: int) -> int:
+    def _expected_bytes(self, mst_key: StateKey) -> int:
         return self._places[mst_key].n_bytes if mst_key in self._places else self._mean_bytes()
 
     def _mean_bytes(self) -> int:
@@ -187,7 +191,7 @@ class StateSlots:
             slot.written_bytes = 0
         return done
 
-    def _move(self, key: Hashable, target: int) -> None:
+    def _move(self, key: StateKey, target: int) -> None:
         place = self._places[key]
         if isinstance(key, int):
             query, version, mst_key = _MOVE_NEWEST, "state_version", key
@@ -204,7 +208,7 @@ class StateSlots:
     def _is_dead(self, slot: _Slot) -> bool:
         return not slot.writers and not self._keys_in(slot.number)
 
-    def _put(self, mst_key, place: _Place | None) -> None:
+    def _put(self, mst_key: StateKey, place: _Place | None) -> None:
         """Note where a model's newest state is now; None: nowhere."""
         old = self._places.pop(mst_key, None)
         if old is not None:
@@ -217,7 +221,7 @@ class StateSlots:
             self._live[place.slot] = self._live.get(place.slot, 0) + place.n_bytes
             self._all_live += place.n_bytes
 
-    def _keys_in(self, slot: int) -> set:
+    def _keys_in(self, slot: int) -> set[StateKey]:
         return self._keys.get(slot, set())
 
     def _live_bytes(self, slot: int) -> int:

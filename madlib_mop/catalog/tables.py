@@ -1,10 +1,13 @@
 """The extension's tables in SQLAlchemy, as sql/20-catalog.sql makes them (a test holds the two together)."""
 
+from typing import Any
+
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     DateTime,
     Float,
     Integer,
@@ -18,16 +21,16 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.types import UserDefinedType
 
 
-class Role(UserDefinedType):
+class Role(UserDefinedType[str]):
     """A role, by its oid: written as a number, selected as the name that it has now."""
 
     cache_ok = True
 
-    def get_col_spec(self, **_) -> str:
+    def get_col_spec(self, **_: Any) -> str:
         """Return the SQL type."""
         return "regrole"
 
-    def column_expression(self, column):
+    def column_expression(self, column: ColumnElement[str]) -> ColumnElement[str]:
         """Return what a SELECT has for the column; ``unknown (OID=...)`` once the role was dropped."""
         return func.pg_catalog.pg_get_userbyid(column)
 

@@ -1,7 +1,7 @@
 """The commands around runs: those that train drive them in this process, cancel and runs ask the server."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -11,6 +11,9 @@ from madlib_mop.calls import find_function
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for
 from madlib_mop.cli.queries import query
+
+if TYPE_CHECKING:  # the commands import the driver where they need it
+    from madlib_mop.driver.session.caller import CallerSession
 
 CatalogDsn = Annotated[
     str | None,
@@ -59,14 +62,18 @@ def runs(dsn: Dsn = "") -> None:
     Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
 
 
-def _call(function: str, arguments: dict, settings: list[str] | None, dsn: str, catalog_dsn: str | None) -> None:
+def _call(
+    function: str, arguments: dict[str, Any], settings: list[str] | None, dsn: str, catalog_dsn: str | None
+) -> None:
     """Do one call of the driver's in this process; NOTICEs go to stderr, the run's number to stdout."""
     from madlib_mop.cli.sessions import driving
     from madlib_mop.driver.commands import find_command
     from madlib_mop.driver.session.call import Call
 
     with driving(dsn, catalog_dsn, settings or []) as session:
-        find_command(function)(Call.read(function, arguments, session))
+        # it has all that a backend's session has but `stream`, which none of these calls
+        call = Call.read(function, arguments, cast("CallerSession", session))
+        find_command(function)(call)
     if session.run_id is not None:
         print(session.run_id)
 

@@ -7,8 +7,9 @@ import resource
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 
-from mop_backend.frames import Channel, PeerGone
+from mop_backend.frames import Blob, Channel, Header, PeerGone
 from mop_backend.values import decode_arguments
 
 from madlib_mop.driver.session.stopping import Stopped, obey_sigterm
@@ -32,11 +33,12 @@ def main() -> int:
     return 0
 
 
-def _answer(header, blobs, channel) -> dict:
+def _answer(header: Header, blobs: Sequence[Blob], channel: Channel) -> Header:
     gc.disable()  # modules are loaded in three quarters of the time
     from madlib_mop.driver.commands import find_command
     from madlib_mop.driver.session.call import Call
-    from madlib_mop.driver.session.caller import CallerSession, SessionInfo
+    from madlib_mop.driver.session.caller import CallerSession
+    from madlib_mop.driver.session.info import SessionInfo
 
     function = header["function"]
     try:

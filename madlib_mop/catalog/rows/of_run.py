@@ -68,7 +68,7 @@ class Visit(Row):
     digest_in: str
     digest_out: str
     attempt: int
-    loss: float | None
+    loss: float
     timing: Mapping[str, float]
 
     @property
@@ -102,7 +102,7 @@ class Metric(Row):
     data_set: str
     ordinal: int
     name: str
-    value: float | None
+    value: float
     elapsed_s: float
     work_s: float
 
@@ -133,7 +133,7 @@ class Evaluation(Row):
     started_at: datetime
     ended_at: datetime
     n_rows: int
-    loss: float | None
+    loss: float
     timing: Mapping[str, float]
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from madlib_mop.catalog.rows.base import Row, column
-from madlib_mop.catalog.rows.plan import Plan
+from madlib_mop.catalog.rows.plan import Plan, SearchPlan
 from madlib_mop.catalog.rows.states import RunState
 
 
@@ -91,6 +91,12 @@ class Run(Row):
         columns = Row.as_row(self) | {"owner": self.owner_oid}
         del columns["run_id"], columns["owner_oid"]
         return {name: value for name, value in columns.items() if value is not None}
+
+    @property
+    def search_plan(self) -> SearchPlan:
+        """The plan of its search, or of the one that it repeats; of a run that `is_search` only."""
+        assert self.plan.search is not None, "it is asked of searches only"
+        return self.plan.search
 
     @property
     def is_search(self) -> bool:

@@ -2,8 +2,15 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from madlib_mop.errors import Unsupported
+
+if TYPE_CHECKING:
+    from madlib_mop.driver.session.call import Call
+
+#: Does the work of a call; returns what the SQL function returns, as `mop_backend.values` writes it.
+Command = Callable[["Call"], Any]
 
 COMMANDS = {
     "help": "commands.help:give_help",
@@ -36,10 +43,11 @@ COMMANDS = {
 }
 
 
-def find_command(function: str) -> Callable:
+def find_command(function: str) -> Command:
     """Return the Python function behind an SQL function; each command's module is imported only when it is needed."""
     try:
         module, name = COMMANDS[function].split(":")
     except KeyError:
         raise Unsupported(f"there is no command {function!r}") from None
-    return getattr(import_module(f"madlib_mop.driver.{module}"), name)
+    command: Command = getattr(import_module(f"madlib_mop.driver.{module}"), name)
+    return command

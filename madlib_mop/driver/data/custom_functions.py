@@ -50,7 +50,7 @@ WHERE f.run_id = (SELECT pg_catalog.max(r.run_id) FROM madlib_mop.run r
 """
 
 
-def object_relation(object_table: str, stored: bool = False) -> Relation:
+def object_relation(object_table: str | None, stored: bool = False) -> Relation:
     """Return the name ``madlib.<object_table>``, of a table that need not exist.
 
     Parameters
@@ -76,7 +76,7 @@ def object_relation(object_table: str, stored: bool = False) -> Relation:
     return Relation(SCHEMA, base)
 
 
-def find_object_table(session: CallerSession, object_table: str, stored: bool = False) -> Relation:
+def find_object_table(session: CallerSession, object_table: str | None, stored: bool = False) -> Relation:
     """Find an object table, and see that superusers alone decide what is in it, before anything in it is read.
 
     Raises

@@ -1,6 +1,11 @@
 """Which engine a call works on; called by the commands that pack, plan or evaluate."""
 
+from collections.abc import Callable
+
+from psycopg2.extensions import connection
+
 from madlib_mop.catalog.names import Relation
+from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.interface import HOSTS, Engine
 from madlib_mop.engines.citus import Citus, is_citus, is_distributed
@@ -40,10 +45,10 @@ def distribution(session: Session, *columns: str) -> str:
     return engine_of(session).distribution(columns)
 
 
-def _catalog_opener(session: Session):
-    info = session.info
+def _catalog_opener(session: Session) -> Callable[[], connection]:
+    info: SessionInfo = session.info
 
-    def open_catalog():
+    def open_catalog() -> connection:
         from madlib_mop.driver.session.opening import open_record  # SQLAlchemy with it; most calls need none of it
 
         return open_record(info).raw

@@ -6,6 +6,7 @@ import psycopg
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop import __version__
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.engines.hosts.connections import HostLogin, clock_offset_s, reason
 from madlib_mop.errors import NotReady
 
@@ -53,7 +54,7 @@ def problems(
         Whether it was added already: then it is held against what both kept of that.
     """
     server = login.server
-    number, version, in_recovery, is_superuser, extension, offered = connection.execute(_FACTS).fetchone()
+    number, version, in_recovery, is_superuser, extension, offered = one_row(connection.execute(_FACTS))
     if not is_superuser and not is_paired:
         yield NotReady(
             f"the user mapping of role {login.role} for server {server} is to a role that is no superuser there",
@@ -91,7 +92,7 @@ def problems(
     if is_superuser:
         yield from (_pairing if is_paired else _other_name)(connection, login, catalog)
     try:
-        versions = read_versions(connection)
+        versions: Mapping[str, str | None] = read_versions(connection)
     except psycopg.errors.InsufficientPrivilege:  # a user mapping that is for nothing but looking
         versions = ours
     except psycopg.Error as error:
@@ -124,7 +125,7 @@ def clock_problem(server: str, offset_s: float) -> NotReady:
 def read_versions(connection: psycopg.Connection) -> dict[str, str | None]:
     """Ask a server for the versions of its library's packages."""
     names = (*SAME, "python", "package")
-    return dict(zip(names, connection.execute(_VERSIONS).fetchone(), strict=True))
+    return dict(zip(names, one_row(connection.execute(_VERSIONS)), strict=True))
 
 
 def _other_name(connection: psycopg.Connection, login: HostLogin, catalog: CatalogConnection) -> Iterator[NotReady]:
@@ -146,7 +147,7 @@ def _pairing(connection: psycopg.Connection, login: HostLogin, catalog: CatalogC
     """See that a host knows the key that we know."""
     with catalog.cursor() as cursor:
         cursor.execute(_OURS, [login.server])
-        coordinator, key = cursor.fetchone()
+        coordinator, key = one_row(cursor)
     theirs = connection.execute(_THEIRS, [coordinator]).fetchone()
     if theirs is None or bytes(theirs[0]) != bytes(key):
         yield NotReady(

@@ -22,7 +22,8 @@ def follow_shards(call: Call, record: Record, run: Run) -> None:
     MopError
         If a packed table is gone, has other shards than the run was planned with, or one that the caller cannot reach.
     """
-    plan, messages = run.plan, []
+    moved: dict[str, PackedData] = {}
+    messages = []
     for data_set, source in run.plan.data_sets.items():
         if all(shard.key is None for shard in source.segments):
             continue
@@ -35,8 +36,13 @@ def follow_shards(call: Call, record: Record, run: Run) -> None:
                 messages.append(f"segment {shard.segment_id} of {source.table} is at {server or 'here'} now")
                 record.set_segment(run.run_id, data_set, shard.segment_id, place=server)
             segments.append(replace(shard, place=place))
-        plan = replace(plan, **{data_set: replace(source, segments=tuple(segments))})
+        moved[data_set] = replace(source, segments=tuple(segments))
     if messages:
+        plan = replace(
+            run.plan,
+            training=moved.get("training", run.plan.training),
+            validation=moved.get("validation", run.plan.validation),
+        )
         record.set_run(run.run_id, plan=plan)
         call.session.notice(f"run {run.run_id}: {'; '.join(messages)}")
 
@@ -50,7 +56,7 @@ def _places_now(call: Call, source: PackedData) -> dict[int, ShardPlace]:
         return {}
     of_keys = engine.shard_keys(session, relation, _TABLE)
     for shard in source.segments:
-        if of_keys.get(shard.key) != shard.segment_id:
+        if shard.key is None or of_keys.get(shard.key) != shard.segment_id:
             raise InvalidParameter(
                 f"{relation} was distributed anew since the run was planned: segment {shard.segment_id} is no"
                 " shard of it any more",

@@ -1,7 +1,9 @@
 """A packed table as a run needs it: read from the table and its summary in the caller's session, checked once."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.plan import PackedData, ShardAccess, ShardPlan
@@ -180,7 +182,7 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
     of_keys = engine.shard_keys(session, relation, what)
     places = engine.shard_places(session, relation)
     elsewhere = {key: place for key, place in places.items() if place.server is not None}
-    check_reachable(session, relation, sorted({place.server for place in elsewhere.values()}))
+    check_reachable(session, relation, sorted({p.server for p in places.values() if p.server is not None}))
     columns = [*independent, *dependent]
     are_all = bool(places) and places.keys() == of_keys.keys()
     with ShardReader(session, relation, places, are_all) as reader:
@@ -192,7 +194,7 @@ def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTab
             )
         shards = [
             replace(shard, elsewhere=elsewhere.get(shard.segment_id))
-            for shard in _read_shards(session, reader, relation, columns, has_key, what)
+            for shard in _read_shards(reader, relation, columns, has_key, what)
         ]
         if of_keys:
             shards = [replace(s, segment_id=of_keys[s.segment_id], key=s.segment_id) for s in shards]
@@ -244,7 +246,7 @@ def new_segments(session: CallerSession, plan: PackedData) -> list[int]:
     return sorted({*present} - {shard.segment_id for shard in plan.segments})
 
 
-def _read_summary(session, relation, name, what) -> dict:
+def _read_summary(session: CallerSession, relation: Relation, name: str, what: str) -> dict[str, Any]:
     summary = relation.with_suffix("_summary")
     found = session.existing(summary.sql)
     if found is None:
@@ -275,7 +277,9 @@ def _read_summary(session, relation, name, what) -> dict:
 
 def _check_types(relation: Relation, types: dict[str, str], columns: list[str], name: str, what: str) -> None:
     """Hold a packed table's columns against what they must be; user-defined types would bring user code along."""
-    expected = {part: kinds for c in columns for part, kinds in ((c, ("bytea",)), (f"{c}_shape", _SHAPE_TYPES))}
+    expected: dict[str, tuple[str, ...]] = {}
+    for column in columns:
+        expected |= {column: ("bytea",), f"{column}_shape": _SHAPE_TYPES}
     expected |= {"buffer_id": (*_KEY_TYPES, "bigint")}
     if "__dist_key__" in types:
         expected["__dist_key__"] = _KEY_TYPES
@@ -292,11 +296,11 @@ def _check_types(relation: Relation, types: dict[str, str], columns: list[str], 
             )
 
 
-def _names(value) -> list[str]:
+def _names(value: Any) -> list[str]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _class_values(session, relation, column) -> tuple[str, str | None]:
+def _class_values(session: CallerSession, relation: Relation, column: str) -> tuple[str, str | None]:
     summary = session.relation(relation.with_suffix("_summary").sql)
     name = f"{column}_class_values"
     types = {c.name: c.type_sql for c in session.columns(summary)}
@@ -311,7 +315,7 @@ def _class_values(session, relation, column) -> tuple[str, str | None]:
     return types[name], row["value"]
 
 
-def _class_counts(session, relation, column) -> tuple[int, ...] | None:
+def _class_counts(session: CallerSession, relation: Relation, column: str) -> tuple[int, ...] | None:
     summary = session.relation(relation.with_suffix("_summary").sql)
     name = f"{column}_class_counts"
     if {c.name: c.type_sql for c in session.columns(summary)}.get(name) != "bigint[]":
@@ -321,7 +325,9 @@ def _class_counts(session, relation, column) -> tuple[int, ...] | None:
     return tuple(counts) if counts and all(count is not None and count >= 0 for count in counts) else None
 
 
-def _read_shards(session, reader, relation, columns, has_key, what) -> list[Shard]:
+def _read_shards(
+    reader: ShardReader, relation: Relation, columns: Sequence[str], has_key: bool, what: str
+) -> list[Shard]:
     key = "__dist_key__" if has_key else "0"
     slots = {f"c{n}": Identifier(part) for n, part in enumerate(p for c in columns for p in (c, f"{c}_shape"))}
     rows = reader.rows(
@@ -341,14 +347,14 @@ def _read_shards(session, reader, relation, columns, has_key, what) -> list[Shar
     return sorted(shards, key=lambda shard: shard.segment_id)
 
 
-def _has_row_security(session, relation) -> bool:
+def _has_row_security(session: CallerSession, relation: Relation) -> bool:
     (row,) = session.execute(
         "SELECT pg_catalog.row_security_active($1::pg_catalog.oid) AS active", [relation.oid], ["bigint"]
     )
-    return row["active"]
+    return bool(row["active"])
 
 
-def _read_shapes(reader, columns) -> list[list[int]]:
+def _read_shapes(reader: ShardReader, columns: Sequence[str]) -> list[list[int]]:
     row = reader.rows(
         "SELECT " + ", ".join(f"{{s{n}}} AS s{n}" for n in range(len(columns))) + " FROM {packed}",
         "LIMIT 1",

@@ -1,11 +1,18 @@
 """Reading about a packed table whose shards lie at hosts: what must be so before, and how; called by `packed`."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.catalog.names import Relation, Slot, statement
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.engines.base.interface import ShardPlace
 from madlib_mop.errors import InsufficientPrivilege, NotReady
+
+if TYPE_CHECKING:  # drivers whose tables are all here need no connections to hosts
+    import psycopg
+    from psycopg2.extensions import connection as CatalogConnection
+
+    from madlib_mop.engines.hosts.connections import HostLogin
 
 _RIGHTS = """
 SELECT s.srvname::pg_catalog.text AS server, pg_catalog.has_server_privilege(s.oid, 'USAGE') AS may_use,
@@ -58,19 +65,19 @@ class ShardReader:
         self._relation = relation
         self._places = places
         self._are_all = are_all
-        self._catalog = None
-        self._hosts: dict = {}
+        self._catalog: CatalogConnection | None = None
+        self._hosts: dict[str, tuple[psycopg.Connection, HostLogin]] = {}
 
     def __enter__(self) -> "ShardReader":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         for connection, _ in self._hosts.values():
             connection.close()
         if self._catalog is not None:
             self._catalog.close()
 
-    def rows(self, template: str, rest: str = "", **names) -> list[dict]:
+    def rows(self, template: str, rest: str = "", **names: Slot) -> list[dict[str, Any]]:
         """Run a SELECT up to and including its FROM, and the ``rest`` after its WHERE, on each part of the table.
 
         Raises
@@ -103,10 +110,11 @@ class ShardReader:
             else:
                 found = self._rows_at(place.server, there, key)
             if found:
-                return found[0]["strange"]
+                strange: int | None = found[0]["strange"]
+                return strange
         return None
 
-    def _rows_at(self, server: str, query: str, key: int) -> list[dict]:
+    def _rows_at(self, server: str, query: str, key: int) -> list[dict[str, Any]]:
         import psycopg
         from psycopg.rows import dict_row
 
@@ -126,7 +134,7 @@ class ShardReader:
                 ) from None
             raise NotReady(message, hint="madlib_mop.hosts lists the servers.") from None
 
-    def _host(self, server: str) -> tuple:
+    def _host(self, server: str) -> "tuple[psycopg.Connection, HostLogin]":
         from madlib_mop.driver.session.opening import open_record
         from madlib_mop.engines.hosts.connections import connect_host, read_login
 

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from mop_backend.frames import Header
+
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Metric
@@ -11,7 +13,7 @@ from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, is_due
+from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, evaluation_task, is_due
 from madlib_mop.schedule import Evaluation, Scheduler
 
 
@@ -90,39 +92,41 @@ class Evaluations:
 
     def apart(self, task: Evaluation) -> None:
         """Ask for an evaluation of each model in place of one of them together, which the scheduler knows has ended."""
-        for key in task.payload.mst_keys:
+        of = evaluation_task(task)
+        for key in of.mst_keys:
             if key in self._open:
-                self._scheduler.add_evaluation(task.model, task.segment, replace(task.payload, mst_keys=(key,)))
+                self._scheduler.add_evaluation(task.model, task.segment, replace(of, mst_keys=(key,)))
 
-    def finished(self, task: Evaluation, answer: dict, seconds: float, elapsed_s: float) -> dict[int, list[Metric]]:
+    def finished(self, task: Evaluation, answer: Header, seconds: float, elapsed_s: float) -> dict[int, list[Metric]]:
         """Take one evaluation's figures; write the metrics of models of which it was the last, and return them.
 
         Where not all metrics are means, a trainer computes them from the sums of all shards first: one task more.
         """
-        if task.payload.computes_results:
-            (key,) = task.payload.mst_keys
+        of = evaluation_task(task)
+        if of.computes_results:
+            (key,) = of.mst_keys
             metrics = self._open.pop(key, None)
             if metrics is None:
                 return {}
             metrics.set_results(answer["results"], seconds)
             return self._write([(key, metrics)], elapsed_s)
         times = {name: answer[name] for name in ("started_at", "ended_at")}
-        told = {task.payload.mst_keys[0]: answer}
-        if len(task.payload.mst_keys) > 1:
+        told = {of.mst_keys[0]: answer}
+        if len(of.mst_keys) > 1:
             told = {member["mst_key"]: member for member in answer["members"] if member is not None}
         complete = []
         for key, figures in told.items():
             metrics = self._open.get(key)  # none, if the model has failed meanwhile
-            if not metrics or not metrics.add(task.payload, task.segment, {**figures, **times}, seconds / len(told)):
+            if not metrics or not metrics.add(of, task.segment, {**figures, **times}, seconds / len(told)):
                 continue
             if metrics.has_values:
                 complete.append((key, self._open.pop(key)))
             else:
-                compute = replace(task.payload, mst_keys=(key,), computes_results=True)
+                compute = replace(of, mst_keys=(key,), computes_results=True)
                 self._scheduler.add_evaluation(task.model, task.segment, compute)
         return self._write(complete, elapsed_s)
 
-    def sums(self, mst_key: int) -> dict[str, dict]:
+    def sums(self, mst_key: int) -> dict[str, Header]:
         """Return the sums that a task computes the metrics of a model from, by data set."""
         return self._open[mst_key].sums() if mst_key in self._open else {}
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import add as plus
 
+from mop_backend.frames import Header
+
 from madlib_mop.errors import MopError
 
 
@@ -27,7 +29,7 @@ class MetricSums:
     """
 
     layout: tuple[tuple[str, int, bool], ...]
-    sums: array = field(repr=False)
+    sums: "array[float]" = field(repr=False)
 
     @property
     def all_means(self) -> bool:
@@ -44,14 +46,14 @@ class MetricSums:
             start += size
         return values
 
-    def as_request(self) -> dict:
+    def as_request(self) -> Header:
         """Return the sums as a trainer's request metric_results has them."""
         return {"layout": [list(item) for item in self.layout], "data": base64.b64encode(_swapped(self.sums)).decode()}
 
 
-def add(answers: Iterable[dict]) -> MetricSums:
+def add(answers: Iterable[Header]) -> MetricSums:
     """Add up the ``sums`` of several evaluations of one model, in their order."""
-    layout, sums = None, None
+    layout, sums = None, array("d")
     for answer in answers:
         values = array("d", base64.b64decode(answer["data"]))
         values = array("d", _swapped(values)) if sys.byteorder == "big" else values
@@ -66,7 +68,7 @@ def add(answers: Iterable[dict]) -> MetricSums:
     return MetricSums(tuple(layout), sums)
 
 
-def _swapped(sums: array) -> bytes:
+def _swapped(sums: "array[float]") -> bytes:
     """Return the bytes of sums, least first."""
     if sys.byteorder == "big":
         sums = array("d", sums)

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from mop_backend.frames import Header
+
+from madlib_mop import schedule
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric
 from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
 
@@ -39,6 +42,12 @@ class EvaluationTask:
     computes_results: bool = False
 
 
+def evaluation_task(evaluation: schedule.Evaluation) -> EvaluationTask:
+    """Return what an evaluation of the scheduler's carries."""
+    assert isinstance(evaluation.payload, EvaluationTask), "only the driver asks for evaluations"
+    return evaluation.payload
+
+
 class EpochMetrics:
     """Gathers the evaluations of one model after one epoch.
 
@@ -52,13 +61,13 @@ class EpochMetrics:
     def __init__(self, epoch: int, shards: Iterable[tuple[str, int]]):
         self.epoch = epoch
         self._left = set(shards)
-        self._parts: dict[str, dict[int, dict]] = {}
+        self._parts: dict[str, dict[int, Header]] = {}
         self._sums: dict[str, MetricSums] = {}
         self._values: dict[str, dict[str, float]] | None = None
         self._work_s = 0.0
-        self._evaluations: list[tuple[EvaluationTask, int, dict]] = []
+        self._evaluations: list[tuple[EvaluationTask, int, Header]] = []
 
-    def add(self, task: EvaluationTask, segment: int, answer: dict, seconds: float) -> bool:
+    def add(self, task: EvaluationTask, segment: int, answer: Header, seconds: float) -> bool:
         """Add one evaluation's sums; True if it was the last.
 
         Parameters
@@ -90,11 +99,11 @@ class EpochMetrics:
         """Whether the metrics' values are known, once all evaluations are there; else a trainer computes them."""
         return self._values is not None
 
-    def sums(self) -> dict[str, dict]:
+    def sums(self) -> dict[str, Header]:
         """Return the sums over all rows, by data set, in the form of a trainer's request."""
         return {data_set: sums.as_request() for data_set, sums in self._sums.items()}
 
-    def set_results(self, results: Mapping[str, Mapping], seconds: float) -> None:
+    def set_results(self, results: Mapping[str, Header], seconds: float) -> None:
         """Take what a trainer has computed from `sums`: loss and metrics by data set."""
         self._work_s += seconds
         self._values = {
@@ -122,10 +131,18 @@ class EpochMetrics:
 
     def rows(self, run_id: int, mst_key: int, elapsed_s: float) -> list[Metric]:
         """Return the metrics as rows: the values over all rows of each data set."""
-        place = {"run_id": run_id, "mst_key": mst_key, "epoch": self.epoch}
-        times = {"elapsed_s": elapsed_s, "work_s": self._work_s}
         return [
-            Metric(**place, data_set=data_set, ordinal=ordinal, name=name, value=value, **times)
-            for data_set, values in self._values.items()
+            Metric(
+                run_id=run_id,
+                mst_key=mst_key,
+                epoch=self.epoch,
+                data_set=data_set,
+                ordinal=ordinal,
+                name=name,
+                value=value,
+                elapsed_s=elapsed_s,
+                work_s=self._work_s,
+            )
+            for data_set, values in (self._values or {}).items()
             for ordinal, (name, value) in enumerate(values.items())
         ]

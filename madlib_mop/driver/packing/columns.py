@@ -186,8 +186,15 @@ def side_by_side(inputs: tuple[SourceColumn, ...], y_names: list[str]) -> tuple[
         return inputs
     names = (f"{_JOINED}{number or ''}" for number in itertools.count())
     name = next(name for name in names if name not in y_names and f"{name}_shape" not in y_names)
-    array = {"type_sql": "real[]", "type_name": "_float4", "is_array": True, "category": "A", "element_type": "float4"}
-    row = replace(inputs[0].column, name=name, **array)
+    row = replace(
+        inputs[0].column,
+        name=name,
+        type_sql="real[]",
+        type_name="_float4",
+        is_array=True,
+        category="A",
+        element_type="float4",
+    )
     return (SourceColumn(row, Kind.ARRAY, tuple(one.column for one in inputs)),)
 
 

@@ -6,6 +6,7 @@ an error leaves neither.
 
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -151,7 +152,7 @@ def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[b
     return Packing(engine, source, output, text, distribution, arguments["buffer_size"], constant, n_rows, image_shape)
 
 
-def _read_num_classes(widths: list | None, y_names: list[str]) -> list[int | None] | None:
+def _read_num_classes(widths: list[int | None] | None, y_names: list[str]) -> list[int | None] | None:
     """Check num_classes: None, [] for regression, or one number or None for each dependent column."""
     if widths is None or widths == []:
         return widths
@@ -166,7 +167,7 @@ def _read_num_classes(widths: list | None, y_names: list[str]) -> list[int | Non
     return widths
 
 
-def _read_image_shape(shape: list | None, source: Source) -> tuple[int, ...] | None:
+def _read_image_shape(shape: list[int] | None, source: Source) -> tuple[int, ...] | None:
     if shape is None:
         return None
     if not any(column.kind is Kind.IMAGE for column in source.independent):
@@ -332,6 +333,6 @@ def _tell(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> N
         call.session.warning(f"{call.function}: there are too few rows for all segments; these get none: {empty}")
 
 
-def _raw_column(column: BytesColumn | list) -> BytesColumn | RawColumn:
+def _raw_column(column: BytesColumn | list[Any]) -> RawColumn:
     """Take a column as it came; one that is NULL in all rows does not come as bytes."""
-    return RawColumn(b"", [-1] * len(column)) if isinstance(column, list) else column
+    return RawColumn(b"", [-1] * len(column)) if isinstance(column, list) else RawColumn(column.data, column.lengths)

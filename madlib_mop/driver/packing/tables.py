@@ -4,10 +4,11 @@ Everything runs in the caller's session, with the caller's rights.
 """
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from madlib_mop.catalog.names import Identifier, Relation, SqlType, statement
+from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, statement
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import engine_of_table, table_form
 from madlib_mop.driver.packing.columns import Kind, Source, SourceColumn
@@ -106,7 +107,7 @@ class SourceQueries:
     def __init__(self, session: CallerSession, source: Source):
         self.session = session
         self.source = source
-        self._slots = {"source": source.relation}
+        self._slots: dict[str, Slot] = {"source": source.relation}
         for i, column in enumerate(source.columns):
             self._slots.update({slot: Identifier(one.name) for slot, one in _slots_of(i, column).items()})
 
@@ -177,7 +178,7 @@ class SourceQueries:
         (row,) = self._ask(f"SELECT {values} FROM {{source}} s LIMIT 1")
         return {i: row[f"c{i}"] for i in wanted}
 
-    def stream(self, classes: dict[int, Classes], seed: int | None, batch_rows: int) -> Iterator[Batch]:
+    def stream(self, classes: dict[int, Classes], seed: int | None, batch_rows: int) -> Generator[Batch, None, None]:
         """Yield the raw values as bytea columns ``c0`` ..., and the system columns that name a row (`row_label`).
 
         With a seed the order depends on it and on the rows' content alone, not on where they happen to lie: rows are
@@ -210,8 +211,8 @@ class SourceQueries:
         params = [] if seed is None else [seed]
         return self.session.stream(query, params, ["bigint"] * len(params), batch_rows)
 
-    def _ask(self, template, params=(), types=(), **slots):
-        return self.session.execute(statement(template, **self._slots, **slots), params, types)
+    def _ask(self, template: str, **slots: Slot) -> list[dict[str, Any]]:
+        return self.session.execute(statement(template, **self._slots, **slots))
 
     def _value(self, i: int) -> str:
         """Return the expression of a column's value in the source table ``s``."""
@@ -224,6 +225,7 @@ class SourceQueries:
         """Return the expression that makes bytes of a column's value."""
         column = self.source.columns[i]
         if column.kind is Kind.CLASS:
+            assert classes is not None, "a column of classes has their values"
             return f"pg_catalog.int4send({self._position(i, value, classes)})"
         return column.raw(value)
 
@@ -239,8 +241,8 @@ class SourceQueries:
     def _collation(self, i: int) -> str:
         return ' COLLATE pg_catalog."C"' if self.source.columns[i].class_type == "pg_catalog.text" else ""
 
-    def _class_slots(self, classes: dict[int, Classes]) -> dict:
-        slots = {}
+    def _class_slots(self, classes: Mapping[int, Classes]) -> dict[str, Slot]:
+        slots: dict[str, Slot] = {}
         for i, known in classes.items():
             slots[f"v{i}"] = Identifier(known.column)
             slots[f"h{i}"] = known.holder
@@ -248,7 +250,7 @@ class SourceQueries:
         return slots
 
 
-def row_label(columns: Mapping[str, BytesColumn | list], row: int, n_before: int) -> str:
+def row_label(columns: Mapping[str, BytesColumn | list[Any]], row: int, n_before: int) -> str:
     """Return what a row of a batch of `SourceQueries.stream` is called in messages.
 
     Parameters

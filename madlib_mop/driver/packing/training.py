@@ -1,11 +1,13 @@
 """A packed training table as validation_preprocessor_dl sees it: its constant, classes and shapes, and what fits."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.packing.columns import Kind, Source
 from madlib_mop.driver.packing.tables import Classes
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter, UndefinedTable
 from madlib_mop.packing.encoders import Encoder
 
@@ -157,7 +159,9 @@ def _packed_column(session: CallerSession, table: Relation, name: str) -> Packed
     return PackedColumn(name, shape[1:], rows[0]["n_bytes"] // n_elements)
 
 
-def _classes(session: CallerSession, holder: Relation, known: dict, column: PackedColumn) -> Classes | None:
+def _classes(
+    session: CallerSession, holder: Relation, known: Mapping[str, Column], column: PackedColumn
+) -> Classes | None:
     name = f"{column.name}_class_values"
     if name not in known or not known[name].is_array:
         raise InvalidParameter(f"training_preprocessor_table: {holder} has no array {name!r}", hint=_PACK_AGAIN)

@@ -9,7 +9,7 @@ from madlib_mop.catalog.rows.plan import Output
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.warm_start import WarmModel, WarmStart
-from madlib_mop.driver.session.caller import SessionInfo
+from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.errors import NotReady
 from madlib_mop.schedule.bulk import AVERAGING
 

@@ -15,7 +15,7 @@ from madlib_mop.driver.running.event_loop import SESSION_ENDED, was_cancelled
 from madlib_mop.driver.running.hopper import Hopper
 from madlib_mop.driver.running.workers import Workers, end_old_writers
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.caller import SessionInfo
+from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.driver.session.stopping import undisturbed
 from madlib_mop.driver.steering.controller import RunController

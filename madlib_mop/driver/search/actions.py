@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from madlib_mop.catalog.rows.base import Json
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Proposal, Stop
 
 _KINDS = {"add": Add, "extend": Extend, "stop": Stop, "exploit": Exploit, "finish": Finish}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def to_json(actions: Iterable[Action]) -> list[dict]:
+def to_json(actions: Iterable[Action]) -> list[Json]:
     """Return actions as a JSON array of objects: ``do`` says which, the rest are its fields; NULLs are left out."""
     written = []
     for action in actions:
@@ -18,7 +19,7 @@ def to_json(actions: Iterable[Action]) -> list[dict]:
     return written
 
 
-def from_json(written: Sequence[dict]) -> list[Action]:
+def from_json(written: Sequence[Json]) -> list[Action]:
     """Return the actions that `to_json` wrote."""
     actions = []
     for item in written:

@@ -27,10 +27,11 @@ _BUDGET = "the budget was spent"
 
 def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Searcher":
     """Make what steers a run that is a search, or the replay of one."""
-    plan = run.plan.search
+    plan = run.search_plan
     params = parse_params(plan.method, plan.params)
     if run.kind == "replay":
         parent = run.parent_run_id
+        assert parent is not None, "a replay repeats a run"
         recorded = RecordedSearch(record.search_events(parent), record.models(parent), run.n_segments)
         return Searcher(record, run, recorded, progress)
     space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid)
@@ -63,12 +64,12 @@ class Searcher(RunController):
         self._record = record
         self._run_id = run.run_id
         self._n_slots = run.n_segments
-        self._rows = SearchModels(run.plan.search, run.plan.class_weight)
+        self._rows = SearchModels(run.search_plan, run.plan.class_weight)
         self._search = search
         self._progress = progress
         self._budget_s = budget_s
         self._n_events = 0
-        self._model_changes: ModelChanges | None = None
+        self._model_changes: ModelChanges  # from `begin` on
 
     def begin(self, model_changes: ModelChanges) -> None:
         """Start the search, or bring it to where the record has it.
@@ -125,7 +126,9 @@ class Searcher(RunController):
     def _over(self) -> bool:
         return self._search.done
 
-    def _tell(self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None):
+    def _tell(
+        self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None
+    ) -> None:
         """Tell the search something; record its decisions with it, then obey them."""
         actions = self._call(event, mst_key, epoch, loss)
         row = SearchEvent(
@@ -146,8 +149,10 @@ class Searcher(RunController):
             case "start":
                 return self._search.start(self._n_slots)
             case "result":
+                assert mst_key is not None and epoch is not None and loss is not None, "a result has them"
                 return self._search.result(mst_key, epoch, math.inf if math.isnan(loss) else loss)
             case "failed":
+                assert mst_key is not None, "it is a model that failed"
                 return self._search.failed(mst_key)
         return self._search.finish(_BUDGET)
 

@@ -33,12 +33,12 @@ class SearchProgress(Progress):
         self._data_set = "validation" if run.plan.validation else "training"
         self._losses: dict[int, tuple[float, int]] = {}  # by mst_key: loss, epoch
         self._n_added = self._n_results = 0
-        self._counts: Counter = Counter()
+        self._counts: Counter[str] = Counter()
         self._told_at = -math.inf
 
     def started(self) -> None:
         """Say what begins."""
-        run, plan = self._run, self._run.plan.search
+        run, plan = self._run, self._run.search_plan
         what = f"replay of {plan.method}" if run.kind == "replay" else plan.method
         self._session.notice(
             f"run {run.run_id}: {what} ({plan.params}) on {run.n_segments} segments, random_state"
@@ -63,6 +63,7 @@ class SearchProgress(Progress):
         self._n_results += event.event in ("result", "failed")
         self._n_added += sum(isinstance(action, Add) for action in actions)
         if event.event == "result":
+            assert event.mst_key is not None and event.epoch is not None and event.loss is not None, "a result has them"
             self._note_loss(event.mst_key, event.epoch, event.loss)
 
     def decided(self, event: SearchEvent, actions: Sequence[Action]) -> None:
@@ -93,7 +94,7 @@ class SearchProgress(Progress):
         self._told_at = time.monotonic()
         what = ", ".join(f"{n} {word}" if n else word for word, n in self._counts.items())
         self._counts.clear()
-        budget = self._run.plan.search.budget_s
+        budget = self._run.search_plan.budget_s
         of = f" of {budget:g}" if budget else ""
         self._session.notice(
             f"run {self._run.run_id}: {self._n_results} results of {self._n_added} models; {what}{self._best_now()};"

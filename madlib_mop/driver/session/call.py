@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from madlib_mop.calls import find_function, read_arguments
-from madlib_mop.driver.session.caller import CallerSession, SessionInfo
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.session.info import SessionInfo
 
 
 @dataclass(frozen=True)

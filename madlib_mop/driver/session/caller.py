@@ -1,12 +1,14 @@
 """The caller's session as the driver sees it: statements that the caller's backend runs in the caller's transaction."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from mop_backend.frames import Channel
+from mop_backend.frames import Blob, Channel, Frame, Header
 from mop_backend.values import decode_arguments, encode_value
 
+from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.relations import RelationLookup
 from madlib_mop.errors import Cancelled, from_dict
 
@@ -23,7 +25,7 @@ class BytesColumn:
         Bytes of each value; -1 stands for NULL.
     """
 
-    data: bytearray
+    data: Blob
     lengths: list[int]
 
 
@@ -32,27 +34,7 @@ class Batch:
     """Some rows of a result, column by column: lists of values, or `BytesColumn` for ``bytea``."""
 
     n_rows: int
-    columns: dict[str, "list | BytesColumn"] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SessionInfo:
-    """Whose call this is: filled from the server's own answers in the caller's backend.
-
-    ``is_superuser`` says whether the role is a superuser or can become one. ``catalog_dsn`` is there on the command
-    line only, where a superuser says how to log in for the record of runs.
-    """
-
-    role: str
-    login: str
-    database: str
-    pid: int
-    port: str
-    sockets: str
-    search_path: str | None = None
-    catalog_dsn: str | None = None
-    is_superuser: bool = False
-    role_oid: int = 0
+    columns: dict[str, list[Any] | BytesColumn] = field(default_factory=dict)
 
 
 class CallerSession(RelationLookup):
@@ -68,11 +50,11 @@ class CallerSession(RelationLookup):
     def __init__(self, channel: Channel, info: SessionInfo):
         self.info = info
         self._channel = channel
-        self._ahead: deque = deque()
+        self._ahead: deque[Frame] = deque()
         self._pending = 0
         self._n_cursors = 0
 
-    def execute(self, statement: str, params: Sequence = (), types: Sequence[str] = ()) -> list[dict]:
+    def execute(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Run one statement with ``$1`` ... parameters; give its rows.
 
         Parameters
@@ -93,8 +75,8 @@ class CallerSession(RelationLookup):
         return [dict(zip(header["columns"], decode_arguments(row, blobs), strict=True)) for row in header["rows"]]
 
     def stream(
-        self, statement: str, params: Sequence = (), types: Sequence[str] = (), batch_rows: int = 1000
-    ) -> Iterator[Batch]:
+        self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = (), batch_rows: int = 1000
+    ) -> Generator[Batch, None, None]:
         """Run one query and yield its rows in batches; the next batch is fetched while this one is used."""
         self._n_cursors += 1
         cursor = self._n_cursors
@@ -129,33 +111,33 @@ class CallerSession(RelationLookup):
     def let_go(self) -> None:
         """Do nothing: the caller's statement has its snapshot for as long as it runs, and so for the whole run."""
 
-    def _request(self, action, statement, params, types):
-        blobs: list = []
+    def _request(self, action: str, statement: str, params: Sequence[Any], types: Sequence[str]) -> Frame:
+        blobs: list[Blob] = []
         values = [encode_value(value, blobs) for value in params]
         all_types = [*types, *["pg_catalog.text"] * (len(values) - len(types))]
         return {"do": action, "sql": statement, "types": all_types, "params": values}, blobs
 
-    def _ask(self, request):
+    def _ask(self, request: Frame) -> Frame:
         self._drain()
         self._channel.send(*request)
         return _checked(self._channel.receive())
 
-    def _post(self, request):
+    def _post(self, request: Frame) -> None:
         self._drain()
         self._channel.send(*request)
         self._pending += 1
 
-    def _drain(self):
+    def _drain(self) -> None:
         while self._pending:
             self._pending -= 1
             self._ahead.append(self._channel.receive())
 
-    def _collect(self):
+    def _collect(self) -> Frame:
         self._drain()
         return _checked(self._ahead.popleft())
 
 
-def _checked(answer):
+def _checked(answer: Frame) -> Frame:
     header, blobs = answer
     if "stop" in header:
         raise Cancelled(header["stop"])
@@ -164,8 +146,8 @@ def _checked(answer):
     return header, blobs
 
 
-def _batch(header, blobs) -> Batch:
-    columns = {}
+def _batch(header: Header, blobs: Sequence[Blob]) -> Batch:
+    columns: dict[str, list[Any] | BytesColumn] = {}
     for name, column in header["columns"].items():
         if "lengths" in column:
             columns[name] = BytesColumn(blobs[column["blob"]], column["lengths"])

@@ -3,15 +3,17 @@
 import decimal
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import psycopg2
 import psycopg2.extras
-from mop_backend.rights import MixedRoles, caller_roles
+from mop_backend.rights import CallerRoles, MixedRoles, caller_roles
 from psycopg2 import sql
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.session_settings import TEXT_SETTINGS
-from madlib_mop.driver.session.caller import SessionInfo
+from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.relations import RelationLookup
 from madlib_mop.errors import NotReady, from_dict
 
@@ -39,7 +41,7 @@ class DirectSession(RelationLookup):
 
     def __init__(
         self,
-        connection,
+        connection: psycopg2.extensions.connection,
         search_path: str = "public",
         say: Callable[[str], None] | None = None,
         catalog_dsn: str | None = None,
@@ -54,13 +56,13 @@ class DirectSession(RelationLookup):
             cursor.execute(
                 "SELECT pg_catalog.current_database(), pg_catalog.current_setting('port'), pg_catalog.pg_backend_pid()"
             )
-            database, port, pid = cursor.fetchone()
+            database, port, pid = one_row(cursor)
             roles = _roles(cursor)
         self.info = SessionInfo(
             **roles, database=database, pid=pid, port=port, sockets="", search_path=search_path, catalog_dsn=catalog_dsn
         )
 
-    def execute(self, statement: str, params: Sequence = (), types: Sequence[str] = ()) -> list[dict]:
+    def execute(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Run one statement with ``$1`` ... parameters; give its rows. As `CallerSession.execute`.
 
         Raises
@@ -104,7 +106,7 @@ class DirectSession(RelationLookup):
         """End the transaction, which has read only: while a run trains, the caller's session holds no snapshot."""
         self.connection.commit()
 
-    def _pin(self, cursor) -> None:
+    def _pin(self, cursor: psycopg2.extensions.cursor) -> None:
         """Set for the transaction that begins now what our SQL functions set for their calls."""
         cursor.execute("SET LOCAL search_path = pg_catalog, pg_temp")
         for name, value in TEXT_SETTINGS.items():
@@ -116,12 +118,12 @@ class DirectSession(RelationLookup):
             self._say(f"{level}:  {text}")
 
 
-def _roles(cursor) -> dict:
+def _roles(cursor: psycopg2.extensions.cursor) -> CallerRoles:
     """Return the roles of the session. Raises InsufficientPrivilege where it is a superuser's in part."""
 
-    def execute(query):
+    def execute(query: str) -> list[dict[str, Any]]:
         cursor.execute(query)
-        names = [column.name for column in cursor.description]
+        names = [column.name for column in cursor.description or ()]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     try:
@@ -130,7 +132,7 @@ def _roles(cursor) -> dict:
         raise from_dict(error.fields) from None
 
 
-def _run(cursor, statement: str, params: Sequence, types: Sequence[str]) -> None:
+def _run(cursor: psycopg2.extensions.cursor, statement: str, params: Sequence[Any], types: Sequence[str]) -> None:
     """Run a statement; with parameters it is prepared under a name, for that is where ``$1`` has a meaning."""
     if not params:  # CREATE TABLE and its like, which cannot be prepared
         cursor.execute(statement)
@@ -146,7 +148,7 @@ def _run(cursor, statement: str, params: Sequence, types: Sequence[str]) -> None
     cursor.execute(sql.SQL("EXECUTE {} ({})").format(name, values))
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Return a value as the frames between processes would have brought it."""
     if isinstance(value, memoryview):
         return bytes(value)

@@ -4,7 +4,7 @@ from madlib_mop.catalog.connection import connect_by_dsn, connect_catalog
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.call import Call
-from madlib_mop.driver.session.caller import SessionInfo
+from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.errors import InvalidParameter
 
 

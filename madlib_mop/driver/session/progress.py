@@ -72,7 +72,7 @@ class Progress:
         values = {metric.ordinal: metric for metric in metrics if metric.data_set == data_set}
         loss, first = values[0].value, values.get(1)
         iteration = self._left[mst_key].iteration(epoch)
-        figures = _Figures(data_set, loss, first and first.name, first.value if first else loss)
+        figures = _Figures(data_set, loss, first.name if first else None, first.value if first else loss)
         self._figures.setdefault(iteration, {})[mst_key] = figures
 
     def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
@@ -117,14 +117,14 @@ class Progress:
     def _best_of(self, iteration: int) -> str:
         """Name the best by the rule of view `leaderboard`: by the first metric if all have the same, else by loss."""
         known = {key: f for key, f in self._figures.pop(iteration, {}).items() if f.metric == f.metric}
-        names = {f.metric_name for f in known.values()}
         if not known:
             return ""
-        by_metric = len(names) == 1 and None not in names
-        sign = -1 if by_metric and self._higher_is_better(*names) else 1
+        names = {f.metric_name for f in known.values()}
+        by_metric = next(iter(names)) if len(names) == 1 else None
+        sign = -1 if by_metric and self._higher_is_better(by_metric) else 1
         mst_key = min(known, key=lambda key: (sign * known[key].metric if by_metric else 0, known[key].loss, key))
         best = known[mst_key]
-        name, value = (best.metric_name, best.metric) if by_metric else ("loss", best.loss)
+        name, value = (by_metric, best.metric) if by_metric else ("loss", best.loss)
         return f", best {best.data_set} {name} {value:.4f} (mst_key {mst_key})"
 
     def _higher_is_better(self, metric_name: str) -> bool:

@@ -1,9 +1,12 @@
 """Finding the caller's tables and columns by the names that the caller wrote; mixed into every kind of session."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name
+from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.rights import check_owners, check_types
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ReadOnly, UndefinedTable
 
@@ -80,10 +83,16 @@ def exist_already(tables: Sequence[Relation]) -> str:
     return f"tables {', '.join(names[:-1])} and {names[-1]} exist already"
 
 
-class RelationLookup:
-    """What every session can tell of tables; needs ``execute`` and ``info.search_path``."""
+class RelationLookup(ABC):
+    """What every session can tell of tables."""
 
-    def relation(self, name: str, what: str = "table", any_type: bool = False) -> Relation:
+    info: SessionInfo
+
+    @abstractmethod
+    def execute(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Run one statement with ``$1`` ... parameters; return its rows."""
+
+    def relation(self, name: str | None, what: str = "table", any_type: bool = False) -> Relation:
         """Find the table or view of that name.
 
         Raises
@@ -145,7 +154,7 @@ class RelationLookup:
 
     def output(
         self,
-        name: str,
+        name: str | None,
         suffixes: Sequence[str] = ("", "_summary"),
         what: str = "output table",
         if_there: Callable[[Relation, list[Relation]], str | None] | None = None,
@@ -227,9 +236,9 @@ class RelationLookup:
         """Return a table's name with its schema, as any search_path finds it and as a person would type it."""
         query = "SELECT pg_catalog.format('%I.%I', $1, $2) AS name"
         (row,) = self.execute(query, [relation.schema, relation.name])
-        return row["name"]
+        return str(row["name"])
 
-    def check_may_write(self, name: str, what: str) -> None:
+    def check_may_write(self, name: str | None, what: str) -> None:
         """Raise ReadOnly if the caller's transaction may not write."""
         if self.caller_setting("transaction_read_only") == "on":
             raise ReadOnly(
@@ -237,7 +246,7 @@ class RelationLookup:
                 hint="BEGIN READ WRITE begins a transaction that may write; SET default_transaction_read_only = off.",
             )
 
-    def check_may_create(self, target: Relation, name: str, what: str) -> None:
+    def check_may_create(self, target: Relation, name: str | None, what: str) -> None:
         """Raise InsufficientPrivilege if the caller may not make tables where one is to be made."""
         (row,) = self.execute(
             "SELECT CASE WHEN $1 = 'pg_temp'"
@@ -260,7 +269,7 @@ class RelationLookup:
         (row,) = self.execute("SELECT pg_catalog.current_setting($1, true) AS value", [name])
         return row["value"] or None
 
-    def _in_callers_path(self, query, params):
+    def _in_callers_path(self, query: str, params: Sequence[Any]) -> list[dict[str, Any]]:
         """Run a query of fully qualified names while the caller's own search_path is in force."""
         swap = "SELECT pg_catalog.current_setting('search_path') AS old, pg_catalog.set_config('search_path', $1, true)"
         if self.info.search_path is None:

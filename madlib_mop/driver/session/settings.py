@@ -1,15 +1,13 @@
 """Settings: a superuser's in madlib_mop.setting, a caller's by SET madlib_mop.<name>; read when a run is planned."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from mop_backend.frames import Header
 from mop_backend.memory import MIB, share_of_memory
 
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
-
-if TYPE_CHECKING:  # predict reads settings too, and importing SQLAlchemy would be a tenth of what a small call takes
-    from madlib_mop.catalog.record import Record
 
 _MAX_PART_BYTES = 64 * MIB
 # What a trainer has mapped before it has any model, and what each of its threads adds (TensorFlow 2.21: 337 MB with one
@@ -80,7 +78,7 @@ class Settings:
     materialise_features: bool
     fused_training: int
 
-    def trainer_start(self) -> dict:
+    def trainer_start(self) -> Header:
         """Return what a trainer is started with."""
         return {
             "threads": self.trainer_threads,
@@ -91,14 +89,14 @@ class Settings:
             "materialise_features": self.materialise_features,
         }
 
-    def share_at_host(self, n_trainers: int) -> dict | None:
+    def share_at_host(self, n_trainers: int) -> Header | None:
         """Return what a host deals out its memory by, among so many trainers; None where a setting tells.
 
         See `mop_backend.memory.start_here`.
         """
         return {"n_trainers": n_trainers, "cache_divisor": self.cache_divisor} if self.memory_is_share else None
 
-    def session_trainer_start(self) -> dict:
+    def session_trainer_start(self) -> Header:
         """Return what the trainer is started with that a session keeps for madlib_mop.predict.
 
         There may be one in each of many sessions: so it has little memory, and ends when it is not used.
@@ -111,7 +109,14 @@ class Settings:
         }
 
 
-def read_settings(record: "Record", session: CallerSession, n_trainers: int, use_caching: bool) -> Settings:
+class SuperuserSettings(Protocol):
+    """The settings that superusers made, wherever they are read: the record has them, and predict reads no record."""
+
+    def settings(self) -> dict[str, str]:
+        """Return them by name."""
+
+
+def read_settings(record: SuperuserSettings, session: CallerSession, n_trainers: int, use_caching: bool) -> Settings:
     """Read the settings for a run of ``n_trainers`` trainers on this server.
 
     Raises

@@ -3,6 +3,8 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
 
 class Stopped(BaseException):
@@ -42,7 +44,7 @@ def ignore_from_now_on() -> None:
     _held = True
 
 
-def _handle(signum, frame):
+def _handle(signum: int, frame: FrameType | None) -> None:
     global _pending
     if _held:
         _pending = True
@@ -50,6 +52,6 @@ def _handle(signum, frame):
         _raise()
 
 
-def _raise():
+def _raise() -> NoReturn:
     ignore_from_now_on()
     raise Stopped

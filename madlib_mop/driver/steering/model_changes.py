@@ -6,6 +6,7 @@ killed at any moment goes on with all of them or none. Made by the hopper.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model, Parameters
@@ -94,13 +95,13 @@ class ModelChanges:
     def change(self, changes: Sequence[Change], note: Callable[[], None] = lambda: None) -> None:
         """Record changes and what ``note`` writes, in one transaction; then obey them."""
         slots = {c.mst_key: self._slots.begin_write(c.mst_key) for c in changes if isinstance(c, CrossModel)}
-        obey = []
+        obey: list[Callable[[], None]] = []
         with self._record.transaction():
             note()
             added = [c.model for c in changes if isinstance(c, AddModel)]
             if added:
                 self.models.added(added)
-                obey.append(lambda: self._admit(added))
+                obey.append(partial(self._admit, added))
             for c in changes:
                 if isinstance(c, ExtendModel):
                     obey.append(self._extend(c))

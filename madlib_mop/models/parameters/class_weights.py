@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 BALANCED = "balanced"
 _PYTHON = re.compile(r"""(\bclass_weight\s*=\s*)(?:'balanced'|"balanced")""")
@@ -23,20 +23,20 @@ def balanced_weights(counts: Sequence[int]) -> dict[int, float]:
     return {number: sum(counts) / (len(present) * counts[number]) for number in present}
 
 
-def written_out(text: str, weights: dict[int, float]) -> str:
+def written_out(text: str, weights: Mapping[int, float]) -> str:
     """Return fit parameters with the weights in place of ``'balanced'``; others as they are."""
     replaced = _PYTHON.sub(lambda found: found[1] + _python(weights), text)
     return _JSON.sub(lambda found: found[1] + _json(weights), replaced)
 
 
-def as_given(text: str, weights: dict[int, float]) -> str:
+def as_given(text: str, weights: Mapping[int, float]) -> str:
     """Return fit parameters as they were before the weights were written out."""
     return text.replace(_json(weights), f'"{BALANCED}"').replace(_python(weights), f"'{BALANCED}'")
 
 
-def _python(weights: dict[int, float]) -> str:
+def _python(weights: Mapping[int, float]) -> str:
     return repr(weights)
 
 
-def _json(weights: dict[int, float]) -> str:
+def _json(weights: Mapping[int, float]) -> str:
     return json.dumps({str(number): weight for number, weight in weights.items()})

@@ -26,20 +26,19 @@ ROWS = {
 }  # fmt: skip
 #: Documents of JSON that leave the driver's process or come into it, by the parameters that have them ...
 MAY_BE_DICT = {
-    "answer", "answers", "fields", "header", "order", "shard",  # messages of workers and trainers
+    "answer", "fields", "header", "order", "shard",  # messages of workers and trainers
     "keep", "check",  # what is called with a message
     "arch",  # an architecture, as Keras writes it
     "arguments", "given",  # a call's
-    "row", "rows", "values", "archs", "known",  # of users' tables
-    "written",  # a search's decisions, in `madlib_mop.search_event`
+    "row", "rows", "values", "archs",  # of users' tables
 }  # fmt: skip
 #: ... and by the functions that return them.
 MAY_RETURN_DICT = {
-    "_answer", "predict", "version", "_outputs", "_output",  # what a SQL function returns
-    "execute", "rows", "_rows_at", "_of_key", "_read_summary", "_read_params", "_class_slots", "_roles",  # SQL results
-    "_order", "_write", "sums", "as_request", "request", "ask", "collect", "_checked",  # messages
-    "trainer_start", "session_trainer_start", "share_at_host", "_start_settings",  # what trainers are started with
-    "read_architecture", "plan_early_stopping", "to_json",  # documents that the record keeps for others to read
+    "predict", "version", "_outputs", "_output",  # what a SQL function returns
+    "rows", "_of_key", "_read_summary", "_read_params",  # SQL results
+    "_order", "_write", "request", "ask", "collect", "_checked",  # messages
+    "_start_settings",  # what trainers are started with
+    "read_architecture", "plan_early_stopping",  # documents that the record keeps for others to read
 }  # fmt: skip
 
 

@@ -1,0 +1,23 @@
+"""Whose call it is; every kind of session has it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """Whose call this is: filled from the server's own answers in the caller's backend.
+
+    ``is_superuser`` says whether the role is a superuser or can become one. ``catalog_dsn`` is there on the command
+    line only, where a superuser says how to log in for the record of runs.
+    """
+
+    role: str
+    login: str
+    database: str
+    pid: int
+    port: str
+    sockets: str
+    search_path: str | None = None
+    catalog_dsn: str | None = None
+    is_superuser: bool = False
+    role_oid: int = 0
