@@ -34,6 +34,7 @@ from madlib_mop.catalog.rows.model import STATE_COLUMNS, Model
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.errors import NotReady
 
 _Kind = TypeVar("_Kind", bound=Row)
 
@@ -121,6 +122,13 @@ class Record(RunDrivers, ReservedTables):
     def run(self, run_id: int) -> Run | None:
         """Return a run."""
         return self._first(Run, _run().where(t.run.c.run_id == run_id))
+
+    def known_run(self, run_id: int) -> Run:
+        """Return a run that must be there. Raises NotReady if it was dropped meanwhile."""
+        run = self.run(run_id)
+        if run is None:
+            raise NotReady(f"run {run_id} was dropped", hint="madlib_mop.progress shows the runs that are recorded.")
+        return run
 
     def newest_run(self, output_table: str, owner: int) -> Run | None:
         """Return the newest run of an owner, a role's oid, that was to write an output table and trained its models."""

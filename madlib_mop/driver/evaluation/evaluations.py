@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from mop_backend.frames import Header
 
@@ -14,7 +15,14 @@ from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.driver.evaluation.metrics import EpochMetrics, EvaluationTask, evaluation_task, is_due
-from madlib_mop.schedule import Evaluation, Scheduler
+from madlib_mop.schedule import Evaluation
+
+
+class EvaluationQueue(Protocol):
+    """What takes evaluations: `Scheduler` and `BulkSynchronous`."""
+
+    def add_evaluation(self, model: int, segment: int, payload: object = None) -> Evaluation:
+        """Queue an evaluation."""
 
 
 class Evaluations:
@@ -24,7 +32,7 @@ class Evaluations:
     ----------
     record : Record
     run : Run
-    scheduler : Scheduler
+    scheduler : EvaluationQueue
     models : RunModels
     key_of : callable
         Gives the scheduler's key of a model.
@@ -34,7 +42,7 @@ class Evaluations:
         self,
         record: Record,
         run: Run,
-        scheduler: Scheduler,
+        scheduler: EvaluationQueue,
         models: RunModels,
         key_of: Callable[[int], int] = lambda mst_key: mst_key,
     ):

@@ -5,35 +5,39 @@ trained is staged, and when all have, one worker averages it into the model's ne
 """
 
 import time
-from collections.abc import Hashable
+
+from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.run import Run
-from madlib_mop.catalog.state_slots import StateSlots, StoredState, best_states, existing_slots, newest_states
+from madlib_mop.catalog.state_slots import StateKey, StateSlots, StoredState, best_states, existing_slots, newest_states
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.driver.evaluation.metrics import evaluation_task
 from madlib_mop.driver.running.loop import InFlight, RunLoop
 from madlib_mop.driver.running.retries import RetryDecision, Task, place_of
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.errors import from_dict
-from madlib_mop.schedule import Average, BulkSynchronous, EpochDone, Evaluation, Visit
+from madlib_mop.schedule import Average, BulkSynchronous, Evaluation, Visit
 from madlib_mop.schedule.bounds import Span
 from madlib_mop.schedule.bulk import MST_KEY
 
 
-class Averaging(RunLoop):
+class Averaging(RunLoop[Task]):
     """One run of model averaging under way; parameters as those of `RunLoop`."""
+
+    _plan: BulkSynchronous
 
     def __init__(self, record: Record, workers: Workers, run: Run, progress: Progress, stdin_fd: int | None):
         super().__init__(record, workers, run, progress, stdin_fd)
         segments = run.plan.training.segments
         self._with_rows = [shard.segment_id for shard in segments if shard.n_rows]
+        self._part_slots = self._staged_slots()
         staged, models = self._staged(), self._models.values()
         self._slots = StateSlots(record, self._run_id, [*newest_states(models), *staged, *best_states(models)])
         self._stops = EarlyStops(record, run, self._models, self._slots, progress)
-        self._part_slots = {state.key[1]: state.slot for state in staged}
         self._plan = BulkSynchronous(
             MST_KEY,
             self._with_rows,
@@ -58,21 +62,27 @@ class Averaging(RunLoop):
             return self._model.last_epoch + 1
         return self._model.first_epoch + self._model.state_version
 
-    def _staged(self) -> list[StoredState]:
+    def _staged_slots(self) -> dict[int, int]:
         """Return where it is what segments have trained and nobody has averaged yet."""
         slots = existing_slots(self._record, self._run_id)
-        found = self._record.staged_slots(self._run_id, MST_KEY, self._model.state_version + 1, slots)
-        visits = [self._record.visit(self._run_id, MST_KEY, self._next_epoch, segment) for segment in found]
-        return [
-            StoredState((MST_KEY, visit.segment_id), found[visit.segment_id], visit.state_bytes) for visit in visits
-        ]
+        return self._record.staged_slots(self._run_id, MST_KEY, self._model.state_version + 1, slots)
 
-    def _order(self, flight: InFlight, attempt: int) -> dict:
+    def _staged(self) -> list[StoredState]:
+        """Return the same as states."""
+        states = []
+        for segment, slot in self._part_slots.items():
+            visit = self._record.visit(self._run_id, MST_KEY, self._next_epoch, segment)
+            assert visit is not None, "it was committed with what it has trained"
+            states.append(StoredState((MST_KEY, segment), slot, visit.state_bytes))
+        return states
+
+    def _order(self, flight: InFlight[Task], attempt: int) -> Header:
         task = flight.task
-        order = {"segment_id": task.segment, "mst_key": MST_KEY, "version": self._model.state_version + 1}
+        order: Header = {"segment_id": task.segment, "mst_key": MST_KEY, "version": self._model.state_version + 1}
         if isinstance(task, Evaluation):
-            place = {"data_set": task.payload.data_set, "segment_id": task.payload.segment_id}
-            if task.payload.computes_results:
+            payload = evaluation_task(task)
+            place: Header = {"data_set": payload.data_set, "segment_id": payload.segment_id}
+            if payload.computes_results:
                 place["sums"] = self._evaluations.sums(MST_KEY)
             return order | {"do": "evaluate", **place}
         slot = self._begin_write(flight, self._slot_key(task))
@@ -83,16 +93,15 @@ class Averaging(RunLoop):
         return order | {"do": "average", "epoch": task.epoch, "slot": slot, "slots": slots,
                         "n_visits": len(self._with_rows)}  # fmt: skip
 
-    def _slot_key(self, task: Task) -> Hashable:
+    def _slot_key(self, task: Task) -> StateKey:
         return MST_KEY if isinstance(task, Average) else (MST_KEY, task.segment)
 
-    def _done(self, flight: InFlight, fields: dict, ended: float) -> None:
+    def _done(self, flight: InFlight[Task], fields: Header, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
-        is_evaluation = isinstance(task, Evaluation)
-        epoch = task.payload.epoch if is_evaluation else task.epoch
+        epoch = evaluation_task(task).epoch if isinstance(task, Evaluation) else task.epoch
         # segments work side by side, so each is a chain of its own: no lower bound goes beyond the busiest of them
         self.account.add(Span(task.segment, task.segment, epoch, flight.started, ended))
-        if is_evaluation:
+        if isinstance(task, Evaluation):
             self._plan.finished(task, seconds)
             complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
             if complete:
@@ -105,7 +114,7 @@ class Averaging(RunLoop):
         else:
             self._average_kept(flight, fields["state_bytes"], seconds)
 
-    def _was_kept(self, flight: InFlight) -> bool:
+    def _was_kept(self, flight: InFlight[Task]) -> bool:
         task, seconds = flight.task, time.monotonic() - flight.started
         if isinstance(task, Visit):
             kept = self._record.visit(self._run_id, MST_KEY, task.epoch, task.segment)
@@ -115,24 +124,26 @@ class Averaging(RunLoop):
         if isinstance(task, Average):
             (model,) = self._record.models(self._run_id)
             if model.state_version > self._model.state_version:
+                assert model.state_bytes is not None, "an average is a state"
                 self._average_kept(flight, model.state_bytes, seconds)
                 return True
         return False
 
-    def _visit_kept(self, flight: InFlight, n_bytes: int, seconds: float) -> None:
+    def _visit_kept(self, flight: InFlight[Task], n_bytes: int, seconds: float) -> None:
         key = self._slot_key(flight.task)
         self._end_write(flight, {key: n_bytes})
         self._part_slots[flight.task.segment] = flight.slots[key]
         self._models.part_kept(MST_KEY)
         self._plan.finished(flight.task, seconds)
 
-    def _average_kept(self, flight: InFlight, n_bytes: int, seconds: float) -> None:
+    def _average_kept(self, flight: InFlight[Task], n_bytes: int, seconds: float) -> None:
         self._end_write(flight, {self._slot_key(flight.task): n_bytes})
         for segment in self._part_slots:
             self._slots.release((MST_KEY, segment))
         self._part_slots.clear()
         self._models.average_kept(MST_KEY)
-        done: EpochDone = self._plan.finished(flight.task, seconds)
+        done = self._plan.finished(flight.task, seconds)
+        assert done is not None, "an average ends an epoch"
         if not self._evaluations.begin([MST_KEY], done.epoch):
             self._epoch_over(done.epoch)
 

@@ -3,6 +3,8 @@
 Shared by the hopper and by model averaging, which tell it what each worker says.
 """
 
+from mop_backend.frames import Header
+
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.progress import Progress
@@ -30,7 +32,7 @@ class RunConsistency:
         self._progress = progress
         self._fingerprints = {(s.data_set, s.segment_id): s.fingerprint for s in record.segments(self._run_id)}
 
-    def check_shard(self, data_set: str, segment_id: int, shard: dict) -> None:
+    def check_shard(self, data_set: str, segment_id: int, shard: Header) -> None:
         """Check what a trainer was given against what the caller saw, and what earlier visits were trained on.
 
         Called before anything is trained or evaluated on it.
@@ -58,7 +60,7 @@ class RunConsistency:
                 hint="Bring the packed table back as it was, or start a new run.",
             )
 
-    def check_versions(self, answer: dict) -> None:
+    def check_versions(self, answer: Header) -> None:
         """Record what the run is trained with; say so if that has changed since it was begun."""
         versions = {name: answer[name] for name in _VERSIONS}
         if versions == self._versions:

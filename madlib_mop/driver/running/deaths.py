@@ -59,5 +59,7 @@ def _is_exception(line: str) -> bool:
 
 def _is_memory_error(line: str) -> bool:
     found = _EXCEPTION.match(line)
+    if found is None:
+        return False
     name, text = found["name"], found["text"] or ""
     return name.rpartition(".")[2] in _MEMORY_ERRORS or name == _OWN_REPORT[0] and text.startswith(_OWN_REPORT[1])

@@ -51,11 +51,12 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     take(record, run_id)
     call.session.run_started(run_id)
     call.session.let_go()
-    run = record.run(run_id)
+    run = record.known_run(run_id)
     begun = time.monotonic()
-    detail = SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
+    detail: str | None = SESSION_ENDED if call.session.stop_fd is not None else "the command was stopped"
     state = RunState.INTERRUPTED
-    login = workers = hopper = None
+    login = workers = None
+    hopper: Hopper | Averaging | None = None
     try:
         check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
         sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
@@ -80,7 +81,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, controller)
         hopper.run()
         if not record.end_training(run_id):
-            raise was_cancelled(run_id, record.cancelled_by(run_id))
+            raise was_cancelled(run_id, record.cancelled_by(run_id) or "somebody")
         state, detail = RunState.TRAINED, None
     except Cancelled as error:
         by_caller = record.cancelled_by(run_id) is None
@@ -109,9 +110,10 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
 
 def _access(info: SessionInfo, record: Record, run: Run, login: RunLogin | None) -> Access:
     """Return how the sessions of a run's segments log in."""
-    catalog = {"dsn": info.catalog_dsn}
     if info.catalog_dsn is None:
         catalog = local_keywords(info.sockets, info.port, info.database)
+    else:
+        catalog = {"dsn": info.catalog_dsn}
     where = run.plan.worker_host, info.port, info.database
     settings = record.caller_settings(run.run_id)
     return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner, settings)
@@ -139,7 +141,7 @@ def take(record: Record, run_id: int, anew: bool = False) -> None:
     """
     deadline = time.monotonic() + _TAKE_WITHIN_S
     while not (record.take_anew(run_id) if anew else record.take(run_id)):
-        if time.monotonic() > deadline or record.run(run_id).state is not RunState.RUNNING:
+        if time.monotonic() > deadline or record.known_run(run_id).state is not RunState.RUNNING:
             raise NotReady(
                 f"run {run_id} is being worked on by another session",
                 hint=f"madlib_mop.progress shows it; SELECT madlib_mop.cancel({run_id}); stops it.",

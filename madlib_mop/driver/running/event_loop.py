@@ -91,4 +91,4 @@ def told_reason(fd: int) -> str:
         header, _ = Channel(fd, -1).receive()
     except (PeerGone, OSError, ValueError):
         return SESSION_ENDED
-    return header.get("stop", SESSION_ENDED)
+    return str(header.get("stop", SESSION_ENDED))

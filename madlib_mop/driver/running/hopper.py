@@ -5,8 +5,10 @@ What to do next the scheduler says; a search may change the models while the run
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import Metric
@@ -15,15 +17,16 @@ from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.state_slots import StateSlots, best_key, best_states, newest_states
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
+from madlib_mop.driver.evaluation.metrics import evaluation_task
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.driver.running.loop import InFlight, RunLoop
-from madlib_mop.driver.running.retries import RetryDecision, Task, place_of
+from madlib_mop.driver.running.retries import RetryDecision, place_of
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import ModelChanges
 from madlib_mop.errors import from_dict
-from madlib_mop.schedule import Evaluation, ModelWork, Scheduler, Visit, make_scheduler
+from madlib_mop.schedule import Evaluation, ModelWork, Scheduler, Task, Visit, make_scheduler
 from madlib_mop.schedule.bounds import Span
 
 _COMPACT_EVERY_S = 2.0
@@ -37,7 +40,7 @@ class KeptVisit:
     state_bytes: int
 
 
-class Hopper(RunLoop):
+class Hopper(RunLoop[Task]):
     """One run under way; further parameters are those of `RunLoop`.
 
     Parameters
@@ -48,6 +51,8 @@ class Hopper(RunLoop):
         Told what models have reached; may change the run's models.
     """
 
+    _plan: Scheduler
+
     def __init__(
         self,
         record: Record,
@@ -55,7 +60,7 @@ class Hopper(RunLoop):
         run: Run,
         progress: Progress,
         stdin_fd: int | None,
-        recorded=None,
+        recorded: Sequence[Visit] | None = None,
         controller: RunController | None = None,
     ):
         super().__init__(record, workers, run, progress, stdin_fd)
@@ -83,11 +88,11 @@ class Hopper(RunLoop):
     def _ended(self) -> None:
         self._controller.ended()
 
-    def _order(self, flight: InFlight, attempt: int) -> dict:
+    def _order(self, flight: InFlight[Task], attempt: int) -> Header:
         task = flight.task
         if isinstance(task, Evaluation):
-            payload = task.payload
-            order = {"do": "evaluate", "data_set": payload.data_set, "segment_id": payload.segment_id}
+            payload = evaluation_task(task)
+            order: Header = {"do": "evaluate", "data_set": payload.data_set, "segment_id": payload.segment_id}
             if payload.computes_results:
                 order["sums"] = self._evaluations.sums(payload.mst_keys[0])
             if len(payload.mst_keys) == 1:
@@ -108,21 +113,20 @@ class Hopper(RunLoop):
         writes = [self._write(flight, key) if key in alive else None for key in self._groups.places(task.model)]
         return order | {"members": writes, "place": place_of(task)}
 
-    def _write(self, flight: InFlight, mst_key: int) -> dict:
+    def _write(self, flight: InFlight[Task], mst_key: int) -> Header:
         """Return where a visit writes a model's next state."""
         version = self._models[mst_key].state_version + 1
         return {"mst_key": mst_key, "slot": self._begin_write(flight, mst_key), "version": version}
 
-    def _done(self, flight: InFlight, fields: dict, ended: float) -> None:
+    def _done(self, flight: InFlight[Task], fields: Header, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
-        is_visit = isinstance(task, Visit)
-        epoch = task.epoch if is_visit else task.payload.epoch
-        self.account.add(Span(task.model, task.segment, epoch, flight.started, ended, not is_visit))
-        if is_visit:
+        epoch = task.epoch if isinstance(task, Visit) else evaluation_task(task).epoch
+        self.account.add(Span(task.model, task.segment, epoch, flight.started, ended, isinstance(task, Evaluation)))
+        if isinstance(task, Visit):
             members = [m for m in fields.get("members", [{"mst_key": task.model, **fields}]) if m is not None]
             kept = {m["mst_key"]: KeptVisit(m["digest_out"], m["state_bytes"]) for m in members if "failed" not in m}
             failed = {m["mst_key"]: m["failed"] for m in members if "failed" in m}
-            self._visit_kept(flight, kept, failed, _steady_seconds(fields, seconds))
+            self._visit_kept(task, flight, kept, failed, _steady_seconds(fields, seconds))
         else:
             self._plan.finished(task, seconds)
             complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
@@ -135,28 +139,37 @@ class Hopper(RunLoop):
                 if stops:
                     self._progress.stopped_early(mst_key, self._plan)
 
-    def _was_kept(self, flight: InFlight) -> bool:
+    def _was_kept(self, flight: InFlight[Task]) -> bool:
         task = flight.task
         if not isinstance(task, Visit):
             return False
-        visits = {key: self._record.visit(self._run_id, key, task.epoch, task.segment) for key in flight.slots}
+        keys = [key for key in flight.slots if isinstance(key, int)]  # and none else is written in a visit
+        visits = {key: self._record.visit(self._run_id, key, task.epoch, task.segment) for key in keys}
         kept = {key: KeptVisit(v.digest_out, v.state_bytes) for key, v in visits.items() if v is not None}
-        failed = {}
+        failed: dict[int, str] = {}
         if self._groups.is_group(task.model):  # a member's failure is kept with the others' visits
             recorded = {m.mst_key: m for m in self._record.models(self._run_id)}
-            failed = {key: recorded[key].state_detail for key in visits if recorded[key].state is ModelState.FAILED}
+            failed = {
+                key: recorded[key].state_detail or "" for key in visits if recorded[key].state is ModelState.FAILED
+            }
         if kept or failed:
             seconds = max((visit.seconds for visit in visits.values() if visit is not None), default=0.0)
-            self._visit_kept(flight, kept, failed, seconds)
+            self._visit_kept(task, flight, kept, failed, seconds)
         return bool(kept or failed)
 
-    def _visit_kept(self, flight: InFlight, kept: dict[int, KeptVisit], failed: dict[int, str], seconds: float) -> None:
+    def _visit_kept(
+        self,
+        task: Visit,
+        flight: InFlight[Task],
+        kept: Mapping[int, KeptVisit],
+        failed: Mapping[int, str],
+        seconds: float,
+    ) -> None:
         """Go on after a visit was kept.
 
         ``kept`` has each model that was trained; ``failed`` the reasons of members of a group that were given up in it,
         which are recorded with the visit.
         """
-        task = flight.task
         self._end_write(flight, {key: visit.state_bytes for key, visit in kept.items()})
         for key, reason in failed.items():
             self._models.failure_kept(key, reason)
@@ -188,12 +201,12 @@ class Hopper(RunLoop):
         elif not self._groups.is_group(task.model):
             self._plan.failed(task)
             self._give_up(task.model, decision.reason(task))
-        elif isinstance(task, Evaluation) and len(task.payload.mst_keys) > 1:
+        elif isinstance(task, Evaluation) and len(evaluation_task(task).mst_keys) > 1:
             self._plan.finished(task, 0.0)
             self._evaluations.apart(task)
         elif isinstance(task, Evaluation):
             self._plan.finished(task, 0.0)
-            (mst_key,) = task.payload.mst_keys
+            (mst_key,) = evaluation_task(task).mst_keys
             if self._models[mst_key].is_alive:  # else it has failed in another of its evaluations
                 self._give_up(mst_key, decision.reason(task))
             if not any(self._models[key].is_alive for key in self._groups.members(task.model)):
@@ -217,8 +230,9 @@ class Hopper(RunLoop):
         members = [key for key in self._groups.members(task.model) if self._models[key].is_alive]
         self._plan.failed(task)
         dissolved = self._groups.dissolve(task.model)
-        plan = self._run.plan
-        plan = replace(plan, fused_training=replace(plan.fused_training, dissolved=tuple(dissolved)))
+        plan, fused = self._run.plan, self._run.plan.fused_training
+        assert fused is not None, "it has made the group"
+        plan = replace(plan, fused_training=replace(fused, dissolved=tuple(dissolved)))
         self._run = replace(self._run, plan=plan)
         self._record.set_run(self._run_id, plan=plan)
         self._progress.tell(f"mst_keys {', '.join(map(str, members))} train apart from here: together, {reason}")
@@ -258,7 +272,7 @@ class Hopper(RunLoop):
         return works
 
 
-def _steady_seconds(fields: dict, seconds: float) -> float:
+def _steady_seconds(fields: Header, seconds: float) -> float:
     """Return what a visit cost without what is paid once: trainer's start, shard's load, build and trace."""
     timing = fields.get("timing") or {}
     return sum(timing.get(lap, 0.0) for lap in ("state_in_s", "compute_s", "state_out_s")) or seconds

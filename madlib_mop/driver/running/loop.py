@@ -6,13 +6,17 @@ at any moment.
 """
 
 import time
-from collections.abc import Hashable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.catalog.state_slots import StateSlots
+from madlib_mop.catalog.state_slots import StateKey, StateSlots
 from madlib_mop.driver.evaluation.early_stopping import EarlyStops
 from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.running.consistency import RunConsistency
@@ -22,20 +26,34 @@ from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.engines.sessions.session import Failure, Session
 from madlib_mop.engines.sessions.worker import Answer
-from madlib_mop.schedule import BulkSynchronous, Scheduler
+from madlib_mop.schedule import EpochDone
 from madlib_mop.schedule.bounds import Account
+
+_Task = TypeVar("_Task", bound=Task)
+
+
+class TaskPlan(Protocol[_Task]):
+    """What a plan of `schedule` says of its tasks: `Scheduler` and `BulkSynchronous`."""
+
+    @property
+    def done(self) -> bool: ...
+    def next_tasks(self) -> Sequence[_Task]: ...
+    def finished(self, task: _Task, seconds: float) -> EpochDone | None: ...
+    def requeue(self, task: _Task) -> None: ...
+    def segment_up(self, segment: int) -> None: ...
+    def segment_down(self, segment: int) -> None: ...
 
 
 @dataclass
-class InFlight:
+class InFlight(Generic[_Task]):
     """A task that a worker has: when it was given, and the slots that states are written to, by `StateSlots`' keys."""
 
-    task: Task
+    task: _Task
     started: float
-    slots: dict[Hashable, int] = field(default_factory=dict)
+    slots: dict[StateKey, int] = field(default_factory=dict)
 
 
-class RunLoop:
+class RunLoop(ABC, Generic[_Task]):
     """One run under way.
 
     Parameters
@@ -51,7 +69,7 @@ class RunLoop:
     """
 
     #: Set by subclasses.
-    _plan: Scheduler | BulkSynchronous
+    _plan: TaskPlan[_Task]
     _slots: StateSlots
     _evaluations: Evaluations
     _stops: EarlyStops
@@ -66,7 +84,7 @@ class RunLoop:
         self._consistency = RunConsistency(record, run, progress)
         workers.check_shards_by(self._consistency.check_shard)
         self._attempts = Attempts(run.faults, lambda faults: record.set_run(self._run_id, faults=faults))
-        self._in_flight: dict[int, InFlight] = {}
+        self._in_flight: dict[int, InFlight[_Task]] = {}
         self.account = Account()
 
     def run(self) -> None:
@@ -111,21 +129,21 @@ class RunLoop:
             self._in_flight[task.segment] = flight
             self._workers.begin(task.segment, self._order(flight, self._attempts.begin(task)))
 
-    def _order(self, flight: InFlight, attempt: int) -> dict:
+    @abstractmethod
+    def _order(self, flight: InFlight[_Task], attempt: int) -> Header:
         """Write a task down for its worker; set the slots of one that writes states."""
-        raise NotImplementedError
 
-    def _done(self, flight: InFlight, fields: dict, ended: float) -> None:
+    @abstractmethod
+    def _done(self, flight: InFlight[_Task], fields: Header, ended: float) -> None:
         """Go on after a task was done; ``fields`` are the worker's answer, ``ended`` is when it came."""
-        raise NotImplementedError
 
-    def _was_kept(self, flight: InFlight) -> bool:
+    @abstractmethod
+    def _was_kept(self, flight: InFlight[_Task]) -> bool:
         """Whether a task was committed whose session said nothing more; if so, go on as after its answer."""
-        raise NotImplementedError
 
-    def _refused(self, task: Task, decision: RetryDecision) -> None:
+    @abstractmethod
+    def _refused(self, task: _Task, decision: RetryDecision) -> None:
         """Go on after a task that left nothing behind."""
-        raise NotImplementedError
 
     def _advance(self, segment: int, session: Session) -> None:
         event = self._workers.advance(segment, session)
@@ -135,11 +153,12 @@ class RunLoop:
         if isinstance(event, Failure):
             self._session_failed(segment, flight, event)
         elif isinstance(event, Answer):
+            assert flight is not None, "a worker answers to tasks only"
             self._answered(flight, event.fields)
         else:
             self._plan.segment_up(segment)
 
-    def _answered(self, flight: InFlight, fields: dict) -> None:
+    def _answered(self, flight: InFlight[_Task], fields: Header) -> None:
         ended = time.monotonic()
         if fields["outcome"] == "done":
             self._consistency.check_versions(fields["versions"])
@@ -151,7 +170,7 @@ class RunLoop:
         else:
             self._refused(flight.task, self._attempts.decide(flight.task, fields))
 
-    def _session_failed(self, segment: int, flight: InFlight | None, failure: Failure) -> None:
+    def _session_failed(self, segment: int, flight: InFlight[_Task] | None, failure: Failure) -> None:
         """Go on after a session was lost or its statement failed; what it had committed counts."""
         if failure.lost:
             self._plan.segment_down(segment)
@@ -166,17 +185,17 @@ class RunLoop:
         else:
             self._refused(flight.task, self._attempts.decide(flight.task, {"outcome": "sql", "error": failure.error}))
 
-    def _host_lost(self, task: Task, fields: dict) -> None:
+    def _host_lost(self, task: _Task, fields: Header) -> None:
         """Let a segment wait for its host; the task left nothing behind and is done again."""
         self._plan.segment_down(task.segment)
         self._workers.host_lost(task.segment, fields)
         self._plan.requeue(task)
 
-    def _begin_write(self, flight: InFlight, key: Hashable) -> int:
+    def _begin_write(self, flight: InFlight[_Task], key: StateKey) -> int:
         flight.slots[key] = self._slots.begin_write(key)
         return flight.slots[key]
 
-    def _end_write(self, flight: InFlight, n_bytes: Mapping[Hashable, int] | None = None) -> None:
+    def _end_write(self, flight: InFlight[_Task], n_bytes: Mapping[StateKey, int] | None = None) -> None:
         """Tell that a task writes no more; ``n_bytes`` are the sizes of the states that it has kept, by their keys."""
         for key, slot in flight.slots.items():
             self._slots.end_write(slot, key, (n_bytes or {}).get(key))

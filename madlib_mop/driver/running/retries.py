@@ -5,11 +5,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from mop_backend.frames import Header
+
 from madlib_mop.driver.running.deaths import last_words, ran_out_of_memory
 from madlib_mop.schedule import Average, Evaluation, Visit
 
 Task = Visit | Evaluation | Average
-_SIGNALS = {number: number.name for number in signal.Signals}
+#: By task: how often it has failed (``faults``), and how often its trainer was killed (``killed``).
+Faults = Mapping[str, Mapping[str, int]]
+_SIGNALS: dict[int, str] = {number: number.name for number in signal.Signals}
 MAX_FAULTS = 4
 MAX_MEMORY_FAULTS = 2
 MAX_KILLED = 100
@@ -31,7 +35,7 @@ class RetryDecision:
 
     again: bool
     ends_run: bool
-    error: dict
+    error: Header
 
     def reason(self, task: Task) -> str:
         """Say in one line why a model failed, where, and what to do."""
@@ -66,8 +70,8 @@ class Attempts:
 
     def __init__(
         self,
-        recorded: Mapping[str, Mapping[str, int]] | None = None,
-        keep: Callable[[dict], None] | None = None,
+        recorded: Faults | None = None,
+        keep: Callable[[Faults], None] | None = None,
     ):
         self._recorded = {task: dict(counts) for task, counts in (recorded or {}).items()}
         self._keep = keep or (lambda recorded: None)
@@ -80,7 +84,7 @@ class Attempts:
         self._begun[repr(task)] += 1
         return self._begun[repr(task)]
 
-    def decide(self, task: Task, fields: dict) -> RetryDecision:
+    def decide(self, task: Task, fields: Header) -> RetryDecision:
         """Judge a worker's answer other than "done", and record what will be tried again.
 
         Parameters
@@ -99,7 +103,7 @@ class Attempts:
             self._keep(dict(self._recorded))
         return decision
 
-    def _decided(self, task: Task, fields: dict) -> RetryDecision:
+    def _decided(self, task: Task, fields: Header) -> RetryDecision:
         if fields["outcome"] == "died":
             return self._died(task, fields["status"], fields["stderr"])
         error = fields["error"]
@@ -111,7 +115,7 @@ class Attempts:
             return self._sql(task, error)
         return self._count(task, error, MAX_MEMORY_FAULTS if fields["kind"] == "memory" else MAX_FAULTS)
 
-    def _died(self, task, status: int, stderr: str) -> RetryDecision:
+    def _died(self, task: Task, status: int, stderr: str) -> RetryDecision:
         if status == -signal.SIGKILL:
             self._killed[repr(task)] += 1
             again = self._killed[repr(task)] < MAX_KILLED
@@ -129,7 +133,7 @@ class Attempts:
         limit = MAX_MEMORY_FAULTS if memory else MAX_FAULTS
         return self._count(task, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
 
-    def _sql(self, task, error) -> RetryDecision:
+    def _sql(self, task: Task, error: Header) -> RetryDecision:
         """A statement of the worker's failed: rights, and what is missing, end the run, anything else may pass."""
         sqlstate = error["sqlstate"] or ""
         if sqlstate == "42P01" and not error.get("hint"):  # dropped, or moved by the engine
@@ -143,6 +147,6 @@ class Attempts:
         n_faults = self._faults[repr(task)]
         return RetryDecision(n_faults < MAX_FAULTS, n_faults >= MAX_FAULTS, error)
 
-    def _count(self, task, error, limit) -> RetryDecision:
+    def _count(self, task: Task, error: Header, limit: int) -> RetryDecision:
         self._faults[repr(task)] += 1
         return RetryDecision(self._faults[repr(task)] < limit, False, error)

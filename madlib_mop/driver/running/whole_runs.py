@@ -28,7 +28,7 @@ def begin_run(call: Call, record: Record, plan_it: Callable[[], RunPlan]) -> int
         if run.kind != "replay":  # which has those of the run that it repeats
             run = replace(run, arguments=recorded_arguments(find_function(call.function), call.arguments))
         return add_run(record, replace(plan, run=run))
-    run = record.run(call.continue_run)
+    run = record.known_run(call.continue_run)
     reserve_outputs(call.session, record, run, outputs_of(run).SUFFIXES)
     return run.run_id
 
@@ -38,7 +38,7 @@ def finish_run(call: Call, record: Record, run_id: int, recorded: list[Visit] | 
 
     A driver that was killed while it wrote these has left nothing of them: the backend has undone what it wrote.
     """
-    run = record.run(run_id)
+    run = record.known_run(run_id)
     if not run.state.is_trained:
         drive(call, record, run_id, recorded)
     else:

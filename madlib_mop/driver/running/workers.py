@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mop_backend.frames import Header
+
 from madlib_mop.catalog.login_failures import LoginFailure, diagnose
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import Plan
@@ -63,9 +65,9 @@ class Workers:
         self._lost_hosts: dict[int, _LostHost] = {}
         self._host_wait_s = plan.host_wait_s
         self._tell = tell
-        self._on_shard: Callable[[str, int, dict], None] = _accept
+        self._on_shard: Callable[[str, int, Header], None] = _accept
 
-    def check_shards_by(self, check: Callable[[str, int, dict], None]) -> None:
+    def check_shards_by(self, check: Callable[[str, int, Header], None]) -> None:
         """Have every shard that a trainer was given checked before it is used; see `Worker`."""
         self._on_shard = check
 
@@ -79,15 +81,15 @@ class Workers:
         opened = [(segment, worker) for segment, worker in self._workers.items() if worker is not None]
         return [(segment, session) for segment, worker in opened for session in worker.sessions]
 
-    def begin(self, segment: int, order: dict) -> None:
+    def begin(self, segment: int, order: Header) -> None:
         """Give a segment's worker a task."""
-        self._workers[segment].begin(order)
+        self._worker(segment).begin(order)
 
-    def advance(self, segment: int, session: Session):
+    def advance(self, segment: int, session: Session) -> Opened | Answer | Failure | None:
         """Move a session on; see `Worker.advance`. A host that is back counts as a worker that was opened."""
         if session.state is SessionState.BROKEN:  # closed since it was looked at
             return None
-        event = self._workers[segment].advance(session)
+        event = self._worker(segment).advance(session)
         if isinstance(event, Answer) and segment in self._lost_hosts:
             return self._host_answered(segment, event.fields)
         if isinstance(event, Failure) and segment in self._lost_hosts and not event.lost:
@@ -101,7 +103,7 @@ class Workers:
             self._lost_at_work[segment] = 0
         return event
 
-    def host_lost(self, segment: int, fields: dict) -> None:
+    def host_lost(self, segment: int, fields: Header) -> None:
         """Plan to ask again for the host of a segment, whose worker has answered "host" to a task.
 
         Raises
@@ -152,7 +154,7 @@ class Workers:
                 detail=failure.message,
                 hint=found.hint,
             )
-        self._end(self._workers[segment].pids, 5000)
+        self._end(self._worker(segment).pids, 5000)
         pause = min(_FIRST_PAUSE_S * 2 ** (self._failed_openings[segment] - 1), _LONGEST_PAUSE_S)
         self._reopen_at[segment] = time.monotonic() + pause
 
@@ -193,11 +195,16 @@ class Workers:
         self._record.execute(f"SELECT pg_catalog.pg_terminate_backend(pid) {ours}", [pids, names])
         self._record.execute(f"SELECT madlib_mop_calls.end_session(pid, %s) {ours}", [wait_ms, pids, names])
 
+    def _worker(self, segment: int) -> Worker:
+        worker = self._workers[segment]
+        assert worker is not None, "all are opened before any is given work"
+        return worker
+
     def _is_idle(self, segment: int) -> bool:
         worker = self._workers[segment]
         return worker is not None and worker.is_idle
 
-    def _host_answered(self, segment: int, fields: dict) -> Opened | None:
+    def _host_answered(self, segment: int, fields: Header) -> Opened | None:
         """Take what a worker says of its lost host; raises what keeps it from coming back."""
         host = self._lost_hosts[segment]
         waited_s = time.monotonic() - host.since
@@ -246,5 +253,5 @@ def end_old_writers(record: Record, run_id: int) -> None:
         )
 
 
-def _accept(data_set: str, segment_id: int, shard: dict) -> None:
+def _accept(data_set: str, segment_id: int, shard: Header) -> None:
     """Take every shard: for whoever checks none."""

@@ -9,8 +9,7 @@ from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.driver.session.progress import Progress
-from madlib_mop.schedule import Scheduler
+from madlib_mop.driver.session.progress import Progress, TimeLeft
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Stop
 
 _LEAST_PAUSE_S = 1.0
@@ -50,10 +49,10 @@ class SearchProgress(Progress):
         losses = {metric.data_set: metric.value for metric in metrics if metric.ordinal == 0}
         self._note_loss(mst_key, epoch, losses[self._data_set])
 
-    def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
+    def epoch_over(self, mst_key: int, epoch: int, scheduler: TimeLeft) -> None:
         """Say nothing of single epochs: a search says what it decides."""
 
-    def model_failed(self, mst_key: int, reason: str, scheduler: Scheduler) -> None:
+    def model_failed(self, mst_key: int, reason: str, scheduler: TimeLeft) -> None:
         """Say that a model is given up."""
         self._session.warning(f"run {self._run.run_id}: mst_key {mst_key} failed: {reason}")
         self._losses.pop(mst_key, None)

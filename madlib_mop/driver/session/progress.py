@@ -3,13 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.schedule import Scheduler
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,13 @@ class _Figures:
     loss: float
     metric_name: str | None
     metric: float
+
+
+class TimeLeft(Protocol):
+    """What a run's plan says of the time: `Scheduler` and `BulkSynchronous`."""
+
+    def seconds_left(self) -> float | None:
+        """Return an estimate of the seconds until the run's end; None while nothing is known."""
 
 
 class Progress:
@@ -75,17 +82,17 @@ class Progress:
         figures = _Figures(data_set, loss, first.name if first else None, first.value if first else loss)
         self._figures.setdefault(iteration, {})[mst_key] = figures
 
-    def epoch_over(self, mst_key: int, epoch: int, scheduler: Scheduler) -> None:
+    def epoch_over(self, mst_key: int, epoch: int, scheduler: TimeLeft) -> None:
         """Take note of a model's complete epoch; say so when it was the last model of an iteration."""
         self._iterations[mst_key] = self._left[mst_key].iteration(epoch)
         self._report(scheduler)
 
-    def stopped_early(self, mst_key: int, scheduler: Scheduler) -> None:
+    def stopped_early(self, mst_key: int, scheduler: TimeLeft) -> None:
         """Take note of a model that makes no further iteration: the others' are not counted against it."""
         self._iterations.pop(mst_key, None)
         self._report(scheduler)
 
-    def model_failed(self, mst_key: int, reason: str, scheduler: Scheduler) -> None:
+    def model_failed(self, mst_key: int, reason: str, scheduler: TimeLeft) -> None:
         """Say that a model is given up."""
         self._session.warning(f"run {self._run.run_id}: mst_key {mst_key} failed: {reason}")
         self._left.pop(mst_key, None)
@@ -100,7 +107,7 @@ class Progress:
             f"run {self._run.run_id}: {changed} since it was begun; its bits may differ from an undisturbed run's"
         )
 
-    def _report(self, scheduler: Scheduler) -> None:
+    def _report(self, scheduler: TimeLeft) -> None:
         done = min(self._iterations.values(), default=0)
         if done <= self._reported or not self._iterations:
             return

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from madlib_mop.catalog import tables
+from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import BestState, Model, TakenOver
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, Plan, ShardAccess, ShardPlan
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
-from madlib_mop.errors import MopError
+from madlib_mop.errors import MopError, NotReady
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search, packed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,8 +27,7 @@ ROWS = {
 }  # fmt: skip
 #: Documents of JSON that leave the driver's process or come into it, by the parameters that have them ...
 MAY_BE_DICT = {
-    "answer", "fields", "header", "order", "shard",  # messages of workers and trainers
-    "keep", "check",  # what is called with a message
+    "answer", "header",  # messages of workers and trainers
     "arch",  # an architecture, as Keras writes it
     "arguments", "given",  # a call's
     "row", "rows", "values", "archs",  # of users' tables
@@ -36,7 +36,7 @@ MAY_BE_DICT = {
 MAY_RETURN_DICT = {
     "predict", "version", "_outputs", "_output",  # what a SQL function returns
     "rows", "_of_key", "_read_summary", "_read_params",  # SQL results
-    "_order", "_write", "request", "ask", "collect", "_checked",  # messages
+    "request", "ask", "collect", "_checked",  # messages
     "_start_settings",  # what trainers are started with
     "read_architecture", "plan_early_stopping",  # documents that the record keeps for others to read
 }  # fmt: skip
@@ -135,6 +135,16 @@ def test_a_plan_of_an_older_version_is_gone_on_with():
         del old[later]
     del old["summary"]["qualified_names"]
     assert Plan.from_json(old) == dataclasses.replace(PLANS["plain"], host_wait_s=600)
+
+
+def test_a_run_that_was_dropped_meanwhile_is_an_error_that_says_so():
+    class Empty(Record):
+        def _rows(self, query):
+            return []
+
+    assert Empty(None, None).run(7) is None
+    with pytest.raises(NotReady, match="run 7 was dropped"):
+        Empty(None, None).known_run(7)
 
 
 # states
