@@ -44,7 +44,7 @@ def hyperband_schedule(call: Call) -> None:
         If R, eta or skip_last cannot be used, or the table exists.
     """
     a, session = call.arguments, call.session
-    rounds = hyperband_rounds(HyperbandParams(R=a.get("r"), eta=a.get("eta"), skip_last=a.get("skip_last")))
+    rounds = hyperband_rounds(HyperbandParams(R=a["r"], eta=a["eta"], skip_last=a["skip_last"]))
     target = session.output(a.get("schedule_table"), ("",), "schedule_table")
     session.execute(statement(_SCHEDULE, table=target) + table_form(session, "s", "i"))
     columns = [[getattr(one, name) for one in rounds] for name in ("s", "i", "n_i", "r_i")]

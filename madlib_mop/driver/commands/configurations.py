@@ -5,8 +5,9 @@ used.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from madlib_mop.catalog.names import Identifier, Relation, quote, split_name, statement
 from madlib_mop.driver.data.custom_functions import custom_names
@@ -48,6 +49,10 @@ FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest(
 ORDER BY u.position
 """
 
+#: What is the same for configurations that mean the same: model_id, compile and fit parameters.
+Key = tuple[int, str, str]
+_Parsed = TypeVar("_Parsed")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -56,7 +61,7 @@ class Row:
     model_id: int
     compile_params: str
     fit_params: str
-    key: tuple[int, str, str]
+    key: Key
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class Existing:
     table: Relation
     summary: Relation | None
     object_table: str | None
-    keys: frozenset[tuple[int, str, str]]
+    keys: frozenset[Key]
 
 
 class Parser:
@@ -168,7 +173,7 @@ def generate_model_configs(call: Call) -> None:
     session.notice(f"{call.function}: {_count(len(rows))} added to {target}")
 
 
-def _search(given: dict) -> str:
+def _search(given: Mapping[str, Any]) -> str:
     kind = search_type(given.get("search_type"))
     num_configs = given.get("num_configs")
     if kind == "grid":
@@ -196,7 +201,9 @@ def _check_number(n_configurations: int, what: str) -> None:
         )
 
 
-def _generated(kind, given, model_ids, parser, known) -> Iterator[Row]:
+def _generated(
+    kind: str, given: Mapping[str, Any], model_ids: Sequence[int], parser: Parser, known: Iterable[Key]
+) -> Iterator[Row]:
     grids = given.get("compile_params_grid"), given.get("fit_params_grid")
     if kind == "grid":
         combinations = expand_grid(*grids)
@@ -219,7 +226,7 @@ def _parsed(parser: Parser, model_id: int, compile_text: str, fit_text: str) -> 
     return parser.row(model_id, compile_text, fit_text)
 
 
-def _distinct(rows: Iterable[Row], known: Iterable[tuple] = ()) -> Iterator[Row]:
+def _distinct(rows: Iterable[Row], known: Iterable[Key] = ()) -> Iterator[Row]:
     seen = set(known)
     for row in rows:
         if row.key not in seen:
@@ -233,7 +240,7 @@ def _architectures(session: CallerSession, name: str) -> Relation:
     return table
 
 
-def check_model_ids(session: CallerSession, table: Relation, ids: list | None) -> list[int]:
+def check_model_ids(session: CallerSession, table: Relation, ids: list[int] | None) -> list[int]:
     """Return the ids sorted, without duplicates, if all are in the table of architectures."""
     if not ids or not all(is_int(item) for item in ids):
         raise InvalidParameter(f"model_id_list must be an array of one or more ids, without NULL. Received: {ids!r}")
@@ -247,13 +254,13 @@ def check_model_ids(session: CallerSession, table: Relation, ids: list | None) -
     return sorted(set(ids))
 
 
-def _texts(values: list | None, what: str) -> list:
+def _texts(values: list[Any] | None, what: str) -> list[Any]:
     if not values:
         raise InvalidParameter(f"{what} must be an array of one or more texts. Received: {values!r}")
     return values
 
 
-def _existing(session: CallerSession, given: dict, arch_table: Relation) -> Existing | None:
+def _existing(session: CallerSession, given: Mapping[str, Any], arch_table: Relation) -> Existing | None:
     """Read a table that is to be appended to, and check that it was made of the same architecture table."""
     name = given[_MST]
     table = session.existing(name, _MST)
@@ -273,7 +280,9 @@ def _existing(session: CallerSession, given: dict, arch_table: Relation) -> Exis
     return Existing(table, summary, object_table, frozenset(keys))
 
 
-def _check_summary(session, summary, arch_table, given) -> str | None:
+def _check_summary(
+    session: CallerSession, summary: Relation, arch_table: Relation, given: Mapping[str, Any]
+) -> str | None:
     name = given[_MST]
     _need(session, summary, ("model_arch_table", "object_table"), _MST, name)
     rows = session.execute(statement("SELECT object_table FROM {t}", t=summary))
@@ -294,7 +303,7 @@ def _check_summary(session, summary, arch_table, given) -> str | None:
     return quote(stored) if stored else None
 
 
-def _placed(parse, where: str, *arguments):
+def _placed(parse: Callable[..., _Parsed], where: str, *arguments: object) -> _Parsed:
     """Parse, and put the place into the message of an error."""
     try:
         return parse(*arguments)
@@ -304,7 +313,7 @@ def _placed(parse, where: str, *arguments):
         raise
 
 
-def _need(session, table, columns, what, name) -> None:
+def _need(session: CallerSession, table: Relation, columns: Sequence[str], what: str, name: str | None) -> None:
     present = {column.name for column in session.columns(table)}
     for column in columns:
         if column not in present:

@@ -5,6 +5,7 @@ from madlib_mop.driver.data.custom_functions import check_pickle, find_object_ta
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.data.library_tables import drop_if_empty
 from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
 from madlib_mop.models.parameters.custom import check_name, check_source, is_pickle, top_k_name, top_k_source
 
@@ -25,7 +26,7 @@ def load_custom_function(call: Call) -> None:
     """
     given = call.arguments
     _superusers_only(call)
-    name, value = given.get("name"), given.get("object")
+    name, value = given["name"], given.get("object")
     check_name(name)
     if value is None or not len(value):
         raise InvalidParameter(
@@ -103,7 +104,7 @@ def _add(call: Call, name: str, value: bytes, description: str | None) -> None:
     session.notice(f"{call.function}: {name} is in {table}, id {added[0]['id']}")
 
 
-def _create(session, table: Relation) -> None:
+def _create(session: CallerSession, table: Relation) -> None:
     target = session.output(table.sql, suffixes=("",), what="object_table")
     session.execute(statement(_CREATE, table=target) + table_form(session, "name"))
     session.execute(statement("GRANT SELECT ON TABLE {table} TO PUBLIC", table=target))

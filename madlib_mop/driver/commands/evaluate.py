@@ -84,8 +84,8 @@ def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTab
     )
     with closing(session.stream(packed.query, [shard.key_there], ["integer"], batch_rows=1)) as buffers:
         for buffer in buffers:
-            blobs = [buffer.columns[f"b{i}"].data for i in range(n_columns)]
-            shapes = [buffer.columns[f"s{i}"][0] for i in range(n_columns)]
+            blobs = [buffer.bytes_of(f"b{i}").data for i in range(n_columns)]
+            shapes = [buffer.values_of(f"s{i}")[0] for i in range(n_columns)]
             trainer.post({"op": "shard_rows", "shapes": shapes}, blobs)
             n_rows += shapes[0][0]
     if n_rows != shard.n_rows:  # a transaction at a host that this one has begun before the rows were there

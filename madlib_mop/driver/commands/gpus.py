@@ -30,4 +30,5 @@ def _seen_by_tensorflow(call: Call) -> list[str]:
     if not n_gpus:
         return []
     with LocalTrainer(call.session, gpus=range(n_gpus), need_gpus=False) as trainer:
-        return trainer.ask({"op": "stats"})[0]["gpus"]
+        seen: list[str] = trainer.ask({"op": "stats"})[0]["gpus"]
+        return seen

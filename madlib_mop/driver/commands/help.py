@@ -18,7 +18,7 @@ def give_help(call: Call) -> str:
 
     The first paragraph of the file answers ``f()``; any of the words usage, help, ?, example answers with all of it.
     """
-    topic, option = call.arguments.get("topic"), call.arguments.get("option")
+    topic, option = call.arguments["topic"], call.arguments.get("option")
     # looked up, not opened by name: a caller who writes the topic himself reads our texts and no other file
     texts = {file.name: file for file in files("madlib_mop.driver").joinpath("help").iterdir()}
     if f"{topic}.txt" not in texts:

@@ -9,8 +9,10 @@ import json
 import secrets
 
 import psycopg
+from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.calls.limits import MAX_SEGMENTS
+from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.record import Record
 from madlib_mop.driver.commands.installation import version
 from madlib_mop.driver.data.engine import engine_of
@@ -69,10 +71,10 @@ def add_host(call: Call) -> None:
         try:
             for problem in problems(connection, login, catalog, version(call)):
                 raise problem
-            n_segments = asked or connection.execute("SELECT madlib_mop_calls.count_cores()").fetchone()[0]
+            n_segments = asked or one_row(connection.execute("SELECT madlib_mop_calls.count_cores()"))[0]
             versions = read_versions(connection)
             coordinator = secrets.token_hex(16)
-            key = connection.cursor(binary=True).execute(_DRAW, [coordinator]).fetchone()[0]
+            key = one_row(connection.cursor(binary=True).execute(_DRAW, [coordinator]))[0]
             try:
                 _try_trainer(session, record, login, coordinator, key)
                 session.execute(
@@ -123,7 +125,7 @@ def remove_host(call: Call) -> None:
         )
 
 
-def _unpair(catalog, server: str, role: str, coordinator: str) -> None:
+def _unpair(catalog: CatalogConnection, server: str, role: str, coordinator: str) -> None:
     login = read_login(catalog, server, role)
     with contextlib.closing(connect_host(login, _SESSION)) as connection:
         try:
@@ -148,9 +150,11 @@ def _try_trainer(session: CallerSession, record: Record, login: HostLogin, coord
     try:
         relay.do({"op": "connect", **access}, [])
         start = read_settings(record, session, 1, use_caching=False).trainer_start()
-        answer, _ = relay.do({"op": "start", **start, "gpus": []}, [])
+        frame = relay.do({"op": "start", **start, "gpus": []}, [])
     finally:
         relay.close()
+    assert frame is not None, "a trainer answers to start"
+    answer, _ = frame
     told = answer.get("error") or answer.get("host_refused") or answer.get("host_lost") or answer.get("died")
     if told is not None:
         raise NotReady(

@@ -8,7 +8,7 @@ from madlib_mop import __version__
 from madlib_mop.driver.session.call import Call
 
 
-def version(call: Call) -> dict:
+def version(call: Call) -> dict[str, str | None]:
     """Return the versions of the package, Python, TensorFlow, Keras and NumPy."""
     return {
         "package": __version__,

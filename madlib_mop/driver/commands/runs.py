@@ -48,7 +48,7 @@ def resume(call: Call) -> None:
         return
     take(record, run_id, anew=call.continue_run is None)
     try:
-        run = record.run(run_id)
+        run = record.known_run(run_id)
         check_some_trained(run_id, record.models(run_id))
         if call.arguments.get("output_table") is not None:
             run = _rename(call, record, run)
@@ -77,7 +77,7 @@ def replay(call: Call) -> None:
         return plan_replay(record, run, output, call.info)
 
     run_id = begin_run(call, record, plan)
-    finish_run(call, record, run_id, _recorded(record, record.run(run_id)))
+    finish_run(call, record, run_id, _recorded(record, record.known_run(run_id)))
 
 
 def cancel(call: Call) -> bool:
@@ -87,11 +87,11 @@ def cancel(call: Call) -> bool:
     run_id = run.run_id
     if record.ask_to_cancel(run_id, call.info.role):
         return True
-    if record.run(run_id).state is RunState.RUNNING and record.take(run_id):
+    if record.known_run(run_id).state is RunState.RUNNING and record.take(run_id):
         sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
         record.end_run(run_id, RunState.INTERRUPTED, "its driver had gone", 0.0)
         record.give_up(run_id)
-    call.session.notice(f"run {run_id} is not training: it is {record.run(run_id).state}")
+    call.session.notice(f"run {run_id} is not training: it is {record.known_run(run_id).state}")
     return False
 
 
@@ -126,7 +126,7 @@ def _rename(call: Call, record: Record, run: Run) -> Run:
     summary = replace(run.plan.summary, model=call.arguments["output_table"])
     plan = replace(run.plan, output=Output.of(output), summary=summary)
     record.set_run(run.run_id, plan=plan, model_output_table=str(output))
-    return record.run(run.run_id)
+    return record.known_run(run.run_id)
 
 
 def _check_tables(call: Call, run: Run) -> None:
@@ -153,13 +153,14 @@ def _tell_of_new_segments(call: Call, run: Run) -> None:
         )
 
 
-def _recorded(record, run: Run) -> list[Visit] | None:
+def _recorded(record: Record, run: Run) -> list[Visit] | None:
     """Return the visits that a replay repeats; None for any other run."""
     if run.kind != "replay":
         return None
-    if record.run(run.parent_run_id) is None:
+    parent = run.parent_run_id
+    if parent is None or record.run(parent) is None:
         raise NotReady(
             f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped",
             hint=f"SELECT madlib_mop.drop_run({run.run_id}); forgets this one too.",
         )
-    return [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(run.parent_run_id)]
+    return [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(parent)]

@@ -1,8 +1,11 @@
 """The command predict: finds a model for the scalar function madlib_mop.predict, whose session then uses it itself."""
 
+from mop_backend.frames import Header
+
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
 from madlib_mop.driver.data.engine import engine_of_table
-from madlib_mop.driver.inference.model import Output, TrainedModel, read_model
+from madlib_mop.driver.inference.model import TrainedModel, read_model
+from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.inference.trainer import FixedSettings
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -10,7 +13,7 @@ from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import MopError
 
 
-def predict(call: Call) -> dict:
+def predict(call: Call) -> Header:
     """Say how to use a model.
 
     Returns
@@ -23,7 +26,7 @@ def predict(call: Call) -> dict:
         predict_load. ``start``: for its request start. ``outputs``: what each is called, and its classes
         (mop_backend/classes.py).
     """
-    session, name = call.session, call.arguments.get("model_table")
+    session, name = call.session, call.arguments["model_table"]
     model = read_model(session, name, call.arguments.get("mst_key"))
     schema, base = split_name(name, "model_table")
     relation = model.place.relation
@@ -42,12 +45,12 @@ def predict(call: Call) -> dict:
     }
 
 
-def _outputs(model: TrainedModel) -> list[dict]:
+def _outputs(model: TrainedModel) -> list[Header]:
     units = [*model.shape.output_units, *[None] * len(model.outputs)]
     return [_output(output, n_units) for output, n_units in zip(model.outputs, units, strict=False)]
 
 
-def _output(output: Output, n_units: int | None) -> dict:
+def _output(output: Output, n_units: int | None) -> Header:
     labels, problem = None, None
     if n_units is None or (n_units == 1 and len(output.values or ()) == 2):
         n_units = len(output.values or "1")

@@ -156,7 +156,7 @@ def shard_query(relation: Relation, columns: list[str], has_key: bool) -> str:
     )
 
 
-def read_packed_table(session: CallerSession, name: str, what: str) -> PackedTable:
+def read_packed_table(session: CallerSession, name: str | None, what: str) -> PackedTable:
     """Find a packed table and read its summary.
 
     Parameters
@@ -246,7 +246,7 @@ def new_segments(session: CallerSession, plan: PackedData) -> list[int]:
     return sorted({*present} - {shard.segment_id for shard in plan.segments})
 
 
-def _read_summary(session: CallerSession, relation: Relation, name: str, what: str) -> dict[str, Any]:
+def _read_summary(session: CallerSession, relation: Relation, name: str | None, what: str) -> dict[str, Any]:
     summary = relation.with_suffix("_summary")
     found = session.existing(summary.sql)
     if found is None:
@@ -275,7 +275,7 @@ def _read_summary(session: CallerSession, relation: Relation, name: str, what: s
     return rows[0]
 
 
-def _check_types(relation: Relation, types: dict[str, str], columns: list[str], name: str, what: str) -> None:
+def _check_types(relation: Relation, types: dict[str, str], columns: list[str], name: str | None, what: str) -> None:
     """Hold a packed table's columns against what they must be; user-defined types would bring user code along."""
     expected: dict[str, tuple[str, ...]] = {}
     for column in columns:

@@ -1,11 +1,17 @@
 """A user's own model: architecture and weights from a row of an architecture table, all else from the call."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from madlib_mop.catalog.names import Identifier, statement
-from madlib_mop.driver.inference.model import Output, Place, TrainedModel, read_architecture
+from madlib_mop.driver.inference.model import Place, TrainedModel, read_architecture
+from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 from madlib_mop.models.shapes import ModelShape, describe
+
+#: The class values of an output, as text.
+Values = tuple[str | None, ...]
 
 _WHAT = "model_arch_table"
 _COLUMNS = ("model_id", "model_arch", "model_weights")
@@ -14,7 +20,7 @@ _N_IDS_SHOWN = 20
 _SCORES = frozenset({"sigmoid", "hard_sigmoid", "softmax"})
 
 
-def read_own_model(session: CallerSession, arguments: dict) -> TrainedModel:
+def read_own_model(session: CallerSession, arguments: Mapping[str, Any]) -> TrainedModel:
     """Read one architecture with its weights, and what the call says of its outputs.
 
     Parameters
@@ -73,7 +79,7 @@ def _find(session: CallerSession, name: str | None, model_id: int | None) -> Pla
 _ID = Identifier("model_id")
 
 
-def _outputs(shape: ModelShape, label: str, arguments: dict) -> tuple[Output, ...]:
+def _outputs(shape: ModelShape, label: str, arguments: Mapping[str, Any]) -> tuple[Output, ...]:
     count = arguments.get("dependent_count")
     count = 1 if count is None else count
     if count != shape.n_outputs:
@@ -87,7 +93,7 @@ def _outputs(shape: ModelShape, label: str, arguments: dict) -> tuple[Output, ..
     described = zip(names, listed, shape.output_units, shape.output_activations, strict=True)
     for name, values, n_units, activation in described:
         of_two = n_units == 1 and activation in _SCORES and values is not None and len(values) == 2
-        if None not in (values, n_units) and len(values) != n_units and not of_two:
+        if values is not None and n_units is not None and len(values) != n_units and not of_two:
             raise InvalidParameter(
                 f"class_values has {len(values)} values for {name}, of which {label} gives {n_units}."
                 f" Received: {list(values)}",
@@ -98,7 +104,7 @@ def _outputs(shape: ModelShape, label: str, arguments: dict) -> tuple[Output, ..
     return tuple(outputs)
 
 
-def _class_values(given: list | None, count: int, label: str) -> list[tuple | None]:
+def _class_values(given: list[Any] | None, count: int, label: str) -> list[Values | None]:
     """Return the class values of each output, None where there are none.
 
     An SQL array is a rectangle: of outputs with fewer classes than others the rest is NULL, and a NULL class can thus
@@ -116,7 +122,7 @@ def _class_values(given: list | None, count: int, label: str) -> list[tuple | No
     return [_without_padding(values) or None for values in given]
 
 
-def _without_padding(values: list) -> tuple:
+def _without_padding(values: Sequence[str | None]) -> Values:
     end = len(values)
     while end and values[end - 1] is None:
         end -= 1

@@ -1,12 +1,13 @@
 """What Keras makes of an architecture, as a trainer tells it: Keras' own JSON, and the weights by layer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.keras_layers import Node
 
 FLOAT32_BYTES = 4
 
@@ -72,7 +73,7 @@ class DescribedModel:
         )
 
 
-def describe_model(trainer: LocalTrainer, arch: dict, seed: int | None = None) -> DescribedModel:
+def describe_model(trainer: LocalTrainer, arch: Node, seed: int | None = None) -> DescribedModel:
     """Return what Keras makes of an architecture.
 
     Parameters
@@ -92,6 +93,6 @@ def describe_model(trainer: LocalTrainer, arch: dict, seed: int | None = None) -
     return DescribedModel(answer["arch"], tuple(_by_layer(answer["weights"])), bytes(blobs[0]) if blobs else None)
 
 
-def _by_layer(weights: Sequence[tuple[str, list[int]]]):
+def _by_layer(weights: Sequence[tuple[str, list[int]]]) -> Iterator[LayerWeights]:
     for name, group in groupby(weights, key=lambda weight: weight[0]):
         yield LayerWeights(name, tuple(tuple(shape) for _, shape in group))

@@ -69,8 +69,8 @@ def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
         if n_units is not None and n_values != n_units and not by_index:
             raise _unlike(packed, f"its column {column!r} has {n_values} values a row, {model.label} gives {n_units}")
         if None not in (classes, output.values_text) and classes != output.values_text:
-            theirs = f"{model.label} has {output.values_text}"
-            raise _unlike(packed, f"its column {column!r} has the classes {classes}, {theirs}")
+            trained = f"{model.label} has {output.values_text}"
+            raise _unlike(packed, f"its column {column!r} has the classes {classes}, {trained}")
     if not math.isclose(packed.normalizing_const, model.normalizing_const, rel_tol=1e-6):
         raise _unlike(
             packed,

@@ -3,14 +3,19 @@
 Its weights are read apart from it (`read_weights`), by whoever needs them: there may be a GB of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mop_backend.frames import Header
+
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, UndefinedColumn, UndefinedTable, Unsupported
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import CustomFunctions, possible_names
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.models.shapes import ModelShape, describe
@@ -19,70 +24,6 @@ _MODEL_COLUMNS = ("model_weights", "model_arch")
 _PARAMS = ("compile_params", "fit_params", "metrics_type", "loss_type")
 _SUMMARY_COLUMNS = ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const")
 _N_KEYS_SHOWN = 20
-_NUMBER_ARRAYS = ("real[]", "double precision[]", "numeric[]")
-_NUMBER_LOSSES = frozenset(
-    """
-    mse meansquarederror mae meanabsoluteerror mape meanabsolutepercentageerror msle meansquaredlogarithmicerror huber
-    huberloss logcosh poisson cosinesimilarity
-    """.split()
-)
-
-
-@dataclass(frozen=True)
-class Output:
-    """One output of a model.
-
-    Attributes
-    ----------
-    name : str
-        The dependent column that it was trained on.
-    vartype : str
-        That column's type.
-    values : tuple of (str or None), or None
-        The class values as text: NULL, if it is a class, first; padding (None) last. None where they are not known,
-        because the column was an array (one-hot, or numbers) or a number to be predicted.
-    values_text : str or None
-        The same as PostgreSQL writes an array.
-    loss : str or None
-        Name of its loss.
-    is_exact : bool
-        Whether there must be a class value for each unit; else those beyond them are padding.
-    """
-
-    name: str
-    vartype: str
-    values: tuple[str | None, ...] | None
-    values_text: str | None
-    loss: str | None
-    is_exact: bool = False
-
-    def is_number(self, n_units: int) -> bool:
-        """Return whether the output is the prediction itself, rather than a score for each class."""
-        if self.values is not None:
-            return n_units == 1 and len(self.values) > 2
-        if not self.vartype.endswith("[]"):
-            return n_units == 1
-        loss = (self.loss or "").replace("_", "").lower()
-        return self.vartype in _NUMBER_ARRAYS and loss in _NUMBER_LOSSES
-
-    def labels(self, n_units: int) -> list[str | None]:
-        """Return the class value of each unit: its index where values are not known, None for the padding.
-
-        Raises
-        ------
-        InvalidParameter
-            If the model has not as many units as there are classes.
-        """
-        if self.values is None:
-            return [None] if n_units == 1 and self.is_number(1) else [str(unit) for unit in range(n_units)]
-        if len(self.values) > n_units or (self.is_exact and len(self.values) < n_units):
-            raise InvalidParameter(
-                f"the model gives {n_units} values for {self.name!r}, which has {len(self.values)} classes",
-                hint="Give one class value for each."
-                if self.is_exact
-                else "The _summary table does not belong to this model.",
-            )
-        return [*self.values, *[None] * (n_units - len(self.values))]
 
 
 @dataclass(frozen=True)
@@ -109,7 +50,10 @@ class Place:
     @property
     def params(self) -> list[int]:
         """The values of the condition's parameters."""
-        return [] if self.key_column is None else [self.key]
+        if self.key_column is None:
+            return []
+        assert self.key is not None, "one of many has a key"
+        return [self.key]
 
     @property
     def types(self) -> list[str]:
@@ -146,7 +90,7 @@ class TrainedModel:
 
     label: str
     place: Place
-    arch: dict
+    arch: Node
     compile_params: str | None
     fit_params: str | None
     metrics_type: list[str] | None
@@ -162,7 +106,7 @@ class TrainedModel:
         """What goes in and comes out, as far as the architecture tells."""
         return describe(self.arch)
 
-    def request(self, compiled: bool) -> dict:
+    def request(self, compiled: bool) -> Header:
         """Return the model as a trainer takes it; ``compiled`` where its loss and metrics are wanted."""
         return {
             "arch": self.arch,
@@ -174,7 +118,7 @@ class TrainedModel:
         }
 
 
-def read_model(session: CallerSession, name: str, mst_key: int | None) -> TrainedModel:
+def read_model(session: CallerSession, name: str | None, mst_key: int | None) -> TrainedModel:
     """Read one model.
 
     Parameters
@@ -233,7 +177,9 @@ def read_model(session: CallerSession, name: str, mst_key: int | None) -> Traine
     )
 
 
-def _check_key(session, relation: Relation, info: Relation, mst_key: int | None, name: str) -> None:
+def _check_key(
+    session: CallerSession, relation: Relation, info: Relation, mst_key: int | None, name: str | None
+) -> None:
     keys = session.execute(statement("SELECT mst_key FROM {t} ORDER BY mst_key", t=relation))
     shown = ", ".join(str(row["mst_key"]) for row in keys[:_N_KEYS_SHOWN]) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
     choose = f"Give one of: {shown}. {info} tells how good each is." if keys else "The table is empty."
@@ -258,7 +204,9 @@ def _check_key(session, relation: Relation, info: Relation, mst_key: int | None,
     raise InvalidParameter(f"mst_key {mst_key} is not in {relation}. Received: {mst_key}", hint=choose)
 
 
-def _read_params(session, table: Relation, mst_key: int | None, name: str) -> dict:
+def _read_params(
+    session: CallerSession, table: Relation, mst_key: int | None, name: str | None
+) -> dict[str, Any]:
     _need_columns(session, table, _PARAMS, "model_table", name)
     query = statement("SELECT {c} FROM {t}", c=[Identifier(column) for column in _PARAMS], t=table)
     rows = _of_key(session, query, mst_key)
@@ -268,7 +216,7 @@ def _read_params(session, table: Relation, mst_key: int | None, name: str) -> di
     return rows[0]
 
 
-def _read_summary(session, summary: Relation, name: str) -> dict:
+def _read_summary(session: CallerSession, summary: Relation, name: str | None) -> dict[str, Any]:
     _need_columns(session, summary, _SUMMARY_COLUMNS, "model_table", name)
     rows = session.execute(
         statement("SELECT {c} FROM {t}", c=[Identifier(column) for column in _SUMMARY_COLUMNS], t=summary)
@@ -278,7 +226,7 @@ def _read_summary(session, summary: Relation, name: str) -> dict:
     return rows[0]
 
 
-def _object_table(session, summary: Relation) -> str | None:
+def _object_table(session: CallerSession, summary: Relation) -> str | None:
     """Return the object table of the model's custom functions; summaries of other origin may not have the column."""
     if "object_table" not in {column.name for column in session.columns(summary)}:
         return None
@@ -286,7 +234,9 @@ def _object_table(session, summary: Relation) -> str | None:
     return row["value"] or None
 
 
-def _class_values(session, summary: Relation, column: str, name: str) -> tuple[tuple | None, str | None]:
+def _class_values(
+    session: CallerSession, summary: Relation, column: str, name: str | None
+) -> tuple[tuple[str | None, ...] | None, str | None]:
     """Read a column's class values, as a tuple of texts and as PostgreSQL writes the array.
 
     An array that holds nothing but one NULL says that values are not known, as MADlib has it.
@@ -310,10 +260,11 @@ def read_weights(session: CallerSession, model: TrainedModel) -> bytes:
     rows = session.execute(place.weights_query, place.params, place.types)
     if len(rows) != 1 or rows[0]["weights"] is None:
         raise NotReady(f"{model.label} was changed while it was read", hint="Call again.")
-    return rows[0]["weights"]
+    weights: bytes = rows[0]["weights"]
+    return weights
 
 
-def read_architecture(session: CallerSession, place: Place, what: str, label: str) -> dict:
+def read_architecture(session: CallerSession, place: Place, what: str, label: str) -> Node:
     """Read and check the architecture of a model that must have weights.
 
     Parameters
@@ -348,14 +299,14 @@ def read_architecture(session: CallerSession, place: Place, what: str, label: st
         raise
 
 
-def _of_key(session, query: str, mst_key: int | None) -> list[dict]:
+def _of_key(session: CallerSession, query: str, mst_key: int | None) -> list[dict[str, Any]]:
     """Run a query for the rows of one key, or for all where a table has none."""
     if mst_key is None:
         return session.execute(query)
     return session.execute(f"{query} WHERE mst_key = $1", [mst_key], ["integer"])
 
 
-def _losses(compile_params: str | None, arch: dict, n_outputs: int) -> list[str | None]:
+def _losses(compile_params: str | None, arch: Node, n_outputs: int) -> list[str | None]:
     """Return the name of each output's loss; None where the parameters do not tell."""
     try:
         loss = parse_compile_params(compile_params, possible_names(compile_params)).loss
@@ -372,7 +323,7 @@ def _losses(compile_params: str | None, arch: dict, n_outputs: int) -> list[str 
     return [*known, *[None] * n_outputs][:n_outputs]
 
 
-def _companion(session, relation: Relation, suffix: str, name: str) -> Relation:
+def _companion(session: CallerSession, relation: Relation, suffix: str, name: str | None) -> Relation:
     found = session.existing(relation.with_suffix(suffix).sql)
     if found is None:
         raise UndefinedTable(
@@ -382,7 +333,9 @@ def _companion(session, relation: Relation, suffix: str, name: str) -> Relation:
     return found
 
 
-def _need_columns(session, relation: Relation, columns, what: str, name: str) -> set[str]:
+def _need_columns(
+    session: CallerSession, relation: Relation, columns: Sequence[str], what: str, name: str | None
+) -> set[str]:
     present = {column.name for column in session.columns(relation)}
     for column in columns:
         if column not in present:

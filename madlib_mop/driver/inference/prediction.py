@@ -4,9 +4,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from mop_backend.frames import Frame
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.driver.inference.model import Output, TrainedModel, read_weights
+from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.inference.results import ResultTable, quoted
 from madlib_mop.driver.inference.rows import RowReader, Rows, TestTable
 from madlib_mop.driver.inference.trainer import LocalTrainer
@@ -66,7 +68,7 @@ def _predicted(
         else:
             scores = _scores(trainer.collect(), model, waiting)
         shapes = [list(x.shape) for x in rows.inputs]
-        trainer.post({"op": "predict", "shapes": shapes}, [np.ascontiguousarray(x) for x in rows.inputs])
+        trainer.post({"op": "predict", "shapes": shapes}, [np.ascontiguousarray(x).data for x in rows.inputs])
         if waiting is not None:
             yield waiting, scores
         waiting = rows
@@ -76,7 +78,8 @@ def _predicted(
 
 def _ahead(trainer: LocalTrainer, reader: RowReader) -> Iterator[Rows]:
     """Yield all batches; as long as the trainer loads TensorFlow, the next ones are read meanwhile."""
-    batches, ahead, n_bytes = iter(reader), deque(), 0
+    ahead: deque[Rows] = deque()
+    batches, n_bytes = iter(reader), 0
     while n_bytes < _AHEAD_BYTES and not trainer.is_ready:
         rows = next(batches, None)
         if rows is None:
@@ -88,7 +91,7 @@ def _ahead(trainer: LocalTrainer, reader: RowReader) -> Iterator[Rows]:
     yield from batches
 
 
-def _scores(answer: tuple[dict, list], model: TrainedModel, rows: Rows) -> list[np.ndarray]:
+def _scores(answer: Frame, model: TrainedModel, rows: Rows) -> list[np.ndarray]:
     """Return each output as float32 (n_rows, n_units)."""
     header, blobs = answer
     if len(blobs) != len(model.outputs):

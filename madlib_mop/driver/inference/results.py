@@ -1,6 +1,6 @@
 """The output table of predict: made as the test table's id column wants it, filled by few large INSERTs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -126,5 +126,5 @@ def _plain(element: str) -> str | None:
     return None if element == "NULL" else element[1:-1].replace('\\"', '"').replace("\\\\", "\\")
 
 
-def _literal(elements) -> str:
+def _literal(elements: Iterable[str]) -> str:
     return "{" + ",".join(elements) + "}"

@@ -1,5 +1,6 @@
 """The rows to predict: the test table's id and raw columns, streamed in batches and made into what the model takes."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class Rows:
 
 
 def read_test_table(
-    session: CallerSession, name: str, id_col: str, independent_varname: str, model: TrainedModel
+    session: CallerSession, name: str | None, id_col: str | None, independent_varname: str | None, model: TrainedModel
 ) -> TestTable:
     """Find the table and the columns.
 
@@ -153,7 +154,7 @@ class RowReader:
     def __enter__(self) -> "RowReader":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._pool.close()
 
     def __iter__(self) -> Iterator[Rows]:
@@ -164,7 +165,8 @@ class RowReader:
         InvalidParameter
             For a row that cannot be used; the message has its id.
         """
-        names, items = {}, []
+        names: dict[str, Identifier] = {}
+        items: list[str] = []
         for i, one in enumerate(self._table.inputs):
             slots = {f"x{i}_{k}": Identifier(column.name) for k, column in enumerate(one.columns)}
             items.append(f"{one.raw([f's.{{{slot}}}' for slot in slots])} AS x{i}")
@@ -177,10 +179,10 @@ class RowReader:
         )
         with closing(self._session.stream(query, batch_rows=self._batch_rows())) as batches:
             for batch in batches:
-                ids = batch.columns["id"]
+                ids = batch.values_of("id")
                 yield Rows(ids, [self._encode(batch, number, ids) for number in range(len(self._table.inputs))])
 
-    def _encode(self, batch: Batch, number: int, ids: Sequence) -> np.ndarray:
+    def _encode(self, batch: Batch, number: int, ids: Sequence[str | None]) -> np.ndarray:
         column = batch.columns[f"x{number}"]
         try:
             if isinstance(column, list):  # NULL in all rows
@@ -205,7 +207,7 @@ class RowReader:
         if source.kind is Kind.IMAGE:
             wanted = self._image_shape(number)
             shape = self._pool.decode([first], wanted).shape[1:]
-            encoder = ImageEncoder(source.name, shape, wanted, self._pool)
+            encoder: Encoder = ImageEncoder(source.name, shape, wanted, self._pool)
         else:
             header = read_header(first)
             if not header.n_elements:
@@ -218,8 +220,8 @@ class RowReader:
     def _image_shape(self, number: int) -> tuple[int, ...] | None:
         """Return the size that encoded images are made: the model's, where it has one."""
         shape = self._input_shape(number)
-        fixed = len(shape) == 3 and None not in shape and shape[2] in _CHANNELS
-        return shape if fixed else None
+        fixed = tuple(size for size in shape if size is not None)
+        return fixed if len(fixed) == len(shape) == 3 and fixed[2] in _CHANNELS else None
 
     def _input_shape(self, number: int) -> tuple[int | None, ...]:
         shapes = self._model.shape.input_shapes
@@ -229,7 +231,8 @@ class RowReader:
         row_bytes = 0
         for number in range(len(self._table.inputs)):
             shape = self._input_shape(number)
-            row_bytes += _UNKNOWN_ROW_BYTES if None in shape else 4 * int(np.prod(shape, dtype=np.int64))
+            fixed = [size for size in shape if size is not None]
+            row_bytes += 4 * math.prod(fixed) if len(fixed) == len(shape) else _UNKNOWN_ROW_BYTES
         return max(1, min(_BATCH_BYTES // max(1, row_bytes), _MAX_BATCH_ROWS))
 
 

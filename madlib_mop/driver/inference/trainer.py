@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from mop_backend.forkserver import ForkServer
+from mop_backend.frames import Blob, Frame, Header
 from mop_backend.process import FORKSERVER, TRAINER, Child, ChildDied
 
 from madlib_mop.driver.session.caller import CallerSession
@@ -47,7 +48,7 @@ class LocalTrainer:
     def __enter__(self) -> "LocalTrainer":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._child.stop()
 
     @property
@@ -55,7 +56,7 @@ class LocalTrainer:
         """Whether it has started, or ended, so that the next request is not kept waiting for that."""
         return self._is_started or self._child.has_answer
 
-    def post(self, header: dict, blobs: Sequence = ()) -> None:
+    def post(self, header: Header, blobs: Sequence[Blob] = ()) -> None:
         """Send a request."""
         try:
             if not self._is_started:
@@ -65,14 +66,14 @@ class LocalTrainer:
         except ChildDied as death:
             raise _died(death) from None
 
-    def collect(self) -> tuple[dict, list]:
+    def collect(self) -> Frame:
         """Wait for the answer to the oldest request that has one: header and blobs."""
         try:
             return _checked(self._child.receive())
         except ChildDied as death:
             raise _died(death) from None
 
-    def ask(self, header: dict, blobs: Sequence = ()) -> tuple[dict, list]:
+    def ask(self, header: Header, blobs: Sequence[Blob] = ()) -> Frame:
         """Send a request and wait for its answer."""
         self.post(header, blobs)
         return self.collect()
@@ -89,14 +90,14 @@ class FixedSettings:
         return self._values
 
 
-def _start_settings(session: CallerSession) -> dict:
+def _start_settings(session: CallerSession) -> Header:
     fixed = FixedSettings(session)
     start = read_settings(fixed, session, 1, use_caching=False).trainer_start()
     is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")
     return start if is_set else {**start, "threads": len(os.sched_getaffinity(0))}
 
 
-def _checked(answer: tuple[dict, list]) -> tuple[dict, list]:
+def _checked(answer: Frame) -> Frame:
     header, _ = answer
     if "error" not in header:
         return answer

@@ -1,8 +1,10 @@
 """What a call of predict wants of each row's scores (pred_type): reads it, and chooses; pure NumPy, no database."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +55,7 @@ class Choice:
     ranks: np.ndarray
 
 
-def read_pred_type(arguments: dict) -> PredType:
+def read_pred_type(arguments: Mapping[str, Any]) -> PredType:
     """Read pred_type.
 
     Parameters
@@ -142,10 +144,12 @@ def all_of(values: np.ndarray) -> Choice:
 
 def _order(scores: np.ndarray, n_best: int) -> np.ndarray:
     """Return each row's best classes, best first, int64 (n_rows, n_best); NaN is the worst."""
+    best: np.ndarray
     if n_best == 1:
         best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=1)
         is_nan = np.isnan(scores[np.arange(len(scores)), best])
         if is_nan.any():  # all the others are NaN or -inf
             best[is_nan] = np.argsort(-scores[is_nan], axis=1, kind="stable")[:, 0]
         return best[:, np.newaxis]
-    return np.argsort(-scores, axis=1, kind="stable")[:, :n_best]
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :n_best]
+    return best

@@ -64,7 +64,7 @@ def check_replaceable(session: CallerSession, output: Relation, summary: Summary
 
 def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     """Write the model and the `_summary` of a trained run, and mark it finished."""
-    run = record.run(run_id)
+    run = record.known_run(run_id)
     (model,) = record.models(run_id)
     output, summary = run.plan.output.relation, run.plan.summary
     drop_replaced(session, run, SUFFIXES)
@@ -92,6 +92,8 @@ def _summary_values(run: Run, model: Model, metrics: list[Metric]) -> dict[str, 
     epochs = sorted({metric.epoch for metric in metrics})
     values_at = {(metric.epoch, metric.data_set, metric.ordinal): metric.value for metric in metrics}
     elapsed = [next(metric.elapsed_s for metric in metrics if metric.epoch == epoch) for epoch in epochs]
+    assert run.created_at is not None and run.ended_at is not None, "it is recorded, and trained"
+    assert model.model_bytes is not None, "it is trained"
     values = {
         **run.arguments,
         **run.plan.summary.as_json(),
@@ -111,5 +113,5 @@ def _summary_values(run: Run, model: Model, metrics: list[Metric]) -> dict[str, 
     for column, place in _SERIES.items():
         series = [values_at[epoch, *place] for epoch in epochs if (epoch, *place) in values_at]
         values[column] = series or None
-        values[f"{column}_final"] = values_at.get((final_epoch, *place))
+        values[f"{column}_final"] = None if final_epoch is None else values_at.get((final_epoch, *place))
     return values | {name: text for name, _, text in run.plan.summary.class_columns}

@@ -40,10 +40,13 @@ class Figures:
         loss = self.final["validation_loss"]
         return self.final["training_loss"] if loss is None else loss
 
-    def columns(self) -> dict[str, list[float] | float | None]:
+    def columns(self) -> dict[str, Sequence[float] | float | None]:
         """Return the values by the columns of ``_info``, and ``metrics_iters``."""
         final = {f"{column}_final": value for column, value in self.final.items()}
-        iterations = {"metrics_iters": self.iterations, "metrics_elapsed_time": self.elapsed_s or None}
+        iterations: dict[str, Sequence[float] | None] = {
+            "metrics_iters": self.iterations,
+            "metrics_elapsed_time": self.elapsed_s or None,
+        }
         return {**iterations, **self.series, **final}
 
 
@@ -62,7 +65,8 @@ def _figures(model: Model, metrics: Sequence[Metric]) -> Figures:
             by_epoch[metric.epoch].append(metric)
     epochs = sorted(by_epoch)
     elapsed_s = [by_epoch[epoch][0].elapsed_s for epoch in epochs]
-    series, final = {}, {}
+    series: dict[str, list[float] | None] = {}
+    final: dict[str, float | None] = {}
     for column, place in _COLUMNS.items():
         values = [m.value for epoch in epochs for m in by_epoch[epoch] if (m.data_set, m.ordinal) == place]
         series[column] = values or None

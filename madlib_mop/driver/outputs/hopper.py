@@ -112,7 +112,10 @@ def has_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequ
     present = [session.existing(output.with_suffix(suffix).sql) for suffix in suffixes]
     if None in present:
         return False
-    return not run.warm_start or record.newest_run(str(output), run.owner_oid).run_id != run.run_id
+    if not run.warm_start:
+        return True
+    newest = record.newest_run(str(output), run.owner_oid)
+    return newest is None or newest.run_id != run.run_id
 
 
 def check_some_trained(run_id: int, models: list[Model]) -> None:
@@ -164,7 +167,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     ModelFailed
         If all models have failed: the run is marked as failed, and nothing is written.
     """
-    run, models = record.run(run_id), record.models(run_id)
+    run, models = record.known_run(run_id), record.models(run_id)
     try:
         check_some_trained(run_id, models)
     except ModelFailed as error:
@@ -208,7 +211,9 @@ def _create(session: CallerSession, output: Relation, run: Run) -> None:
     create_table(session, output.with_suffix("_summary"), _summary_columns(run.plan.summary))
 
 
-def _write_model(session, record: Record, output: Relation, model: Model, segment: int | None) -> None:
+def _write_model(
+    session: CallerSession, record: Record, output: Relation, model: Model, segment: int | None
+) -> None:
     weights = weights_to_write(session, record, model, f"mst_key {model.mst_key}")
     session.execute(
         statement(
@@ -242,7 +247,12 @@ def _info_columns(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _write_info(
-    session, record: Record, output: Relation, run: Run, models: list[Model], figures: dict[int, Figures]
+    session: CallerSession,
+    record: Record,
+    output: Relation,
+    run: Run,
+    models: list[Model],
+    figures: dict[int, Figures],
 ) -> None:
     """Write one row a model."""
     columns = _info_columns(run)
@@ -277,8 +287,9 @@ def _summary_columns(summary: Summary) -> list[tuple[str, str]]:
     return columns
 
 
-def _write_summary(session, output: Relation, run: Run, iterations: list[int]) -> None:
+def _write_summary(session: CallerSession, output: Relation, run: Run, iterations: list[int]) -> None:
     summary = run.plan.summary
+    assert run.created_at is not None and run.ended_at is not None, "it is recorded, and trained"
     values = {
         **run.arguments,
         **summary.as_json(),

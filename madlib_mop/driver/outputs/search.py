@@ -17,15 +17,15 @@ SELECTION_SUFFIXES = ("", "_summary")
 
 def selection_relation(run: Run) -> Relation | None:
     """Return the name of the model selection table that a run makes; None if it makes none."""
-    return run.plan.search.selection.relation if run.kind == "automl" else None
+    return run.search_plan.selection.relation if run.kind == "automl" else None
 
 
 def info_columns(run: Run) -> tuple[tuple[str, str], ...]:
     """Return the columns that a search adds to ``_info``."""
     if not run.is_search:
         return ()
-    columns = (("metrics_iters", "integer[]"),)
-    if run.plan.search.method == "hyperband":
+    columns: tuple[tuple[str, str], ...] = (("metrics_iters", "integer[]"),)
+    if run.search_plan.method == "hyperband":
         columns += (("s", "integer"), ("i", "integer"))
     return columns
 
@@ -47,8 +47,8 @@ def write_selection(session: CallerSession, run: Run, models: list[Model], losse
     losses : dict of int to float
         The loss that the search goes by, of those models that were written, by mst_key.
     """
-    target = selection_relation(run)
-    summary = run.plan.summary
+    target, summary = run.search_plan.selection.relation, run.plan.summary
+    assert summary.model_arch_table is not None, "a search has a table of architectures"
     create_selection(session, target)
     names = summary.model_arch_table, summary.object_table
     create_selection_summary(session, target, *names, summary.qualified_names["model_arch_table"])

@@ -1,10 +1,11 @@
 """The tables that a run will write: replaced or made anew at its end."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from madlib_mop.catalog.names import Identifier, Relation, SqlType, quote, split_name, statement
+from madlib_mop.catalog.names import Identifier, Relation, Slot, SqlType, quote, split_name, statement
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.class_values import class_parameter
 from madlib_mop.driver.data.engine import table_form
@@ -104,7 +105,7 @@ def telling_how_to_resume(run: Run) -> Iterator[None]:
         raise
 
 
-def read_replace(arguments: dict) -> bool:
+def read_replace(arguments: Mapping[str, Any]) -> bool:
     """Return the argument replace. Raises InvalidParameter if warm_start is given too."""
     if arguments.get("replace") and arguments.get("warm_start"):
         raise InvalidParameter(
@@ -222,7 +223,8 @@ def create_table(
     session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], key: str | None = None
 ) -> None:
     """Make a table of columns, each a name and an SQL type; ``key`` is the column that is its primary key, if any."""
-    items, slots = [], {}
+    items: list[str] = []
+    slots: dict[str, Slot] = {}
     for number, (name, type_name) in enumerate(columns):
         items.append(f"{{c{number}}} {{t{number}}}")
         slots |= {f"c{number}": Identifier(name), f"t{number}": SqlType(type_name)}
@@ -247,7 +249,9 @@ def qualified_names(session: CallerSession, run: Run) -> str:
     return json.dumps(names)
 
 
-def insert_row(session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], values: dict) -> None:
+def insert_row(
+    session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], values: Mapping[str, Any]
+) -> None:
     """Write one row: for each column, a name and an SQL type, the value of its name.
 
     Times are ISO texts with their zone; class values are arrays as PostgreSQL writes them. Tables of older versions,

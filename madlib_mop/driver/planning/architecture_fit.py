@@ -3,20 +3,21 @@
 from collections.abc import Iterable
 
 from madlib_mop.driver.data.packed import PackedTable
-from madlib_mop.driver.inference.fits import is_split, shapes_fit
+from madlib_mop.driver.inference.fits import is_split
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import check_architecture
-from madlib_mop.models.shapes import describe
+from madlib_mop.models.keras_layers import Node
+from madlib_mop.models.shapes import describe, shapes_fit
 
 
-def check_fit(architectures: Iterable[tuple[int, object]], packed: PackedTable) -> None:
+def check_fit(architectures: Iterable[tuple[int, Node]], packed: PackedTable) -> None:
     """Refuse architectures whose inputs or outputs are not those of the packed table.
 
     What their JSON does not tell (a shape that only Keras computes) is left for the trainer to find.
 
     Parameters
     ----------
-    architectures : iterable of (int, object)
+    architectures : iterable of (int, dict)
         model_id and the architecture's JSON; the same one may come more than once.
     packed : PackedTable
         The training data.
@@ -38,7 +39,7 @@ def check_fit(architectures: Iterable[tuple[int, object]], packed: PackedTable) 
             raise
 
 
-def _check_one(arch: object, packed: PackedTable) -> None:
+def _check_one(arch: Node, packed: PackedTable) -> None:
     shape = describe(check_architecture(arch))
     split = is_split(shape, packed)
     sides = (

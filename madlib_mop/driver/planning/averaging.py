@@ -17,6 +17,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import InvalidParameter, UndefinedTable
+from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.models.stored import same_architecture
 from madlib_mop.schedule.bulk import AVERAGING, MST_KEY
@@ -38,11 +39,13 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     if a.get("model_id") is None:
         raise InvalidParameter("model_id is missing. Received: None", hint=f"SELECT model_id, name FROM {arch_table};")
     warm_start, replace = bool(a.get("warm_start")), read_replace(a)
-    warm, output, recorded = None, None, None
+    warm: WarmStart | None = None
+    old: Relation | None = None
+    recorded: CustomFunctions | None = None
     if warm_start:
         session.check_may_write(a.get("model"), "model")
-        output = session.relation(a.get("model"), "model")
-        recorded = recorded_functions(record, output, call.info.role_oid)
+        old = session.relation(a.get("model"), "model")
+        recorded = recorded_functions(record, old, call.info.role_oid)
     object_table = (a.get("object_table") or "").strip() or None
     known = custom_names(session, object_table, recorded=recorded)
     configuration, weights = read_configuration(
@@ -56,7 +59,8 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     check_compile_params(parse_compile_params(configuration.compile_params, known), configuration.arch, data.source)
     (configuration,), class_weight = with_class_weights([configuration], data.source)
     functions = read_custom_functions(session, object_table, set(configuration.custom_names), recorded=recorded)
-    if warm_start:
+    if old is not None:
+        output = old
         warm = _find_warm_start(session, record, output, call.info.role_oid, configuration)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model")
@@ -116,15 +120,15 @@ def _find_warm_start(
     parent = record.newest_run(str(output), owner)
     parent = parent if parent and parent.schedule == AVERAGING else None
     old = next(iter(record.models(parent.run_id)), None) if parent else None
-    same_weights = is_state_of(old, digest)
+    state = old if is_state_of(old, digest) else None
     seed = parent.seed if parent else None
     run_id = parent.run_id if parent else None
-    next_epoch = old.epoch + 1 if same_weights else 1
+    next_epoch = state.epoch + 1 if state else 1
     c = configuration
-    if same_weights and old.compile_params == c.compile_params and same_architecture(old.model_arch, c.arch):
-        return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, state=old)})
+    if state and state.compile_params == c.compile_params and same_architecture(state.model_arch, c.arch):
+        return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, state=state)})
     if digest is None:
-        raise no_weights(f"model: {output}", same_weights)
+        raise no_weights(f"model: {output}", state is not None)
     session.notice(
         "warm start: going on with the weights only, the optimizer starts anew (no training state is recorded for"
         " these weights and parameters)"

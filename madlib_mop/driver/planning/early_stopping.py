@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from madlib_mop.catalog.rows.base import Json
 from madlib_mop.driver.evaluation.metrics import is_due
 from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
@@ -18,7 +19,7 @@ def plan_early_stopping(
     num_iterations: int,
     frequency: int,
     has_validation: bool,
-) -> dict[int, dict | None]:
+) -> dict[int, Json | None]:
     """Return each configuration's early stopping as its row of `madlib_mop.model` has it, by mst_key.
 
     ``text`` is the argument of the call; fit_params of a configuration may say otherwise.
@@ -29,7 +30,7 @@ def plan_early_stopping(
         If a parameter is wrong, names a metric that is not computed, or could never stop a model.
     """
     of_call = read_early_stopping(text)
-    planned: dict[int, dict | None] = {}
+    planned: dict[int, Json | None] = {}
     for c in configurations:
         own = parse_fit_params(c.fit_params).early_stopping
         rule = of_call if own is None else read_early_stopping(own)

@@ -15,6 +15,7 @@ from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.fusion import Candidate, Grouping, form_groups
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params
 from madlib_mop.schedule import Visit
 
@@ -68,7 +69,7 @@ class FusedGroups:
 
     def visits(self, recorded: Sequence[Visit]) -> list[Visit]:
         """Return recorded visits as the scheduler has to repeat them; members' own too, for they may be dissolved."""
-        whole = {}
+        whole: dict[tuple[int, int, int], Visit] = {}
         for visit in recorded:
             key = self.key_of(visit.model)
             whole.setdefault((key, visit.epoch, visit.position), replace(visit, model=key))
@@ -112,7 +113,7 @@ def plan_fused_groups(
     if reason:
         session.notice(f"fused training: not used, {reason}")
         return None
-    architectures: dict[int, dict] = {}
+    architectures: dict[int, Node] = {}
     candidates = []
     for c, start in zip(configurations, starts, strict=True):
         if c.model_id not in architectures:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from madlib_mop.calls.limits import MAX_SEED
+from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Segment
 from madlib_mop.catalog.rows.run import Run
@@ -24,6 +26,7 @@ from madlib_mop.driver.planning.warm_start import WarmStart, find_warm_start, re
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.models.parameters.custom import CustomFunctions
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,13 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     frequency = read_frequency(a, num_iterations)
     data = read_data(call, record)
     warm_start, replace = bool(a.get("warm_start")), read_replace(a)
-    warm, output, recorded = None, None, None
+    warm: WarmStart | None = None
+    old: Relation | None = None
+    recorded: CustomFunctions | None = None
     if warm_start:
         session.check_may_write(a.get("model_output_table"), "model_output_table")
-        output = session.relation(a.get("model_output_table"), "model_output_table")
-        recorded = recorded_functions(record, output, call.info.role_oid)
+        old = session.relation(a.get("model_output_table"), "model_output_table")
+        recorded = recorded_functions(record, old, call.info.role_oid)
     selection = read_selection(session, a.get("model_selection_table"), recorded)
     check_fit([(c.model_id, c.arch) for c in selection.configurations], data.source)
     early_stopping = plan_early_stopping(
@@ -80,8 +85,9 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     )  # fmt: skip
     check_labels(selection.configurations, data.source)
     configurations, class_weight = with_class_weights(selection.configurations, data.source)
-    if warm_start:
+    if old is not None:
         tell_changed(session, selection.object_table, selection.functions)
+        output = old
         warm = find_warm_start(session, record, output, call.info.role_oid, configurations)
     else:
         there = if_there(session, replace, MODEL_TABLES, "model_output_table")
@@ -141,7 +147,7 @@ def plan_models(
     weights: dict[int, bytes | None],
     num_iterations: int,
     warm: WarmStart | None,
-    early_stopping: Mapping[int, Mapping[str, Any] | None],
+    early_stopping: Mapping[int, Json | None],
 ) -> tuple[list[Model], dict[str, bytes]]:
     """Return the models of a run, and the weights that they start from by origin.
 
@@ -155,7 +161,8 @@ def plan_models(
     early_stopping : mapping
         When each stops early, by mst_key; see `plan_early_stopping`.
     """
-    models, origins = [], {}
+    models: list[Model] = []
+    origins: dict[str, bytes] = {}
     for ordinal, c in enumerate(configurations):
         old = warm.models.get(c.mst_key) if warm else None
         first_epoch = old.next_epoch if old else 1
@@ -163,9 +170,9 @@ def plan_models(
         if old and old.weights is not None:
             origin = f"mst_key {c.mst_key}"
             origins[origin] = old.weights
-        elif old is None and weights.get(c.model_id) is not None:
+        elif old is None and (given := weights.get(c.model_id)) is not None:
             origin = f"model_id {c.model_id}"
-            origins[origin] = weights[c.model_id]
+            origins[origin] = given
         models.append(
             Model(
                 mst_key=c.mst_key,
@@ -192,9 +199,9 @@ def _goes_on(mst_key: int, warm: WarmStart | None) -> bool:
     return old is not None and old.state is not None
 
 
-def read_frequency(arguments: dict, num_iterations: int) -> int:
+def read_frequency(arguments: Mapping[str, Any], num_iterations: int) -> int:
     """Read metrics_compute_frequency; NULL stands for the last iteration only. Raises InvalidParameter."""
-    value = arguments.get("metrics_compute_frequency")
+    value: int | None = arguments.get("metrics_compute_frequency")
     if value is None:
         return num_iterations
     if not 1 <= value <= num_iterations:

@@ -9,6 +9,7 @@ from madlib_mop.driver.data.packed import PackedTable
 from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.errors import InvalidParameter, MopError
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.class_weights import BALANCED, balanced_weights, written_out
 from madlib_mop.models.parameters.keras_names import LOSS_STRINGS, LOSSES
 from madlib_mop.models.parameters.literals import CallSpec
@@ -62,7 +63,7 @@ def check_labels(configurations: Iterable[Configuration], packed: PackedTable) -
             raise
 
 
-def check_compile_params(params: CompileParams, arch: object, packed: PackedTable) -> None:
+def check_compile_params(params: CompileParams, arch: Node, packed: PackedTable) -> None:
     """Refuse losses and metrics of one architecture as `check_labels` does."""
     _check_one(params, describe(check_architecture(arch)), packed)
 
@@ -125,7 +126,7 @@ def _check_metric(metric: Any, labels: Labels, units: int | None, where: str) ->
         )
 
 
-def _by_output(value: Any, shape: ModelShape, n_outputs: int) -> list:
+def _by_output(value: Any, shape: ModelShape, n_outputs: int) -> list[Any]:
     """Return what compile() has for each output; all of a plain list of metrics is for the only output."""
     if isinstance(value, dict):
         return [value.get(name) for name in (*shape.output_names, *[None] * n_outputs)][:n_outputs]
@@ -134,7 +135,7 @@ def _by_output(value: Any, shape: ModelShape, n_outputs: int) -> list:
     return [value] * n_outputs
 
 
-def _flat(value: Any) -> list:
+def _flat(value: Any) -> list[Any]:
     if isinstance(value, list):
         return [item for part in value for item in _flat(part)]
     return [] if value is None else [value]

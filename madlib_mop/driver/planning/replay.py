@@ -5,6 +5,7 @@ from dataclasses import replace
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.of_run import Visit
 from madlib_mop.catalog.rows.plan import Output
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.planning.hopper import RunPlan
@@ -34,7 +35,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
         If the run has not ended, or the states that it went on from are gone.
     """
     while run.kind == "replay":
-        parent = record.run(run.parent_run_id)
+        parent = record.run(run.parent_run_id) if run.parent_run_id is not None else None
         if parent is None:
             raise NotReady(
                 f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped",
@@ -103,7 +104,7 @@ def _untrained(model: Model) -> Model:
 
 def _states(record: Record, run: Run, models: list[Model]) -> WarmStart | None:
     """Find the states that a warm start went on from: those at the end of its parent."""
-    first = {}
+    first: dict[int, Visit] = {}
     for visit in record.visits(run.run_id):
         first.setdefault(visit.mst_key, visit)
     taken_over = [m for m in models if m.first_epoch > 1 and m.start_weights is None]
@@ -112,8 +113,8 @@ def _states(record: Record, run: Run, models: list[Model]) -> WarmStart | None:
     parents = {m.mst_key: m for m in record.models(run.parent_run_id or 0)}
     found = {}
     for m in taken_over:
-        parent, visit = parents.get(m.mst_key), first.get(m.mst_key)
-        if parent is None or (visit is not None and parent.digest != visit.digest_in):
+        parent, begun = parents.get(m.mst_key), first.get(m.mst_key)
+        if parent is None or (begun is not None and parent.digest != begun.digest_in):
             raise NotReady(
                 f"run {run.run_id} went on from the states of run {run.parent_run_id}, which are gone",
                 hint="A warm-started run can be replayed while the run that it went on from is recorded.",

@@ -76,7 +76,8 @@ class Data:
                 n_bytes=shard.n_bytes,
             )
             for data_set, packed in (("training", self.source), ("validation", self.validation))
-            for shard in (packed.shards if packed else ())
+            if packed is not None
+            for shard in packed.shards
         ]
 
     def run_columns(self) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _policy_settings(session: CallerSession, relation: Relation) -> dict[str, st
 
 def _check_same_data(source: PackedTable, validation: PackedTable) -> None:
     """Refuse a validation table that was not packed as the source table. Raises InvalidParameter."""
-    checks = (
+    checks: tuple[tuple[str, object, object], ...] = (
         ("number of inputs", len(source.independent), len(validation.independent)),
         ("number of outputs", len(source.dependent), len(validation.dependent)),
         ("shape of a row", source.shapes, validation.shapes),
@@ -169,7 +170,7 @@ def _check_same_data(source: PackedTable, validation: PackedTable) -> None:
             )
 
 
-def _classes(source: PackedTable, validation: PackedTable) -> list[tuple]:
+def _classes(source: PackedTable, validation: PackedTable) -> list[tuple[str, object, object]]:
     """Pair the class values of each output; labels that came as one-hot arrays have none to be compared."""
     pairs = zip(source.class_values, validation.class_values, strict=False)
     return [("list of class values", a, b) for (_, a), (_, b) in pairs if a is not None and b is not None]

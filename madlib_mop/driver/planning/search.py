@@ -2,7 +2,8 @@
 
 import json
 import secrets
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import Relation
@@ -81,8 +82,8 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     data = read_data(call, record)
     archs, weights, origins = {}, {}, {}
     for model_id in space.model_ids:
-        arch, blob = read_architecture(session, arch_table, model_id)
-        archs[model_id] = json.dumps(arch)
+        read, blob = read_architecture(session, arch_table, model_id)
+        archs[model_id] = json.dumps(read)
         if blob is not None:
             origins[model_id] = f"model_id {model_id}"
             weights[origins[model_id]] = blob
@@ -154,7 +155,7 @@ def _frequency(value: int | None, max_epochs: int) -> int | None:
     return value
 
 
-def _apart(output: Relation, selection: Relation, given: dict) -> None:
+def _apart(output: Relation, selection: Relation, given: Mapping[str, Any]) -> None:
     """Refuse two output names that would need the same table."""
     tables = [output.with_suffix(suffix) for suffix in SUFFIXES]
     if {t.sql for t in tables} & {selection.with_suffix(suffix).sql for suffix in SELECTION_SUFFIXES}:

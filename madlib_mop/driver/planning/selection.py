@@ -1,7 +1,9 @@
 """A model selection table as a run needs it: its configurations, their architectures and start weights, all checked."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.custom_functions import custom_names, read_custom_functions
@@ -9,6 +11,7 @@ from madlib_mop.driver.data.selection_tables import read_arch_table_name
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, UndefinedColumn, UndefinedTable
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.parameters.functions import flat_names
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params, told_of_recorded
@@ -28,7 +31,7 @@ class Configuration:
     mst_key, model_id : int
     compile_params, fit_params : str
         As given.
-    arch : object
+    arch : dict
         The architecture's JSON, checked, in a form that Keras reads.
     loss_type : str
     metrics_type : list of str or None
@@ -40,7 +43,7 @@ class Configuration:
     model_id: int
     compile_params: str
     fit_params: str
-    arch: object
+    arch: Node
     loss_type: str
     metrics_type: list[str] | None
     custom_names: tuple[str, ...] = ()
@@ -52,20 +55,20 @@ class Selection:
 
     relation: Relation
     arch_table: Relation
-    arch_table_text: str
+    arch_table_text: str | None
     object_table: str | None
     configurations: list[Configuration]
     weights: dict[int, bytes | None] = field(repr=False)
     functions: CustomFunctions = CustomFunctions()
 
 
-def read_selection(session: CallerSession, name: str, recorded: CustomFunctions | None = None) -> Selection:
+def read_selection(session: CallerSession, name: str | None, recorded: CustomFunctions | None = None) -> Selection:
     """Read a model selection table and what it refers to.
 
     Parameters
     ----------
     session : CallerSession
-    name : str
+    name : str or None
     recorded : CustomFunctions or None
         Those of the run that a warm start goes on with: they are used whatever the object table has now.
 
@@ -100,7 +103,8 @@ def read_selection(session: CallerSession, name: str, recorded: CustomFunctions 
         )
     )
     _check_keys(msts, relation, name)
-    archs, weights = {}, {}
+    archs: dict[int, Node] = {}
+    weights: dict[int, bytes | None] = {}
     for model_id in sorted({row["model_id"] for row in msts}):
         archs[model_id], weights[model_id] = read_architecture(session, arch_table, model_id)
     object_table = rows[0]["object_table"]
@@ -112,7 +116,7 @@ def read_selection(session: CallerSession, name: str, recorded: CustomFunctions 
     return Selection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
 
 
-def read_architecture_table(session: CallerSession, name: str) -> Relation:
+def read_architecture_table(session: CallerSession, name: str | None) -> Relation:
     """Find an architecture table. Raises MopError unless it is one."""
     table = session.relation(name, "model_arch_table")
     _need_columns(session, table, _ARCH_COLUMNS, "model_arch_table", name)
@@ -162,7 +166,7 @@ def _tell_recorded(session: CallerSession, configurations: list[Configuration]) 
         session.notice(told)
 
 
-def _check_keys(rows: list[dict], relation: Relation, name: str) -> None:
+def _check_keys(rows: Sequence[Mapping[str, Any]], relation: Relation, name: str | None) -> None:
     if not rows:
         raise InvalidParameter(
             f"model_selection_table: {relation} has no rows. Received: {name!r}", hint="Load configurations into it."
@@ -184,7 +188,7 @@ def _check_keys(rows: list[dict], relation: Relation, name: str) -> None:
         seen.add(mst_key)
 
 
-def _configuration(row: dict, archs: dict, known: frozenset[str]) -> Configuration:
+def _configuration(row: Mapping[str, Any], archs: Mapping[int, Node], known: frozenset[str]) -> Configuration:
     try:
         return _checked(row, archs[row["model_id"]], known)
     except MopError as error:
@@ -192,7 +196,7 @@ def _configuration(row: dict, archs: dict, known: frozenset[str]) -> Configurati
         raise
 
 
-def _checked(row: dict, arch: object, known: frozenset[str]) -> Configuration:
+def _checked(row: Mapping[str, Any], arch: Node, known: frozenset[str]) -> Configuration:
     compile_params = parse_compile_params(row["compile_params"], known)
     parse_fit_params(row["fit_params"])
     return Configuration(
@@ -202,7 +206,7 @@ def _checked(row: dict, arch: object, known: frozenset[str]) -> Configuration:
     )  # fmt: skip
 
 
-def read_architecture(session: CallerSession, table: Relation, model_id: int) -> tuple[object, bytes | None]:
+def read_architecture(session: CallerSession, table: Relation, model_id: int) -> tuple[Node, bytes | None]:
     """Return the JSON of an architecture, checked, and its start weights.
 
     Raises
@@ -232,7 +236,9 @@ def read_architecture(session: CallerSession, table: Relation, model_id: int) ->
     return readable_by_keras(json.loads(rows[0]["arch"]), arch), rows[0]["weights"]
 
 
-def _need_columns(session, relation, columns, what, name) -> set[str]:
+def _need_columns(
+    session: CallerSession, relation: Relation, columns: Sequence[str], what: str, name: str | None
+) -> set[str]:
     """Refuse a table that lacks one of the columns; give all that it has."""
     present = {column.name for column in session.columns(relation)}
     for column in columns:

@@ -1,13 +1,15 @@
 """Start weights by the names of layers: those of an earlier model for the layers that a new one shares with it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.driver.inference.described import DescribedModel, describe_model
+from madlib_mop.driver.inference.described import DescribedModel, LayerWeights, describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.keras_layers import Node
 
 _WHAT = "weights"
 _KEYS = ("mst_key", "model_id")
@@ -25,13 +27,13 @@ class SourceWeights:
         For messages.
     layers : dict of str to bytes
         float32 by the layer's name.
-    shapes : dict of str to tuple, or None
+    shapes : dict of str to tuple of (tuple of int), or None
         Shapes of each layer's arrays, where an architecture tells them.
     """
 
     label: str
     layers: dict[str, bytes]
-    shapes: dict[str, tuple] | None
+    shapes: dict[str, tuple[tuple[int, ...], ...]] | None
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class StartWeights:
 
 
 def weights_by_layer(
-    session: CallerSession, trainer: LocalTrainer, arch: dict, name: str, key: int | None
+    session: CallerSession, trainer: LocalTrainer, arch: Node, name: str, key: int | None
 ) -> tuple[DescribedModel, StartWeights]:
     """Return what Keras makes of an architecture, and start weights for it from a table.
 
@@ -136,6 +138,7 @@ def _check_type(relation: Relation, types: dict[str, str], column: str, wanted: 
 
 def _joined(model: DescribedModel, source: SourceWeights, name: str) -> StartWeights:
     pieces, taken, drawn, start = [], [], [], 0
+    assert model.drawn is not None, "they were asked for"
     for layer in model.layers:
         piece = source.layers.get(layer.name)
         if piece is None:
@@ -155,8 +158,8 @@ def _joined(model: DescribedModel, source: SourceWeights, name: str) -> StartWei
     return StartWeights(b"".join(pieces), taken, drawn, source.label)
 
 
-def _check_fits(layer, piece: bytes, source: SourceWeights) -> None:
-    theirs = source.shapes and source.shapes[layer.name]
+def _check_fits(layer: LayerWeights, piece: bytes, source: SourceWeights) -> None:
+    theirs = source.shapes[layer.name] if source.shapes else None
     if len(piece) == layer.n_bytes and theirs in (None, layer.shapes):
         return
     has = f"arrays of the shapes {_text(theirs)}" if theirs else f"{len(piece)} bytes"
@@ -167,5 +170,5 @@ def _check_fits(layer, piece: bytes, source: SourceWeights) -> None:
     )
 
 
-def _text(shapes) -> str:
+def _text(shapes: Iterable[Iterable[int]]) -> str:
     return " and ".join(str(list(shape)) for shape in shapes)

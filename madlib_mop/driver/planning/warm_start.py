@@ -1,11 +1,13 @@
 """Warm start: finds what a new run goes on with, the full states of an earlier run or at least its weights."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.driver.outputs.hopper import passes_field
+from madlib_mop.driver.planning.selection import Configuration
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, NotReady, UndefinedTable
 from madlib_mop.models.parameters.custom import CustomFunctions
@@ -43,7 +45,7 @@ class WarmStart:
 
 
 def find_warm_start(
-    session: CallerSession, record: Record, output: Relation, owner: int, configurations: list
+    session: CallerSession, record: Record, output: Relation, owner: int, configurations: Sequence[Configuration]
 ) -> WarmStart:
     """Find what the models in an output table go on with.
 
@@ -80,14 +82,14 @@ def find_warm_start(
         if c.mst_key not in digests:
             continue
         m = old.get(c.mst_key)
-        same_weights = is_state_of(m, digests[c.mst_key])
-        if same_weights and m.compile_params == c.compile_params and same_architecture(m.model_arch, c.arch):
-            models[c.mst_key] = WarmModel(m.epoch + 1, state=m)
+        state = m if is_state_of(m, digests[c.mst_key]) else None
+        if state and state.compile_params == c.compile_params and same_architecture(state.model_arch, c.arch):
+            models[c.mst_key] = WarmModel(state.epoch + 1, state=state)
         elif digests[c.mst_key] is None:
-            raise no_weights(f"model_output_table: mst_key {c.mst_key} of {output}", same_weights)
+            raise no_weights(f"model_output_table: mst_key {c.mst_key} of {output}", state is not None)
         else:
             models[c.mst_key] = WarmModel(
-                m.epoch + 1 if same_weights else 1, weights=_weights(session, output, c.mst_key)
+                state.epoch + 1 if state else 1, weights=_weights(session, output, c.mst_key)
             )
     weights_only = sorted(key for key, model in models.items() if model.state is None)
     if weights_only:
@@ -139,4 +141,5 @@ def _weights(session: CallerSession, output: Relation, mst_key: int) -> bytes:
     )
     if len(rows) != 1:
         raise InvalidParameter(f"model_output_table: mst_key {mst_key} is there {len(rows)} times. Received: {output}")
-    return rows[0]["model_weights"]
+    weights: bytes = rows[0]["model_weights"]
+    return weights

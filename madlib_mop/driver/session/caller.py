@@ -36,6 +36,18 @@ class Batch:
     n_rows: int
     columns: dict[str, list[Any] | BytesColumn] = field(default_factory=dict)
 
+    def bytes_of(self, name: str) -> BytesColumn:
+        """Return a column of ``bytea``, some value of which is not NULL."""
+        column = self.columns[name]
+        assert isinstance(column, BytesColumn), "it is bytea"
+        return column
+
+    def values_of(self, name: str) -> list[Any]:
+        """Return a column of another type."""
+        column = self.columns[name]
+        assert isinstance(column, list), "it is no bytea"
+        return column
+
 
 class CallerSession(RelationLookup):
     """Runs SQL in the caller's backend over frames.

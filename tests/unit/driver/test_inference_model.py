@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.driver.inference.fits import shapes_fit
-from madlib_mop.driver.inference.model import Output, _losses
+from madlib_mop.driver.inference.model import _losses
+from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.inference.results import _literal, quoted
 from madlib_mop.errors import InvalidParameter
 

@@ -1,0 +1,70 @@
+"""One output of a trained model: its classes, if it has any, and what each of its units stands for."""
+
+from dataclasses import dataclass
+
+from madlib_mop.errors import InvalidParameter
+
+_NUMBER_ARRAYS = ("real[]", "double precision[]", "numeric[]")
+_NUMBER_LOSSES = frozenset(
+    """
+    mse meansquarederror mae meanabsoluteerror mape meanabsolutepercentageerror msle meansquaredlogarithmicerror huber
+    huberloss logcosh poisson cosinesimilarity
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a model.
+
+    Attributes
+    ----------
+    name : str
+        The dependent column that it was trained on.
+    vartype : str
+        That column's type.
+    values : tuple of (str or None), or None
+        The class values as text: NULL, if it is a class, first; padding (None) last. None where they are not known,
+        because the column was an array (one-hot, or numbers) or a number to be predicted.
+    values_text : str or None
+        The same as PostgreSQL writes an array.
+    loss : str or None
+        Name of its loss.
+    is_exact : bool
+        Whether there must be a class value for each unit; else those beyond them are padding.
+    """
+
+    name: str
+    vartype: str
+    values: tuple[str | None, ...] | None
+    values_text: str | None
+    loss: str | None
+    is_exact: bool = False
+
+    def is_number(self, n_units: int) -> bool:
+        """Return whether the output is the prediction itself, rather than a score for each class."""
+        if self.values is not None:
+            return n_units == 1 and len(self.values) > 2
+        if not self.vartype.endswith("[]"):
+            return n_units == 1
+        loss = (self.loss or "").replace("_", "").lower()
+        return self.vartype in _NUMBER_ARRAYS and loss in _NUMBER_LOSSES
+
+    def labels(self, n_units: int) -> list[str | None]:
+        """Return the class value of each unit: its index where values are not known, None for the padding.
+
+        Raises
+        ------
+        InvalidParameter
+            If the model has not as many units as there are classes.
+        """
+        if self.values is None:
+            return [None] if n_units == 1 and self.is_number(1) else [str(unit) for unit in range(n_units)]
+        if len(self.values) > n_units or (self.is_exact and len(self.values) < n_units):
+            raise InvalidParameter(
+                f"the model gives {n_units} values for {self.name!r}, which has {len(self.values)} classes",
+                hint="Give one class value for each."
+                if self.is_exact
+                else "The _summary table does not belong to this model.",
+            )
+        return [*self.values, *[None] * (n_units - len(self.values))]
