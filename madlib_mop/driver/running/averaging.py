@@ -63,12 +63,12 @@ class Averaging(RunLoop[Task]):
         return self._model.first_epoch + self._model.state_version
 
     def _staged_slots(self) -> dict[int, int]:
-        """Return where it is what segments have trained and nobody has averaged yet."""
+        """Return the slots of what segments have trained and nobody has averaged yet, by segment."""
         slots = existing_slots(self._record, self._run_id)
         return self._record.staged_slots(self._run_id, MST_KEY, self._model.state_version + 1, slots)
 
     def _staged(self) -> list[StoredState]:
-        """Return the same as states."""
+        """Return what is in these slots, as states of the run."""
         states = []
         for segment, slot in self._part_slots.items():
             visit = self._record.visit(self._run_id, MST_KEY, self._next_epoch, segment)
