@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from madlib_mop import __version__
 from tests.helpers.clones import Clone, share_setup
 
 AS_ROOT = os.geteuid() == 0
@@ -95,9 +96,10 @@ def test_the_systems_postgresql_is_not_touched(clone):
 
 def test_the_extensions_files_have_no_placeholder_left(clone):
     share = Path(clone.sql("SELECT setting FROM pg_config WHERE name = 'SHAREDIR'"))
-    files = list((share / "extension").glob("madlib_mop*"))
-    assert len(files) == 2
-    for file in files:
+    files = {file.name: file for file in (share / "extension").glob("madlib_mop*")}
+    sql = {f"madlib_mop--{__version__}.sql", f"madlib_mop--1.0.0--{__version__}.sql"}
+    assert {"madlib_mop.control", *sql} <= set(files)
+    for file in files.values():
         assert not re.search(r"@[A-Z_]+@", file.read_text())
 
 

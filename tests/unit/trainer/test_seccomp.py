@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from madlib_mop.trainer.process import seccomp, syscalls
+from tests.helpers.unit import calls as system_calls
 from tests.helpers.unit.trainer import REPOSITORY
 
 _PROBE = """
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.skipif(
 def probe(wanted: dict, guarded: bool = True) -> tuple[dict, int | None]:
     """Make the calls in a process with a victim beside it; give their results, and how the victim has ended if so."""
     paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
-    calls = pathlib.Path(__file__).with_name("calls.py").read_text()
+    calls = pathlib.Path(system_calls.__file__).read_text()
     code = _PROBE.format(paths=paths, guarded=guarded, calls=calls, wanted=wanted)
     with subprocess.Popen(["sleep", "600"]) as victim:
         command = [sys.executable, "-I", "-c", code, str(victim.pid)]
