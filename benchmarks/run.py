@@ -20,9 +20,8 @@ from hopper import compare  # noqa: E402
 from predict import compare_predict  # noqa: E402
 from ratios import Ratio, losses, medians, record  # noqa: E402
 from schedules import compare_schedules  # noqa: E402
+from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
-
-from tests.helpers.traffic import compare_traffic  # noqa: E402
 
 SECTIONS = ("conv", "mlp", "fused", "features", "schedule", "traffic", "waits", "predict", "comparison")
 #: The comparison's sizes: few rows and epochs, or as many as there are.

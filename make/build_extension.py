@@ -165,13 +165,15 @@ def build_updates(root: Path, library: str, server: str = "postgres") -> dict[st
     folder = root / "sql" / "upgrade"
     try:
         paths = upgrade_sql.path_of_steps(folder, read_version(root))
-        replacing = upgrade_sql.replacing(source_sql(root, server)) if paths else ""
+        sources = source_sql(root, server) if paths else ""
+        replacing, revoking = upgrade_sql.replacing(sources), upgrade_sql.revoking(sources)
     except ValueError as error:
         raise BuildError(str(error)) from None
     updates = {}
     for released, steps in paths.items():
         files = [_sql_of(file, server) for file in steps]
-        text = "\n".join([GUARD_OF_UPDATE, *files, replacing, _sql_of(folder / "after.sql", server)])
+        drop, after = (_sql_of(folder / name, server) for name in ("drop.sql", "after.sql"))
+        text = "\n".join([GUARD_OF_UPDATE, *files, replacing, drop, revoking, after])
         updates[released] = _filled(root, library, text)
     return updates
 

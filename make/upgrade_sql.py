@@ -1,9 +1,10 @@
 """Makes the SQL that updates an installed extension to the version of the sources; called by ``build_extension.py``.
 
 An update runs the files ``sql/upgrade/<from>--<to>.sql`` on the way to the new version, one after the other. They hold
-what changes the tables, types, policies and triggers, and they drop functions whose arguments and views whose columns
-change. Then every function, aggregate, view and comment of the sources is created or replaced, whatever had changed,
-and roles get the rights on new functions that go with the rights that they have (``sql/upgrade/after.sql``).
+what changes the tables, types, policies and triggers, and they drop views that lose or rename columns. Then every
+function, aggregate, view and comment of the sources is created or replaced, whatever had changed. Functions that are
+in the sources no more are dropped (``sql/upgrade/drop.sql``), among them those whose arguments have changed. At
+the end roles get the rights on new functions that go with the rights that they have (``sql/upgrade/after.sql``).
 """
 
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 
 STEP = re.compile(r"(\d+\.\d+\.\d+)--(\d+\.\d+\.\d+)\.sql")
 _REPLACED = re.compile(r"CREATE (FUNCTION|AGGREGATE|VIEW)\b")
-_REPEATED = re.compile(r"(SET LOCAL|COMMENT ON|REVOKE)\b")
+_REPEATED = re.compile(r"(SET LOCAL|COMMENT ON)\b")
 _TOKEN = re.compile(r"--[^\n]*|'(?:[^']|'')*'|(?P<tag>\$\w*\$).*?(?P=tag)|;", re.DOTALL)
 
 
@@ -28,13 +29,12 @@ def statements(sql: str) -> Iterator[str]:
 
 
 def replacing(sql: str) -> str:
-    """Return the statements that an update repeats: what can be replaced, comments, revocations, blocks that create.
+    """Return the statements that replace what can be replaced, and comments, in their order.
 
     In a block (DO) that creates functions, these are replaced too.
     """
     kept = []
-    for statement in statements(sql):
-        code = re.sub(r"\A(?:\s*--[^\n]*\n)*\s*", "", statement)
+    for code in map(_code, statements(sql)):
         if _REPLACED.match(code):
             kept.append(_REPLACED.sub(r"CREATE OR REPLACE \1", code, count=1))
         elif code.startswith("DO "):
@@ -42,6 +42,11 @@ def replacing(sql: str) -> str:
         elif _REPEATED.match(code):
             kept.append(code)
     return "\n\n".join(kept) + "\n"
+
+
+def revoking(sql: str) -> str:
+    """Return the statements that take rights from PUBLIC, which has them on every new function."""
+    return "\n".join(code for code in map(_code, statements(sql)) if code.startswith("REVOKE ")) + "\n"
 
 
 def path_of_steps(folder: Path, wanted: str) -> dict[str, list[Path]]:
@@ -68,6 +73,11 @@ def path_of_steps(folder: Path, wanted: str) -> dict[str, list[Path]]:
             steps.append(file)
         paths[version] = steps
     return paths
+
+
+def _code(statement: str) -> str:
+    """Return a statement without the comments before it."""
+    return re.sub(r"\A(?:\s*--[^\n]*\n)*\s*", "", statement)
 
 
 def _numbers(version: str) -> list[int]:

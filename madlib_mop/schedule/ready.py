@@ -9,13 +9,14 @@ from heapq import heappop, heappush, merge
 from .progress import BoundEntry, Progress, RoamingEntry, bits
 
 Choice = Callable[[Progress, int], int]  # (model, set of segments that it may start on) -> segment number
+Rank = tuple[bool, float, int, int]
 
 
 class ReadyModels:
     """Models whose next visit may start, in two kinds; used by the scheduler.
 
     A *bound* model waits for one segment, in that segment's heap: fewest visits first, then index. A *roaming* model
-    waits for any segment left in its epoch, in one list sorted by :func:`rank`.
+    waits for any segment left in its epoch, in one list sorted by the schedule's rank.
 
     With n models and p segments, a bound model costs O(log n) a visit. A roaming one costs O(log n) comparisons and a
     memory move of at most 8n bytes to enter and to leave. Each segment has the set of the models that have still to
@@ -26,8 +27,9 @@ class ReadyModels:
 
     _FEW = 64  # so many models that fit are sorted; of more, the first is found by a scan
 
-    def __init__(self, n_segments: int, choose: Choice):
+    def __init__(self, n_segments: int, choose: Choice, rank: Callable[[Progress], Rank]):
         self._choose = choose
+        self._rank = rank
         self._bound: list[list[BoundEntry]] = [[] for _ in range(n_segments)]
         self._roaming: list[RoamingEntry] = []
         self._numbered: list[Progress] = []  # every model that has ever roamed, by its number here
@@ -43,7 +45,7 @@ class ReadyModels:
             heappush(self._bound[model.bound_to], place)
             self.n_bound += 1
         else:
-            entry = model.entry = (*rank(model), model)
+            entry = model.entry = (*self._rank(model), model)
             insort(self._roaming, entry)
             self._new[model.index] = model
             self._list_left(model)
@@ -98,7 +100,7 @@ class ReadyModels:
                         break
         if free and self._new:  # free segments that nobody wanted before
             started = {model.index for model, _ in pairs}
-            for model in sorted(self._new.values(), key=rank):
+            for model in sorted(self._new.values(), key=self._rank):
                 fits = model.left & free
                 if fits and model.index not in started:
                     free &= try_to_start(model, fits)
@@ -136,19 +138,13 @@ class ReadyModels:
             if wanting.bit_count() <= self._FEW:
                 fitting = {self._numbered[number] for number in bits(wanting)}
                 waiting = sorted(_roaming_entry(model) for model in fitting.union(self._new.values()))
-        return (entry[-1] for entry in merge(sorted((*rank(model), model) for model in bound), waiting))
+        return (entry[-1] for entry in merge(sorted((*self._rank(model), model) for model in bound), waiting))
 
     def _first_bound(self, number: int) -> Progress | None:
         heap = self._bound[number]
         while heap and heap[0][-1].entry is not heap[0]:
             heappop(heap)
         return heap[0][-1] if heap else None
-
-
-def rank(model: Progress) -> tuple[bool, float, int, int]:
-    """Rank a model, first to start first: not measured yet (it may be the longest), then by work left, most first."""
-    work = model.units_left if model.rate is None else model.units_left * model.rate
-    return (model.rate is not None, -work, model.n_visits, model.index)
 
 
 def _roaming_entry(model: Progress) -> RoamingEntry:

@@ -1,4 +1,4 @@
-"""The four schedules: which segment a model must visit next, or that it may choose; called by the scheduler."""
+"""The schedules: which segment a model must visit next, or that it may choose; called by the scheduler."""
 
 from __future__ import annotations
 
@@ -57,6 +57,14 @@ class Rotation:
         Segments that it visited out of order before, under another schedule, are passed over.
         """
         return first_from(model.left, model.index % self.n_segments)
+
+    def rank(self, model: Progress) -> tuple[bool, float, int, int]:
+        """Return what models that could start are sorted by: the smallest starts first.
+
+        Models that are not measured yet come first (one may be the longest), then those with most work left.
+        """
+        work = model.units_left if model.rate is None else model.units_left * model.rate
+        return (model.rate is not None, -work, model.n_visits, model.index)
 
 
 class LongestFirst(Rotation):
@@ -140,7 +148,7 @@ def make_rule(schedule: str, n_models: int, numbers: Mapping[int, int], recorded
     Raises
     ------
     InvalidParameter
-        The name is not one of the four, or the record cannot be repeated.
+        The name is none of a schedule, or the record cannot be repeated.
     """
     if schedule == Recorded.name:
         return Recorded(numbers, recorded or ())

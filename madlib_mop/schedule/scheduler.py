@@ -74,7 +74,7 @@ class Scheduler:
         self._numbers = {segment: number for number, segment in enumerate(self.segments)}
         self._costs = MeasuredCosts([max(1, n_rows) for n_rows in segment_rows.values()])
         self._all, self._all_units = (1 << len(self.segments)) - 1, sum(self._costs.weights)
-        self._ready = ReadyModels(len(self.segments), self._choose)
+        self._ready = ReadyModels(len(self.segments), self._choose, rule.rank)
         self._evaluations: list[deque[Evaluation]] = [deque() for _ in self.segments]
         self._in_flight: dict[int, Task] = {}  # by segment number
         self._free = self._fresh = self._all  # fresh: something has changed there since the last next_tasks

@@ -1,1 +1,1 @@
--- From 1.0.0 to 1.1.0: changes of tables, policies and triggers, and functions whose arguments change. Nothing so far.
+-- From 1.0.0 to 1.1.0: changes of tables, columns, policies, triggers and views. Nothing so far.

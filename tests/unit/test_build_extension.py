@@ -159,6 +159,7 @@ def released(sources):
     for folder in ("upgrade", "released"):
         (sources / "sql" / folder).mkdir()
     (sources / "sql" / "upgrade" / "1.2.2--1.2.3.sql").write_text("ALTER TABLE t ADD COLUMN c text;\n")
+    (sources / "sql" / "upgrade" / "drop.sql").write_text("SELECT 'drop';\n")
     (sources / "sql" / "upgrade" / "after.sql").write_text("SELECT 'after';\n")
     (sources / "sql" / "released" / "1.2.2.sql").write_text(BODY)
     return sources
@@ -169,7 +170,8 @@ def test_an_update_changes_the_tables_then_replaces_the_functions(released, tmp_
     assert names == ["madlib_mop--1.2.3.sql", "madlib_mop--1.2.2--1.2.3.sql", "madlib_mop.control"]
     text = (tmp_path / "out" / names[1]).read_text()
     assert text.startswith('\\echo Use "ALTER EXTENSION madlib_mop UPDATE"')
-    order = [text.index(part) for part in ("ALTER TABLE t", "CREATE OR REPLACE FUNCTION f()", "SELECT 'after'")]
+    parts = ("ALTER TABLE t", "CREATE OR REPLACE FUNCTION f()", "SELECT 'drop'", "SELECT 'after'")
+    order = [text.index(part) for part in parts]
     assert order == sorted(order) and "return '1.2.3'" in text and "CREATE SCHEMA" not in text
 
 

@@ -40,7 +40,8 @@ def test_an_update_replaces_what_can_be_replaced_and_makes_no_table():
     text = upgrade_sql.replacing(SQL)
     assert "CREATE OR REPLACE FUNCTION f()" in text and "CREATE OR REPLACE VIEW v" in text
     assert "CREATE OR REPLACE AGGREGATE g" in text and "COMMENT ON TABLE t IS 'a; b';" in text
-    assert "REVOKE ALL" in text and "CREATE TABLE" not in text and "INSERT" not in text
+    assert "CREATE TABLE" not in text and "INSERT" not in text
+    assert upgrade_sql.revoking(SQL) == "REVOKE ALL ON SCHEMA s FROM PUBLIC;\n"
 
 
 def test_an_unfinished_statement_is_refused():

@@ -46,6 +46,8 @@ def before(old):
 @pytest.fixture(scope="module")
 def updated(old, before):
     """The database after the update."""
+    old.rows("CREATE FUNCTION madlib.of_another_version() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+    old.rows("ALTER EXTENSION madlib_mop ADD FUNCTION madlib.of_another_version()")
     old.rows("ALTER EXTENSION madlib_mop UPDATE")
     return old
 

@@ -1,27 +1,35 @@
 """automl_params: what a user may write, the defaults, and one clear error for everything else."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from madlib_mop.calls import FUNCTIONS
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 from madlib_mop.search import make_search, method_name, parse_params
 from madlib_mop.search.methods import METHODS
 from madlib_mop.search.parameters import floor_log
 from tests.helpers.unit.searches import space
 
-DEFAULTS = {
-    "hyperband": "R=6, eta=3, skip_last=0",
-    "hyperopt": "num_configs=20, num_iterations=5, algorithm=tpe",
-    "asha": "R=9, eta=3, r=1, num_configs=27",
-    "tpe": "num_configs=20, num_iterations=5",
-    "pbt": "population=8, num_iterations=10, interval=2, quantile=0.25",
-}
+ROOT = Path(__file__).resolve().parents[3]
+#: The manual's table of methods: name, and the parameters with their defaults.
+MANUAL = dict(re.findall(r"^\| `(\w+)` \|.*\| `([^`]*)`[^|]*\|$", (ROOT / "docs/automl.md").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_is_in_the_help_text_and_in_the_help_of_its_argument(method):
+    help_text = (ROOT / "madlib_mop/driver/help/madlib_keras_automl.txt").read_text()
+    assert re.search(rf"^    {method}\b.*{re.escape(MANUAL[method].partition(',')[0])}", help_text, re.MULTILINE)
+    (argument,) = [a for a in FUNCTIONS["madlib_keras_automl"].arguments if a.name == "automl_method"]
+    assert f"'{method}'" in argument.help
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("text", [None, "", "  "])
 def test_no_parameters_are_the_defaults(method, text):
     """The first two are MADlib's."""
-    assert parse_params(method, text).text == DEFAULTS[method]
+    assert parse_params(method, text).text == MANUAL[method]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,13 @@
+"""The command of `make bench` starts: each module that it imports is there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+
+
+def test_the_command_lists_its_sections():
+    done = subprocess.run([sys.executable, BENCHMARKS / "run.py", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "conv" in done.stdout and "predict" in done.stdout
