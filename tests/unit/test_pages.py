@@ -46,7 +46,10 @@ def test_the_picture_of_the_library_has_every_folder():
     assert {folder.name for folder in folders} <= said
 
 
-@pytest.mark.parametrize("page", [page for page in every_page() if re.search("ARCHITECTURE|CONTRIBUTING|internals", page)])
+CONTRIBUTORS = [page for page in every_page() if re.search("ARCHITECTURE|CONTRIBUTING|internals", page)]
+
+
+@pytest.mark.parametrize("page", CONTRIBUTORS)
 def test_files_that_the_pages_for_contributors_name_exist(page):
     folders = [ROOT, ROOT / "madlib_mop", ROOT / "plpython"]
     names = re.findall(r"`([\w/.]+\.(?:py|sql|sh))`", text_of(page))
