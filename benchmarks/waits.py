@@ -23,7 +23,8 @@ _RECORD = f"""
 WITH made AS (
     INSERT INTO madlib_mop.run (kind, state, owner, source_table, model_output_table, model_arch_table, num_iterations,
         seed, schedule, n_models, n_segments, plan)
-    SELECT 'fit_multiple_model', 'finished', current_user::regrole, 't', 'm', 'a', {_N_EPOCHS}, 1, 'rotation', 100, 2, '{{}}'
+    SELECT 'fit_multiple_model', 'finished', current_user::regrole, 't', 'm', 'a', {_N_EPOCHS}, 1, 'rotation', 100, 2,
+        '{{}}'
     FROM generate_series(1, {_N_MODELS // 100}) RETURNING run_id),
 models AS (
     INSERT INTO madlib_mop.model (run_id, mst_key, ordinal, model_id, compile_params, fit_params, model_arch, state,
