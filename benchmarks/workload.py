@@ -73,7 +73,7 @@ def images(n_train: int, n_valid: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def source_of_images() -> str:
-    """Say what `images` gives."""
+    """Return a description of what `images` returns."""
     return "CIFAR-10" if CIFAR_ZIP.exists() else "generated patterns"
 
 

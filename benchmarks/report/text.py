@@ -34,7 +34,7 @@ def print_tables(comparison: Comparison, console: Console | None = None) -> None
 
 
 def _stages(way: str, whole: dict[str, float], later: dict[str, float]) -> Table:
-    """Tell where the workers' time went: of the whole, and of what came after the first epoch."""
+    """Return where the workers' time went: of the whole, and of what came after the first epoch."""
     title = f"Where the workers’ time goes: {look(way).name}"
     table = Table(title=title, title_justify="left", title_style="italic", box=None, pad_edge=False)
     table.add_column("")

@@ -19,7 +19,7 @@ def one_thread() -> None:
 
 
 def copy_rows(spec: Spec) -> int:
-    """Give each worker a full copy of the training rows; give the bytes of all."""
+    """Copy the training rows to each worker; return the bytes of all copies."""
     rows = Rows.load(Path(spec.rows))
     return sum(rows.save_training(path_of_copy(spec, worker)) for worker in range(spec.n_workers))
 

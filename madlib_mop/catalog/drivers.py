@@ -88,7 +88,7 @@ class RunDrivers(RecordSession):
         return True
 
     def cancelled_by(self, run_id: int) -> str | None:
-        """Tell who has cancelled the run since its driver began."""
+        """Return who has cancelled the run since its driver began."""
         role: str | None = self._scalar(select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id))
         return role
 

@@ -256,7 +256,7 @@ class Record(RunDrivers, ReservedTables):
     # states
 
     def copy_state(self, run_id: int, mst_key: int, slot: int, source: Model, version: int = 0) -> None:
-        """Give a model of a run another model's state as its own newest one.
+        """Copy another model's state to a model of a run, as its newest one.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ class Record(RunDrivers, ReservedTables):
             part += 1
 
     def staged_slots(self, run_id: int, mst_key: int, version: int, slots: Sequence[int]) -> dict[int, int]:
-        """Tell in which of a run's slots each segment's staged part-result is that is to be averaged into a version."""
+        """Return the slot of each segment's staged part-result that is to be averaged into a version."""
         s = t.model_state.c
         query = select(s.segment_id, s.slot).where(
             s.slot.in_(slots),

@@ -77,7 +77,7 @@ class ReservedTables(RecordSession):
         self._do(update(t.reserved_table).where(*of_holder).values(txid=txid))
 
     def may_write(self, role: int, table: Relation) -> bool:
-        """Tell whether a role, an oid, may make a table of that name, or write into the one that is there.
+        """Return whether a role, an oid, may make a table of that name, or write into the one that is there.
 
         Where the schema is not there, every role may: nobody else can use the name.
         """
@@ -101,7 +101,7 @@ class ReservedTables(RecordSession):
         return held
 
     def _is_prepared(self, txid: int | None) -> bool:
-        """Tell whether a transaction has not ended, though its session may be gone."""
+        """Return whether a transaction has not ended, though its session may be gone."""
         return txid is not None and bool(self.execute(_IS_PREPARED, [txid])[0][0])
 
 

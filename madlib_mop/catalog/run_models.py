@@ -64,7 +64,7 @@ class RunModels(Mapping[int, Model]):
     # what the driver decides
 
     def failed(self, mst_key: int, reason: str) -> None:
-        """Give a model up."""
+        """Mark a model as failed."""
         self._change(mst_key, state=ModelState.FAILED, state_detail=reason)
 
     def trained(self, mst_key: int) -> None:

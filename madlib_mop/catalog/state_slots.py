@@ -96,7 +96,7 @@ class StateSlots:
         self._retry_at = 0.0
 
     def add_models(self, n_models: int) -> None:
-        """Tell that the run has more models."""
+        """Count further models of the run."""
         self._n_models += n_models
 
     def begin_write(self, mst_key: StateKey) -> int:
@@ -112,7 +112,7 @@ class StateSlots:
         return current.number
 
     def end_write(self, slot: int, mst_key: StateKey, n_bytes: int | None = None) -> None:
-        """Tell that a visit has ended; with ``n_bytes`` it kept a state of that size in the slot."""
+        """Note that a visit has ended; with ``n_bytes`` it kept a state of that size in the slot."""
         self._slots[slot].writers -= 1
         self._slots[slot].reserved_bytes -= self._reserved.pop(mst_key)
         if n_bytes is not None:
@@ -124,16 +124,16 @@ class StateSlots:
         return self._places[key].slot
 
     def rename(self, key: StateKey, mst_key: StateKey) -> None:
-        """Tell that what was kept under a key is a model's newest state now, in place of the one that it had."""
+        """Note that what was kept under a key is a model's newest state now, in place of the one that it had."""
         self._put(mst_key, self._places[key])
         self._put(key, None)
 
     def release(self, mst_key: StateKey) -> None:
-        """Tell that a state is needed no more, though no newer one has taken its place."""
+        """Note that a state is needed no more, though no newer one has taken its place."""
         self._put(mst_key, None)
 
     def empty_dead(self) -> None:
-        """Give back the disk of the slots whose states have all been replaced; later, while somebody reads them."""
+        """Free the disk of the slots whose states have all been replaced; later, while somebody reads them."""
         if time.monotonic() < self._retry_at:
             return
         for slot in self._slots.values():

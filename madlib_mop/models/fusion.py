@@ -107,7 +107,7 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
 
 
 def why_apart(config: Node, compile_params: CompileParams, fit_params: FitParams) -> str | None:
-    """Say what of a configuration cannot be fused, in a few words; None if all can."""
+    """Return what of a configuration cannot be fused, in a few words; None if all can."""
     for reason in (*_in_architecture(config), *_in_compile_params(compile_params), *_in_fit_params(fit_params)):
         return reason
     return None

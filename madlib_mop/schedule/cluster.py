@@ -212,7 +212,7 @@ class _World:
             self._scheduler.finished(visit, seconds)
 
     def _begin(self, visit: Visit) -> None:
-        """Tell the worker, bring the state to the segment, train; comes back as an event when that is done."""
+        """Notify the worker, bring the state to the segment, train; comes back as an event when that is done."""
         self._driver = told = max(self.now, self._driver) + self._driver_s
         host = visit.segment % self._n_hosts
         self._out = max(told, self._out) + self._link_s

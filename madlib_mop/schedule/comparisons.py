@@ -27,7 +27,7 @@ def barrier_rounds(models: list[int], segments: list[int], n_epochs: int, cost: 
 
 
 def shuffled(models: list[int], segments: list[int], n_epochs: int, cost: Cost, seed: int) -> list[Span]:
-    """Give each free segment the first idle model of a shuffled list, as Cerebro does (Nakandala et al., VLDB 2020).
+    """Start on a free segment the first idle model of a shuffled list, as Cerebro does (Nakandala et al., VLDB 2020).
 
     The models that a segment has still to see are shuffled anew each epoch; an epoch ends for all before the next.
     """

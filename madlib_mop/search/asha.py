@@ -75,7 +75,7 @@ class Asha(Search):
         return self._fill()
 
     def _fill(self) -> list[Action]:
-        """Give every free place a model, while there are any."""
+        """Fill every free place with a model, while there are any."""
         actions: list[Action] = []
         while self._n_free and (action := self._promotion() or self._new()):
             actions.append(action)

@@ -130,7 +130,7 @@ class Forking:
         _kill(trainer)
 
     def _bury(self, trainer: _Trainer) -> None:
-        """Tell how a trainer has ended."""
+        """Report how a trainer has ended."""
         status = os.waitstatus_to_exitcode(os.waitpid(trainer.pid, 0)[1])
         self._selector.unregister(trainer.pidfd)
         os.close(trainer.pidfd)

@@ -153,7 +153,7 @@ class Session:
         }, []
 
     def confine(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Give up what sums of training states do not need, as ``start`` does, but without loading TensorFlow."""
+        """Drop what sums of training states do not need, as ``start`` does, but without loading TensorFlow."""
         from madlib_mop.trainer.process import sandbox, seccomp
 
         in_force = {"landlock": sandbox.restrict_files()}
@@ -326,7 +326,7 @@ class Session:
         return {"single": single, "shape": values.shape, "widths": widths}, [values.data]
 
     def describe_model(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Say what Keras makes of an architecture; with ``seed``, the answer's blob are the weights drawn with it."""
+        """Describe an architecture by Keras; with ``seed``, the answer's blob are the weights drawn with it."""
         from madlib_mop.models import described
 
         with blaming(INPUT):
@@ -340,7 +340,7 @@ class Session:
         return {"cached_shards": self._shards.keys()}, []
 
     def stats(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Tell what is held."""
+        """Return what is held."""
         return {
             "cached_shards": self._shards.keys(),
             "shard_bytes": self._shards.n_bytes,

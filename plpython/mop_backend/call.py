@@ -274,7 +274,7 @@ def _answer(work: Callable[[], _ToDriver]) -> tuple[Header, list[Blob]]:
 
 
 def _reason(error: Exception) -> str:
-    """Say for the record why the work is stopped."""
+    """Return for the record why the work is stopped."""
     return str(error) if isinstance(error, ClientGone) else f"the caller's statement was stopped: {str(error)[:500]}"
 
 
@@ -297,7 +297,7 @@ def check_version(version: str) -> None:
 
 
 def _session(caller_path: str | None) -> Header:
-    """Say whose call this is, and where the server listens; all but the search path comes from the server itself.
+    """Return whose call this is, and where the server listens; all but the search path comes from the server itself.
 
     A backend works in the data directory, where postmaster.pid has the port and the socket's directory in its fourth
     and fifth line; the setting of that name is hidden from ordinary roles.

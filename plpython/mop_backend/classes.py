@@ -110,7 +110,7 @@ def _labels(function: str, output: Output, width: int) -> list[str | None] | Non
 
 
 def _by_class(values: Sequence[float], labels: Sequence[str | None] | None) -> Sequence[float]:
-    """Give a value a class; labels are None for a number."""
+    """Return the class of a value; labels are None for a number."""
     if labels is not None and len(labels) == 2 and len(values) == 1:
         return [1 - values[0], values[0]]
     return values

@@ -81,7 +81,7 @@ def send_row(n_rows: int, address: str, shapes: str, tensors: Sequence[bytes]) -
 
 
 def end(address: str) -> int:
-    """Say that all buffers of the shard were sent; return how many."""
+    """Report that all buffers of the shard were sent; return how many."""
     global _sender
     sender, _sender = _sender_to(address), None
     return _sent(sender.end)

@@ -133,7 +133,7 @@ class RunRecord:
         self._run("put_part", *place)
 
     def fail_member(self, model: Header, reason: str) -> None:
-        """Give up one model of a group that is trained together."""
+        """Fail one model of a group that is trained together."""
         self._run("fail_member", model["mst_key"], model["state_version"], reason)
 
     def average_part(self, task: Header, number: int) -> bytes | None:

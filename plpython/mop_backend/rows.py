@@ -142,7 +142,7 @@ class Sender:
         self._n_buffers += 1
 
     def end(self) -> int:
-        """Say that these were all; return how many."""
+        """Report that these were all; return how many."""
         self._write({"n_buffers": self._n_buffers}, ())
         self.close()
         return self._n_buffers

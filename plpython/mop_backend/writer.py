@@ -365,7 +365,7 @@ def _check_digest(model: Header, answer: Header) -> None:
 
 
 def _reason(error: Header, place: str) -> str:
-    """Say in one line why a member of a group failed, as the driver says it of a model that trains apart."""
+    """Return in one line why a member of a group failed, as the driver says it of a model that trains apart."""
     return f"{error['message']} ({place})" + (f"; {error['hint']}" if error.get("hint") else "")
 
 

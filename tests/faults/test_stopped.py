@@ -124,7 +124,7 @@ def reached_within(db, statement: str, phase: str, timeout_ms: int) -> tuple[Bac
 
 
 def stop(db, call, way: str, run_id: int) -> None:
-    """Tell the run to stop, and return when it has been told."""
+    """Request the run to stop, and return once it is notified."""
     if way == "cancelled":
         db.rows("SELECT pg_cancel_backend(%s)", [call.pid])
     elif way == "terminated":

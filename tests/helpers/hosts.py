@@ -44,7 +44,7 @@ class Hosts:
         self.at[name] = at
 
     def move(self, name: str) -> None:
-        """Tell the foreign server where a host listens that was started anew."""
+        """Update the foreign server with where a host listens that was started anew."""
         self.db.rows(f"ALTER SERVER {name} OPTIONS (SET port '{self.at[name].cluster.port}')")
 
     def pair(self, name: str, n_segments: int) -> None:

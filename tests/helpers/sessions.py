@@ -58,7 +58,7 @@ class Session:
         raise AssertionError("the call was not refused")
 
     def notices(self) -> str:
-        """Give and forget the notices and warnings since the last call."""
+        """Return and forget the notices and warnings since the last call."""
         text = "".join(self.connection.notices)
         self.connection.notices.clear()
         return text

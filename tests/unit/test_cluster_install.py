@@ -81,7 +81,7 @@ class Machines:
         return {report.host.name: report for report in reports}
 
     def library(self, name: str) -> str | None:
-        """Tell which library a host has, and see that there is nothing else."""
+        """Return which library a host has, and check that there is nothing else."""
         home = self.root / name
         assert [path.name for path in (home / "lib").iterdir()] in ([], ["madlib_mop"])
         names = {path.name for path in (home / "share/extension").iterdir()} - {"plpython3u.control"}

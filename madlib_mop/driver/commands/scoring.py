@@ -14,7 +14,7 @@ from madlib_mop.errors import MopError
 
 
 def predict(call: Call) -> Header:
-    """Say how to use a model.
+    """Return how to use a model.
 
     Returns
     -------

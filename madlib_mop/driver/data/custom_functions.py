@@ -214,7 +214,7 @@ def functions_of_model(
 
 
 def tell_changed(session: CallerSession, object_table: str | None, used: CustomFunctions) -> None:
-    """Say by a NOTICE which functions of a run that is gone on with are not what the table has now."""
+    """Warn if registered functions changed since the parent run."""
     if not used.objects:
         return
     try:

@@ -25,7 +25,7 @@ def count_gpus() -> int:
 
 
 def assign_gpus(use_gpus: bool | None, segments: Sequence[int]) -> dict[int, int]:
-    """Give each segment's trainer one GPU, by number from 0; with more segments than GPUs they take turns.
+    """Assign one GPU to each segment's trainer, by number from 0; with more segments than GPUs they take turns.
 
     Parameters
     ----------

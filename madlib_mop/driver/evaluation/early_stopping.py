@@ -87,7 +87,7 @@ class EarlyStops:
         self._slots.rename(best_key(mst_key), mst_key)
 
     def forget(self, mst_key: int) -> None:
-        """Give up the best state of a model that failed."""
+        """Release the best state of a model that failed."""
         if self._models[mst_key].best_state is not None:
             self._slots.release(best_key(mst_key))
 

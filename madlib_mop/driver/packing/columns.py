@@ -269,7 +269,7 @@ def find_column(known: dict[str, Column], name: str, what: str, relation: Relati
 
 
 def as_input(column: Column) -> SourceColumn:
-    """Tell how an independent column is packed, or what predict makes of it. Raises InvalidParameter."""
+    """Return how an independent column is packed, or what predict makes of it. Raises InvalidParameter."""
     if column.is_array and column.element_type in _ARRAY_ELEMENTS:
         return SourceColumn(column, Kind.ARRAY)
     if column.type_name in _ARRAY_ELEMENTS:

@@ -319,7 +319,7 @@ def _pack(
 
 
 def _tell(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> None:
-    """Say what was done, with the seed: in a NOTICE, and in the packed table's comment."""
+    """Write what was done, with the seed, in a NOTICE, and in the packed table's comment."""
     text = (
         f"{plan.n_rows} rows of {packing.source.text} packed into {plan.n_buffers} buffers of up to"
         f" {plan.rows_per_buffer} rows on {len(plan.segments)} segments"

@@ -327,7 +327,7 @@ def create_summary(
 
 
 def comment_on(session: CallerSession, table: Relation, text: str) -> None:
-    """Say on the packed table how it was packed; the server quotes the text."""
+    """Write into the packed table's comment how it was packed; the server quotes the text."""
     (row,) = session.execute(
         "SELECT pg_catalog.format('COMMENT ON TABLE %s IS %L', $1, $2) AS command", [table.sql, text]
     )

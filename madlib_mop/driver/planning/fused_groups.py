@@ -134,12 +134,12 @@ def plan_fused_groups(
 
 
 def why_not(data: Data) -> str | None:
-    """Say why no models of a run may be fused; None if they may."""
+    """Return why no models of a run may be fused; None if they may."""
     return data.source.limits.fused_training or ("it uses GPUs" if data.gpus else None)
 
 
 def _told(grouping: Grouping) -> str:
-    """Say how many groups there are, and who trains apart, and why."""
+    """Return how many groups there are, and which models train apart, and why."""
     n_fused = sum(len(group.keys) for group in grouping.groups)
     n_groups = len(grouping.groups)
     sentence = f"{n_fused} of {n_fused + len(grouping.apart)} configurations train in"

@@ -122,7 +122,7 @@ def is_state_of(model: Model | None, weights_digest: str | None) -> bool:
 
 
 def no_weights(label: str, has_state: bool) -> NotReady:
-    """Say that a warm start has nothing to go on with, because weights of over 1 GB are in no table."""
+    """Return the error of a warm start without states, because weights of over 1 GB are in no table."""
     reason = (
         "its recorded state is of other compile parameters or another architecture"
         if has_state

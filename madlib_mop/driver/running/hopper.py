@@ -253,7 +253,7 @@ class Hopper(RunLoop[Task]):
         return make_scheduler(schedule, self._works(keys), self._rows, visits)
 
     def _works(self, keys: Iterable[int]) -> list[ModelWork]:
-        """Tell the scheduler of what it has for models: how far they have come."""
+        """Return what the scheduler has for models, with how far they are."""
         indices = self._groups.indices(list(self._models.values()))
         visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in self._models}
         for visit in self._record.visits(self._run_id):

@@ -115,13 +115,13 @@ class RunLoop(ABC, Generic[_Task]):
         self._slots.finish()
 
     def _begun(self) -> None:
-        """Hear that the workers are being opened."""
+        """Called while the workers are opened."""
 
     def _tick(self) -> None:
-        """Hear that something has come, or that a second has passed."""
+        """Called after every event, and at least once a second."""
 
     def _ended(self) -> None:
-        """Hear that nothing is left to be done."""
+        """Called when no task is left."""
 
     def _start_tasks(self) -> None:
         for task in self._plan.next_tasks():
@@ -196,6 +196,6 @@ class RunLoop(ABC, Generic[_Task]):
         return flight.slots[key]
 
     def _end_write(self, flight: InFlight[_Task], n_bytes: Mapping[StateKey, int] | None = None) -> None:
-        """Tell that a task writes no more; ``n_bytes`` are the sizes of the states that it has kept, by their keys."""
+        """Note that a task writes no more; ``n_bytes`` are the sizes of the states that it has kept, by their keys."""
         for key, slot in flight.slots.items():
             self._slots.end_write(slot, key, (n_bytes or {}).get(key))

@@ -38,13 +38,13 @@ class RetryDecision:
     error: Header
 
     def reason(self, task: Task) -> str:
-        """Say in one line why a model failed, where, and what to do."""
+        """Return in one line why a model failed, where, and what to do."""
         hint = self.error.get("hint")
         return f"{self.error['message']} ({place_of(task)})" + (f"; {hint}" if hint else "")
 
 
 def place_of(task: Task) -> str:
-    """Say where a task was."""
+    """Return where a task was."""
     where = "evaluation"
     if isinstance(task, Visit):
         where = f"epoch {task.epoch}, position {task.position}"

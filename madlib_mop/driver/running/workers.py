@@ -82,7 +82,7 @@ class Workers:
         return [(segment, session) for segment, worker in opened for session in worker.sessions]
 
     def begin(self, segment: int, order: Header) -> None:
-        """Give a segment's worker a task."""
+        """Send a task to a segment's worker."""
         self._worker(segment).begin(order)
 
     def advance(self, segment: int, session: Session) -> Opened | Answer | Failure | None:

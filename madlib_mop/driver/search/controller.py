@@ -94,12 +94,12 @@ class Searcher(RunController):
             self._catch_up(events)
 
     def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
-        """Tell the search the loss of a model at its last epoch."""
+        """Report to the search the loss of a model at its last epoch."""
         if not self._over:
             self._tell("result", mst_key, epoch, loss_of(metrics))
 
     def failed(self, mst_key: int) -> None:
-        """Tell the search that a model was given up."""
+        """Report to the search that a model has failed."""
         if not self._over:
             self._tell("failed", mst_key)
 
@@ -129,7 +129,7 @@ class Searcher(RunController):
     def _tell(
         self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None
     ) -> None:
-        """Tell the search something; record its decisions with it, then obey them."""
+        """Report an event to the search; record its decisions with it, then obey them."""
         actions = self._call(event, mst_key, epoch, loss)
         row = SearchEvent(
             run_id=self._run_id,
@@ -167,7 +167,7 @@ class Searcher(RunController):
         self._progress.repeated(event, actions)
 
     def _catch_up(self, events: Sequence[SearchEvent]) -> None:
-        """Tell the search what is in the record but was not told it when the last driver died."""
+        """Report to the search what was recorded but not reported when the last driver died."""
         told = {(event.mst_key, event.epoch) for event in events if event.event == "result"}
         told_failed = {event.mst_key for event in events if event.event == "failed"}
         metrics: dict[tuple[int, int], list[Metric]] = {}

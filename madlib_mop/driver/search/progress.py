@@ -36,7 +36,7 @@ class SearchProgress(Progress):
         self._told_at = -math.inf
 
     def started(self) -> None:
-        """Say what begins."""
+        """Write a NOTICE of what begins."""
         run, plan = self._run, self._run.search_plan
         what = f"replay of {plan.method}" if run.kind == "replay" else plan.method
         self._session.notice(
@@ -50,10 +50,10 @@ class SearchProgress(Progress):
         self._note_loss(mst_key, epoch, losses[self._data_set])
 
     def epoch_over(self, mst_key: int, epoch: int, scheduler: TimeLeft) -> None:
-        """Say nothing of single epochs: a search says what it decides."""
+        """Write nothing about single epochs: a search reports its decisions."""
 
     def model_failed(self, mst_key: int, reason: str, scheduler: TimeLeft) -> None:
-        """Say that a model is given up."""
+        """Warn that a model has failed."""
         self._session.warning(f"run {self._run.run_id}: mst_key {mst_key} failed: {reason}")
         self._losses.pop(mst_key, None)
 
@@ -66,7 +66,7 @@ class SearchProgress(Progress):
             self._note_loss(event.mst_key, event.epoch, event.loss)
 
     def decided(self, event: SearchEvent, actions: Sequence[Action]) -> None:
-        """Say what a search has decided now."""
+        """Write a NOTICE of what a search has decided."""
         self.repeated(event, actions)
         for action in actions:
             if isinstance(action, Finish):
@@ -79,7 +79,7 @@ class SearchProgress(Progress):
             self._tell()
 
     def search_over(self) -> None:
-        """Say how the search has ended."""
+        """Write a NOTICE of how the search has ended."""
         self._counts["the search is over"] = 0
         self._tell()
 

@@ -117,7 +117,7 @@ class CallerSession(RelationLookup):
         self._channel.send({"do": "warning", "text": text})
 
     def run_started(self, run_id: int) -> None:
-        """Tell the backend which run this is, so that it can go on with it if this process is killed."""
+        """Notify the backend which run this is, so that it can resume it if this process is killed."""
         self._channel.send({"do": "run", "run_id": run_id})
 
     def let_go(self) -> None:

@@ -59,7 +59,7 @@ class Progress:
         return self._run.training_s + time.monotonic() - self._begun
 
     def started(self) -> None:
-        """Say what begins."""
+        """Write a NOTICE of what begins."""
         run = self._run
         self._session.notice(
             f"run {run.run_id}: {_count(run.n_models, 'configuration')} on"
@@ -69,7 +69,7 @@ class Progress:
         )
 
     def tell(self, sentence: str) -> None:
-        """Say something of the run."""
+        """Write a NOTICE about the run."""
         self._session.notice(f"run {self._run.run_id}: {sentence}")
 
     def metrics_known(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
@@ -93,7 +93,7 @@ class Progress:
         self._report(scheduler)
 
     def model_failed(self, mst_key: int, reason: str, scheduler: TimeLeft) -> None:
-        """Say that a model is given up."""
+        """Warn that a model has failed."""
         self._session.warning(f"run {self._run.run_id}: mst_key {mst_key} failed: {reason}")
         self._left.pop(mst_key, None)
         self._iterations.pop(mst_key, None)

@@ -171,7 +171,7 @@ class Host:
 
 
 def _told(error: psycopg.Error, request: Header, host: Host | None) -> Header:
-    """Say what an error means for the run, without what psycopg knows of the connection's parameters."""
+    """Return what an error means for the run, without what psycopg knows of the connection's parameters."""
     message = plain_reason(error)
     if error.sqlstate is None and request["op"] == "connect":
         if not isinstance(error, psycopg.OperationalError):  # libpq cannot use one of the options

@@ -82,7 +82,7 @@ class CustomFunctions:
 
 
 def is_pickle(value: bytes) -> bool:
-    """Tell a pickle by its first two bytes; no text in UTF-8 begins with them."""
+    """Detect a pickle by its first two bytes; no text in UTF-8 begins with them."""
     return len(value) > 1 and value[0] == 0x80 and value[1] in _PICKLE_PROTOCOLS
 
 

@@ -102,7 +102,7 @@ def flat_names(metrics: Any) -> tuple[str, ...]:
 
 
 def _named(metric: str | CallSpec | None, taken: set[str]) -> str | CallSpec | None:
-    """Give a metric that is called a name of its own: Keras would number those without, and merge those of one name."""
+    """Set a distinct name on a metric call: Keras numbers calls without one, and merges calls of one name."""
     if not isinstance(metric, CallSpec):
         taken.add(str(metric))
         return metric

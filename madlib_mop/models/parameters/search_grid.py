@@ -282,7 +282,7 @@ def _check_range(name: str, values: list[Value]) -> None:
 
 
 def _is_range(values: list[Value]) -> bool:
-    """Tell a range from a list of choices: two numbers, then a string."""
+    """Return whether a list is a range and not choices: two numbers, then a string."""
     return len(values) == 3 and is_number(values[0]) and is_number(values[1]) and isinstance(values[2], str)
 
 

@@ -210,7 +210,7 @@ def check_columns(model: keras.Model, spec: DataSpec) -> None:
 
 
 def _takes_indices(model: keras.Model) -> list[bool]:
-    """Tell of each output whether its loss takes class indices instead of a value a class."""
+    """Return for each output whether its loss takes class indices instead of a value a class."""
     losses = getattr(model, "loss", None)
     if isinstance(losses, dict):
         losses = [losses.get(name) for name in model.output_names]

@@ -205,7 +205,7 @@ def tensors_of(arrays: tuple[np.ndarray, ...]) -> list[tf.Tensor]:
 
 
 def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> tf.Tensor:
-    """Give each row its class's weight, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
+    """Return each row's class weight, as Keras' ``class_weight_to_sample_weights`` does; float32 ``(n_rows,)``."""
     y = shard.ys[0]
     if y.ndim > 1:
         y = np.argmax(y, axis=-1) if y.shape[-1] != 1 else np.squeeze(y, axis=-1)

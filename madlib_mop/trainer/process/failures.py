@@ -54,7 +54,7 @@ def model_failed(message: str, hint: str | None = None) -> Failure:
 
 
 def failure_of(error: BaseException, kind: str = INTERNAL) -> Failure:
-    """Say what an exception means to the user; ``kind`` is what it is when it tells nothing itself."""
+    """Return what an exception means to the user; ``kind`` is what it is when it tells nothing itself."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, MemoryError) or _is_exhausted(error):
@@ -100,7 +100,7 @@ def _is_exhausted(error: BaseException) -> bool:
 
 
 def _for_what(error: BaseException) -> str:
-    """Say what the memory was for, if TensorFlow tells the shape of a tensor."""
+    """Return what the memory was for, if TensorFlow tells the shape of a tensor."""
     text = str(error)
     found = re.search(r"tensor with shape\[([\d,]+)\]", text)
     sizes = found[1].split(",") if found else re.findall(r"size: (\d+)", text)

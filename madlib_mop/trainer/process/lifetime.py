@@ -96,7 +96,7 @@ class Input:
 
 
 def data_bytes() -> int:
-    """Tell how much private writable memory the process has mapped: what ``RLIMIT_DATA`` counts, in bytes."""
+    """Return how much private writable memory the process has mapped: what ``RLIMIT_DATA`` counts, in bytes."""
     with open("/proc/self/status") as status:
         for line in status:
             if line.startswith("VmData:"):
@@ -110,13 +110,13 @@ def limit_data(n_bytes: int) -> None:
 
 
 def release_memory() -> None:
-    """Give back what a failed request has left: its graph hangs in cycles of objects, freed memory in the heap."""
+    """Free what a failed request has left: its graph hangs in cycles of objects, freed memory in the heap."""
     gc.collect()
     _libc.malloc_trim(0)
 
 
 def write_oom_score(score: int) -> None:
-    """Tell the kernel how soon to kill this process when memory is short; 1000 is first."""
+    """Set how soon the kernel kills this process when memory is short; 1000 is first."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write(str(score))

@@ -58,7 +58,7 @@ _GPU_DEVICES = "/dev/nvidia*"
 
 
 def restrict_files(with_gpus: bool = False) -> bool:
-    """Give up, by Landlock, all files but those that the libraries need, to be read; tell whether it is in force.
+    """Drop, by Landlock, all files but those that the libraries need, to be read; tell whether it is in force.
 
     ``with_gpus`` leaves NVIDIA's devices too.
     """
@@ -111,5 +111,5 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def no_new_privileges() -> bool:
-    """Give up gaining rights by running programs, which the kernel wants for either guard; tell whether it did."""
+    """Drop rights gained by running programs, as the kernel wants for either guard; return whether it did."""
     return bool(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)

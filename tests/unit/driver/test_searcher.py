@@ -215,7 +215,7 @@ class Driver:
             self.epoch_over(task.model, done.epoch, ())
 
     def epoch_over(self, key: int, epoch: int, metrics) -> None:
-        """Tell the searcher of a model that is done."""
+        """Report to the searcher a model that is done."""
         if epoch == self.models[key].last_epoch:
             self.models.trained(key)
             self.searcher.reached(key, epoch, metrics)

@@ -33,7 +33,7 @@ def take(connection: socket.socket, n_bytes: int) -> bytes:
 
 
 def answer(connection: socket.socket, said: bytes) -> None:
-    """Hear a login out and answer it; an answer that begins by asking for a password goes on when that has come."""
+    """Read a login and answer it; an answer that begins by asking for a password goes on when that has come."""
     code = None
     while code is None or code in (_SSL, _GSS):
         if code is not None:

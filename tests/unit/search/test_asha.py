@@ -74,7 +74,7 @@ class Reference:
         return None
 
     def jobs(self, n_free):
-        """Give a job to each free place, and the places that stay free."""
+        """Start a job on each free place, and return the places that stay free."""
         given = []
         while n_free and (job := self.job()):
             given.append(job)
