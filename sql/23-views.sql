@@ -62,9 +62,7 @@ FROM (
            nullif(coalesce(validation_loss, training_loss), 'NaN') AS loss
     FROM (
         SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.reached, m.metric_epoch, m.compile_params, m.fit_params, m.state_detail,
-               vm.value AS validation_metric, vl.value AS validation_loss,
-               tm.value AS training_metric, tl.value AS training_loss,
-               coalesce(vm.name, tm.name) AS metric_name
+               f.validation_metric, f.validation_loss, f.training_metric, f.training_loss, f.metric_name
         FROM (
             SELECT p.*, CASE WHEN p.reached IS NULL THEN coalesce(p.restored, p.newest) ELSE coalesce(
                 (SELECT pg_catalog.max(x.epoch) FROM madlib_mop.metric x
@@ -82,14 +80,15 @@ FROM (
                 WHERE o.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_see(r.owner))
                 -- end
                 ) p) m
-        LEFT JOIN madlib_mop.metric vl ON vl.run_id = m.run_id AND vl.mst_key = m.mst_key AND vl.epoch = m.metric_epoch
-            AND vl.data_set = 'validation' AND vl.ordinal = 0
-        LEFT JOIN madlib_mop.metric vm ON vm.run_id = m.run_id AND vm.mst_key = m.mst_key AND vm.epoch = m.metric_epoch
-            AND vm.data_set = 'validation' AND vm.ordinal = 1
-        LEFT JOIN madlib_mop.metric tl ON tl.run_id = m.run_id AND tl.mst_key = m.mst_key AND tl.epoch = m.metric_epoch
-            AND tl.data_set = 'training' AND tl.ordinal = 0
-        LEFT JOIN madlib_mop.metric tm ON tm.run_id = m.run_id AND tm.mst_key = m.mst_key AND tm.epoch = m.metric_epoch
-            AND tm.data_set = 'training' AND tm.ordinal = 1
+        CROSS JOIN LATERAL (
+            SELECT pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 1) AS validation_metric,
+                   pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 0) AS validation_loss,
+                   pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 1) AS training_metric,
+                   pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 0) AS training_loss,
+                   coalesce(pg_catalog.max(x.name) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 1),
+                            pg_catalog.max(x.name) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 1)) AS metric_name
+            FROM madlib_mop.metric x
+            WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key AND x.epoch = m.metric_epoch) f
         ) figures
     WINDOW run AS (PARTITION BY run_id)) ranked;
 COMMENT ON VIEW madlib_mop.leaderboard

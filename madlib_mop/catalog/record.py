@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from psycopg2.extensions import connection
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -109,8 +109,14 @@ class Record(RunDrivers, ReservedTables):
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Make several statements one transaction; those of other methods called meanwhile belong to it."""
+        """Make several statements one transaction; those of other methods called meanwhile belong to it.
+
+        A transaction within another is part of that: what is written there is kept, or not, with all of it.
+        """
         with self._engine.connect() as session:
+            if self.raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
+                yield session
+                return
             session.exec_driver_sql("BEGIN")
             try:
                 yield session
