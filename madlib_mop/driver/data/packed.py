@@ -174,7 +174,8 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
     """
     relation = session.relation(name, what)
     summary = _read_summary(session, relation, name, what)
-    independent, dependent = _names(summary["independent_varname"]), _names(summary["dependent_varname"])
+    row = summary.row
+    independent, dependent = _names(row["independent_varname"]), _names(row["dependent_varname"])
     types = {column.name: column.type_sql for column in session.columns(relation)}
     has_key = "__dist_key__" in types
     _check_types(relation, types, [*independent, *dependent], name, what)
@@ -207,16 +208,16 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
         relation,
         independent,
         dependent,
-        _names(summary["dependent_vartype"]),
-        [_class_values(session, relation, column) for column in dependent],
-        list(summary["num_classes"] or []),
-        float(summary["normalizing_const"]),
+        _names(row["dependent_vartype"]),
+        [_class_values(session, summary, column) for column in dependent],
+        list(row["num_classes"] or []),
+        float(row["normalizing_const"]),
         shards,
         shapes,
         engine.name,
         engine.limits([shard.place for shard in shards]),
         _has_row_security(session, relation),
-        tuple(_class_counts(session, relation, column) for column in dependent),
+        tuple(_class_counts(session, summary, column) for column in dependent),
         has_key,
         engine.feed_query(relation, columns),
     )
@@ -246,7 +247,16 @@ def new_segments(session: CallerSession, plan: PackedData) -> list[int]:
     return sorted({*present} - {shard.segment_id for shard in plan.segments})
 
 
-def _read_summary(session: CallerSession, relation: Relation, name: str | None, what: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Summary:
+    """The summary of a packed table: its columns' types, and what its one row says of every packed table."""
+
+    relation: Relation
+    types: dict[str, str]
+    row: dict[str, Any]
+
+
+def _read_summary(session: CallerSession, relation: Relation, name: str | None, what: str) -> _Summary:
     summary = relation.with_suffix("_summary")
     found = session.existing(summary.sql)
     if found is None:
@@ -254,8 +264,8 @@ def _read_summary(session: CallerSession, relation: Relation, name: str | None, 
             f"{what}: table {relation} is not packed: {summary} does not exist. Received: {name!r}",
             hint="Pack the data first: SELECT madlib.training_preprocessor_dl('usage');",
         )
-    present = {column.name for column in session.columns(found)}
-    missing = [column for column in _SUMMARY_COLUMNS if column not in present]
+    types = {column.name: column.type_sql for column in session.columns(found)}
+    missing = [column for column in _SUMMARY_COLUMNS if column not in types]
     if missing:
         raise UndefinedColumn(
             f"{what}: {summary} has no column {missing[0]!r}; it is not a preprocessor's summary. Received: {name!r}",
@@ -272,7 +282,7 @@ def _read_summary(session: CallerSession, relation: Relation, name: str | None, 
         value = rows[0][column]
         if value is None or value == [] or (isinstance(value, list) and None in value):
             raise InvalidParameter(f"{what}: {summary} does not tell the {column}. Received: {value}", hint=_PACK_AGAIN)
-    return rows[0]
+    return _Summary(found, types, rows[0])
 
 
 def _check_types(relation: Relation, types: dict[str, str], columns: list[str], name: str | None, what: str) -> None:
@@ -300,27 +310,25 @@ def _names(value: Any) -> list[str]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _class_values(session: CallerSession, relation: Relation, column: str) -> tuple[str, str | None]:
-    summary = session.relation(relation.with_suffix("_summary").sql)
+def _class_values(session: CallerSession, summary: _Summary, column: str) -> tuple[str, str | None]:
     name = f"{column}_class_values"
-    types = {c.name: c.type_sql for c in session.columns(summary)}
-    if name not in types:
+    sql_type = summary.types.get(name)
+    if sql_type is None:
         return "text[]", None
-    if not types[name].endswith("[]"):
+    if not sql_type.endswith("[]"):
         raise InvalidParameter(
-            f"column {name!r} of {summary} must be an array. Received: {types[name]}", hint=_PACK_AGAIN
+            f"column {name!r} of {summary.relation} must be an array. Received: {sql_type}", hint=_PACK_AGAIN
         )
     query = "SELECT pg_catalog.textin(pg_catalog.array_out({c})) AS value FROM {s}"
-    (row,) = session.execute(statement(query, c=Identifier(name), s=summary))
-    return types[name], row["value"]
+    (row,) = session.execute(statement(query, c=Identifier(name), s=summary.relation))
+    return sql_type, row["value"]
 
 
-def _class_counts(session: CallerSession, relation: Relation, column: str) -> tuple[int, ...] | None:
-    summary = session.relation(relation.with_suffix("_summary").sql)
+def _class_counts(session: CallerSession, summary: _Summary, column: str) -> tuple[int, ...] | None:
     name = f"{column}_class_counts"
-    if {c.name: c.type_sql for c in session.columns(summary)}.get(name) != "bigint[]":
+    if summary.types.get(name) != "bigint[]":
         return None
-    (row,) = session.execute(statement("SELECT {c} AS counts FROM {s}", c=Identifier(name), s=summary))
+    (row,) = session.execute(statement("SELECT {c} AS counts FROM {s}", c=Identifier(name), s=summary.relation))
     counts = row["counts"]
     return tuple(counts) if counts and all(count is not None and count >= 0 for count in counts) else None
 
