@@ -3,7 +3,7 @@
 # virtual environment is made with, MOP_STATE=/path where things are kept.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test server stop psql dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist release docker clean
+.PHONY: help setup demo test coverage server stop psql dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist release docker clean
 MAKEFLAGS += --no-print-directory
 ifeq ($(origin PYTHON),command line) # not from the environment: other programs' builds read a PYTHON there
 export MOP_PYTHON := $(PYTHON)
@@ -22,6 +22,9 @@ demo: ## train sixteen networks on handwritten digits in a private server, and s
 
 test: ## set up, and run the tests that take no more than minutes; ARGS="-k word" for some of them
 	@make/test.sh $(ARGS)
+
+coverage: ## run the tests and report which lines they ran: coverage/index.html; ARGS as for test
+	@make/coverage.sh $(ARGS)
 
 server: ## start the private server, with the extension in database madlib_mop
 	@make/server.sh
