@@ -64,9 +64,8 @@ FROM (
         SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.reached, m.metric_epoch, m.compile_params, m.fit_params, m.state_detail,
                f.validation_metric, f.validation_loss, f.training_metric, f.training_loss, f.metric_name
         FROM (
-            SELECT p.*, CASE WHEN p.reached IS NULL THEN coalesce(p.restored, p.newest) ELSE coalesce(
-                (SELECT pg_catalog.max(x.epoch) FROM madlib_mop.metric x
-                 WHERE x.run_id = p.run_id AND x.mst_key = p.mst_key AND x.epoch <= p.reached), p.newest) END AS metric_epoch
+            SELECT p.*, CASE WHEN p.reached IS NULL THEN coalesce(p.restored, p.newest)
+                             ELSE coalesce(u.newest_reached, p.newest) END AS metric_epoch
             FROM (
                 SELECT o.run_id, o.mst_key, o.model_id, o.state, o.epoch, o.compile_params, o.fit_params, o.state_detail, e.newest,
                        CASE WHEN (o.best_state ->> 'version')::bigint = o.state_version
@@ -79,7 +78,9 @@ FROM (
                 -- if greenplum
                 WHERE o.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_see(r.owner))
                 -- end
-                ) p) m
+                ) p
+            CROSS JOIN LATERAL (SELECT pg_catalog.max(x.epoch) AS newest_reached FROM madlib_mop.metric x
+                WHERE x.run_id = p.run_id AND x.mst_key = p.mst_key AND x.epoch <= p.reached) u) m
         CROSS JOIN LATERAL (
             SELECT pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 1) AS validation_metric,
                    pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 0) AS validation_loss,
