@@ -37,22 +37,22 @@ def simulate(
     models: Annotated[str, typer.Option(help="Numbers of models, with commas between them.")] = "16",
     iterations: Annotated[int, typer.Option(help="Iterations.")] = 1,
     schedule: Annotated[str, typer.Option(help="auto, rotation or longest_first.")] = "auto",
-    visit_s: Annotated[float | None, typer.Option(help="Seconds that a visit trains, on average. Default: 10.")] = None,
-    mix: Annotated[float, typer.Option(help="What the costliest model costs against the cheapest.")] = 1.0,
-    slow: Annotated[str, typer.Option(help="SEGMENTS:FACTOR, so many segments take that much longer.")] = "",
+    visit_s: Annotated[float | None, typer.Option(help="Mean seconds of training in a visit. Default: 10.")] = None,
+    mix: Annotated[float, typer.Option(help="Cost of the most expensive model / that of the cheapest.")] = 1.0,
+    slow: Annotated[str, typer.Option(help="SEGMENTS:FACTOR, e.g. 1:3: one segment is 3 times slower.")] = "",
     state_mb: Annotated[float | None, typer.Option(help="MB of a model's state. Default: 10.")] = None,
-    segments_per_host: Annotated[int, typer.Option(help="0: all segments are on the coordinator.")] = 0,
-    coordinator_gbit: Annotated[float, typer.Option(help="The coordinator's link, each way.")] = 10.0,
-    host_gbit: Annotated[float, typer.Option(help="A host's link, each way.")] = 10.0,
-    disk_mb_s: Annotated[float, typer.Option(help="MB/s at which the coordinator's server keeps states.")] = 300.0,
-    commit_ms: Annotated[float, typer.Option(help="A commit without the state.")] = 5.0,
-    driver_ms: Annotated[float, typer.Option(help="The driver's own time a visit.")] = 2.0,
-    overhead_ms: Annotated[float | None, typer.Option(help="Other time of a visit at its segment.")] = None,
-    start_s: Annotated[float, typer.Option(help="Until the trainers are there.")] = 5.0,
+    segments_per_host: Annotated[int, typer.Option(help="0: all segments are at the coordinator.")] = 0,
+    coordinator_gbit: Annotated[float, typer.Option(help="Gbit/s of the coordinator's network link, each way.")] = 10.0,
+    host_gbit: Annotated[float, typer.Option(help="Gbit/s of a host's network link, each way.")] = 10.0,
+    disk_mb_s: Annotated[float, typer.Option(help="MB/s at which the coordinator stores states.")] = 300.0,
+    commit_ms: Annotated[float, typer.Option(help="Milliseconds of a commit, without the state.")] = 5.0,
+    driver_ms: Annotated[float, typer.Option(help="Milliseconds of the driver for a visit.")] = 2.0,
+    overhead_ms: Annotated[float | None, typer.Option(help="Other milliseconds of a visit at its segment.")] = None,
+    start_s: Annotated[float, typer.Option(help="Seconds until the trainers are ready.")] = 5.0,
     run: Annotated[int | None, typer.Option(help="Take training, state and overhead from this recorded run.")] = None,
     dsn: Dsn = "",
 ) -> None:
-    """Forecast runs on many segments: how long, how idle, what the coordinator and the network have to do."""
+    """Forecast runs on many segments: their time, idle segments, and the load of the coordinator and the network."""
     costs = Costs(
         visit_s=10.0,
         overhead_s=0.05,
@@ -85,7 +85,7 @@ def simulate(
             )
             table.add_row(str(n_segments), str(n_models), *_cells(made))
     Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
-    print(f"A visit takes {costs.alone_s():.3g} s where nothing is waited for. So many busy segments can be fed by")
+    print(f"A visit that waits for nothing takes {costs.alone_s():.3g} s. Busy segments that each part can supply:")
     for name, n_fed in costs.feeds().items():
         print(f"  {name:12}{'any number' if n_fed == inf else f'{n_fed:,.0f}'}")
 

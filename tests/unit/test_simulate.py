@@ -34,7 +34,7 @@ def test_the_page_shows_what_its_first_command_prints():
 def test_a_large_state_on_long_visits_feeds_what_the_page_says():
     large = next(words for words in COMMANDS if "--state-mb" in words)
     small = [*large[: large.index("64,1000")], "8", "--models", "8", *large[large.index("--segments-per-host") :]]
-    assert ("commits", "179") in lines(run(*small)) and "says 179: the coordinator" in PAGE
+    assert ("commits", "179") in lines(run(*small)) and "the limit is 179 busy segments" in PAGE
 
 
 def test_a_slow_segment_is_run_as_on_the_page():
