@@ -18,15 +18,22 @@ NUM_ITERATIONS = Argument(
 USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses one GPU", default=False)
 METRICS_FREQUENCY = Argument(
     "metrics_compute_frequency", "integer",
-    "after how many iterations metrics are computed; NULL: after the last one only", default=None,
+    "compute metrics every so many iterations; NULL: after the last iteration only", default=None,
 )  # fmt: skip
 NAME = Argument("name", "varchar", "copied into the table _summary", default=None)
 DESCRIPTION = Argument("description", "varchar", "copied into the table _summary", default=None)
 OBJECT_TABLE = Argument("object_table", "varchar", "table of custom functions, in schema madlib", default=None)
 MODEL_ARCH_TABLE = Argument("model_arch_table", "varchar", "table of architectures, made by load_keras_model")
-MODEL_ID_LIST = Argument("model_id_list", "integer[]", "rows of the table of architectures")
-USE_CACHING = Argument("use_caching", "boolean", "whether trainers keep more of the data in memory", default=False)
-REPLACE = Argument("replace", "boolean", "whether models of the output table are dropped, at the end", default=False)
+MODEL_ID_LIST = Argument("model_id_list", "integer[]", "model_id of each architecture to use")
+USE_CACHING = Argument(
+    "use_caching", "boolean", "whether trainers keep more rows in memory between visits", default=False
+)
+REPLACE = Argument(
+    "replace",
+    "boolean",
+    "whether existing models of this name are dropped when the new ones are written",
+    default=False,
+)
 EARLY_STOPPING = Argument(
     "early_stopping", "text", "when a model stops early, e.g. 'patience=3, metric=val_loss, restore_best=true'",
     default=None,
