@@ -24,13 +24,14 @@ MAY_IMPORT = {
     "calls": {"schedule"},
     "schedule": set(),
     "packing": set(),
+    "columns": set(),
     "models": set(),
     "search": {"models"},
     "catalog": set(),
     "trainer": {"models"},
     "engines": {"calls", "catalog"},
-    "driver": {"calls", "schedule", "packing", "models", "search", "trainer", "catalog", "engines"},
-    "cli": {"calls", "schedule", "packing", "models", "search", "trainer", "catalog", "engines", "driver"},
+    "driver": {"calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines"},
+    "cli": {"calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "driver"},
 }
 HEAVY = {"tensorflow", "keras"}
 HEAVY_ROOMS = {"models", "trainer"}

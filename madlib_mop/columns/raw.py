@@ -1,0 +1,399 @@
+"""Typed columns of a batch of rows, before any encoding; readers make them, statistics and the encoder use them.
+
+Every class has ``n_rows``, ``missing`` (bool, one a row), ``take(indices)``, ``first_special()`` and a static
+``concatenate(parts)``; `concatenate` picks the class. Values of missing rows are 0 (``b""`` is a value, not missing).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.errors import InvalidParameter, OutOfResources
+
+#: Distinct values that one dictionary holds at most.
+MAX_LEVELS = 1_000_000
+NUMBER, BOOLEAN = "number", "boolean"
+MOMENT, TIME, SPAN = "moment", "time", "span"
+TEXT, UUID, INET = "text", "uuid", "inet"
+VECTOR, BLOB = "vector", "blob"
+#: int64 values of ``-infinity`` and ``infinity`` among moments, as PostgreSQL has them in timestamps.
+BEGIN, END = -(2**63), 2**63 - 1
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp] | npt.NDArray[np.int64] | npt.NDArray[np.bool_]
+
+
+class TooManyLevels(OutOfResources):
+    """A text column has more distinct values than one dictionary may hold."""
+
+    def __init__(self, column: str, max_levels: int):
+        super().__init__(
+            f"column '{column}' has more than {max_levels:,} distinct values",
+            hint="Encode it as hashed or hashed_ngrams, or set its role to ignored.",
+        )
+        self.column = column
+
+
+@dataclass(frozen=True)
+class Special:
+    """The first value of a column that is no finite number or date.
+
+    Attributes
+    ----------
+    row : int
+        0-based, within the column.
+    text : str
+        ``NaN``, ``Infinity`` or ``-Infinity`` for numbers and elements, ``infinity`` or ``-infinity`` for moments.
+    """
+
+    row: int
+    text: str
+
+
+class Dictionary:
+    """Distinct texts of a column and their codes 0, 1, ..., in the order in which they came.
+
+    Parameters
+    ----------
+    column : str
+        Name for errors.
+    max_levels : int
+        Distinct texts at most.
+    """
+
+    def __init__(self, column: str = "", max_levels: int = MAX_LEVELS):
+        self.column = column
+        self.max_levels = max_levels
+        self._codes: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def code_of(self, text: bytes) -> int:
+        """Return the code of a text; a new text gets the next code.
+
+        Raises
+        ------
+        TooManyLevels
+            If the text is new and the dictionary is full.
+        """
+        code = self._codes.get(text)
+        if code is None:
+            code = len(self._codes)
+            if code >= self.max_levels:
+                raise TooManyLevels(self.column, self.max_levels)
+            self._codes[text] = code
+        return code
+
+    def find(self, text: bytes) -> int:
+        """Return the code of a text, or -1 if it is not there."""
+        return self._codes.get(text, -1)
+
+    def keys(self) -> list[bytes]:
+        """Return the texts as UTF-8, in the order of their codes."""
+        return list(self._codes)
+
+    def texts(self) -> list[str]:
+        """Return the texts in the order of their codes; bytes that are not UTF-8 become U+FFFD."""
+        return [text.decode("utf-8", "replace") for text in self._codes]
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Numbers or booleans.
+
+    Attributes
+    ----------
+    values : numpy.ndarray
+        float64 (n_rows,), 0 where missing; booleans are 0 and 1. Integers over 2^53 are rounded to float64.
+    missing : numpy.ndarray
+        bool (n_rows,).
+    family : str
+        ``number`` or ``boolean``.
+    """
+
+    values: Floats
+    missing: Flags
+    family: str = NUMBER
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.values)
+
+    def take(self, indices: Indices) -> "Numbers":
+        """Return the rows of these indices, in their order."""
+        return replace(self, values=self.values[indices], missing=self.missing[indices])
+
+    def first_special(self) -> Special | None:
+        """Return the first NaN or infinity, or None."""
+        finite = np.isfinite(self.values)
+        if finite.all():
+            return None
+        row = int(np.argmin(finite))
+        return Special(row, text_of_number(float(self.values[row])))
+
+    def as_levels(self, column: str = "") -> "Levels":
+        """Return the numbers as categories, the texts as PostgreSQL prints them (``17``, ``true``)."""
+        present = ~self.missing
+        distinct, inverse = np.unique(self.values[present] + 0.0, return_inverse=True)
+        texts = [text_of_number(value, self.family) for value in distinct.tolist()]
+        codes = np.full(self.n_rows, -1, np.int32)
+        codes[present] = inverse
+        return Levels(codes, dictionary_of(texts, column))
+
+    @staticmethod
+    def concatenate(parts: Sequence["Numbers"]) -> "Numbers":
+        """Return the rows of all parts."""
+        return replace(
+            parts[0],
+            values=np.concatenate([part.values for part in parts]),
+            missing=np.concatenate([part.missing for part in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Dates, timestamps, times of day or intervals.
+
+    Attributes
+    ----------
+    values : numpy.ndarray
+        int64 (n_rows,), microseconds: of dates and timestamps since 2000-01-01 00:00 (UTC for timestamptz), of times
+        since midnight, of intervals their length with months of 30.4375 days. 0 where missing; `BEGIN` and `END` are
+        ``-infinity`` and ``infinity``.
+    missing : numpy.ndarray
+        bool (n_rows,).
+    family : str
+        ``moment``, ``time`` or ``span``.
+    """
+
+    values: Integers
+    missing: Flags
+    family: str = MOMENT
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.values)
+
+    def take(self, indices: Indices) -> "Moments":
+        """Return the rows of these indices, in their order."""
+        return replace(self, values=self.values[indices], missing=self.missing[indices])
+
+    def first_special(self) -> Special | None:
+        """Return the first infinity, or None."""
+        endless = (self.values == BEGIN) | (self.values == END)
+        if not endless.any():
+            return None
+        row = int(np.argmax(endless))
+        return Special(row, "infinity" if self.values[row] > 0 else "-infinity")
+
+    @staticmethod
+    def concatenate(parts: Sequence["Moments"]) -> "Moments":
+        """Return the rows of all parts."""
+        return replace(
+            parts[0],
+            values=np.concatenate([part.values for part in parts]),
+            missing=np.concatenate([part.missing for part in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Texts, or what is treated as a text.
+
+    Attributes
+    ----------
+    codes : numpy.ndarray
+        int32 (n_rows,), codes of ``levels``; -1 is NULL. Not every level need occur.
+    levels : Dictionary
+        Shared with what was taken from it; codes differ from batch to batch.
+    family : str
+        ``text``, ``uuid`` or ``inet``.
+    """
+
+    codes: Codes
+    levels: Dictionary
+    family: str = TEXT
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.codes)
+
+    @cached_property
+    def missing(self) -> Flags:
+        """Return which rows are NULL: bool (n_rows,)."""
+        return self.codes < 0
+
+    def take(self, indices: Indices) -> "Levels":
+        """Return the rows of these indices, in their order."""
+        return replace(self, codes=self.codes[indices])
+
+    def first_special(self) -> Special | None:
+        """Return None: every text is a level."""
+        return None
+
+    def texts(self) -> list[str | None]:
+        """Return the text of each row, None where NULL."""
+        texts: list[str | None] = [*self.levels.texts(), None]
+        return [texts[code] for code in self.codes.tolist()]
+
+    @staticmethod
+    def concatenate(parts: Sequence["Levels"]) -> "Levels":
+        """Return the rows of all parts, with the codes of one dictionary.
+
+        Raises
+        ------
+        TooManyLevels
+            If the parts have more distinct values than one dictionary holds.
+        """
+        if all(part.levels is parts[0].levels for part in parts):
+            return replace(parts[0], codes=np.concatenate([part.codes for part in parts]))
+        levels = Dictionary(parts[0].levels.column, parts[0].levels.max_levels)
+        codes = []
+        for part in parts:
+            renumbered = np.full(len(part.levels) + 1, -1, np.int32)
+            keys = part.levels.keys()
+            for code in np.unique(part.codes[part.codes >= 0]).tolist():
+                renumbered[code] = levels.code_of(keys[code])
+            codes.append(renumbered[part.codes])
+        return replace(parts[0], codes=np.concatenate(codes), levels=levels)
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Numeric arrays or vectors of one width.
+
+    Attributes
+    ----------
+    values : numpy.ndarray
+        float32 (n_rows, width), 0 where missing; the width is 0 if all rows are missing.
+    missing : numpy.ndarray
+        bool (n_rows,).
+    column : str
+        Name for errors.
+    """
+
+    values: npt.NDArray[np.float32]
+    missing: Flags
+    column: str = ""
+    family: str = VECTOR
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.values)
+
+    @property
+    def width(self) -> int | None:
+        """Elements of a row; None if no row has a value."""
+        return None if self.missing.all() else self.values.shape[1]
+
+    def take(self, indices: Indices) -> "Vectors":
+        """Return the rows of these indices, in their order."""
+        return replace(self, values=self.values[indices], missing=self.missing[indices])
+
+    def first_special(self) -> Special | None:
+        """Return the first row with a NaN or an infinity (also of a float8 that a float32 cannot hold), or None."""
+        finite = np.isfinite(self.values).all(axis=1)
+        if finite.all():
+            return None
+        row = int(np.argmin(finite))
+        values = self.values[row]
+        return Special(row, text_of_number(float(values[~np.isfinite(values)][0])))
+
+    @staticmethod
+    def concatenate(parts: Sequence["Vectors"]) -> "Vectors":
+        """Return the rows of all parts.
+
+        Raises
+        ------
+        InvalidParameter
+            If two parts have values of different widths.
+        """
+        widths = [part.width for part in parts if part.width is not None]
+        if len(set(widths)) > 1:
+            raise other_width(parts[0].column, widths[0], next(width for width in widths if width != widths[0]))
+        width = widths[0] if widths else 0
+        values = [
+            part.values if part.width is not None else np.zeros((part.n_rows, width), np.float32) for part in parts
+        ]
+        missing = np.concatenate([part.missing for part in parts])
+        return replace(parts[0], values=np.concatenate(values), missing=missing)
+
+
+@dataclass(frozen=True, eq=False)
+class Blobs:
+    """Bytes of each row, such as images; None is NULL."""
+
+    values: list[bytes | None]
+    family: str = BLOB
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.values)
+
+    @cached_property
+    def missing(self) -> Flags:
+        """Return which rows are NULL: bool (n_rows,)."""
+        return np.array([value is None for value in self.values], np.bool_)
+
+    def take(self, indices: Indices) -> "Blobs":
+        """Return the rows of these indices, in their order."""
+        rows = np.arange(self.n_rows)[indices]
+        return replace(self, values=[self.values[row] for row in rows.tolist()])
+
+    def first_special(self) -> Special | None:
+        """Return None: bytes are not looked at here."""
+        return None
+
+    @staticmethod
+    def concatenate(parts: Sequence["Blobs"]) -> "Blobs":
+        """Return the rows of all parts."""
+        return replace(parts[0], values=[value for part in parts for value in part.values])
+
+
+RawColumn = Numbers | Moments | Levels | Vectors | Blobs
+
+
+def concatenate(parts: Sequence[RawColumn]) -> RawColumn:
+    """Return the rows of all parts of one column; the parts, at least one, are of one class."""
+    joined: RawColumn = type(parts[0]).concatenate(parts)  # type: ignore[arg-type]
+    return joined
+
+
+def dictionary_of(texts: Iterable[str | bytes], column: str = "") -> Dictionary:
+    """Return a dictionary whose codes are the positions of these distinct texts."""
+    levels = Dictionary(column)
+    for text in texts:
+        levels.code_of(text.encode() if isinstance(text, str) else text)
+    return levels
+
+
+def text_of_number(value: float, family: str = NUMBER) -> str:
+    """Return a number as text: ``true`` and ``false`` for booleans, whole numbers without a point, NaN, Infinity."""
+    if family == BOOLEAN:
+        return "true" if value else "false"
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return str(int(value)) if value == int(value) and abs(value) < 1e18 else repr(value)
+
+
+def other_width(column: str, expected: int, received: int, row: int | None = None) -> InvalidParameter:
+    """Return the error for a vector of another width than those before it; ``row`` is 0-based."""
+    where = "" if row is None else f" in row {row + 1} of its batch"
+    return InvalidParameter(
+        f"column '{column}' has {received} elements{where}, where {expected} are expected",
+        hint="All rows of a column of arrays must have as many elements. Leave other rows out, or ignore the column.",
+    )
