@@ -187,6 +187,7 @@ class Session:
             float(header["normalizing_const"]),
             header.get("n_rows"),
             header.get("names"),
+            header.get("index_inputs", ()),
         )
         return {}, []
 
@@ -283,7 +284,8 @@ class Session:
             raise invalid_input(f"a request to predict has {len(blobs)} columns and {len(header['shapes'])} shapes")
         xs = []
         for number, (shape, blob) in enumerate(zip(header["shapes"], blobs, strict=True)):
-            xs.append(buffer_array(f"x{number + 1}", shape, blob, is_x=True))
+            is_index = number in header.get("index_inputs", ())
+            xs.append(buffer_array(f"x{number + 1}", shape, blob, is_x=True, is_index=is_index))
             check_finite(f"x{number + 1}", xs[-1], 0)
         if len({len(x) for x in xs}) != 1:
             raise invalid_input(f"the columns to predict from have {[len(x) for x in xs]} rows")

@@ -44,6 +44,7 @@ class Source(TypedDict):
     n_y: int
     normalizing_const: float | None
     segments: list[Shard]
+    index_inputs: NotRequired[list[int]]  # inputs that hold int32, by number; absent where none does
 
 
 class Reading(TypedDict):
@@ -104,7 +105,7 @@ def stream_shard(child: Child, shard: str, query: str, key: int, form: Header) -
     query, key
         As `read_buffers`'.
     form : dict
-        ``n_x``, ``n_y`` and ``normalizing_const`` of the data set.
+        What `shard_form` returns for the data set.
 
     Returns
     -------
@@ -141,7 +142,8 @@ def read_buffers(query: str, key: int, n_columns: int) -> Iterator[tuple[list[Se
 
 def shard_form(source: Source | Header) -> Header:
     """Return what a trainer must know of a data set before its rows come."""
-    return {"n_x": source["n_x"], "n_y": source["n_y"], "normalizing_const": source["normalizing_const"]}
+    form: Header = {name: source[name] for name in ("n_x", "n_y", "normalizing_const")}
+    return {**form, "index_inputs": source.get("index_inputs", [])}
 
 
 def _send(address: str, query: str, key: int, n_columns: int) -> int:

@@ -91,6 +91,8 @@ class PackedData:
         How many inputs and outputs it has.
     normalizing_const : float
     segments : tuple of ShardPlan
+    index_inputs : tuple of int
+        Which inputs, by number, hold int32 indices instead of float32 numbers; both have four bytes.
     """
 
     table: str
@@ -101,16 +103,21 @@ class PackedData:
     n_y: int
     normalizing_const: float
     segments: tuple[ShardPlan, ...]
+    index_inputs: tuple[int, ...] = ()
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Return what the plan has."""
-        columns = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name != "segments"}
-        return cls(**columns, segments=tuple(map(ShardPlan.from_json, found["segments"])))
+        """Return what the plan has; where no input holds indices, it does not mention them."""
+        others = {"segments": tuple(map(ShardPlan.from_json, found["segments"]))}
+        others["index_inputs"] = tuple(found.get("index_inputs", ()))
+        columns = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name not in others}
+        return cls(**columns, **others)
 
     def as_json(self) -> Json:
         """Return what the plan has."""
         written = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if not self.index_inputs:
+            del written["index_inputs"]
         return {**written, "segments": [shard.as_json() for shard in self.segments]}
 
 

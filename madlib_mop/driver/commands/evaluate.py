@@ -79,6 +79,7 @@ def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTab
             "n_x": len(packed.independent),
             "n_y": len(packed.dependent),
             "normalizing_const": packed.normalizing_const,
+            "index_inputs": list(packed.index_inputs),
             "names": packed.columns,
         }
     )

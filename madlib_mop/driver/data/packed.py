@@ -17,6 +17,8 @@ from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable,
 _PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
 _KEY_TYPES = ("integer", "smallint")
 _SHAPE_TYPES = ("integer[]", "smallint[]", "bigint[]")
+#: The column of a summary that names the inputs which hold int32 indices; only `pack_columns` writes it.
+_INDEX_COLUMNS = "index_columns"
 _SUMMARY_COLUMNS = (
     "dependent_varname", "independent_varname", "dependent_vartype", "buffer_size", "normalizing_const", "num_classes",
 )  # fmt: skip
@@ -78,6 +80,8 @@ class PackedTable:
         Whether policies may hide rows from the caller.
     class_counts : tuple of (tuple of int, or None)
         For each output the rows of each class; None where its summary does not tell.
+    index_inputs : tuple of int
+        Which inputs, by number, hold int32 indices.
     """
 
     relation: Relation
@@ -119,6 +123,7 @@ class PackedTable:
         return dict(Counter(shard.place.server for shard in self.shards if shard.place.server is not None))
 
     class_counts: tuple[tuple[int, ...] | None, ...] = ()
+    index_inputs: tuple[int, ...] = ()
     _has_key: bool = True
     _feed_query: str | None = None
 
@@ -133,6 +138,7 @@ class PackedTable:
             n_y=len(self.dependent),
             normalizing_const=self.normalizing_const,
             segments=tuple(map(self._shard_plan, self.shards)),
+            index_inputs=self.index_inputs,
         )
 
     def _shard_plan(self, shard: Shard) -> ShardPlan:
@@ -218,6 +224,7 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
         engine.limits([shard.place for shard in shards]),
         _has_row_security(session, relation),
         tuple(_class_counts(session, summary, column) for column in dependent),
+        _index_inputs(session, summary, independent),
         has_key,
         engine.feed_query(relation, columns),
     )
@@ -331,6 +338,14 @@ def _class_counts(session: CallerSession, summary: _Summary, column: str) -> tup
     (row,) = session.execute(statement("SELECT {c} AS counts FROM {s}", c=Identifier(name), s=summary.relation))
     counts = row["counts"]
     return tuple(counts) if counts and all(count is not None and count >= 0 for count in counts) else None
+
+
+def _index_inputs(session: CallerSession, summary: _Summary, independent: Sequence[str]) -> tuple[int, ...]:
+    if summary.types.get(_INDEX_COLUMNS) != "text[]":
+        return ()
+    query = statement("SELECT {c} AS names FROM {s}", c=Identifier(_INDEX_COLUMNS), s=summary.relation)
+    (row,) = session.execute(query)
+    return tuple(i for i, name in enumerate(independent) if name in (row["names"] or []))
 
 
 def _read_shards(

@@ -11,7 +11,8 @@ from mop_backend.frames import Blob
 
 from madlib_mop.trainer.process.failures import Failure, invalid_input
 
-#: What an element is, by its size; packed rows carry bytes and a shape, and no dtype.
+#: What an element is, by its size; packed rows carry bytes and a shape, and no dtype. The plan has which inputs hold
+#: int32 instead of float32.
 _DTYPES: dict[int, np.dtype] = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32)}
 #: TensorFlow takes memory with this alignment as it is, and copies any other.
 _ALIGNMENT_BYTES = 64
@@ -25,7 +26,7 @@ class Shard:
     Attributes
     ----------
     xs, ys : tuple of numpy.ndarray
-        One array a column, shape ``(n_rows, ...)``, read-only: x float32 or uint8, y float32, int16 or uint8.
+        One array a column, shape ``(n_rows, ...)``, read-only: x float32, int32 or uint8, y float32, int16 or uint8.
     normalizing_const : float
         What uint8 x is divided by; float32 x has been divided already.
     n_bytes : int
@@ -68,6 +69,8 @@ class ShardBuilder:
         Rows to come, when they are known: then the arrays are allocated once, and never copied.
     names : sequence of str or None
         The columns' names for messages, x before y.
+    index_inputs : sequence of int
+        Which x columns, by number, hold int32 indices.
     """
 
     def __init__(
@@ -77,11 +80,12 @@ class ShardBuilder:
         normalizing_const: float,
         n_rows: int | None = None,
         names: Sequence[str] | None = None,
+        index_inputs: Sequence[int] = (),
     ):
         if not math.isfinite(normalizing_const) or normalizing_const == 0:
             raise invalid_input(f"normalizing_const must be a number other than 0, received {normalizing_const}")
         names = names or [*(f"x{i + 1}" for i in range(n_x)), *(f"y{i + 1}" for i in range(n_y))]
-        self._columns = [_Column(name, i < n_x, n_rows) for i, name in enumerate(names)]
+        self._columns = [_Column(name, i < n_x, i in index_inputs, n_rows) for i, name in enumerate(names)]
         self._n_x = n_x
         self._normalizing_const = normalizing_const
         self._expected_rows = n_rows
@@ -93,7 +97,7 @@ class ShardBuilder:
             raise invalid_input(f"a buffer has {len(blobs)} columns, expected {len(self._columns)}")
         n_rows: int | None = None
         for column, shape, blob in zip(self._columns, shapes, blobs, strict=True):
-            rows = buffer_array(column.name, shape, blob, is_x=column.is_x)
+            rows = buffer_array(column.name, shape, blob, is_x=column.is_x, is_index=column.is_index)
             n_rows = len(rows) if n_rows is None else n_rows
             if len(rows) != n_rows:
                 raise invalid_input(
@@ -130,8 +134,10 @@ class ShardBuilder:
         )
 
 
-def buffer_array(name: str, shape: Sequence[int], blob: Blob, *, is_x: bool) -> np.ndarray:
-    """View one packed column of one buffer as an array; its dtype is told by the size of an element.
+def buffer_array(
+    name: str, shape: Sequence[int], blob: Blob, *, is_x: bool, is_index: bool = False
+) -> np.ndarray:
+    """View one packed column of one buffer as an array: int32 of indices, else of the type that an element's size says.
 
     Raises
     ------
@@ -141,19 +147,21 @@ def buffer_array(name: str, shape: Sequence[int], blob: Blob, *, is_x: bool) -> 
     is_shape = isinstance(shape, list | tuple) and shape and all(type(size) is int and size >= 0 for size in shape)
     n_elements = math.prod(shape) if is_shape else 0
     item_bytes = len(blob) // n_elements if n_elements else 4
-    if not is_shape or item_bytes not in _DTYPES or len(blob) != n_elements * item_bytes or (is_x and item_bytes == 2):
+    fits = is_shape and item_bytes in _DTYPES and len(blob) == n_elements * item_bytes
+    if not fits or (is_x and item_bytes == 2) or (is_index and item_bytes != 4):
         raise invalid_input(
             f"column {name} has {len(blob)} bytes for shape {shape}, which is no packed array", hint=_PACK_AGAIN
         )
-    return np.frombuffer(blob, dtype=_DTYPES[item_bytes]).reshape(shape)
+    return np.frombuffer(blob, dtype=np.int32 if is_index else _DTYPES[item_bytes]).reshape(shape)
 
 
 class _Column:
     """One column while it is assembled."""
 
-    def __init__(self, name: str, is_x: bool, n_rows: int | None):
+    def __init__(self, name: str, is_x: bool, is_index: bool, n_rows: int | None):
         self.name = name
         self.is_x = is_x
+        self.is_index = is_index
         self._n_rows = n_rows
         self._array: np.ndarray | None = None
         self._buffers: list[np.ndarray] = []

@@ -44,7 +44,10 @@ class DataSpec:
 
     def batch(self) -> tuple[Any, ...]:
         """Return two rows of zeros, in the structure in which Keras gets a batch."""
-        rows = [[np.zeros((2, *shape), np.float32) for _, shape in columns] for columns in (self.xs, self.ys)]
+        rows = [
+            [np.zeros((2, *shape), np.int32 if dtype == "int32" else np.float32) for dtype, shape in columns]
+            for columns in (self.xs, self.ys)
+        ]
         return tuple(_structure(columns) for columns in rows)
 
 
@@ -221,7 +224,7 @@ def _structure(columns: list[tf.Tensor]) -> object:
 
 def normalized(x: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
     """Divide uint8 x; the constant is no part of the graph, or Grappler would multiply by its reciprocal."""
-    return x if x.dtype == tf.float32 else tf.cast(x, tf.float32) / constant
+    return tf.cast(x, tf.float32) / constant if x.dtype == tf.uint8 else x
 
 
 def as_float(y: tf.Tensor) -> tf.Tensor:

@@ -43,7 +43,8 @@ class Predictor:
         Parameters
         ----------
         xs : tuple of numpy.ndarray
-            One array an input, ``(n_rows, ...)``, float32 (normalized) or uint8 (to be divided by the constant).
+            One array an input, ``(n_rows, ...)``: float32 (normalized), int32 indices, or uint8 (to be divided by the
+            constant).
 
         Returns
         -------

@@ -103,6 +103,12 @@ def _targets(n):
     return [rng.normal(size=(n, 5)).astype(np.float32)], [rng.normal(size=(n, 3)).astype(np.float32)]
 
 
+def _numbers_and_indices(n):
+    rng = np.random.default_rng(n)
+    indices = [rng.integers(0, size, (n, 1)).astype(np.int32) for size in (7, 40)]
+    return [rng.normal(size=(n, 4)).astype(np.float32), *indices], [_classes(rng, n, 3)]
+
+
 def _pairs(n):
     rng = np.random.default_rng(n)
     xs = [rng.normal(size=(n, 4)).astype(np.float32), rng.normal(size=(n, 5, 2)).astype(np.float32)]
@@ -158,6 +164,15 @@ def _regression():
             layers.Dense(3),
         ]
     )
+
+
+def _with_embeddings():
+    numbers = layers.Input((4,))
+    categories = [layers.Input((1,), dtype="int32") for _ in range(2)]
+    embedded = [layers.Embedding(size, 3)(x) for size, x in zip((7, 40), categories, strict=True)]
+    x = layers.Concatenate()([numbers, *(layers.Flatten()(x) for x in embedded)])
+    outputs = layers.Dense(3, activation="softmax")(layers.Dense(8, activation="relu")(x))
+    return keras.Model([numbers, *categories], outputs)
 
 
 def _two_sided():
@@ -226,6 +241,13 @@ CASES = [
             "metrics": {"kind": ["accuracy"], "size": ["mae", "mse"]},
         },
         _pairs,
+    ),
+    Case(
+        "numbers and int32 indices, Adam",
+        _with_embeddings,
+        _CLASSES + "'Adam(lr=0.01)'",
+        _classifier(lambda: keras.optimizers.Adam(0.01)),
+        _numbers_and_indices,
     ),
     Case(
         "mlp, weighted classes, Adagrad",

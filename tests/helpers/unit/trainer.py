@@ -95,7 +95,8 @@ class Trainer:
     def send_shard(self, key, xs, ys, *, buffer_size=100, normalizing_const=1.0, **more):
         """Send a shard in buffers of ``buffer_size`` rows; give the answer of ``shard_end``."""
         columns = [np.ascontiguousarray(a) for a in (*xs, *ys)]
-        head = {"op": "shard_begin", "shard": key, "n_x": len(xs), "n_y": len(ys)}
+        indices = [i for i, x in enumerate(xs) if x.dtype == np.int32]
+        head = {"op": "shard_begin", "shard": key, "n_x": len(xs), "n_y": len(ys), "index_inputs": indices}
         self.channel.send({**head, "normalizing_const": normalizing_const, **more})
         for start in range(0, len(columns[0]), buffer_size):
             rows = [column[start : start + buffer_size] for column in columns]

@@ -161,3 +161,14 @@ class TestCache:
             cache.drop(key)
             cache.drop(key)
         assert cache.n_bytes == 0
+
+
+def test_inputs_of_indices_are_int32_whatever_their_bits_are_as_floats():
+    x = np.array([[0x7FC00000], [1]], np.int32)  # the first would be NaN
+    shard = build([np.ones((2, 1), np.float32), x, np.zeros((2, 1), np.float32)], n_x=2, index_inputs=[1])
+    assert [a.dtype for a in shard.xs] == [np.float32, np.int32]
+    assert np.array_equal(shard.xs[1], x)
+    as_floats = message(lambda: build([np.ones((2, 1), np.float32), x, np.zeros((2, 1), np.float32)], n_x=2))
+    assert "x2 has nan" in as_floats
+    builder = ShardBuilder(1, 0, 1.0, index_inputs=[0])
+    assert "no packed array" in message(lambda: builder.add([(2, 1)], [b"\x01\x02"]))
