@@ -108,10 +108,10 @@ class PackedData:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """Return what the plan has; where no input holds indices, it does not mention them."""
-        others = {"segments": tuple(map(ShardPlan.from_json, found["segments"]))}
-        others["index_inputs"] = tuple(found.get("index_inputs", ()))
-        columns = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name not in others}
-        return cls(**columns, **others)
+        own = ("segments", "index_inputs")
+        columns = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name not in own}
+        segments = tuple(map(ShardPlan.from_json, found["segments"]))
+        return cls(**columns, segments=segments, index_inputs=tuple(found.get("index_inputs", ())))
 
     def as_json(self) -> Json:
         """Return what the plan has."""
