@@ -230,3 +230,10 @@ def test_it_may_be_a_number(bench):
     recorded = groups(bench, pairs.run_id)
     assert [group["mst_keys"] for group in recorded["groups"]] == [[1, 2], [3, 4]]
     assert "the groups of its shape are full (mst_key 5)" in pairs.notices
+
+
+def test_models_that_may_stop_early_train_apart(bench):
+    options = {**OPTIONS, "metrics_compute_frequency": 1}
+    run = fit(bench, "stopping", "mst", 3, ON, early_stopping="patience=1, metric=loss", **options)
+    assert "fused training: not used, models may stop early" in run.notices
+    assert groups(bench, run.run_id) is None
