@@ -372,10 +372,10 @@ def concatenate(parts: Sequence[RawColumn]) -> RawColumn:
 
 
 def dictionary_of(texts: Iterable[str | bytes], column: str = "") -> Dictionary:
-    """Return a dictionary whose codes are the positions of these distinct texts."""
-    levels = Dictionary(column)
-    for text in texts:
-        levels.code_of(text.encode() if isinstance(text, str) else text)
+    """Return a dictionary whose codes are the positions of these texts, which are distinct; it may be of any size."""
+    keys = [text.encode() if isinstance(text, str) else text for text in texts]
+    levels = Dictionary(column, max(MAX_LEVELS, len(keys)))
+    levels._codes = dict(zip(keys, range(len(keys)), strict=True))
     return levels
 
 

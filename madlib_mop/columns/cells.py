@@ -1,0 +1,95 @@
+"""One field of many rows as positions in the rows' bytes; readers gather from it without a loop over rows."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.raw import Flags, Integers
+from madlib_mop.errors import InvalidParameter
+
+#: Zero bytes after the rows' bytes, so that a gather of up to this size stays within them.
+PADDING = 64
+
+
+class UnreadableValue(InvalidParameter):
+    """A value of a row cannot be used.
+
+    Attributes
+    ----------
+    column : str
+    row : int
+        0-based, within the batch.
+    """
+
+    def __init__(self, column: str, row: int, problem: str, hint: str | None = None):
+        super().__init__(f"column '{column}' {problem} in row {row + 1} of its batch", hint=hint)
+        self.column = column
+        self.row = row
+        self.problem = problem
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells of one column in a batch.
+
+    Attributes
+    ----------
+    column : str
+        Name for errors.
+    data : bytes
+        Bytes of the batch, with `PADDING` zero bytes after them.
+    starts : numpy.ndarray
+        int64 (n_rows,), position of each cell's first byte in ``data``.
+    lengths : numpy.ndarray
+        int64 (n_rows,), bytes of each cell; -1 is NULL.
+    """
+
+    column: str
+    data: bytes
+    starts: Integers
+    lengths: Integers
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.starts)
+
+    @cached_property
+    def missing(self) -> Flags:
+        """Return which cells are NULL: bool (n_rows,)."""
+        return self.lengths < 0
+
+    def gather(self, dtype: str, offset: int = 0) -> npt.NDArray[Any]:
+        """Return the item of this dtype at ``offset`` bytes into each cell; of NULL cells, any bits.
+
+        Cells that are too short give bytes of what follows them; check their lengths.
+        """
+        item = np.dtype(dtype)
+        n_items = len(self.data) - offset - item.itemsize + 1
+        return np.ndarray((n_items,), item, self.data, offset, (1,))[self.starts]
+
+    def require_bytes(self, n_bytes: int) -> None:
+        """Raise UnreadableValue for the first value that has another number of bytes."""
+        wrong = (self.lengths != n_bytes) & ~self.missing
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise UnreadableValue(self.column, row, f"has {self.lengths[row]} bytes, where {n_bytes} are expected,")
+
+    def at(self, row: int) -> bytes:
+        """Return the bytes of one cell that is not NULL."""
+        start = int(self.starts[row])
+        return self.data[start : start + int(self.lengths[row])]
+
+    def values(self, rows: npt.NDArray[Any]) -> list[bytes]:
+        """Return the bytes of the cells of these rows, none of which is NULL."""
+        starts = self.starts[rows]
+        ends = starts + self.lengths[rows]
+        data = self.data
+        return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def take(self, rows: npt.NDArray[Any]) -> "Cells":
+        """Return the cells of these rows."""
+        return Cells(self.column, self.data, self.starts[rows], self.lengths[rows])

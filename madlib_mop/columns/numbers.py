@@ -1,0 +1,252 @@
+"""Readers of numbers, booleans, dates and times in PostgreSQL's binary form; `records` uses them.
+
+The forms are those of the types' send functions (``src/backend/utils/adt``): big-endian integers and IEEE floats,
+dates as int32 days and timestamps as int64 microseconds since 2000-01-01, times as int64 microseconds since midnight,
+intervals as int64 microseconds, int32 days and int32 months, numerics as in ``numeric_send``.
+"""
+
+import struct
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from madlib_mop.columns.cells import Cells, UnreadableValue
+from madlib_mop.columns.raw import BEGIN, END, MOMENT, NUMBER, SPAN, TIME, Floats, Integers, Moments, Numbers, RawColumn
+
+DAY_US = 86_400_000_000
+#: A month of an interval: 30.4375 days, a twelfth of 365.25.
+MONTH_US = 2_629_800_000_000
+#: Days that fit into int64 microseconds, `BEGIN` and `END` left free.
+_MAX_DAYS = (2**63 - 2) // DAY_US
+_DATE_BEGIN, _DATE_END = -(2**31), 2**31 - 1
+_NUMERIC_HEADER = 8
+_NEGATIVE = 0x4000
+_NUMERIC_SPECIAL = {0xC000: float("nan"), 0xD000: float("inf"), 0xF000: float("-inf")}
+#: 10^(4 k) for k = 0..5: float64 has them exactly.
+_POWERS = np.array([1.0, 1e4, 1e8, 1e12, 1e16, 1e20])
+
+
+class Reader(ABC):
+    """Reads the cells of one type.
+
+    ``read`` takes many rows at once. ``one`` takes the bytes of one value, and ``column`` makes a column of such
+    values (None is NULL): this is faster for a few rows. Both give the same bits.
+    """
+
+    @abstractmethod
+    def read(self, cells: Cells) -> RawColumn:
+        """Return the column of a batch's cells."""
+
+    @abstractmethod
+    def one(self, value: bytes) -> object:
+        """Return one value; raise ValueError with the problem if it cannot be used."""
+
+    @abstractmethod
+    def column(self, values: list[object], name: str) -> RawColumn:
+        """Return the column of values that `one` returned."""
+
+
+class NumberReader(Reader):
+    """Reads numbers of a fixed width: integers, floats, booleans, oids.
+
+    Parameters
+    ----------
+    dtype : str
+        NumPy's name, big-endian: ``>i4``.
+    family : str
+        ``number`` or ``boolean``.
+    """
+
+    def __init__(self, dtype: str, family: str = NUMBER):
+        self.dtype = dtype
+        self.family = family
+        self.n_bytes = np.dtype(dtype).itemsize
+        codes = {">i2": ">h", ">i4": ">i", ">i8": ">q", ">u4": ">I", ">f4": ">f", ">f8": ">d", "|u1": ">B"}
+        self._unpack = struct.Struct(codes[dtype]).unpack
+
+    def values(self, cells: Cells) -> Floats:
+        """Return the values, float64 (n_rows,), 0 where NULL."""
+        cells.require_bytes(self.n_bytes)
+        values = cells.gather(self.dtype).astype(np.float64)
+        values[cells.missing] = 0.0
+        return values
+
+    def read(self, cells: Cells) -> Numbers:
+        """Return the numbers of a batch."""
+        return Numbers(self.values(cells), cells.missing, self.family)
+
+    def one(self, value: bytes) -> float:
+        """Return one number."""
+        if len(value) != self.n_bytes:
+            raise ValueError(f"has {len(value)} bytes, where {self.n_bytes} are expected,")
+        return float(self._unpack(value)[0])
+
+    def column(self, values: list[object], name: str) -> Numbers:
+        """Return a column of a few numbers."""
+        missing = np.array([value is None for value in values], np.bool_)
+        return Numbers(np.array([0.0 if value is None else value for value in values]), missing, self.family)
+
+
+class NumericReader(NumberReader):
+    """Reads numerics as the nearest float64, as a cast to ``double precision`` does; beyond its range, infinities.
+
+    Up to 2^53 in base-10000 digits and 20 decimal places, one exact multiplication or division of float64 rounds
+    correctly (W. D. Clinger, How to Read Floating Point Numbers Accurately, 1990); other values go through text.
+    """
+
+    def __init__(self) -> None:
+        self.family = NUMBER
+
+    def values(self, cells: Cells) -> Floats:
+        """Return the values, float64 (n_rows,), 0 where NULL."""
+        header = cells.gather(">u8").astype(np.uint64)
+        n_digits = (header >> np.uint64(48)).astype(np.int64)
+        n_digits[cells.missing] = 0
+        wrong = (cells.lengths != _NUMERIC_HEADER + 2 * n_digits) & ~cells.missing
+        if wrong.any():
+            raise UnreadableValue(cells.column, int(np.argmax(wrong)), "is no numeric")
+        weight = ((header >> np.uint64(32)) & np.uint64(0xFFFF)).astype(np.uint16).view(np.int16).astype(np.int64)
+        sign = ((header >> np.uint64(16)) & np.uint64(0xFFFF)).astype(np.int64)
+        word = cells.gather(">u8", _NUMERIC_HEADER).astype(np.uint64)
+        word >>= (16 * (4 - np.clip(n_digits, 1, 4))).astype(np.uint64)
+        word[n_digits == 0] = 0
+        whole = np.zeros(cells.n_rows, np.uint64)
+        for shift in (48, 32, 16, 0):
+            whole = whole * np.uint64(10_000) + ((word >> np.uint64(shift)) & np.uint64(0xFFFF))
+        power = np.where(n_digits > 0, weight - n_digits + 1, 0)
+        simple = (n_digits <= 4) & (whole <= np.uint64(2**53)) & (np.abs(power) <= 5) & (sign <= _NEGATIVE)
+        scale = _POWERS[np.clip(np.abs(power), 0, 5)]
+        exact = whole.astype(np.float64)
+        values: Floats = np.where(power < 0, exact / scale, exact * scale)
+        values[sign == _NEGATIVE] *= -1.0
+        values[cells.missing] = 0.0
+        for row in np.flatnonzero(~simple & ~cells.missing).tolist():
+            values[row] = self.one(cells.at(row))
+        return values
+
+    def one(self, value: bytes) -> float:
+        """Return one number."""
+        if len(value) < _NUMERIC_HEADER or len(value) % 2:
+            raise ValueError("is no numeric")
+        n_digits, weight, sign, _ = struct.unpack_from(">hhHH", value)
+        if sign in _NUMERIC_SPECIAL:
+            return _NUMERIC_SPECIAL[sign]
+        if len(value) != _NUMERIC_HEADER + 2 * n_digits:
+            raise ValueError("is no numeric")
+        if not n_digits:
+            return 0.0
+        digits = "".join([f"{digit:04d}" for digit in struct.unpack_from(f">{n_digits}h", value, _NUMERIC_HEADER)])
+        return float(f"{'-' if sign == _NEGATIVE else ''}{digits}e{4 * (weight - n_digits + 1)}")
+
+
+class MomentReader(Reader):
+    """Reads dates, timestamps and times as int64 microseconds; subclasses say how the bytes are meant."""
+
+    family = MOMENT
+    n_bytes = 8
+
+    def read(self, cells: Cells) -> Moments:
+        """Return the moments of a batch."""
+        cells.require_bytes(self.n_bytes)
+        values = self.values(cells)
+        values[cells.missing] = 0
+        return Moments(values, cells.missing, self.family)
+
+    def values(self, cells: Cells) -> Integers:
+        """Return the values, int64 (n_rows,), any number where NULL."""
+        return cells.gather(">i8").astype(np.int64)
+
+    def one(self, value: bytes) -> int:
+        """Return one moment."""
+        if len(value) != self.n_bytes:
+            raise ValueError(f"has {len(value)} bytes, where {self.n_bytes} are expected,")
+        return self.microseconds(value)
+
+    def microseconds(self, value: bytes) -> int:
+        """Return one moment of bytes of the right length."""
+        return int.from_bytes(value[:8], "big", signed=True)
+
+    def column(self, values: list[object], name: str) -> Moments:
+        """Return a column of a few moments."""
+        missing = np.array([value is None for value in values], np.bool_)
+        return Moments(np.array([value or 0 for value in values], np.int64), missing, self.family)
+
+
+class TimeReader(MomentReader):
+    """Reads a time of day; of timetz the time at its own offset, which is what it prints."""
+
+    family = TIME
+
+    def __init__(self, n_bytes: int = 8):
+        self.n_bytes = n_bytes
+
+
+class DateReader(MomentReader):
+    """Reads dates; a date after the year 294246 does not fit, as it does not fit into a timestamp."""
+
+    n_bytes = 4
+    _problem = "has a date that no timestamp can hold"
+
+    def values(self, cells: Cells) -> Integers:
+        """Return the values, int64 (n_rows,), any number where NULL."""
+        days = cells.gather(">i4").astype(np.int64)
+        days[cells.missing] = 0
+        before, after = days == _DATE_BEGIN, days == _DATE_END
+        far = (np.abs(days) > _MAX_DAYS) & ~before & ~after
+        if far.any():
+            raise UnreadableValue(cells.column, int(np.argmax(far)), self._problem)
+        values = np.where(before | after, 0, days) * DAY_US
+        values[before] = BEGIN
+        values[after] = END
+        return values
+
+    def microseconds(self, value: bytes) -> int:
+        """Return one moment of bytes of the right length."""
+        days = int.from_bytes(value, "big", signed=True)
+        if days in (_DATE_BEGIN, _DATE_END):
+            return BEGIN if days < 0 else END
+        if abs(days) > _MAX_DAYS:
+            raise ValueError(self._problem)
+        return days * DAY_US
+
+
+class IntervalReader(MomentReader):
+    """Reads intervals as their length: days of 24 hours, months of 30.4375 days."""
+
+    family = SPAN
+    n_bytes = 16
+    _problem = "has an interval of more than 292,000 years"
+
+    def values(self, cells: Cells) -> Integers:
+        """Return the values, int64 (n_rows,), any number where NULL."""
+        time = cells.gather(">i8").astype(np.int64)
+        days = cells.gather(">i4", 8).astype(np.int64)
+        months = cells.gather(">i4", 12).astype(np.int64)
+        for part in (time, days, months):
+            part[cells.missing] = 0
+        before = (time == BEGIN) & (days == _DATE_BEGIN) & (months == _DATE_BEGIN)
+        after = (time == END) & (days == _DATE_END) & (months == _DATE_END)
+        near = time.astype(np.float64) + days.astype(np.float64) * DAY_US + months.astype(np.float64) * MONTH_US
+        far = np.flatnonzero((np.abs(near) > 2.0**62) & ~before & ~after)
+        for row in far.tolist():
+            if abs(self._length(int(time[row]), int(days[row]), int(months[row]))) > END - 1:
+                raise UnreadableValue(cells.column, row, self._problem)
+        values = time + days * DAY_US + months * MONTH_US  # wraps where a part does not fit, and back
+        values[before] = BEGIN
+        values[after] = END
+        return values
+
+    @staticmethod
+    def _length(time: int, days: int, months: int) -> int:
+        return time + days * DAY_US + months * MONTH_US
+
+    def microseconds(self, value: bytes) -> int:
+        """Return one moment of bytes of the right length."""
+        time, days, months = struct.unpack(">qii", value)
+        for end, date_end in ((BEGIN, _DATE_BEGIN), (END, _DATE_END)):
+            if (time, days, months) == (end, date_end, date_end):
+                return end
+        length = self._length(time, days, months)
+        if abs(length) > END - 1:
+            raise ValueError(self._problem)
+        return length

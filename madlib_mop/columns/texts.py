@@ -1,0 +1,155 @@
+"""Readers of texts, uuids, network addresses and bytes in PostgreSQL's binary form; `records` uses them."""
+
+import socket
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.cells import Cells
+from madlib_mop.columns.numbers import Reader
+from madlib_mop.columns.raw import TEXT, Blobs, Codes, Dictionary, Levels, dictionary_of
+
+Render = Callable[[Sequence[bytes]], list[bytes]]
+#: Texts of at most so many bytes are told apart in 8-byte words, longer ones in a loop.
+_WORD_BYTES = 48
+#: An odd constant of 64 bits (of MurmurHash3's finalizer) that mixes words.
+_MIX = np.uint64(0xFF51AFD7ED558CCD)
+_AF_INET = 2
+_DASHES = (8, 13, 18, 23)
+
+
+class TextReader(Reader):
+    """Reads what is treated as a text into codes of a dictionary of the batch.
+
+    Parameters
+    ----------
+    family : str
+        ``text``, ``uuid`` or ``inet``.
+    render : callable, optional
+        Turns distinct values' bytes into texts as PostgreSQL prints them; without it they are texts already.
+    """
+
+    def __init__(self, family: str = TEXT, render: Render | None = None):
+        self.family = family
+        self._render = render
+
+    def read(self, cells: Cells) -> Levels:
+        """Return the texts of a batch."""
+        longest = int(cells.lengths.max(initial=0))
+        distinct, codes = self._by_words(cells, longest) if longest <= _WORD_BYTES else self._by_loop(cells)
+        if self._render is None:
+            return Levels(codes, dictionary_of(distinct, cells.column), self.family)
+        return self._rendered(distinct, codes, cells.column)
+
+    def _rendered(self, distinct: list[bytes], codes: Codes, column: str) -> Levels:
+        assert self._render is not None
+        texts = self._render(distinct)
+        levels = dictionary_of(dict.fromkeys(texts), column)
+        if len(levels) < len(texts):  # two values have one text
+            codes = np.array([*map(levels.find, texts), -1], np.int32)[codes]
+        return Levels(codes, levels, self.family)
+
+    def _by_loop(self, cells: Cells) -> tuple[list[bytes], Codes]:
+        known: dict[bytes, int] = {}
+        codes = np.full(cells.n_rows, -1, np.int32)
+        present = np.flatnonzero(~cells.missing)
+        codes[present] = [known.setdefault(value, len(known)) for value in cells.values(present)]
+        return list(known), codes
+
+    def _by_words(self, cells: Cells, longest: int) -> tuple[list[bytes], Codes]:
+        """Find the distinct texts by sorting a hash of their words, and compare all words with those of the hash."""
+        present = np.flatnonzero(~cells.missing)
+        codes = np.full(cells.n_rows, -1, np.int32)
+        if not len(present):
+            return [], codes
+        few = cells if len(present) == cells.n_rows else cells.take(present)
+        words = [_word(few, offset) for offset in range(0, max(longest, 1), 8)]
+        key = few.lengths.astype(np.uint64)
+        for word in words:
+            key = (key ^ word) * _MIX
+            key ^= key >> np.uint64(32)
+        order = np.argsort(key)  # np.unique would sort stably, which takes 7 times as long
+        is_first = np.concatenate([[True], key[order[1:]] != key[order[:-1]]])
+        first = order[is_first]
+        inverse = np.empty(len(order), np.int64)
+        inverse[order] = np.cumsum(is_first) - 1
+        for part in (*words, few.lengths):
+            if (part[first][inverse] != part).any():
+                return self._by_loop(cells)
+        codes[present] = inverse
+        return few.values(first), codes
+
+    def one(self, value: bytes) -> bytes:
+        """Return one text."""
+        return self._render([value])[0] if self._render else value
+
+    def column(self, values: list[object], name: str) -> Levels:
+        """Return a column of a few texts."""
+        levels = Dictionary(name)
+        codes = [levels.code_of(value) if isinstance(value, bytes) else -1 for value in values]
+        return Levels(np.array(codes, np.int32), levels, self.family)
+
+
+def _word(cells: Cells, offset: int) -> npt.NDArray[np.uint64]:
+    """Return 8 bytes of each cell from ``offset`` on as a number, bytes after the cell's end as 0."""
+    word = cells.gather(">u8", offset).astype(np.uint64)
+    n_absent = np.clip(8 - (cells.lengths - offset), 0, 8)
+    if n_absent.any():
+        word &= np.array([(1 << 64) - (1 << 8 * n) for n in range(8)] + [0], np.uint64)[n_absent]
+    return word
+
+
+class BlobReader(Reader):
+    """Reads bytea."""
+
+    def read(self, cells: Cells) -> Blobs:
+        """Return the bytes of a batch."""
+        missing = cells.missing.tolist()
+        return Blobs([None if lost else cells.at(row) for row, lost in enumerate(missing)])
+
+    def one(self, value: bytes) -> bytes:
+        """Return one value."""
+        return value
+
+    def column(self, values: list[object], name: str) -> Blobs:
+        """Return a column of a few values."""
+        return Blobs([value if isinstance(value, bytes) else None for value in values])
+
+
+def without_trailing_blanks(values: Sequence[bytes]) -> list[bytes]:
+    """Return texts of ``char(n)`` as they compare: without the blanks that fill them up."""
+    return [value.rstrip(b" ") for value in values]
+
+
+def single_char(values: Sequence[bytes]) -> list[bytes]:
+    """Return values of the type ``"char"``, one byte each, as it prints them: 0 as nothing, from 128 on in octal."""
+    return [b"" if value == b"\0" else value if value < b"\x80" else b"\\%o" % value[0] for value in values]
+
+
+def uuid_texts(values: Sequence[bytes]) -> list[bytes]:
+    """Return uuids of 16 bytes as texts of 36 characters."""
+    if any(len(value) != 16 for value in values):
+        raise ValueError("is no uuid")
+    digits = np.frombuffer(b"".join(values).hex().encode(), np.uint8).reshape(-1, 32)
+    texts = np.full((len(values), 36), ord("-"), np.uint8)
+    texts[:, [column for column in range(36) if column not in _DASHES]] = digits
+    distinct: list[bytes] = texts.view("S36").ravel().tolist()
+    return distinct
+
+
+def network_texts(values: Sequence[bytes]) -> list[bytes]:
+    """Return inet and cidr values (family, bits, is cidr, length, address) as PostgreSQL prints them."""
+    texts = []
+    for value in values:
+        if len(value) not in (8, 20) or len(value) != 4 + value[3]:
+            raise ValueError("is no network address")
+        address = socket.inet_ntop(socket.AF_INET if value[0] == _AF_INET else socket.AF_INET6, value[4:])
+        whole = value[1] == 8 * value[3] and not value[2]
+        texts.append((address if whole else f"{address}/{value[1]}").encode())
+    return texts
+
+
+def mac_texts(values: Sequence[bytes]) -> list[bytes]:
+    """Return macaddr and macaddr8 values as PostgreSQL prints them."""
+    return [value.hex(":").encode() for value in values]

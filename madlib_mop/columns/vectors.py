@@ -1,0 +1,184 @@
+"""Readers of numeric arrays and of pgvector's types in PostgreSQL's binary form; `records` uses them.
+
+``array_send`` has int32 dimensions, int32 flags (1: some element is NULL), the elements' oid, int32 length and int32
+lower bound of each dimension, then int32 length and bytes of each element. pgvector's ``vector`` and ``halfvec`` have
+int16 width, int16 0 and the elements; ``sparsevec`` has int32 width, int32 number of elements that are not 0, int32 0,
+the int32 indices of these, and the elements as float32.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.cells import PADDING, Cells, UnreadableValue
+from madlib_mop.columns.numbers import NumberReader, NumericReader, Reader
+from madlib_mop.columns.raw import Vectors, other_width
+
+#: Elements of a row at most: pgvector's bound of ``vector`` is 16,000.
+MAX_WIDTH = 65_536
+_FIXED_BYTES = 12
+_DIMENSION_BYTES = 8
+_MAX_DIMENSIONS = 6
+_NULL_HINT = "Replace it in a view, leave such rows out, or ignore the column."
+Elements = npt.NDArray[np.float32]
+
+
+class VectorReader(Reader):
+    """Reads rows of numbers into a matrix of float32; a few rows are read as many are."""
+
+    def read(self, cells: Cells) -> Vectors:
+        """Return the vectors of a batch: float32 (n_rows, width).
+
+        Raises
+        ------
+        UnreadableValue
+            If an element is NULL, or a row has more than `MAX_WIDTH` elements.
+        InvalidParameter
+            If two rows have different numbers of elements.
+        """
+        present = np.flatnonzero(~cells.missing)
+        if not len(present):
+            return Vectors(np.zeros((cells.n_rows, 0), np.float32), cells.missing, cells.column)
+        few = cells if len(present) == cells.n_rows else cells.take(present)
+        try:
+            elements = self._elements_of_one_width(few, present)
+        except UnreadableValue as error:
+            raise UnreadableValue(error.column, int(present[error.row]), error.problem, error.hint) from None
+        if few is cells:
+            return Vectors(elements, cells.missing, cells.column)
+        values = np.zeros((cells.n_rows, elements.shape[1]), np.float32)
+        values[present] = elements
+        return Vectors(values, cells.missing, cells.column)
+
+    def _elements_of_one_width(self, cells: Cells, rows: npt.NDArray[np.intp]) -> Elements:
+        widths = self.widths(cells)
+        wrong = widths != widths[0]
+        if wrong.any():
+            other = int(np.argmax(wrong))
+            raise other_width(cells.column, int(widths[0]), int(widths[other]), int(rows[other]))
+        width = int(widths[0])
+        if not 0 <= width <= MAX_WIDTH:
+            raise UnreadableValue(cells.column, 0, f"has {width:,} elements, where {MAX_WIDTH:,} are possible,")
+        return self.elements(cells, width)
+
+    def widths(self, cells: Cells) -> npt.NDArray[np.int64]:
+        """Return the number of elements of each row; no row is NULL."""
+        raise NotImplementedError
+
+    def elements(self, cells: Cells, width: int) -> Elements:
+        """Return the elements, float32 (n_rows, width); no row is NULL, and all have this width."""
+        raise NotImplementedError
+
+    def one(self, value: bytes) -> bytes:
+        """Return the bytes: `column` reads them."""
+        return value
+
+    def column(self, values: list[object], name: str) -> Vectors:
+        """Return a column of a few values."""
+        return self.read(cells_of([value if isinstance(value, bytes) else None for value in values], name))
+
+
+class ArrayReader(VectorReader):
+    """Reads arrays of numbers; those of several dimensions become rows of all their elements, the last one fastest."""
+
+    def __init__(self, element: NumberReader):
+        self._element = element
+
+    def widths(self, cells: Cells) -> npt.NDArray[np.int64]:
+        """Return the number of elements of each row; no row is NULL."""
+        n_dims = cells.gather(">i4").astype(np.int64)
+        needed = _FIXED_BYTES + _DIMENSION_BYTES * n_dims
+        wrong = (n_dims < 0) | (n_dims > _MAX_DIMENSIONS) | (cells.lengths < needed)
+        _raise_first(cells, wrong, "is no array")
+        widths = (n_dims > 0).astype(np.int64)
+        for dimension in range(int(n_dims.max())):
+            rows = np.flatnonzero(n_dims > dimension)
+            lengths = cells.take(rows).gather(">i4", _FIXED_BYTES + _DIMENSION_BYTES * dimension).astype(np.int64)
+            widths[rows] = np.clip(widths[rows] * lengths, -1, MAX_WIDTH + 1)
+        return widths
+
+    def elements(self, cells: Cells, width: int) -> Elements:
+        """Return the elements, float32 (n_rows, width); no row is NULL, and all have this width."""
+        starts = cells.starts + _FIXED_BYTES + _DIMENSION_BYTES * cells.gather(">i4").astype(np.int64)
+        n_bytes = 0 if isinstance(self._element, NumericReader) else self._element.n_bytes
+        if n_bytes and (cells.starts + cells.lengths == starts + width * (4 + n_bytes)).all():
+            pairs = np.dtype([("length", ">i4"), ("value", self._element.dtype)])
+            found = _rows(Cells(cells.column, cells.data, starts, cells.lengths), pairs, width)
+            if (found["length"] == n_bytes).all():
+                return _as_float32(found["value"])
+        values = np.empty((cells.n_rows, width), np.float32)
+        ends = cells.starts + cells.lengths
+        for position in range(width):
+            _raise_first(cells, starts + 4 > ends, "is no array")
+            lengths = Cells(cells.column, cells.data, starts, cells.lengths).gather(">i4").astype(np.int64)
+            _raise_first(cells, lengths < 0, f"has a NULL element (number {position + 1})", _NULL_HINT)
+            _raise_first(cells, starts + 4 + lengths > ends, "is no array")
+            numbers = self._element.values(Cells(cells.column, cells.data, starts + 4, lengths))
+            values[:, position] = _as_float32(numbers)
+            starts = starts + 4 + lengths
+        return values
+
+
+class PlainReader(VectorReader):
+    """Reads pgvector's ``vector`` (``>f4``) and ``halfvec`` (``>f2``)."""
+
+    def __init__(self, dtype: str):
+        self._dtype = np.dtype(dtype)
+
+    def widths(self, cells: Cells) -> npt.NDArray[np.int64]:
+        """Return the number of elements of each row; no row is NULL."""
+        return cells.gather(">i2").astype(np.int64)
+
+    def elements(self, cells: Cells, width: int) -> Elements:
+        """Return the elements, float32 (n_rows, width); no row is NULL, and all have this width."""
+        cells.require_bytes(4 + width * self._dtype.itemsize)
+        return _as_float32(_rows(Cells(cells.column, cells.data, cells.starts + 4, cells.lengths), self._dtype, width))
+
+
+class SparseReader(VectorReader):
+    """Reads pgvector's ``sparsevec`` into all of its elements."""
+
+    def widths(self, cells: Cells) -> npt.NDArray[np.int64]:
+        """Return the number of elements of each row; no row is NULL."""
+        return cells.gather(">i4").astype(np.int64)
+
+    def elements(self, cells: Cells, width: int) -> Elements:
+        """Return the elements, float32 (n_rows, width); no row is NULL, and all have this width."""
+        values = np.zeros((cells.n_rows, width), np.float32)
+        counts = cells.gather(">i4", 4).astype(np.int64)
+        _raise_first(cells, cells.lengths != 12 + 8 * counts, "is no sparsevec")
+        for row, (start, count) in enumerate(zip(cells.starts.tolist(), counts.tolist(), strict=True)):
+            indices = np.frombuffer(cells.data, ">i4", count, start + 12)
+            if count and not 0 <= indices.min() <= indices.max() < width:
+                raise UnreadableValue(cells.column, row, "is no sparsevec")
+            values[row, indices] = np.frombuffer(cells.data, ">f4", count, start + 12 + 4 * count)
+        return values
+
+
+def cells_of(values: list[bytes | None], name: str) -> Cells:
+    """Return the cells of a few values, one after the other."""
+    lengths = np.array([-1 if value is None else len(value) for value in values], np.int64)
+    sizes = np.maximum(lengths, 0)
+    data = b"".join([value for value in values if value is not None]) + bytes(PADDING)
+    return Cells(name, data, np.cumsum(sizes) - sizes, lengths)
+
+
+def _raise_first(cells: Cells, wrong: npt.NDArray[np.bool_], problem: str, hint: str | None = None) -> None:
+    """Raise UnreadableValue for the first row that is wrong, if there is one."""
+    if wrong.any():
+        raise UnreadableValue(cells.column, int(np.argmax(wrong)), problem, hint)
+
+
+def _rows(cells: Cells, item: np.dtype[Any], width: int) -> npt.NDArray[Any]:
+    """Return ``width`` items from each cell's start on, (n_rows, width)."""
+    n_bytes = width * item.itemsize
+    if not n_bytes:
+        return np.empty((cells.n_rows, 0), item)
+    return np.ascontiguousarray(cells.gather(f"V{n_bytes}")).view(item).reshape(cells.n_rows, width)
+
+
+def _as_float32(values: npt.NDArray[Any]) -> Elements:
+    """Return numbers as float32; those beyond its range become infinities, which packing reports."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
