@@ -4,40 +4,45 @@ from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import Given, OneOf, Whole
 from madlib_mop.calls.limits import MAX_SEGMENTS
 
-_RUN_ID = Argument("run_id", "bigint", "as madlib_mop.progress shows it")
+_RUN_ID = Argument("run_id", "bigint", "number of the run, from madlib_mop.progress")
 _SERVER = Argument(
-    "server", "name", "a foreign server of postgres_fdw", check=Given("SELECT srvname FROM pg_foreign_server;")
+    "server", "name", "name of a foreign server of postgres_fdw", check=Given("SELECT srvname FROM pg_foreign_server;")
 )
 
 RESUME = Function(
     "resume",
     "Continue a run that was stopped or has failed, and write its output tables.",
-    (_RUN_ID, Argument("output_table", "text", "another name for its output table", default=None)),
+    (
+        _RUN_ID,
+        Argument(
+            "output_table", "text", "new name of the output table; NULL: the name that the run began with", default=None
+        ),
+    ),
     schema="madlib_mop",
 )
 REPLAY = Function(
     "replay",
-    "Make the visits of a run again, into another output table, as a run of its own.",
+    "Repeat the visits of a run as a new run with another output table.",
     (_RUN_ID, Argument("output_table", "text", "table to create")),
     schema="madlib_mop",
 )
-CANCEL = Function("cancel", "Stop a run; false if it is not running.", (_RUN_ID,), schema="madlib_mop")
+CANCEL = Function("cancel", "Stop a run. Return false if it is not running.", (_RUN_ID,), schema="madlib_mop")
 DROP_RUN = Function(
-    "drop_run", "Delete a run's record and its states; output tables stay.", (_RUN_ID,), schema="madlib_mop"
+    "drop_run", "Delete the record and the states of a run. Its output tables stay.", (_RUN_ID,), schema="madlib_mop"
 )
 DROP_MODELS = Function(
     "drop_models",
-    "Drop the output table of a fit function with its _info and _summary; the record stays.",
+    "Drop the output table of a fit function with its _info and _summary. The record stays.",
     (Argument("model_table", "text", "output table of a fit function"),),
     schema="madlib_mop",
 )
 ADD_HOST = Function(
     "add_host",
-    "Let another PostgreSQL server carry segments of packed tables (superusers).",
+    "Let another PostgreSQL server hold segments of packed tables (superusers).",
     (
         _SERVER,
         Argument(
-            "n_segments", "integer", "how many segments; NULL: as many as that host has cores", default=None,
+            "n_segments", "integer", "number of its segments; NULL: one for each core of that host", default=None,
             check=Whole(
                 1, MAX_SEGMENTS, "NULL stands for the number of the host's cores.",
                 must=f"must be from 1 to {MAX_SEGMENTS}",
@@ -48,7 +53,7 @@ ADD_HOST = Function(
 )  # fmt: skip
 REMOVE_HOST = Function(
     "remove_host",
-    "Let a server that add_host added carry no more segments (superusers).",
+    "Remove a server that add_host added (superusers).",
     (_SERVER,),
     schema="madlib_mop",
 )

@@ -7,8 +7,8 @@ from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import AboveZero
 
 _MODEL_TABLE = Argument("model_table", "varchar", "output table of madlib_keras_fit_multiple_model or madlib_keras_fit")
-_TEST_TABLE = Argument("test_table", "varchar", "a table or view with the rows to predict, not packed")
-_ID_COL = Argument("id_col", "varchar", "its column that tells rows apart, of any type")
+_TEST_TABLE = Argument("test_table", "varchar", "table or view with the rows to predict, not packed")
+_ID_COL = Argument("id_col", "varchar", "column of test_table that identifies a row; any type")
 _OUTPUT = Argument("output_table", "varchar", "table to create")
 _PRED_TYPE = Argument(
     "pred_type", "varchar", "'prob', 'response', an integer (the best k classes) or a number below 1 (a threshold)",
@@ -16,14 +16,14 @@ _PRED_TYPE = Argument(
 )  # fmt: skip
 _PRED_KIND = Argument("pred_kind", "text", "the SQL type of pred_type: text, integer or float8", default="text")
 _USE_GPUS = replace(shared.USE_GPUS, help="whether the trainer uses a GPU")
-_MST_KEY = Argument("mst_key", "integer", "which model of a table with many", default=None)
+_MST_KEY = Argument("mst_key", "integer", "key of the model; required if the table has a column mst_key", default=None)
 
 EVALUATE = Function(
     "madlib_keras_evaluate",
-    "Write loss and metrics of a trained model over a packed table into a table of one row.",
+    "Compute the loss and the metrics of a trained model on a packed table.",
     (
         _MODEL_TABLE,
-        Argument("test_table", "varchar", "a packed table, made by validation_preprocessor_dl"),
+        Argument("test_table", "varchar", "packed table, made by validation_preprocessor_dl"),
         _OUTPUT,
         _USE_GPUS,
         _MST_KEY,
@@ -37,7 +37,7 @@ PREDICT = Function(
         _MODEL_TABLE,
         _TEST_TABLE,
         _ID_COL,
-        Argument("independent_varname", "varchar", "its columns that go into the model, in the order of training"),
+        Argument("independent_varname", "varchar", "input columns of test_table, in the order of training"),
         _OUTPUT,
         _PRED_TYPE,
         _USE_GPUS,
@@ -48,25 +48,25 @@ PREDICT = Function(
 
 PREDICT_BYOM = Function(
     "madlib_keras_predict_byom",
-    "Predict the rows of a table with a model of your own, wherever it was trained.",
+    "Predict the rows of a table with a model of your own, such as one trained outside the database.",
     (
         shared.MODEL_ARCH_TABLE,
-        Argument("model_id", "integer", "the model's row there; it must have weights"),
+        Argument("model_id", "integer", "row of that table; it must have weights"),
         _TEST_TABLE,
         _ID_COL,
-        Argument("independent_varname", "varchar", "its columns that go into the model, in the order of its inputs"),
+        Argument("independent_varname", "varchar", "input columns of test_table, in the order of the model's inputs"),
         _OUTPUT,
         _PRED_TYPE,
         _USE_GPUS,
         Argument(
-            "class_values", "text[]", "the classes, as text, in the order of the last layer's units", default=None,
+            "class_values", "text[]", "names of the classes, in the order of the last layer's units", default=None,
             any_dimensions=True,
         ),
         Argument(
             "normalizing_const", "double precision", "inputs are divided by it; NULL: 1", default=None,
             check=AboveZero("1 leaves the data as it is."),
         ),
-        Argument("dependent_count", "integer", "how many outputs the model has", default=1),
+        Argument("dependent_count", "integer", "number of outputs of the model", default=1),
     ),
     added=(_PRED_KIND,),
 )  # fmt: skip

@@ -3,26 +3,26 @@
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import AboveZero, Whole
 
-_COLUMNS = "or columns, with commas"
-_SOURCE = Argument("source_table", "varchar", "table or view with one example a row")
+_COLUMNS = "or several columns, separated by commas"
+_SOURCE = Argument("source_table", "varchar", "table or view with one example in each row")
 _OUTPUT = Argument("output_table", "varchar", "packed table to create, with its _summary")
 _DEPENDENT = Argument("dependent_varname", "varchar", f"column with the labels, {_COLUMNS}")
 _INDEPENDENT = Argument("independent_varname", "varchar", f"column with the inputs, {_COLUMNS}")
 _BUFFER_SIZE = Argument(
-    "buffer_size", "integer", "rows a buffer; NULL: as many as have about 8 MB", default=None,
+    "buffer_size", "integer", "rows in a buffer; NULL: about 8 MB of rows", default=None,
     check=Whole(1, hint="NULL chooses a size by the row's width."),
 )  # fmt: skip
 _RULES = Argument(
-    "distribution_rules", "text", "'all_segments', 'gpu_segments', or a table with a column dbid; NULL: all segments",
-    default=None,
+    "distribution_rules", "text",
+    "which segments get rows: 'all_segments', 'gpu_segments', or a table with a column dbid; NULL: all", default=None,
 )  # fmt: skip
 _IMAGE_SHAPE = Argument(
-    "image_shape", "integer[]", "{height,width} or {height,width,channels} for encoded images", default=None
+    "image_shape", "integer[]", "size of JPEG or PNG images: {height,width} or {height,width,channels}", default=None
 )
 
 TRAINING = Function(
     "training_preprocessor_dl",
-    "Pack a table for training: rows shuffled by a seed, one partition a segment.",
+    "Pack a table for training: shuffle its rows, and divide them among the segments.",
     (
         _SOURCE,
         _OUTPUT,
@@ -34,17 +34,19 @@ TRAINING = Function(
             check=AboveZero("1 leaves the data as it is.", is_single=True),
         ),
         Argument(
-            "num_classes", "integer[]", "width of the one-hot labels, one number for each dependent column; '{}': none",
+            "num_classes", "integer[]",
+            "width of one-hot labels, for each dependent column; '{}': pack numbers as they are, for regression",
             default=None,
         ),
         _RULES,
         Argument(
-            "seed", "integer", "for the order of rows; NULL: drawn, printed, and kept in the table's comment",
+            "seed", "integer",
+            "seed of the order of rows; NULL: drawn at random, printed, and kept in the table's comment",
             default=None, check=Whole(0, hint="NULL draws one.", must="may not be negative"),
         ),
         _IMAGE_SHAPE,
         Argument(
-            "labels", "text", "'one-hot', or 'index': the number of the class, for sparse losses; NULL: one-hot",
+            "labels", "text", "'one-hot', or 'index' for sparse losses: the number of the class; NULL: one-hot",
             default=None,
         ),
     ),
@@ -52,7 +54,7 @@ TRAINING = Function(
 
 VALIDATION = Function(
     "validation_preprocessor_dl",
-    "Pack a table for validation or evaluation, as a training table was packed.",
+    "Pack a table for validation or evaluation in the same way as a training table.",
     (
         _SOURCE,
         _OUTPUT,

@@ -8,11 +8,11 @@ from madlib_mop.schedule import SCHEDULES
 SOURCE_TABLE = Argument("source_table", "varchar", "packed by training_preprocessor_dl, and committed")
 VALIDATION_TABLE = Argument(
     "validation_table", "varchar",
-    "packed by validation_preprocessor_dl, and committed; metrics are computed on it too",
+    "packed by validation_preprocessor_dl, and committed; the run computes metrics on it too",
     default=None,
 )  # fmt: skip
 NUM_ITERATIONS = Argument(
-    "num_iterations", "integer", "how often each model visits all rows",
+    "num_iterations", "integer", "number of iterations: each trains each model on all rows",
     check=Whole(1, MAX_ITERATIONS, "Give a whole number such as 10.", is_needed=True),
 )  # fmt: skip
 USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses one GPU", default=False)
@@ -20,8 +20,8 @@ METRICS_FREQUENCY = Argument(
     "metrics_compute_frequency", "integer",
     "compute metrics every so many iterations; NULL: after the last iteration only", default=None,
 )  # fmt: skip
-NAME = Argument("name", "varchar", "copied into the table _summary", default=None)
-DESCRIPTION = Argument("description", "varchar", "copied into the table _summary", default=None)
+NAME = Argument("name", "varchar", "copied into _summary", default=None)
+DESCRIPTION = Argument("description", "varchar", "copied into _summary", default=None)
 OBJECT_TABLE = Argument("object_table", "varchar", "table of custom functions, in schema madlib", default=None)
 MODEL_ARCH_TABLE = Argument("model_arch_table", "varchar", "table of architectures, made by load_keras_model")
 MODEL_ID_LIST = Argument("model_id_list", "integer[]", "model_id of each architecture to use")
@@ -40,7 +40,7 @@ EARLY_STOPPING = Argument(
 )  # fmt: skip
 SEED_CHECK = Whole(0, MAX_SEED, "Leave it out to have one drawn and recorded.", must=f"must be from 0 to {MAX_SEED}")
 SEED = Argument(
-    "seed", "integer", "for start weights and the order of rows; NULL: drawn, printed and recorded",
+    "seed", "integer", "seed of start weights and of the order of rows; NULL: drawn at random, printed and recorded",
     default=None, check=SEED_CHECK,
 )  # fmt: skip
 

@@ -32,7 +32,7 @@ FIT_MULTIPLE_MODEL = Function(
 
 FIT = Function(
     "madlib_keras_fit",
-    "Train one model on all segments at once by model averaging.",
+    "Train one model by model averaging: all segments train at the same time.",
     (
         shared.SOURCE_TABLE,
         Argument("model", "varchar", "table to create, with its _summary"),
@@ -56,7 +56,7 @@ FIT = Function(
 
 AUTOML = Function(
     "madlib_keras_automl",
-    "Search architectures and parameters for the best model; the whole search is one run.",
+    "Search for the best model among architectures and parameters. The whole search is one run.",
     (
         shared.SOURCE_TABLE,
         Argument("model_output_table", "varchar", "table to create, with its _info and _summary"),
@@ -64,7 +64,7 @@ AUTOML = Function(
         Argument(
             "model_selection_table",
             "varchar",
-            "table to create, with its _summary, for the best configuration",
+            "table to create, with its _summary; it gets the best configuration",
         ),
         shared.MODEL_ID_LIST,
         Argument("compile_params_grid", "varchar", "dict of lists and ranges, as for generate_model_configs"),
@@ -88,7 +88,7 @@ AUTOML = Function(
         shared.NAME,
         shared.DESCRIPTION,
         shared.USE_CACHING,
-        replace(shared.SEED, help="for start weights and the order of rows; NULL: random_state"),
+        replace(shared.SEED, help="seed of start weights and of the order of rows; NULL: the value of random_state"),
         shared.schedule("rotation"),
         replace(shared.REPLACE, help="whether existing output tables are dropped when the new ones are written"),
     ),

@@ -96,7 +96,7 @@ def search_type(text: str | None) -> str:
     for known in ("grid", "random"):
         if word and known.startswith(word):
             return known
-    raise InvalidParameter(f"search_type must be 'grid' or 'random', or how one begins. Received: {text!r}")
+    raise InvalidParameter(f"search_type must be 'grid' or 'random', or the first letters of one. Received: {text!r}")
 
 
 def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> list[tuple[str, str]]:
