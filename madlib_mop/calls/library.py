@@ -6,7 +6,9 @@ from madlib_mop.calls.checks import Given, Whole
 from madlib_mop.calls.training import RANDOM_STATE_CHECK
 
 _ARCH_TABLE = "keras_model_arch_table"
-_OBJECT_TABLE = Argument("object_table", "varchar", "name of a table of schema madlib, without the schema; created if absent")
+_OBJECT_TABLE = Argument(
+    "object_table", "varchar", "name of a table of schema madlib, without the schema; created if absent"
+)
 _OBJECTS = Argument("object_table", "varchar", "name of a table of schema madlib, without the schema")
 
 LOAD_KERAS_MODEL = Function(

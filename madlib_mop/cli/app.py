@@ -21,14 +21,14 @@ Dsn = Annotated[
     typer.Option(
         "--dsn",
         envvar="MADLIB_MOP_DSN",
-        help="libpq URI or keywords of the database; what is not in it comes from PGHOST and its like.",
+        help="libpq URI or keywords of the database; missing parts come from PGHOST and the other variables of libpq.",
     ),
 ]
 
 
 @app.command()
 def version() -> None:
-    """Print the versions of the library and of what it stands on."""
+    """Print the versions of the library, Python, TensorFlow, Keras and NumPy."""
     print(f"madlib_mop {madlib_mop.__version__}")
     print(f"Python {platform.python_version()}")
     for package in ("tensorflow-cpu", "tensorflow", "keras", "numpy"):
@@ -40,7 +40,7 @@ def version() -> None:
 
 @app.command()
 def doctor(dsn: Dsn = "") -> None:
-    """Check an installation: what is wrong with it, and how to mend it. Exit status 1 when something must be mended."""
+    """Check an installation, and say how to mend each fault. Exit status 1 if there is a fault."""
     from madlib_mop.cli.doctor import examine, show
 
     raise typer.Exit(0 if show(examine(dsn), Console(highlight=False, soft_wrap=True)) else 1)

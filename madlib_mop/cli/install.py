@@ -23,21 +23,21 @@ _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15"
 @app.command()
 def install(
     greenplum: Annotated[bool, typer.Option("--greenplum", help="The hosts are those of a Greenplum cluster.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; say what is wrong with which host.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; only check the hosts.")] = False,
     rsh: Annotated[
         str,
         typer.Option(
             "--rsh",
             envvar="MADLIB_MOP_RSH",
             metavar="COMMAND",
-            help="What runs a command at a host, called as ssh is: COMMAND HOST 'command line'.",
+            help="The command that runs a command line at a host: COMMAND HOST 'command line'.",
         ),
     ] = _SSH,
     dsn: Dsn = "",
 ) -> None:
-    """Copy this host's installation to every host of a cluster, and check them all. Exit status 1 when one fails.
+    """Copy this host's installation to all hosts of a cluster, and check them. Exit status 1 if one fails.
 
-    To be run on the coordinator's host, by the operating system user that owns the cluster, after make install there.
+    Run it on the coordinator's host after make install, as the operating system user that owns the cluster.
     """
     from madlib_mop.cli import cluster
     from madlib_mop.cli.cluster.layout import claim, read_cluster

@@ -20,7 +20,7 @@ CatalogDsn = Annotated[
     typer.Option(
         "--catalog-dsn",
         envvar="MADLIB_MOP_CATALOG_DSN",
-        help="A superuser's login, by which the record of the run is written. Default: the one of --dsn.",
+        help="A superuser's login, which writes the record of the run. Default: the login of --dsn.",
     ),
 ]
 Settings = Annotated[
@@ -43,15 +43,15 @@ FROM madlib_mop.progress ORDER BY run_id
 
 @app.command()
 def cancel(run_id: int, dsn: Dsn = "") -> None:
-    """Stop a run that goes on, here or elsewhere. Exit status 1 if none does."""
-    ((was_going_on,),) = query(dsn, "SELECT madlib_mop.cancel(%s)", run_id)
-    print(f"run {run_id} is told to stop" if was_going_on else f"run {run_id} is not going on")
-    raise typer.Exit(0 if was_going_on else 1)
+    """Stop a run. Exit status 1 if it is not running."""
+    ((was_running,),) = query(dsn, "SELECT madlib_mop.cancel(%s)", run_id)
+    print(f"run {run_id} is stopping" if was_running else f"run {run_id} is not running")
+    raise typer.Exit(0 if was_running else 1)
 
 
 @app.command()
 def runs(dsn: Dsn = "") -> None:
-    """List the runs that you may see, and how far they are."""
+    """List the runs that you may see, with their progress."""
     titles = ("run", "kind", "state", "owner", "output table", "models", "failed", "done", "elapsed", "left")
     table = Table(*titles, box=None)
     for run_id, kind, state, owner, output, n_models, n_failed, percent, elapsed, left in query(dsn, _RUNS):
@@ -82,7 +82,7 @@ _OPTIONS = {"settings": (Settings, None), "dsn": (Dsn, ""), "catalog_dsn": (Cata
 _TEXT = """{purpose} Print the run's number.
 
 The arguments are those of {function}. \
-The driver is this process, so it runs on the server's machine; Ctrl-C stops the run, and resume goes on with it.
+The driver is this process, so run it on the server's machine. Ctrl-C stops the run, and `resume` continues it.
 """
 for _name, _function in DRIVEN.items():
     _specification = find_function(_function)

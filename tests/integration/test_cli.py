@@ -120,7 +120,7 @@ def test_an_argument_that_the_command_line_lacked_is_obeyed(fitted, bench):
 
 def test_cancel_says_whether_there_was_something_to_stop(bench, fitted):
     done = run(bench, "cancel", fitted.stdout.strip())
-    assert (done.returncode, done.stdout) == (1, f"run {int(fitted.stdout)} is not going on\n")
+    assert (done.returncode, done.stdout) == (1, f"run {int(fitted.stdout)} is not running\n")
 
 
 @pytest.mark.parametrize(
