@@ -15,7 +15,7 @@ LOAD_KERAS_MODEL = Function(
     "load_keras_model",
     "Store the architecture of a Keras model as a row of a table, so that it can be trained.",
     (
-        Argument(_ARCH_TABLE, "varchar", "the table; the first call creates it"),
+        Argument(_ARCH_TABLE, "varchar", "table of architectures; the first call creates it"),
         Argument(
             "model_arch", "json", "what Keras' model.to_json() returns",
             check=Given("Give what Keras' model.to_json() returns."),
