@@ -1,0 +1,244 @@
+"""Counts of distinct values, exact where they are few, in bounded memory where they are many; statistics use them.
+
+All states are functions of the multiset of values: rows in any order, in any parts, merged in any order, end in the
+same bits.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import floor
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.raw import Floats, Integers
+
+#: Distinct values, or bins of values, that are counted exactly.
+MAX_EXACT = 65_536
+#: Hashes that `DistinctSample` keeps: its estimate has a standard error of 1 / sqrt(4096), 1.6 %.
+N_HASHES = 4_096
+N_EXAMPLES = 5
+#: Trailing bits of a float64 that a bin leaves out at most: sign, exponent and 10 bits of the mantissa stay.
+MAX_FLOAT_SHIFT = 42
+Hashes = npt.NDArray[np.uint64]
+
+
+def keys_of_floats(values: Floats) -> Integers:
+    """Return int64 keys in the order of the values, float64 without NaN; -0 must have been made 0."""
+    bits = np.ascontiguousarray(values).view(np.int64)
+    return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+
+
+def floats_of_keys(keys: Integers) -> Floats:
+    """Return the values of `keys_of_floats`."""
+    return keys_of_floats(keys.view(np.float64)).view(np.float64)
+
+
+def mixed(keys: npt.NDArray[np.int64] | Hashes) -> Hashes:
+    """Return 64 well mixed bits of each key, different for different keys (splitmix64, S. Vigna, 2015)."""
+    bits = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+class DistinctSample:
+    """The smallest hashes of all values: how many distinct ones there are, about, and a few of them.
+
+    K. Beyer and others, On Synopses for Distinct-Value Estimation Under Multiset Operations, SIGMOD 2007, section 4.1.
+    """
+
+    def __init__(self) -> None:
+        self._hashes = np.empty(0, np.uint64)
+        self._examples: list[tuple[int, int | bytes]] = []
+
+    def add(self, hashes: Hashes, values: Sequence[bytes] | Integers) -> None:
+        """Add values and their hashes, (n,) each."""
+        if not len(hashes):
+            return
+        rank = min(N_EXAMPLES, len(hashes)) - 1
+        bound = int(np.partition(hashes, rank)[rank])
+        if len(self._examples) == N_EXAMPLES:
+            bound = min(bound, self._examples[-1][0])
+        found: list[tuple[int, int | bytes]] = []
+        for row in np.flatnonzero(hashes <= np.uint64(bound)).tolist():
+            value = values[row]
+            found.append((int(hashes[row]), value if isinstance(value, bytes) else int(value)))
+        self._keep(hashes, found)
+
+    def merge(self, other: "DistinctSample") -> None:
+        """Add the values of another to these."""
+        self._keep(other._hashes, other._examples)
+
+    def _keep(self, hashes: Hashes, examples: list[tuple[int, int | bytes]]) -> None:
+        if len(self._hashes) == N_HASHES:
+            hashes = hashes[hashes < self._hashes[-1]]
+        if len(hashes):
+            every = np.sort(np.concatenate([self._hashes, hashes]))
+            self._hashes = every[np.append(True, every[1:] != every[:-1])][:N_HASHES]
+        self._examples = sorted({*self._examples, *examples})[:N_EXAMPLES]
+
+    def estimate(self) -> int:
+        """Return how many distinct values there are: all counted below `N_HASHES`, else estimated."""
+        if len(self._hashes) < N_HASHES:
+            return len(self._hashes)
+        return (N_HASHES - 1 << 64) // int(self._hashes[-1])
+
+    def examples(self) -> list[int | bytes]:
+        """Return the values with the smallest hashes, in their own order."""
+        values: list[int | bytes] = sorted(value for _, value in self._examples)
+        return values
+
+
+class LevelCounts:
+    """How often each text occurs; with more than `MAX_EXACT` distinct texts, about how many there are."""
+
+    def __init__(self) -> None:
+        self.sample = DistinctSample()
+        self.counts: dict[bytes, int] | None = {}
+
+    def add(self, texts: Sequence[bytes], counts: Sequence[int]) -> None:
+        """Add distinct texts and how often each occurs, (n,) each."""
+        if self.counts is None:
+            self._sample(texts)
+            return
+        known = self.counts
+        for text, count in zip(texts, counts, strict=True):
+            known[text] = known.get(text, 0) + count
+        if len(known) > MAX_EXACT:
+            self.counts = None
+            self._sample(list(known))
+
+    def merge(self, other: "LevelCounts") -> None:
+        """Add the texts of another to these."""
+        if other.counts is not None:
+            self.add(list(other.counts), list(other.counts.values()))
+            return
+        if self.counts is not None:
+            self._sample(list(self.counts))
+            self.counts = None
+        self.sample.merge(other.sample)
+
+    @property
+    def n_distinct(self) -> int:
+        """Number of distinct texts, an estimate where there are no counts."""
+        return len(self.counts) if self.counts is not None else max(MAX_EXACT + 1, self.sample.estimate())
+
+    def _sample(self, texts: Sequence[bytes]) -> None:
+        self.sample.add(hashes_of(texts), texts)
+
+
+def hashes_of(texts: Sequence[bytes]) -> Hashes:
+    """Return 64 bits for each text, from its CRC-32 and its length: a hash for counting, not against attackers."""
+    checks = np.fromiter(map(crc32, texts), np.uint64, len(texts))
+    return mixed(checks | np.fromiter(map(len, texts), np.uint64, len(texts)) << np.uint64(32))
+
+
+class ValueCounts:
+    """How often each value occurs, as int64 keys; with more than `MAX_EXACT` distinct keys, in bins of keys.
+
+    A bin leaves out so few trailing bits of its keys that at most `MAX_EXACT` bins have values. So bins are narrow
+    where the values are, whatever their range.
+
+    Parameters
+    ----------
+    max_shift : int
+        Bits that are left out at most, even if more than `MAX_EXACT` bins have values.
+    """
+
+    def __init__(self, max_shift: int = 63):
+        self.shift = 0
+        self.sample = DistinctSample()
+        self._max_shift = max_shift
+        self._keys = np.empty(0, np.int64)
+        self._counts = np.empty(0, np.int64)
+        self._pending: list[tuple[Integers, Integers]] = []
+        self._n_pending = 0
+
+    def add(self, keys: Integers, counts: Integers) -> None:
+        """Add distinct ascending keys and how often each occurs, int64 (n,) each."""
+        if self.shift:
+            self.sample.add(mixed(keys), keys)
+            keys, counts = _added_up(keys >> self.shift, counts)
+        self._pending.append((keys, counts))
+        self._n_pending += len(keys)
+        if self._n_pending > max(MAX_EXACT, len(self._keys)):
+            self._settle()
+
+    def merge(self, other: "ValueCounts") -> None:
+        """Add the keys of another to these."""
+        self._settle()
+        other._settle()
+        keys, counts = other._keys, other._counts
+        if not other.shift:
+            self.add(keys, counts)
+            return
+        self._leave_out(max(self.shift, other.shift))
+        self.sample.merge(other.sample)
+        self._pending.append(_added_up(keys >> (self.shift - other.shift), counts))
+        self._settle()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every distinct key is counted for itself."""
+        self._settle()
+        return not self.shift
+
+    @property
+    def n_distinct(self) -> int:
+        """Number of distinct keys, an estimate if not `is_exact`."""
+        return len(self._keys) if self.is_exact else max(MAX_EXACT + 1, self.sample.estimate())
+
+    def items(self) -> tuple[Integers, Integers]:
+        """Return the keys (or bins: keys without their last ``shift`` bits) and their counts, ascending, (n,) each."""
+        self._settle()
+        return self._keys, self._counts
+
+    def quantile(self, q: float) -> tuple[int, int, float] | None:
+        """Return the keys below and above a quantile, and the weight of the upper one; None without values.
+
+        The quantile of n values is at position q (n - 1) among them, between two of them as a rule (definition 7 of
+        R. J. Hyndman and Y. Fan, 1996; ``percentile_cont``). A bin's key is its middle.
+        """
+        keys, counts = self.items()
+        if not len(keys):
+            return None
+        ends = np.cumsum(counts)
+        position = Fraction(q) * (int(ends[-1]) - 1)
+        first = floor(position)
+        places = np.searchsorted(ends, [first, min(first + 1, int(ends[-1]) - 1)], side="right")
+        low, high = ((int(keys[place]) << self.shift) + (1 << self.shift >> 1) for place in places.tolist())
+        return low, high, float(position - first)
+
+    def _settle(self) -> None:
+        """Add up what is pending, and leave out more bits where there are too many keys."""
+        if not self._pending:
+            return
+        keys = np.concatenate([self._keys, *(keys for keys, _ in self._pending)])
+        counts = np.concatenate([self._counts, *(counts for _, counts in self._pending)])
+        self._pending, self._n_pending = [], 0
+        order = np.argsort(keys)
+        self._keys, self._counts = _added_up(keys[order], counts[order])
+        if len(self._keys) > MAX_EXACT:  # neighbours whose first difference is left out get one bin
+            differences = (self._keys[1:] ^ self._keys[:-1]).view(np.uint64)
+            least_kept = int(np.partition(differences, -MAX_EXACT)[-MAX_EXACT])
+            self._leave_out(min(self.shift + least_kept.bit_length(), self._max_shift))
+
+    def _leave_out(self, shift: int) -> None:
+        if shift == self.shift:
+            return
+        if not self.shift:
+            self.sample.add(mixed(self._keys), self._keys)
+        self._keys, self._counts = _added_up(self._keys >> (shift - self.shift), self._counts)
+        self.shift = shift
+
+
+def _added_up(keys: Integers, counts: Integers) -> tuple[Integers, Integers]:
+    """Return the distinct ones of ascending keys, and the sum of the counts of each."""
+    if not len(keys):
+        return keys, counts
+    starts = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+    if len(starts) == len(keys):
+        return keys, counts
+    return keys[starts], np.add.reduceat(counts, starts)

@@ -1,0 +1,345 @@
+"""States of `ColumnStatistics`, one for each class of raw columns: rows and other states are added to them."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.exact import CHUNK_ROWS, ExactMoments
+from madlib_mop.columns.raw import (
+    BEGIN,
+    END,
+    MOMENT,
+    SPAN,
+    Blobs,
+    Flags,
+    Integers,
+    Levels,
+    Moments,
+    Numbers,
+    RawColumn,
+    Vectors,
+    text_of_number,
+)
+from madlib_mop.columns.sketch import (
+    MAX_FLOAT_SHIFT,
+    N_EXAMPLES,
+    DistinctSample,
+    LevelCounts,
+    ValueCounts,
+    floats_of_keys,
+    hashes_of,
+    keys_of_floats,
+)
+
+_EPOCH = datetime(2000, 1, 1)
+Values = npt.NDArray[np.float64] | npt.NDArray[np.int64]
+
+
+class State:
+    """The state of one class of columns."""
+
+    def __init__(self) -> None:
+        self._minimum: float | None = None
+        self._maximum: float | None = None
+
+    def limits(self) -> tuple[float | None, float | None]:
+        """Return the least and the greatest finite value."""
+        return self._minimum, self._maximum
+
+    def add(self, column: RawColumn, special: Counter[str]) -> None:
+        raise NotImplementedError
+
+    def merge(self, other: "State") -> None:
+        raise NotImplementedError
+
+    def n_distinct(self) -> int:
+        raise NotImplementedError
+
+    def distinct_is_exact(self) -> bool:
+        raise NotImplementedError
+
+    def level_counts(self, family: str) -> dict[str, int] | None:
+        return None
+
+    def examples(self, family: str) -> list[str]:
+        return []
+
+    def _widen(self, minimum: float | None, maximum: float | None) -> None:
+        if minimum is not None and maximum is not None:
+            self._minimum = minimum if self._minimum is None else min(self._minimum, minimum)
+            self._maximum = maximum if self._maximum is None else max(self._maximum, maximum)
+
+
+class OrderedState(State):
+    """Values that have an order and moments; rows wait until a chunk of them is sorted at once."""
+
+    def __init__(self, max_shift: int):
+        super().__init__()
+        self._moments = ExactMoments()
+        self._counts = ValueCounts(max_shift)
+        self._waiting: list[Values] = []
+        self._n_waiting = 0
+
+    def _keys(self, values: Values) -> Integers:
+        raise NotImplementedError
+
+    def _value(self, key: int) -> float:
+        raise NotImplementedError
+
+    def _wait(self, values: Values) -> None:
+        self._waiting.append(values)
+        self._n_waiting += len(values)
+        if self._n_waiting >= CHUNK_ROWS:
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._n_waiting:
+            return
+        values: npt.NDArray[Any] = np.concatenate(self._waiting)
+        self._waiting, self._n_waiting = [], 0
+        for start in range(0, len(values), CHUNK_ROWS):
+            self._add_chunk(np.sort(values[start : start + CHUNK_ROWS]))
+
+    def _add_chunk(self, values: Values) -> None:
+        """Add ascending values."""
+        starts = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+        counts = np.diff(starts, append=len(values))
+        distinct = values[starts]
+        self._widen(distinct[0].item(), distinct[-1].item())
+        self._moments.add_sorted(distinct, None if len(distinct) == len(values) else counts)
+        self._counts.add(self._keys(distinct), counts)
+
+    def merge(self, other: State) -> None:
+        assert isinstance(other, OrderedState)
+        self._settle()
+        other._settle()
+        self._moments.merge(other._moments)
+        self._counts.merge(other._counts)
+        self._widen(*other.limits())
+
+    def limits(self) -> tuple[float | None, float | None]:
+        self._settle()
+        return super().limits()
+
+    def moments(self) -> ExactMoments:
+        self._settle()
+        return self._moments
+
+    def n_distinct(self) -> int:
+        self._settle()
+        return self._counts.n_distinct
+
+    def distinct_is_exact(self) -> bool:
+        self._settle()
+        return self._counts.is_exact
+
+    def quantile(self, q: float) -> float | None:
+        self._settle()
+        found = self._counts.quantile(q)
+        if found is None or self._minimum is None or self._maximum is None:
+            return None
+        low, high = (min(max(self._value(key), self._minimum), self._maximum) for key in found[:2])
+        weight = found[2]
+        return float(low) if low == high or not weight else low * (1.0 - weight) + high * weight
+
+    def _frequent(self) -> list[int]:
+        """Return the keys of examples."""
+        self._settle()
+        if not self._counts.is_exact:
+            return [key for key in self._counts.sample.examples() if isinstance(key, int)]
+        keys, counts = self._counts.items()
+        return [int(key) for key in keys[np.argsort(-counts, kind="stable")[:N_EXAMPLES]]]
+
+
+class NumberState(OrderedState):
+    """Numbers and booleans."""
+
+    def __init__(self) -> None:
+        super().__init__(MAX_FLOAT_SHIFT)
+        self._is_integral = True
+
+    def add(self, column: RawColumn, special: Counter[str]) -> None:
+        assert isinstance(column, Numbers)
+        values = column.values if not column.missing.any() else column.values[~column.missing]
+        finite = np.isfinite(values)
+        if not finite.all():
+            special.update(text_of_number(value) for value in values[~finite].tolist())
+            values = values[finite]
+        self._wait(values + 0.0)
+
+    def _add_chunk(self, values: Values) -> None:
+        super()._add_chunk(values)
+        self._is_integral = self._is_integral and bool((values == np.rint(values)).all())
+
+    def merge(self, other: State) -> None:
+        super().merge(other)
+        assert isinstance(other, NumberState)
+        self._is_integral = self._is_integral and other._is_integral
+
+    def is_integral(self) -> bool:
+        self._settle()
+        return self._is_integral
+
+    def _keys(self, values: Values) -> Integers:
+        return keys_of_floats(values.astype(np.float64, copy=False))
+
+    def _value(self, key: int) -> float:
+        return float(floats_of_keys(np.array([key], np.int64))[0])
+
+    def level_counts(self, family: str) -> dict[str, int] | None:
+        self._settle()
+        if not self._counts.is_exact:
+            return None
+        keys, counts = self._counts.items()
+        texts = [text_of_number(value, family) for value in floats_of_keys(keys).tolist()]
+        return _descending(dict(zip(texts, counts.tolist(), strict=True)))
+
+    def examples(self, family: str) -> list[str]:
+        return [text_of_number(self._value(key), family) for key in self._frequent()]
+
+
+class MomentState(OrderedState):
+    """Moments, times and spans."""
+
+    def __init__(self) -> None:
+        super().__init__(63)
+
+    def add(self, column: RawColumn, special: Counter[str]) -> None:
+        assert isinstance(column, Moments)
+        values = column.values if not column.missing.any() else column.values[~column.missing]
+        for end, text in ((BEGIN, "-infinity"), (END, "infinity")):
+            endless = values == end
+            if endless.any():
+                special[text] += int(np.count_nonzero(endless))
+                values = values[~endless]
+        self._wait(values)
+
+    def _keys(self, values: Values) -> Integers:
+        return values.astype(np.int64, copy=False)
+
+    def _value(self, key: int) -> float:
+        return key
+
+    def examples(self, family: str) -> list[str]:
+        return [text_of_moment(key, family) for key in self._frequent()]
+
+
+class LevelState(State):
+    """Texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._levels = LevelCounts()
+
+    def add(self, column: RawColumn, special: Counter[str]) -> None:
+        assert isinstance(column, Levels)
+        counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.levels))
+        texts = column.levels.keys()
+        used = np.flatnonzero(counts)
+        if len(used) < len(texts):
+            texts = [texts[code] for code in used.tolist()]
+        self._levels.add(texts, counts[used].tolist())
+
+    def merge(self, other: State) -> None:
+        assert isinstance(other, LevelState)
+        self._levels.merge(other._levels)
+
+    def n_distinct(self) -> int:
+        return self._levels.n_distinct
+
+    def distinct_is_exact(self) -> bool:
+        return self._levels.counts is not None
+
+    def level_counts(self, family: str) -> dict[str, int] | None:
+        if self._levels.counts is None:
+            return None
+        counts: Counter[str] = Counter()
+        for text, count in self._levels.counts.items():
+            counts[text.decode("utf-8", "replace")] += count
+        return _descending(counts)
+
+    def examples(self, family: str) -> list[str]:
+        counts = self.level_counts(family)
+        if counts is not None:
+            return list(counts)[:N_EXAMPLES]
+        return [text.decode("utf-8", "replace") for text in self._levels.sample.examples() if isinstance(text, bytes)]
+
+
+class HashedState(State):
+    """Vectors and bytes: distinct ones are counted by hashes alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sample = DistinctSample()
+
+    def add(self, column: RawColumn, special: Counter[str]) -> None:
+        present = ~column.missing
+        if isinstance(column, Vectors):
+            rows = self._rows(column, present, special)
+        else:
+            assert isinstance(column, Blobs)
+            rows = [value for value in column.values if value is not None]
+        hashes = hashes_of(rows)
+        self._sample.add(hashes, hashes.view(np.int64))
+
+    def _rows(self, column: Vectors, present: Flags, special: Counter[str]) -> list[bytes]:
+        values = column.values[present] + np.float32(0.0)
+        finite = np.isfinite(values)
+        if not finite.all():
+            rows = np.flatnonzero(~finite.all(axis=1)).tolist()
+            special.update(text_of_number(float(values[row][~finite[row]][0])) for row in rows)
+        if finite.any():
+            self._widen(values[finite].min().item(), values[finite].max().item())
+        return [row.tobytes() for row in values]
+
+    def merge(self, other: State) -> None:
+        assert isinstance(other, HashedState)
+        self._sample.merge(other._sample)
+        self._widen(*other.limits())
+
+    def n_distinct(self) -> int:
+        return self._sample.estimate()
+
+    def distinct_is_exact(self) -> bool:
+        return False
+
+
+_STATES: dict[type, Callable[[], State]] = {
+    Numbers: NumberState,
+    Moments: MomentState,
+    Levels: LevelState,
+    Vectors: HashedState,
+    Blobs: HashedState,
+}
+
+
+def state_of(column: RawColumn) -> State:
+    """Return an empty state for columns of this class."""
+    return _STATES[type(column)]()
+
+
+def text_of_moment(value: int, family: str = MOMENT) -> str:
+    """Return microseconds as text: a date, a date and time, a time, or days and a time; beyond year 9999 a number."""
+    if family == MOMENT:
+        try:
+            moment = _EPOCH + timedelta(microseconds=value)
+        except OverflowError:
+            return f"{value} microseconds since 2000-01-01"
+        return moment.isoformat(" ") if moment.time() != datetime.min.time() else moment.date().isoformat()
+    days, rest = divmod(abs(value), 86_400_000_000)
+    if family != SPAN:  # a time of day; 24:00:00 is one
+        days, rest = 0, abs(value)
+    seconds, fraction = divmod(rest, 1_000_000)
+    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    clock += f".{fraction:06d}" if fraction else ""
+    text = f"{days} days {clock}" if days else clock
+    return f"-{text}" if value < 0 else text
+
+
+def _descending(counts: dict[str, int]) -> dict[str, int]:
+    """Return the counts in descending order, equal ones in the order of their texts."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,187 @@
+"""Statistics of columns: what SQL would count, and the same bits for rows in any order and any parts."""
+
+from copy import deepcopy
+from statistics import pstdev
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from madlib_mop.columns import exact, raw, sketch, states
+from madlib_mop.columns.statistics import ColumnStatistics
+from madlib_mop.errors import InvalidParameter
+
+QUANTILES = [0.0, 0.1, 0.25, 0.5, 0.77, 1.0]
+DAY_US = 86_400_000_000
+
+
+def column_of(family, values):
+    """Return a raw column of Python values, None where missing."""
+    missing = np.array([value is None for value in values], bool)
+    if family in (raw.NUMBER, raw.BOOLEAN):
+        return raw.Numbers(np.array([value or 0 for value in values], float), missing, family)
+    if family in (raw.MOMENT, raw.TIME, raw.SPAN):
+        return raw.Moments(np.array([value or 0 for value in values], np.int64), missing, family)
+    if family == raw.TEXT:
+        levels = raw.dictionary_of(["never used", *dict.fromkeys(v for v in values if v is not None)])
+        return raw.Levels(np.array([-1 if v is None else levels.find(v.encode()) for v in values], np.int32), levels)
+    if family == raw.VECTOR:
+        if missing.all():
+            return raw.Vectors(np.zeros((len(values), 0), np.float32), missing, "v")
+        return raw.Vectors(np.array([value or [0, 0] for value in values], np.float32), missing, "v")
+    return raw.Blobs(values)
+
+
+def of(family, *values):
+    return ColumnStatistics.of(column_of(family, values))
+
+
+def facts(statistics):
+    """Return all that can be asked of statistics; repr keeps the bits of floats."""
+    names = (
+        "family", "n_rows", "n_missing", "n_distinct", "distinct_is_exact", "minimum", "maximum", "mean", "std",
+        "level_counts", "examples", "width", "is_integral", "special",
+    )  # fmt: skip
+    found = {name: repr(getattr(deepcopy(statistics), name)) for name in names}  # each one is asked first of all
+    return found | {f"quantile {q}": repr(statistics.quantile(q)) for q in QUANTILES}
+
+
+VALUES = {
+    raw.NUMBER: st.floats() | st.integers(-5, 40).map(float) | st.sampled_from([0.0, -0.0, 1e300, 1e-300]),
+    raw.BOOLEAN: st.sampled_from([0.0, 1.0]),
+    raw.MOMENT: st.integers(raw.BEGIN, raw.END) | st.sampled_from([raw.BEGIN, raw.END]) | st.integers(0, 30),
+    raw.TIME: st.integers(0, DAY_US),
+    raw.SPAN: st.integers(-(2**50), 2**50),
+    raw.TEXT: st.text(max_size=2) | st.sampled_from("abc"),
+    raw.VECTOR: st.lists(st.floats(width=32), min_size=2, max_size=2),
+    raw.BLOB: st.binary(max_size=2),
+}
+
+
+@pytest.mark.parametrize("family", VALUES)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_parts_in_any_order_give_the_same_bits(family, data):
+    parts = data.draw(st.lists(st.lists(st.none() | VALUES[family], max_size=15), min_size=1, max_size=4))
+    random = data.draw(st.randoms(use_true_random=False))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (states, exact):
+            patch.setattr(module, "CHUNK_ROWS", 7)
+        patch.setattr(sketch, "MAX_EXACT", 16)
+        patch.setattr(sketch, "N_HASHES", 8)
+        rows = [value for part in parts for value in part]
+        whole = facts(ColumnStatistics.of(column_of(family, rows)))
+        random.shuffle(rows)
+        added = ColumnStatistics(family)
+        cut = random.randint(0, len(rows))
+        for part in (rows[cut:], rows[:cut]):
+            added.add(column_of(family, part))
+        assert facts(added) == whole
+        several = [ColumnStatistics.of(column_of(family, part)) for part in parts]
+        random.shuffle(several)
+        merged = ColumnStatistics(family)
+        for other in several:
+            before = facts(other), facts(merged)
+            merged, old = other.merge(merged) if random.random() < 0.5 else merged.merge(other), merged
+            assert (facts(other), facts(old)) == before
+        assert facts(merged) == whole
+
+
+def test_numbers_are_counted_as_sql_counts():
+    statistics = of(raw.NUMBER, 1.0, None, 2.5, 2.5, -0.0, 0.0, 7.0)
+    assert (statistics.n_rows, statistics.n_missing, statistics.n_present) == (7, 1, 6)
+    assert (statistics.n_distinct, statistics.distinct_is_exact) == (4, True)
+    assert (statistics.minimum, statistics.maximum) == (0.0, 7.0)
+    assert statistics.mean == 13.0 / 6 and statistics.std == pstdev([1, 2.5, 2.5, 0, 0, 7])
+    values = [1.0, 2.5, 2.5, 0.0, 0.0, 7.0]
+    assert [statistics.quantile(q) for q in QUANTILES] == pytest.approx([np.quantile(values, q) for q in QUANTILES])
+    assert statistics.level_counts == {"0": 2, "2.5": 2, "1": 1, "7": 1}
+    assert statistics.examples == ["0", "2.5", "1", "7"]
+    assert not statistics.is_integral and statistics.special == {} and statistics.width is None
+
+
+def test_whole_numbers_and_booleans_have_levels():
+    statistics = of(raw.NUMBER, 3.0, None, -1.0, 3.0)
+    assert statistics.is_integral and statistics.level_counts == {"3": 2, "-1": 1}
+    booleans = of(raw.BOOLEAN, 1.0, 1.0, 0.0, None)
+    assert booleans.level_counts == {"true": 2, "false": 1} and booleans.examples == ["true", "false"]
+    assert booleans.mean == 2 / 3 and booleans.is_integral
+
+
+def test_levels_of_numbers_are_those_of_numbers_as_levels():
+    column = column_of(raw.NUMBER, [3.0, 2.5, None, -0.0, 1e15, 1e22, -7.0])
+    assert set(ColumnStatistics.of(column).level_counts) == set(column.as_levels().levels.texts())
+
+
+def test_special_values_are_counted_apart():
+    statistics = of(raw.NUMBER, np.nan, 1.0, np.inf, np.nan, 3.0, -np.inf)
+    assert statistics.special == {"-Infinity": 1, "Infinity": 1, "NaN": 2}
+    assert (statistics.minimum, statistics.maximum, statistics.mean) == (1.0, 3.0, 2.0)
+    assert statistics.n_distinct == 5 and not statistics.is_integral
+    moments = of(raw.MOMENT, raw.BEGIN, 5, raw.END, raw.END, None)
+    assert moments.special == {"-infinity": 1, "infinity": 2} and moments.mean == 5.0 and moments.n_distinct == 3
+    vectors = of(raw.VECTOR, [1.0, np.nan], [np.inf, np.inf], [2.0, 3.0], None)
+    assert vectors.special == {"Infinity": 1, "NaN": 1}
+    assert (vectors.minimum, vectors.maximum, vectors.n_distinct) == (1.0, 3.0, 3)
+
+
+def test_moments_stay_integers():
+    day = 8_888 * DAY_US
+    statistics = of(raw.MOMENT, day, day + 1, None, day - DAY_US)
+    assert (statistics.minimum, statistics.maximum) == (day - DAY_US, day + 1)
+    assert isinstance(statistics.minimum, int) and isinstance(statistics.mean, float)
+    assert statistics.quantile(0.5) == day and statistics.level_counts is None
+    assert statistics.examples == ["2024-05-01", "2024-05-02", "2024-05-02 00:00:00.000001"]
+    assert of(raw.TIME, 3_661_000_000, DAY_US).examples == ["01:01:01", "24:00:00"]
+    assert of(raw.SPAN, DAY_US + 1, -DAY_US, 0).examples == ["-1 days 00:00:00", "00:00:00", "1 days 00:00:00.000001"]
+    assert of(raw.MOMENT, 2**62).examples == ["4611686018427387904 microseconds since 2000-01-01"]
+
+
+def test_texts_are_counted():
+    statistics = of(raw.TEXT, "b", "a", None, "b", "c", "x" * 200)
+    assert statistics.level_counts == {"b": 2, "a": 1, "c": 1, "x" * 200: 1}
+    assert statistics.examples == ["b", "a", "c", "x" * 59 + "…"]
+    assert statistics.n_distinct == 4 and statistics.minimum is None and statistics.mean is None
+    assert statistics.quantile(0.5) is None and not statistics.is_integral
+
+
+def test_more_levels_than_the_cap_are_an_estimate():
+    texts = [b"user %d" % number for number in range(100_000)]
+    statistics = ColumnStatistics(raw.TEXT)
+    for start in range(0, 100_000, 10_000):
+        codes = np.arange(10_000, dtype=np.int32)
+        statistics.add(raw.Levels(codes, raw.dictionary_of(texts[start : start + 10_000])))
+    assert statistics.level_counts is None and not statistics.distinct_is_exact
+    assert 95_000 < statistics.n_distinct <= 100_000
+    assert len(statistics.examples) == 5 and {text.encode() for text in statistics.examples} <= set(texts)
+    numbers = of(raw.NUMBER, *range(100_000))
+    assert numbers.level_counts is None and 95_000 < numbers.n_distinct <= 100_000 and numbers.is_integral
+    assert set(numbers.examples) <= set(map(str, range(100_000)))
+    assert abs(numbers.quantile(0.5) - 49_999.5) < 2
+
+
+def test_vectors_have_one_width():
+    statistics = of(raw.VECTOR, [1.0, 2.0], None, [1.0, 2.0], [-0.0, 2.0], [0.0, 2.0])
+    assert statistics.width == 2 and statistics.n_distinct == 2 and not statistics.distinct_is_exact
+    assert of(raw.VECTOR, None).width is None
+    assert of(raw.VECTOR, None).merge(statistics).width == 2
+    other = raw.Vectors(np.zeros((1, 3), np.float32), np.zeros(1, bool), "v")
+    with pytest.raises(InvalidParameter, match="3 elements, where 2"):
+        statistics.add(other)
+    with pytest.raises(InvalidParameter, match="3 elements, where 2"):
+        statistics.merge(ColumnStatistics.of(other))
+
+
+@pytest.mark.parametrize("family", VALUES)
+def test_no_rows_and_only_nulls_have_no_values(family):
+    for statistics in (ColumnStatistics(family), of(family), of(family, None, None)):
+        assert statistics.n_missing == statistics.n_rows and statistics.n_distinct == 0
+        assert statistics.minimum is statistics.maximum is statistics.mean is statistics.std is None
+        assert statistics.quantile(0.5) is None and statistics.examples == [] and not statistics.is_integral
+        assert statistics.special == {} and not statistics.level_counts
+
+
+def test_a_quantile_out_of_range_is_refused():
+    with pytest.raises(ValueError, match="Received: 1.5"):
+        of(raw.NUMBER, 1.0).quantile(1.5)
