@@ -5,8 +5,8 @@ into the functions' bodies. Files of ``sql/`` are concatenated in the order of t
 ``@VERSION@``, ``@LIBRARY@`` and ``@PRELUDE@`` (the lines of ``plpython/prelude.py``, with which each body begins);
 ``@ARGUMENTS@`` in a function's body stands for ``'name', name, ...`` of its signature, as json_build_object takes them.
 ``--server greenplum`` makes the form for Greenplum 7, whose SQL is that of PostgreSQL 12 with DISTRIBUTED BY: lines
-between ``-- if greenplum`` (or ``-- if postgres``) and ``-- end`` are for that server only, and there may be an
-``-- else`` between them; such lines stand alone, and do not nest.
+between ``-- if greenplum`` and ``-- end`` are for that dialect only, and for those that take its lines (`dialects.py`).
+There may be an ``-- else`` between them; such lines stand alone, and do not nest.
 
 ``sql/upgrade/`` has what leads from a released version to the next (see ``upgrade_sql.py``), ``sql/released/`` the SQL
 of released versions for PostgreSQL, which ``--keep`` writes.
@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -I leaves it out
 import upgrade_sql  # noqa: E402
+from dialects import DIALECTS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = '\\echo Use "CREATE EXTENSION madlib_mop CASCADE" to load this file. \\quit\n'
@@ -27,7 +28,6 @@ GUARD_OF_UPDATE = '\\echo Use "ALTER EXTENSION madlib_mop UPDATE" to load this f
 PLACEHOLDER = re.compile(r"@[A-Z][A-Z_]*@")
 HEAD = re.compile(r"^CREATE FUNCTION ([\w.]+)\(", re.MULTILINE)
 PARAMETER = re.compile(r"(?P<name>[a-z_]\w*) +(?P<type>[a-z].*?)(?: +DEFAULT +(?P<default>.+))?", re.DOTALL)
-SERVERS = ("postgres", "greenplum")
 
 
 class BuildError(Exception):
@@ -59,13 +59,13 @@ def lines_for(server: str, text: str, name: str) -> str:
     kept, wanted, opened = [], True, False
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         words = line.split()
-        if words[:2] == ["--", "if"] and len(words) == 3 and words[2] in SERVERS and not opened:
-            wanted, opened = words[2] == server, True
+        if words[:2] == ["--", "if"] and len(words) == 3 and words[2] in DIALECTS and not opened:
+            wanted, opened = words[2] in DIALECTS[server].takes, True
         elif words == ["--", "else"] and opened:
             wanted = not wanted
         elif words == ["--", "end"] and opened:
             wanted, opened = True, False
-        elif words[:1] == ["--"] and words[1:] in (["else"], ["end"], *(["if", known] for known in SERVERS)):
+        elif words[:1] == ["--"] and words[1:] in (["else"], ["end"], *(["if", known] for known in DIALECTS)):
             raise BuildError(f"{name}, line {number}: {line.strip()!r} does not go with the marks before it")
         elif wanted:
             kept.append(line)
@@ -209,8 +209,8 @@ def build(root: Path, library: str, output: Path, server: str = "postgres", rele
     """
     version = read_version(root)
     control = (root / "madlib_mop.control").read_text().replace("@VERSION@", version)
-    if server == "greenplum":  # a parameter of PostgreSQL 13; false there is all that 12 knows
-        control = "".join(line for line in control.splitlines(keepends=True) if not line.startswith("trusted"))
+    unknown = DIALECTS[server].not_in_control
+    control = "".join(line for line in control.splitlines(keepends=True) if line.partition(" ")[0] not in unknown)
     contents = {f"madlib_mop--{version}.sql": build_sql(root, library, server)}
     for old, text in build_updates(root, library, server).items():
         contents[f"madlib_mop--{old}--{version}.sql"] = text
@@ -236,7 +236,7 @@ def main() -> int:
     parser.add_argument("--library", help="directory that holds venv/ and backend/")
     parser.add_argument("--output", type=Path, help="directory for the files")
     parser.add_argument("--root", type=Path, default=ROOT, help="the sources (default: this clone)")
-    parser.add_argument("--server", choices=SERVERS, default="postgres", help="what the extension will run on")
+    parser.add_argument("--server", choices=DIALECTS, default="postgres", help="what the extension will run on")
     parser.add_argument("--released", action="store_true", help="also the SQL of released versions")
     parser.add_argument("--keep", action="store_true", help="write sql/released/<version>.sql, build nothing")
     parser.add_argument("--print-version", action="store_true", help="build nothing, print the version")

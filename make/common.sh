@@ -129,22 +129,34 @@ find_pg_config() {
     return 1
 }
 
-# Prints what server a pg_config belongs to: greenplum (which has its own catalog in PostgreSQL's) or postgres.
+# Prints what server a pg_config belongs to: postgres, or by its own catalog greenplum, or cloudberry by what it calls
+# itself in version().
 server_of() {
-    local catalog
-    catalog=$("$1" --includedir-server)/catalog
-    if [ -e "$catalog/gp_segment_configuration.h" ] || [ -e "$catalog/gp_segment_config.h" ]; then # 7, Cloudberry; 6
-        echo greenplum
-    else
+    local headers
+    headers=$("$1" --includedir-server)
+    if ! [ -e "$headers/catalog/gp_segment_configuration.h" ] && ! [ -e "$headers/catalog/gp_segment_config.h" ]; then # 7; 6
         echo postgres
+    elif grep -qE 'define PG_VERSION_STR .*\((Apache )?Cloudberry ' "$headers/pg_config.h" 2>/dev/null; then
+        echo cloudberry
+    else
+        echo greenplum
     fi
 }
 
-# Says what is left to do once the library of a server, postgres or greenplum, is at its place on this host.
+# Prints the major version of the first PostgreSQL that can be used of a server, as server_of calls it.
+oldest_major() {
+    case $1 in
+        greenplum) echo 12 ;; # Greenplum 7
+        cloudberry) echo 14 ;;
+        *) echo 15 ;;
+    esac
+}
+
+# Says what is left to do once the library of a server, as server_of calls it, is at its place on this host.
 say_installed() {
-    if [ "$1" = greenplum ]; then
+    if [ "$1" != postgres ]; then
         say "installed on this host. As the cluster's owner, on all others:" \
-            "$2/venv/bin/madlib-mop install --greenplum --dsn dbname=postgres"
+            "$2/venv/bin/madlib-mop install --$1 --dsn dbname=postgres"
         say "then as a superuser, in the database of your choice: CREATE EXTENSION madlib_mop CASCADE"
     else
         say "installed. As a superuser, in the database of your choice: CREATE EXTENSION madlib_mop CASCADE"
@@ -155,10 +167,8 @@ say_installed() {
 # Prints the major version of a pg_config's PostgreSQL.
 major_of() { "$1" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
 
-# True when the PostgreSQL of a pg_config is new enough (that of Greenplum 7 is 12) and has a server and PL/Python.
+# True when the PostgreSQL of a pg_config is new enough and has a server and PL/Python.
 has_plpython() {
-    local version
-    version=$(major_of "$1")
-    { [ "$version" -ge 15 ] || { [ "$version" -ge 12 ] && [ "$(server_of "$1")" = greenplum ]; }; } && [ -x "$("$1" --bindir)/postgres" ] &&
+    [ "$(major_of "$1")" -ge "$(oldest_major "$(server_of "$1")")" ] && [ -x "$("$1" --bindir)/postgres" ] &&
         [ -e "$("$1" --sharedir)/extension/plpython3u.control" ]
 }

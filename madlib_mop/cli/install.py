@@ -22,7 +22,10 @@ _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15"
 
 @app.command()
 def install(
-    greenplum: Annotated[bool, typer.Option("--greenplum", help="The hosts are those of a Greenplum cluster.")] = False,
+    greenplum: Annotated[
+        bool,
+        typer.Option("--greenplum", "--cloudberry", help="The hosts are those of a Greenplum or Cloudberry cluster."),
+    ] = False,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; only check the hosts.")] = False,
     rsh: Annotated[
         str,
@@ -46,9 +49,10 @@ def install(
 
     words = tuple(shlex.split(rsh))
     if not greenplum or not words:
-        received = "no --greenplum" if not greenplum else f"--rsh {rsh!r}"
+        received = "neither" if not greenplum else f"--rsh {rsh!r}"
         raise InvalidParameter(
-            f"this command installs on the hosts of a cluster: madlib-mop install --greenplum. Received: {received}",
+            f"this command installs on the hosts of a cluster: madlib-mop install --greenplum, or --cloudberry."
+            f" Received: {received}",
             hint="One PostgreSQL server is installed on by make install PG_CONFIG=...",
         )
     session = connect(dsn)

@@ -10,6 +10,7 @@ from madlib_mop.catalog.names import Identifier, Relation, quote, statement
 from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.interface import HERE, Engine, Limits, Place, Segment, ShardPlace, Store
 from madlib_mop.engines.base.keyed_store import KeyedStore
+from madlib_mop.engines.base.products import GREENPLUM, PRODUCT, Product, product_of
 from madlib_mop.errors import InvalidParameter, NotReady, Unsupported
 
 _SEGMENTS = "madlib_mop.segments"
@@ -37,16 +38,17 @@ SELECT EXISTS (
 """
 
 
-def is_greenplum(session: Session) -> bool:
-    """Return whether a session's server is Greenplum."""
-    query = "SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL AS yes"
-    return bool(session.execute(query)[0]["yes"])
+def find_product(session: Session) -> Product | None:
+    """Return which product with Greenplum's catalogs a session's server is; None for other servers."""
+    (row,) = session.execute(PRODUCT)
+    return product_of(**row)
 
 
 class Greenplum(Engine):
-    """Greenplum 7; what else has its catalogs is taken for it."""
+    """Greenplum 7; what else has its catalogs, and no engine of its own, is taken for it."""
 
-    name = "greenplum"
+    name = GREENPLUM.name
+    product = GREENPLUM
     keeps_order = False
 
     def limits(self, places: Sequence[Place]) -> Limits:
@@ -86,8 +88,9 @@ class Greenplum(Engine):
     def check_host(self, server: str) -> None:
         """See `Engine.check_host`."""
         raise Unsupported(
-            f"on Greenplum segments are the cluster's own. Received: {server!r}",
-            hint="gpexpand adds hosts to the cluster; madlib-mop install --greenplum brings the library there.",
+            f"on {self.product.title} segments are the cluster's own. Received: {server!r}",
+            hint="gpexpand adds hosts to the cluster;"
+            f" madlib-mop install --{self.product.name} brings the library there.",
         )
 
     def check(self, session: Session, segments: Sequence[Segment]) -> None:

@@ -1,4 +1,4 @@
-"""The promises on Greenplum, whose segments are on this machine, and what Greenplum alone can do or suffer."""
+"""The promises on Greenplum and Cloudberry, with segments on this machine, and what they alone can do or suffer."""
 
 import signal
 
@@ -62,7 +62,7 @@ def test_a_segment_has_one_key_and_its_own_rows(bench):
     )
     assert [(segment, keys) for segment, keys, _ in shards] == [(i, 1) for i in range(bench.n_segments)]
     assert max(n for *_, n in shards) - min(n for *_, n in shards) <= 1
-    assert db.rows("SELECT DISTINCT engine FROM madlib_mop.segment") == [("greenplum",)]
+    assert db.rows("SELECT DISTINCT engine FROM madlib_mop.segment") == [(db.product.name,)]
 
 
 def test_trainers_are_at_the_segments(bench):
@@ -173,3 +173,4 @@ def test_the_doctor_looks_at_the_segments_hosts(bench):
     for host in hosts:
         assert f"library {__version__}, TensorFlow 2." in findings[f"host {host}"].found
     assert "gp_enable_global_deadlock_detector" in findings["deadlock detector"].found
+    assert findings["server"].found.startswith(f"{bench.db.product.title}, PostgreSQL")

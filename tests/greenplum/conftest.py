@@ -1,10 +1,11 @@
-"""A database of a Greenplum cluster for the tests here: MOP_TEST_GREENPLUM is a superuser's URI of its coordinator.
+"""A database of each cluster for the tests here: variables name them, each a superuser's URI of its coordinator.
 
-The cluster must have this clone's extension: ``make install PG_CONFIG=...``. Its segments and we must be on one
-machine, for the tests look for trainers among its processes.
+A cluster must have this clone's extension: ``make install PG_CONFIG=...``. Its segments and we must be on one machine,
+for the tests look for trainers among its processes.
 """
 
 import contextlib
+import functools
 import os
 import uuid
 
@@ -12,31 +13,38 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
+from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM, Product
 from tests.helpers.database import SqlSessions
 
-URI = os.environ.get("MOP_TEST_GREENPLUM")
+#: The matrix: all that is here runs on each of these whose variable is set.
+MATRIX = {
+    GREENPLUM: "MOP_TEST_GREENPLUM",
+    CLOUDBERRY: "MOP_TEST_CLOUDBERRY",
+}
 PASSWORD = "a password for tests"
 
 
 def pytest_collection_modifyitems(items):
-    """Skip what is here where there is no Greenplum."""
+    """Skip what is here for products that there is no cluster of."""
     for item in items:
-        if "greenplum" in item.fixturenames:
+        if "product" in item.fixturenames:
             item.add_marker(pytest.mark.engine)
-            if not URI:
-                item.add_marker(pytest.mark.skip(reason="MOP_TEST_GREENPLUM names no coordinator"))
+            variable = MATRIX[item.callspec.params["product"]]
+            if not os.environ.get(variable):
+                item.add_marker(pytest.mark.skip(reason=f"{variable} names no coordinator"))
 
 
 class Coordinator(SqlSessions):
-    """One database of the cluster, with the calls that `tests.conftest.Database` has."""
+    """One database of a product's cluster, with the calls that `tests.conftest.Database` has."""
 
-    def __init__(self, name: str):
+    def __init__(self, product: Product, name: str):
+        self.product = product
         self.name = name
         self._roles: set[str] = set()
 
     def dsn(self, role: str | None = None) -> str:
         """Return the DSN: the superuser's, or a role's over 127.0.0.1."""
-        parts = {**parse_dsn(URI), "dbname": self.name}
+        parts = {**parse_dsn(os.environ[MATRIX[self.product]]), "dbname": self.name}
         if role is not None:
             parts |= {"user": role, "password": PASSWORD, "host": "127.0.0.1"}
         return make_dsn(**parts)
@@ -53,7 +61,7 @@ class Coordinator(SqlSessions):
     def drop(self) -> None:
         """Drop the database and the roles."""
         ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
-        postgres = Coordinator("postgres")
+        postgres = Coordinator(self.product, "postgres")
         while postgres.rows(ours, [self.name]):
             pass
         postgres.rows(f"DROP DATABASE {self.name}")
@@ -62,10 +70,10 @@ class Coordinator(SqlSessions):
 
 
 @contextlib.contextmanager
-def database(*settings: str):
+def database(product: Product, *settings: str):
     """Make a database with the extension, and with settings of its own; drop it afterwards."""
-    coordinator = Coordinator(f"mop_test_{uuid.uuid4().hex[:8]}")
-    postgres = Coordinator("postgres")
+    coordinator = Coordinator(product, f"mop_test_{uuid.uuid4().hex[:8]}")
+    postgres = Coordinator(product, "postgres")
     postgres.rows(f"CREATE DATABASE {coordinator.name}")
     try:
         for setting in settings:
@@ -76,14 +84,20 @@ def database(*settings: str):
         coordinator.drop()
 
 
+@pytest.fixture(scope="module", params=MATRIX, ids=lambda product: product.name)
+def product(request) -> Product:
+    """The product whose cluster is tested."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def greenplum():
+def greenplum(product):
     """A fresh database with the extension, dropped afterwards."""
-    with database() as coordinator:
+    with database(product) as coordinator:
         yield coordinator
 
 
 @pytest.fixture(scope="module")
-def greenplum_with(greenplum):
+def greenplum_with(product):
     """What makes a database with settings of its own, as a context."""
-    return database
+    return functools.partial(database, product)

@@ -120,7 +120,7 @@ BAD = {
         " SELECT madlib.training_preprocessor_dl('iris_train', 'no', 'class_text', 'attributes')",
         "22023", "must be the number of the cluster's segments", "RESET madlib_mop.segments",
     ),
-    "hosts": ("SELECT madlib_mop.add_host('alpha')", "0A000", "Greenplum", ""),
+    "hosts": ("SELECT madlib_mop.add_host('alpha')", "0A000", "on {product} segments are", ""),
     "uncommitted": (
         "CREATE TABLE mst_2 AS SELECT * FROM mst; CREATE TABLE mst_2_summary AS SELECT * FROM mst_summary;"
         " CREATE TABLE packed_2 AS SELECT * FROM train DISTRIBUTED BY (__dist_key__);"
@@ -149,6 +149,7 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(bench, name):
         connection.cursor().execute(statements)
     connection.close()
     error = caught.value
+    message = message.format(product=bench.product.title)
     assert (error.pgcode, message in error.diag.message_primary) == (sqlstate, True), error
     assert hint in (error.diag.message_hint or "") and "Traceback" not in str(error)
     assert [bench.value(query) for query in traces] == before

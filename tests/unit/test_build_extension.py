@@ -123,11 +123,6 @@ def test_marks_that_do_not_go_together_are_refused(sources, text):
         build_extension.build_sql(sources, "/lib")
 
 
-def test_greenplums_control_file_has_what_postgresql_12_knows(sources, tmp_path):
-    build_extension.build(sources, "/lib", tmp_path / "out", "greenplum")
-    assert "trusted" not in (tmp_path / "out" / "madlib_mop.control").read_text()
-
-
 WRAPPER = """CREATE FUNCTION s.f(a varchar, b json DEFAULT NULL,
     c numeric(3, 1) DEFAULT round(1.5, 1), d bytea DEFAULT NULL,
     caller_path text DEFAULT current_setting('search_path'))

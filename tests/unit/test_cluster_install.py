@@ -15,6 +15,7 @@ from madlib_mop.cli.cluster.facts import Facts, problem, read_facts
 from madlib_mop.cli.cluster.layout import Cluster, Layout
 from madlib_mop.cli.cluster.remote import Host, RemoteShell
 from madlib_mop.cli.install import show
+from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM
 
 SQL, UPDATE = f"madlib_mop--{__version__}.sql", f"madlib_mop--0.0.1--{__version__}.sql"
 # Stands in for ssh: each host has its own directory where the coordinator has "coordinator".
@@ -73,7 +74,9 @@ class Machines:
     def install(self, *names: str, check_only: bool = False) -> dict:
         """Install; give the reports by host."""
         home = self.home
-        layout = Layout(f"{home}/bin", f"{home}/lib/madlib_mop", f"{home}/share/extension", "/usr/bin/python3")
+        layout = Layout(
+            GREENPLUM, f"{home}/bin", f"{home}/lib/madlib_mop", f"{home}/share/extension", "/usr/bin/python3"
+        )
         hosts = (Host("coordinator", (), True), *(Host(name, (i,), False) for i, name in enumerate(names)))
         shell = RemoteShell((str(self.root / "rsh"),))
         reports = install(Cluster(hosts, layout), shell, self.said.append, check_only)
@@ -189,6 +192,9 @@ OURS = Facts(
 )  # fmt: skip
 
 
+LAYOUT = Layout(GREENPLUM, "/gp/bin", "/gp/lib/madlib_mop", "/gp/share/extension", "/usr/bin/python3")
+
+
 @pytest.mark.parametrize(
     "change, found",
     [
@@ -203,9 +209,18 @@ OURS = Facts(
     ],
 )
 def test_what_keeps_a_host_from_the_library_is_told(change, found):
-    layout = Layout("/gp/bin", "/gp/lib/madlib_mop", "/gp/share/extension", "/usr/bin/python3")
-    assert problem(OURS, OURS, layout) is None
-    assert re.search(found, problem(replace(OURS, **change), OURS, layout).message)
+    assert problem(OURS, OURS, LAYOUT) is None
+    assert re.search(found, problem(replace(OURS, **change), OURS, LAYOUT).message)
+
+
+def test_the_product_is_named():
+    layout = replace(LAYOUT, product=CLOUDBERRY)
+    assert problem(replace(OURS, server=""), OURS, layout).message == "there is no Cloudberry in /gp/bin"
+    error = problem(replace(OURS, has_plpython=False), OURS, layout)
+    assert (error.message, error.hint) == (
+        "Cloudberry has no PL/Python (plpython3u) there",
+        "It comes with Cloudberry: install all of it.",
+    )
 
 
 def test_a_clock_is_judged_by_what_the_way_there_leaves_open():
@@ -213,8 +228,7 @@ def test_a_clock_is_judged_by_what_the_way_there_leaves_open():
 
 
 def test_a_host_that_has_the_library_needs_no_room_and_no_right_to_write():
-    layout = Layout("/gp/bin", "/gp/lib/madlib_mop", "/gp/share/extension", "/usr/bin/python3")
-    assert problem(replace(OURS, closed="/gp/lib", free_kb=0), OURS, layout) is None
+    assert problem(replace(OURS, closed="/gp/lib", free_kb=0), OURS, LAYOUT) is None
 
 
 def test_the_scripts_are_posix_shells():
@@ -226,15 +240,17 @@ def test_the_scripts_are_posix_shells():
 
 
 def test_make_install_says_what_is_left_to_do():
-    """On Greenplum the other hosts come before CREATE EXTENSION; elsewhere there are none."""
+    """On a cluster the other hosts come before CREATE EXTENSION; elsewhere there are none."""
     root = Path(__file__).resolve().parents[2]
     said = {
         server: subprocess.run(
             ["bash", "-c", '. "$0" && say_installed "$1" /lib', root / "make" / "common.sh", server],
             capture_output=True, text=True, check=True,
         ).stderr
-        for server in ("postgres", "greenplum")
+        for server in ("postgres", "greenplum", "cloudberry")
     }  # fmt: skip
-    steps = [said["greenplum"].find(words) for words in ("/lib/venv/bin/madlib-mop install --greenplum", "CREATE EXT")]
-    assert -1 < steps[0] < steps[1]
-    assert "--greenplum" not in said["postgres"] and "CREATE EXTENSION" in said["postgres"]
+    for server in ("greenplum", "cloudberry"):
+        words = (f"/lib/venv/bin/madlib-mop install --{server} ", "CREATE EXT")
+        steps = [said[server].find(each) for each in words]
+        assert -1 < steps[0] < steps[1]
+    assert "install --" not in said["postgres"] and "CREATE EXTENSION" in said["postgres"]

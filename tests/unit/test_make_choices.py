@@ -181,6 +181,28 @@ def test_servers_of_two_versions_have_a_tree_each(machine):
         assert (programs.parent / "share" / "extension" / "madlib_mop.control").exists()
 
 
+HEADERS = {
+    "postgres": '#define PG_VERSION_STR "PostgreSQL 14.4 on x86_64"',
+    "greenplum": '#define PG_VERSION_STR "PostgreSQL 12.12 (Greenplum Database 7.1.0 build dev) on x86_64"',
+    "cloudberry": '#define PG_VERSION_STR "PostgreSQL 14.4 (Apache Cloudberry 2.0.0-incubating build 1) on x86_64"',
+}
+
+
+@pytest.mark.parametrize("server, major, suits", [
+    ("postgres", 14, False), ("postgres", 15, True), ("greenplum", 12, True), ("cloudberry", 12, False),
+    ("cloudberry", 14, True),
+])  # fmt: skip
+def test_a_server_is_recognized_and_must_be_new_enough(machine, server, major, suits):
+    pg_config = machine.server(major)
+    headers = Path(pg_config).parents[1] / "include"
+    (headers / "catalog").mkdir(parents=True)
+    (headers / "pg_config.h").write_text(HEADERS[server] + "\n")
+    if server != "postgres":
+        (headers / "catalog" / "gp_segment_configuration.h").touch()
+    assert machine.function("server_of", pg_config).stdout == f"{server}\n"
+    assert (machine.function("has_plpython", pg_config).returncode == 0) == suits
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="the server's user must be another one")
 def test_a_python_that_the_servers_user_cannot_run_is_refused_before_anything_is_made(machine):
     closed = Path(machine.python(13, "closed"))

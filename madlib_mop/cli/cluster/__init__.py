@@ -1,4 +1,4 @@
-"""`madlib-mop install --greenplum`: one library on all hosts of a cluster, copied from the coordinator's host.
+"""`madlib-mop install --greenplum` or `--cloudberry`: one library on all hosts, copied from the coordinator's host.
 
 What runs is the installation that ``make install`` made there. It is copied beside the old one on every other host and
 tried out; when all hosts have what they need, each puts it in place by renaming, and the old one goes. So a host that

@@ -18,9 +18,9 @@ class Facts:
     Attributes
     ----------
     user, machine, server, python : str
-        The operating system user; processor and C library; Greenplum's PostgreSQL; version of the system's Python.
+        The operating system user; processor and C library; the cluster's PostgreSQL; version of the system's Python.
     pkglibdir, sharedir : str
-        Where Greenplum is there.
+        Where the product is there.
     has_plpython, closed : bool, str
         Whether PL/Python is there; the first directory that may not be written.
     size_kb, free_kb : int
@@ -73,23 +73,24 @@ def read_facts(text: str, before_s: float, after_s: float) -> Facts:
 
 def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
     """Return the first thing that keeps a host from carrying the library of ours; None if nothing does."""
+    title = layout.product.title
     minor, our_minor = (version.rpartition(".")[0] for version in (facts.python, ours.python))
     if facts.user != ours.user:
         return NotReady(
             f"the user there is {facts.user}, here {ours.user}", hint="The cluster's owner must be one on all hosts."
         )
     if not facts.server:
-        return NotReady(f"there is no Greenplum in {layout.bin}", hint="Its path must be the same on all hosts.")
+        return NotReady(f"there is no {title} in {layout.bin}", hint="Its path must be the same on all hosts.")
     if (facts.server, facts.pkglibdir, facts.sharedir) != (ours.server, ours.pkglibdir, ours.sharedir):
         return NotReady(
-            f"its Greenplum is {facts.server} in {facts.pkglibdir},"
+            f"its {title} is {facts.server} in {facts.pkglibdir},"
             f" the coordinator's is {ours.server} in {ours.pkglibdir}",
-            hint="Install the same Greenplum, in the same place, on all hosts.",
+            hint=f"Install the same {title}, in the same place, on all hosts.",
         )
     if not facts.has_plpython:
         return NotReady(
-            "Greenplum has no PL/Python (plpython3u) there",
-            hint="It comes with Greenplum: install all of it.",
+            f"{title} has no PL/Python (plpython3u) there",
+            hint=f"It comes with {title}: install all of it.",
         )
     if facts.machine != ours.machine:
         return NotReady(

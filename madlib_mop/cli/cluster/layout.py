@@ -1,4 +1,4 @@
-"""What a Greenplum cluster is to an installation: its hosts, and where things lie, the same on each."""
+"""What a Greenplum or Cloudberry cluster is to an installation: its hosts, and where things lie, the same on each."""
 
 import fcntl
 import os
@@ -14,9 +14,9 @@ from psycopg2.extensions import connection as Connection
 
 from madlib_mop import __version__
 from madlib_mop.cli.cluster.remote import Host, is_this_machine
+from madlib_mop.engines.base.products import PRODUCT, Product, product_of
 from madlib_mop.errors import InsufficientPrivilege, NotReady, Unsupported
 
-_IS_GREENPLUM = "SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL"
 _HOSTS = """
 SELECT hostname::pg_catalog.text, pg_catalog.min(content) < 0,
        pg_catalog.array_agg(content::pg_catalog.int4 ORDER BY content) FILTER (WHERE role = 'p' AND content >= 0)
@@ -35,8 +35,10 @@ class Layout:
 
     Attributes
     ----------
+    product : Product
+        What the cluster is of.
     bin : str
-        Of Greenplum's programs.
+        Of its programs.
     library : str
         Directory of the library, with ``venv`` and ``backend``.
     extension : str
@@ -45,6 +47,7 @@ class Layout:
         The interpreter that the library's virtual environment stands on; not part of it, so each host has its own.
     """
 
+    product: Product
     bin: str
     library: str
     extension: str
@@ -65,15 +68,17 @@ def read_cluster(session: Connection) -> Cluster:
     Raises
     ------
     Unsupported
-        If the server is no Greenplum.
+        If the server has no segments.
     InsufficientPrivilege
         If the role is no superuser, or we are not the operating system user that owns the cluster.
     NotReady
         If we are not at the coordinator's host, or our library is not the server's.
     """
-    if not _value(session, _IS_GREENPLUM):
+    product = product_of(*_rows(session, PRODUCT)[0])
+    if product is None:
         raise Unsupported(
-            "the server is no Greenplum", hint="One PostgreSQL server is installed on by make install PG_CONFIG=..."
+            "the server is no Greenplum or Cloudberry",
+            hint="One PostgreSQL server is installed on by make install PG_CONFIG=...",
         )
     if session.info.parameter_status("is_superuser") != "on":
         raise InsufficientPrivilege(f"role {session.info.user} is no superuser of the cluster")
@@ -90,7 +95,7 @@ def read_cluster(session: Connection) -> Cluster:
         raise NotReady(
             f"this is the library in {library}, but the cluster's is to be in {expected}",
             hint=f"On this host: make install PG_CONFIG={paths['BINDIR']}/pg_config; then run"
-            f" {expected}/venv/bin/madlib-mop install --greenplum",
+            f" {expected}/venv/bin/madlib-mop install --{product.name}",
         )
     extension = Path(paths["SHAREDIR"], "extension")
     if not (extension / f"madlib_mop--{__version__}.sql").exists():
@@ -100,7 +105,7 @@ def read_cluster(session: Connection) -> Cluster:
         )
     # the virtual environment leads to it, at each host to that host's own
     python: str = sys._base_executable  # type: ignore[attr-defined] # CPython has it, typeshed does not
-    return Cluster(_hosts(session), Layout(paths["BINDIR"], str(expected), str(extension), python))
+    return Cluster(_hosts(session), Layout(product, paths["BINDIR"], str(expected), str(extension), python))
 
 
 @contextmanager

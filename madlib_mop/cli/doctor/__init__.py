@@ -44,8 +44,8 @@ def examine(dsn: str) -> Iterator[Finding]:
         yield from library.check(context)
         yield from logins.check(context)
         yield from server.check_resources(context)
-        if context.is_greenplum:
-            yield from greenplum.check(context)
+        if context.product is not None:
+            yield from greenplum.check(context, context.product)
         else:
             yield from hosts.check(context)
             yield from citus.check(context)

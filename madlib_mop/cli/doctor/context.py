@@ -11,6 +11,7 @@ from mop_backend.frames import Header, Json
 from psycopg2.extensions import connection
 
 from madlib_mop.catalog.one_row import one_row
+from madlib_mop.engines.base.products import PRODUCT, Product, product_of
 
 
 class CheckContext:
@@ -72,9 +73,10 @@ class CheckContext:
         return self.session.server_version // 10000
 
     @cached_property
-    def is_greenplum(self) -> bool:
-        """Whether it is the coordinator of a Greenplum cluster."""
-        return bool(self.value("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL"))
+    def product(self) -> Product | None:
+        """Which product with Greenplum's catalogs it is the coordinator of; None where it is PostgreSQL."""
+        row = self.row(PRODUCT)
+        return product_of(*row) if row else None
 
     @cached_property
     def extension_version(self) -> str | None:

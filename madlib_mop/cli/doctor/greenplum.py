@@ -1,4 +1,4 @@
-"""Checks of a Greenplum cluster: its segments, each of their hosts by a query that runs there, and its locks."""
+"""Checks of a Greenplum or Cloudberry cluster: its segments, their hosts by queries that run there, and its locks."""
 
 import json
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from mop_backend.frames import Header
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
 from madlib_mop.cli.doctor.server import TRAINER_BYTES
+from madlib_mop.engines.base.products import Product
 
 _DOWN = (
     "SELECT content::pg_catalog.int4, hostname FROM pg_catalog.gp_segment_configuration WHERE status <> 'u' ORDER BY 1"
@@ -28,16 +29,18 @@ _ASK = (
     "SELECT gp_segment_id::pg_catalog.int4, pg_temp.madlib_mop_segment(%s)"
     " FROM gp_dist_random('gp_id') WHERE gp_segment_id = ANY (%s)"
 )
-_AGAIN = "On the coordinator's host, as the cluster's owner: madlib-mop install --greenplum"
+_AGAIN = "On the coordinator's host, as the cluster's owner: madlib-mop install --{}"
+# Since PostgreSQL 14. A run's sessions set it to 0 at the coordinator; Cloudberry does not pass it to segments.
+_ENDS_IDLE = "idle_session_timeout"
 
 
-def check(context: CheckContext) -> Iterator[Finding]:
+def check(context: CheckContext, product: Product) -> Iterator[Finding]:
     """Return the findings about a cluster, one a host among them."""
     yield _detector(context)
     yield _up(context)
     if context.extension_version is not None and context.is_superuser:
         yield _keys(context)
-    yield from _hosts(context)
+    yield from _hosts(context, _AGAIN.format(product.name))
 
 
 def _detector(context: CheckContext) -> Finding:
@@ -72,7 +75,7 @@ def _keys(context: CheckContext) -> Finding:
     return Finding("distribution keys", State.OK, "there is one for each segment")
 
 
-def _hosts(context: CheckContext) -> Iterator[Finding]:
+def _hosts(context: CheckContext, again: str) -> Iterator[Finding]:
     with context.session.cursor() as cursor:
         cursor.execute(_HOSTS)
         hosts = cursor.fetchall()
@@ -87,22 +90,22 @@ def _hosts(context: CheckContext) -> Iterator[Finding]:
             answers = {segment: json.loads(text) for segment, text in cursor.fetchall()}
         except psycopg2.Error as error:
             reason = (error.diag.message_primary or str(error)).strip()
-            yield Finding("hosts", State.FAIL, f"a query at the segments fails: {reason}", _AGAIN)
+            yield Finding("hosts", State.FAIL, f"a query at the segments fails: {reason}", again)
             return
     for host, segment, n_segments in hosts:
-        yield _host(f"host {host}", answers[segment], inside, n_segments)
+        yield _host(f"host {host}", answers[segment], inside, n_segments, again)
 
 
-def _host(name: str, answer: Header, inside: Header, n_segments: int) -> Finding:
+def _host(name: str, answer: Header, inside: Header, n_segments: int, again: str) -> Finding:
     """Judge what a segment said of its host; ``inside`` is what the coordinator's library says of itself."""
     if "error" in answer:
-        return Finding(name, State.FAIL, f"as {answer['user']}: {answer['error']}", _AGAIN)
+        return Finding(name, State.FAIL, f"as {answer['user']}: {answer['error']}", again)
     versions = answer["versions"]
     broken = [f"{name}: {module['error']}" for name, module in versions["modules"].items() if "error" in module]
     if broken:
-        return Finding(name, State.FAIL, f"cannot be imported: {'; '.join(broken)}", _AGAIN)
+        return Finding(name, State.FAIL, f"cannot be imported: {'; '.join(broken)}", again)
     if (versions["version"], versions["modules"]) != (inside["version"], inside["modules"]):
-        return Finding(name, State.FAIL, "its library has other versions than the coordinator's", _AGAIN)
+        return Finding(name, State.FAIL, "its library has other versions than the coordinator's", again)
     found = (
         f"{n_segments} segment(s) as {answer['user']}, Python {answer['python']}, library {versions['version']},"
         f" TensorFlow {versions['modules']['tensorflow']['version']}"
@@ -111,4 +114,7 @@ def _host(name: str, answer: Header, inside: Header, n_segments: int) -> Finding
         free = f"{answer['memory_bytes'] / 2**30:.1f} GiB free; {n_segments} trainer(s)"
         mend = "SET madlib_mop.trainer_memory_mb limits what each may take."
         return Finding(name, State.WARN, f"{found}; {free} take {n_segments * TRAINER_BYTES / 2**30:.1f} GiB", mend)
+    if (timeout := answer.get(_ENDS_IDLE)) not in (None, "0"):
+        wrong = f"{_ENDS_IDLE} is {timeout} there, and ends processes of sessions that work for a run"
+        return Finding(name, State.WARN, f"{found}; {wrong}", f"gpconfig -c {_ENDS_IDLE} -v 0; then gpstop -u")
     return Finding(name, State.OK, found)

@@ -1,9 +1,11 @@
--- Made by the doctor in its session of a Greenplum cluster, and called by a query that runs it at a segment: what that
+-- Made by the doctor in its session of a cluster, and called by a query that runs it at a segment: what that
 -- segment's operating system user sees there, as JSON.
 CREATE FUNCTION pg_temp.madlib_mop_segment(library text) RETURNS text LANGUAGE plpython3u VOLATILE AS $probe$
 import json, os, pwd, re, subprocess, sys
 
 facts = {"user": pwd.getpwuid(os.geteuid()).pw_name, "python": sys.version.split()[0]}
+query = "select pg_catalog.current_setting('idle_session_timeout', true) as value"
+facts["idle_session_timeout"] = plpy.execute(query)[0]["value"]
 with open("/proc/meminfo") as file:
     facts["memory_bytes"] = int(re.search(r"MemAvailable:\s*(\d+) kB", file.read())[1]) * 1024
 python = os.path.join(library, "venv", "bin", "python")

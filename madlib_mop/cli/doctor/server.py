@@ -7,7 +7,6 @@ from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
 
 _MIN_MAJOR = 15
-_MIN_MAJOR_OF_GREENPLUM = 12  # that is Greenplum 7
 TRAINER_BYTES = 600 << 20  # resident size of a process that has imported TensorFlow 2.21 and fitted a tiny model
 _BESIDES_SEGMENTS = 4  # the caller, the driver's two and one for looking on
 
@@ -29,7 +28,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
 def check_resources(context: CheckContext) -> Iterator[Finding]:
     """Return the findings about connections, memory and the check for vanished clients."""
     yield _connections(context)
-    if not context.is_greenplum:  # its trainers are at the segments' hosts
+    if context.product is None:  # else its trainers are at the segments' hosts
         yield _memory(context)
     if context.setting("client_connection_check_interval") is not None:  # a setting since PostgreSQL 14
         yield _client_check(context)
@@ -37,10 +36,11 @@ def check_resources(context: CheckContext) -> Iterator[Finding]:
 
 def _version(context: CheckContext) -> Finding:
     found = f"PostgreSQL {context.setting('server_version')}"
-    if context.is_greenplum:
-        found = f"Greenplum, {found}"
-        if context.major < _MIN_MAJOR_OF_GREENPLUM:
-            return Finding("server", State.FAIL, found, "Greenplum 7 (PostgreSQL 12) is the first that can be used.")
+    if product := context.product:
+        found = f"{product.title}, {found}"
+        if context.major < product.major:
+            first = f"{product.first} (PostgreSQL {product.major})"
+            return Finding("server", State.FAIL, found, f"{first} is the first that can be used.")
     elif context.major < _MIN_MAJOR:
         return Finding("server", State.FAIL, found, f"PostgreSQL {_MIN_MAJOR} or newer is needed.")
     return Finding("server", State.OK, found)
@@ -53,8 +53,8 @@ def _plpython(context: CheckContext) -> Finding:
             "plpython3u",
             State.FAIL,
             "the server has no PL/Python",
-            "It comes with Greenplum: install all of it."
-            if context.is_greenplum
+            f"It comes with {context.product.title}: install all of it."
+            if context.product
             else f"Install it; on Debian: apt-get install postgresql-plpython3-{context.major}",
         )
     if not context.value("SELECT 1 FROM pg_catalog.pg_language WHERE lanname = 'plpython3u'"):
@@ -72,8 +72,8 @@ def _plpython(context: CheckContext) -> Finding:
             "plpython3u",
             State.FAIL,
             f"it does not work: {probe.error}",
-            "Install Greenplum's plpython3u anew."
-            if context.is_greenplum
+            f"Install {context.product.title}'s plpython3u anew."
+            if context.product
             else f"Install PL/Python anew; on Debian: apt-get install --reinstall postgresql-plpython3-{context.major}",
         )
     return Finding("plpython3u", State.OK, f"with Python {probe.get('python')}")
@@ -121,7 +121,7 @@ def _connections(context: CheckContext) -> Finding:
     found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) takes {needed}"
     if limit - reserved - used < needed:
         mend = f"ALTER SYSTEM SET max_connections = {limit + needed}; then restart the server."
-        if context.is_greenplum:
+        if context.product:
             at_segments = 3 * (limit + needed)  # the ratio that Greenplum's own settings have
             mend = f"gpconfig -c max_connections -v {at_segments} -m {limit + needed}; then restart it: gpstop -ra"
         return Finding("connections", State.FAIL, found, mend)
@@ -152,7 +152,7 @@ def _client_check(context: CheckContext) -> Finding:
 
 
 def _segments(context: CheckContext) -> int:
-    if context.is_greenplum:
+    if context.product:
         return int(
             context.value("SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'")
         )

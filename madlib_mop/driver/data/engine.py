@@ -9,14 +9,17 @@ from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.interface import HOSTS, Engine
 from madlib_mop.engines.citus import Citus, is_citus, is_distributed
-from madlib_mop.engines.greenplum import Greenplum, is_greenplum
+from madlib_mop.engines.cloudberry import Cloudberry
+from madlib_mop.engines.greenplum import Greenplum, find_product
 from madlib_mop.engines.postgres import Postgres
+
+_CLUSTERS: tuple[type[Greenplum], ...] = (Greenplum, Cloudberry)
 
 
 def engine_of(session: Session) -> Engine:
     """Return the engine that packs tables for a call: in a Citus cluster Citus, unless the caller names hosts."""
-    if is_greenplum(session):
-        return Greenplum()
+    if cluster := _cluster(session):
+        return cluster
     if is_citus(session) and not (session.caller_setting(HOSTS) or "").strip():
         return Citus(_catalog_opener(session))
     return Postgres(_catalog_opener(session))
@@ -24,8 +27,8 @@ def engine_of(session: Session) -> Engine:
 
 def engine_of_table(session: Session, relation: Relation) -> Engine:
     """Return the engine that has a table, or that the caller's server has where it is a view or lies in one place."""
-    if is_greenplum(session):
-        return Greenplum()
+    if cluster := _cluster(session):
+        return cluster
     if is_distributed(session, relation):
         is_citus(session)  # refuses to drive a run from another node than the coordinator
         return Citus(_catalog_opener(session))
@@ -43,6 +46,12 @@ def table_form(session: Session, *columns: str) -> str:
 def distribution(session: Session, *columns: str) -> str:
     """Return what CREATE TABLE says at its end, so that rows are spread by these columns, or by chance if none."""
     return engine_of(session).distribution(columns)
+
+
+def _cluster(session: Session) -> Engine | None:
+    """Return the engine of a server with Greenplum's catalogs; None for other servers."""
+    found = find_product(session)
+    return None if found is None else next(engine for engine in _CLUSTERS if engine.product == found)()
 
 
 def _catalog_opener(session: Session) -> Callable[[], connection]:

@@ -2,27 +2,35 @@
 
 from psycopg2.extensions import connection
 
-from madlib_mop.catalog.one_row import one_row
-
-#: With the role's own search_path, which tells where it makes tables.
-OPTIONS_BUT_PATH = (
-    "-c statement_timeout=0 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
-    " -c client_connection_check_interval=200 -c client_min_messages=error -c jit=off"
+_EVERYWHERE = (
+    "-c statement_timeout=0 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=0"
+    " -c client_min_messages=error -c jit=off"
     " -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off -c synchronous_commit=on"
     " -c row_security=on -c DateStyle=ISO -c tcp_keepalives_idle=5 -c role=none"
 )
+_PATH = " -c search_path=pg_catalog"
+_SINCE_14 = {"idle_session_timeout": "0", "client_connection_check_interval": "200"}
+#: Not every server has these; one that lacks a setting takes no connection whose options name it.
+_WHERE_KNOWN = {
+    **_SINCE_14,
+    # Greenplum: it ends the processes at the segments of a session that idles, and has two planners
+    "gp_vmem_idle_resource_timeout": "0",
+    "optimizer": "off",
+    # Cloudberry: parallel workers within a segment; materialized views of users' that answer a query of ours
+    "enable_parallel": "off",
+    "enable_answer_query_using_materialized_views": "off",
+}
+#: With the role's own search_path, which tells where it makes tables. For PostgreSQL 15 and newer.
+OPTIONS_BUT_PATH = _EVERYWHERE + "".join(f" -c {name}={value}" for name, value in _SINCE_14.items())
 #: Of a superuser's sessions: what nobody else may set.
 SUPERUSER_OPTIONS = " -c session_replication_role=origin"
-SESSION_OPTIONS = OPTIONS_BUT_PATH + " -c search_path=pg_catalog"
-#: Greenplum 7 has the settings of PostgreSQL 12, and would end the processes at the segments of a session that idles.
-GREENPLUM_OPTIONS = (
-    SESSION_OPTIONS.replace(" -c idle_session_timeout=0", "").replace(" -c client_connection_check_interval=200", "")
-    + " -c gp_vmem_idle_resource_timeout=0 -c optimizer=off"
-)
+SESSION_OPTIONS = OPTIONS_BUT_PATH + _PATH
+_KNOWN = "SELECT name FROM pg_catalog.unnest(%s) AS name WHERE pg_catalog.current_setting(name, true) IS NOT NULL"
 
 
 def options_of(catalog: connection) -> str:
     """Return the options for sessions of a run, on the server of the catalog session."""
     with catalog.cursor() as cursor:
-        cursor.execute("SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL")
-        return GREENPLUM_OPTIONS if one_row(cursor)[0] else SESSION_OPTIONS
+        cursor.execute(_KNOWN, [list(_WHERE_KNOWN)])
+        known = {name for (name,) in cursor.fetchall()}
+    return _EVERYWHERE + _PATH + "".join(f" -c {name}={_WHERE_KNOWN[name]}" for name in _WHERE_KNOWN if name in known)

@@ -11,8 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3] / "madlib_mop"
 #: Modules of ``engines/`` that know one engine, and what a query would ask to tell engines apart.
-ONE_ENGINE = {"greenplum", "citus", "citus_nodes", "postgres", "postgres_store", "keyed_store"}
-NAMES = {"greenplum", "citus", "postgres"}
+ONE_ENGINE = {
+    "greenplum", "cloudberry", "products", "citus", "citus_nodes", "postgres", "postgres_store", "keyed_store",
+}  # fmt: skip
+NAMES = {"greenplum", "cloudberry", "citus", "postgres"}
 CATALOGS = ("gp_segment_configuration", "gp_distribution_policy", "pg_dist_", "gp_segment_id", "DISTRIBUTED BY")
 MAY_ASK = {"driver/data/engine.py", "cli/install.py"}
 FILES = [
@@ -62,7 +64,8 @@ def test_no_module_above_asks_which_engine_it_is(path):
 @pytest.mark.parametrize(
     "code",
     [
-        "from madlib_mop.engines.greenplum import is_greenplum",
+        "from madlib_mop.engines.greenplum import find_product",
+        "from madlib_mop.engines.base.products import PRODUCT",
         "from madlib_mop.engines import citus",
         "if packed.engine != 'postgres': pass",
         "query = 'SELECT * FROM pg_dist_node'",

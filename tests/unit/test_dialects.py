@@ -1,0 +1,76 @@
+"""The dialects of SQL: which lines each takes, and that none has what its PostgreSQL does not know."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM
+from tests.unit.test_build_extension import ROOT, build_extension, sources  # noqa: F401
+
+DIALECTS = build_extension.DIALECTS
+MARKED = """a
+-- if greenplum
+b
+-- else
+c
+-- end
+-- if cloudberry
+d
+-- else
+e
+-- end
+-- if postgres
+f
+-- end
+"""
+
+#: What PostgreSQL has brought since, by its version: words of statements, clauses and functions that we might write.
+NEWER = {
+    13: ["xid8", "pg_current_xact_id", "gen_random_uuid", "WITH TIES"],
+    14: ["BEGIN ATOMIC", "trim_array", "date_bin", "string_to_table", "OR REPLACE TRIGGER", "COMPRESSION"],
+    15: ["security_invoker", "MERGE INTO", "NULLS NOT DISTINCT", "regexp_(?:count|instr|like|substr)", "SET NULL [(]"],
+    16: ["any_value", "IS JSON", "JSON_(?:ARRAY|OBJECT)(?:AGG)?", "pg_input_is_valid", "array_(?:sample|shuffle)"],
+    17: ["MERGE_ACTION", "JSON_(?:TABLE|EXISTS|QUERY|VALUE)", "to_bin", "uuid_extract_version"],
+}
+
+
+def newer_than(major: int, text: str) -> list[str]:
+    """Return what a text of SQL has that came after a version of PostgreSQL."""
+    patterns = [pattern for since, words in NEWER.items() if since > major for pattern in words]
+    return re.findall("|".join(rf"\b{pattern}" for pattern in patterns), text)
+
+
+def sql_of(server: str) -> str:
+    """Return the SQL of a dialect without comments, and without Python."""
+    text = re.sub(r"--[^\n]*", "", build_extension.source_sql(ROOT, server))
+    return re.sub(r"LANGUAGE plpython3u.*?\$body\$;", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("product", [GREENPLUM, CLOUDBERRY])
+def test_each_product_has_a_dialect_without_what_its_postgresql_lacks(product):
+    assert newer_than(product.major, sql_of(product.name)) == []
+
+
+def test_what_is_newer_is_seen():
+    """The form for PostgreSQL 15 has something of each version up to its own."""
+    text = sql_of("postgres")
+    assert "security_invoker" in newer_than(14, text) and "xid8" in newer_than(12, text)
+    assert newer_than(15, text) == []
+
+
+def test_lines_are_for_a_dialect_and_for_those_that_take_its_lines(sources):  # noqa: F811
+    (sources / "sql" / "30-third.sql").write_text(MARKED)
+    taken = {name: build_extension.build_sql(sources, "/lib", name).split("30-third.sql\n")[1] for name in DIALECTS}
+    assert taken == {"postgres": "a\nc\ne\nf\n", "greenplum": "a\nb\ne\n", "cloudberry": "a\nb\nd\n"}
+
+
+@pytest.mark.parametrize("name, knows", [("postgres", True), ("greenplum", False), ("cloudberry", True)])
+def test_the_control_file_has_what_the_server_knows(sources, tmp_path, name, knows):  # noqa: F811
+    build_extension.build(sources, "/lib", tmp_path / "out", name)
+    assert ("\ntrusted = false\n" in (tmp_path / "out" / "madlib_mop.control").read_text()) == knows
+
+
+def test_a_dialect_is_built_for_every_server_that_make_recognizes():
+    said = re.findall(r"^\s+echo (\w+)$", Path(ROOT, "make", "common.sh").read_text(), re.MULTILINE)
+    assert {*said} == {*DIALECTS}
