@@ -16,9 +16,11 @@ _WHERE_KNOWN = {
     # Greenplum: it ends the processes at the segments of a session that idles, and has two planners
     "gp_vmem_idle_resource_timeout": "0",
     "optimizer": "off",
-    # Cloudberry: parallel workers within a segment; materialized views of users' that answer a query of ours
+    # Cloudberry: parallel workers within a segment, materialized views of users' that answer a query of ours, and a
+    # segment's process that does the coordinator's part of a query
     "enable_parallel": "off",
     "enable_answer_query_using_materialized_views": "off",
+    "enable_offload_entry_to_qe": "off",
 }
 #: With the role's own search_path, which tells where it makes tables. For PostgreSQL 15 and newer.
 OPTIONS_BUT_PATH = _EVERYWHERE + "".join(f" -c {name}={value}" for name, value in _SINCE_14.items())

@@ -12,12 +12,15 @@ import pytest
 from madlib_mop.cli.doctor import greenplum as cluster_checks
 from madlib_mop.cli.doctor import server as server_checks
 from madlib_mop.cli.doctor.findings import State
-from madlib_mop.driver.data.engine import engine_of, engine_of_table
+from madlib_mop.driver.data.engine import _CLUSTERS, engine_of, engine_of_table
+from madlib_mop.engines.base import products
 from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM, PRODUCT, Product, product_of
 from madlib_mop.engines.cloudberry import Cloudberry
 from madlib_mop.engines.greenplum import Greenplum
 from madlib_mop.engines.sessions.options import SESSION_OPTIONS, options_of
 from madlib_mop.errors import Unsupported
+from tests.greenplum.conftest import MATRIX
+from tests.unit.test_build_extension import build_extension
 
 ROOT = Path(__file__).resolve().parents[3]
 PLACE = "on x86_64-pc-linux-gnu, compiled by gcc (GCC) 11.5.0, 64-bit"
@@ -46,6 +49,14 @@ class Server:
 def test_the_engine_is_that_of_the_product_that_version_names(version, engine):
     for found in (engine_of(Server(version)), engine_of_table(Server(version), None)):
         assert type(found) is engine and found.name == engine.product.name
+
+
+def test_a_product_has_an_engine_a_dialect_and_a_line_in_the_test_matrix():
+    """What else a product needs follows from these; one that lacks the engine would end every call with a riddle."""
+    known = {value for value in vars(products).values() if isinstance(value, Product)}
+    assert known >= {GREENPLUM, CLOUDBERRY}
+    assert known == {engine.product for engine in _CLUSTERS} == {*MATRIX}
+    assert {product.name for product in known} | {"postgres"} == {*build_extension.DIALECTS}
 
 
 def test_a_server_without_segments_is_no_product_whatever_it_calls_itself():
@@ -92,7 +103,9 @@ def options(*names: str) -> set[str]:
 
 OF_14 = ("idle_session_timeout", "client_connection_check_interval")
 OF_GREENPLUM = ("gp_vmem_idle_resource_timeout", "optimizer")
-OF_CLOUDBERRY = ("enable_parallel", "enable_answer_query_using_materialized_views")
+OF_CLOUDBERRY = (
+    "enable_parallel", "enable_answer_query_using_materialized_views", "enable_offload_entry_to_qe",
+)  # fmt: skip
 
 
 def test_the_sessions_of_a_run_set_what_the_server_has():
