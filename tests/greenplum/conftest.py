@@ -86,7 +86,7 @@ def database(product: Product, *settings: str):
 
 @pytest.fixture(scope="module", params=MATRIX, ids=lambda product: product.name)
 def product(request) -> Product:
-    """The product whose cluster is tested."""
+    """Return the product whose cluster is tested."""
     return request.param
 
 

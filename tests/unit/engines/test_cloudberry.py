@@ -52,7 +52,7 @@ def test_the_engine_is_that_of_the_product_that_version_names(version, engine):
 
 
 def test_a_product_has_an_engine_a_dialect_and_a_line_in_the_test_matrix():
-    """What else a product needs follows from these; one that lacks the engine would end every call with a riddle."""
+    """Everything else is derived from these; without its engine, every call on a product would fail."""
     known = {value for value in vars(products).values() if isinstance(value, Product)}
     assert known >= {GREENPLUM, CLOUDBERRY}
     assert known == {engine.product for engine in _CLUSTERS} == {*MATRIX}
