@@ -13,6 +13,7 @@ from madlib_mop.driver.commands.configurations import generate_model_configs, lo
 from madlib_mop.driver.inference.described import DescribedModel, LayerWeights
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.relations import Column
+from madlib_mop.engines.base.products import PRODUCT
 from madlib_mop.errors import DuplicateTable, InvalidParameter, MopError, UndefinedColumn, UndefinedTable
 from tests.helpers.unit.documents import dense, keras_3, layer
 
@@ -66,6 +67,8 @@ class FakeSession:
         self.statements.append((re.sub(r"\s+", " ", statement).strip(), list(params)))
         if made := re.match(r'\s*CREATE TABLE "public"."(\w+)"', statement):
             self.tables[made[1]] = []
+        if statement == PRODUCT:
+            return [{"has_segments": False, "version": "PostgreSQL 15"}]
         if statement.startswith("SELECT pg_catalog.to_regclass(") and statement.endswith("IS NOT NULL AS yes"):
             return [{"yes": False}]
         if "SELECT DISTINCT model_id" in statement:
