@@ -1,0 +1,143 @@
+"""The words of a specification: roles, kinds, and what each kind may have; the row of a column."""
+
+from dataclasses import dataclass
+
+INPUT, TARGET, IGNORED = "input", "target", "ignored"
+ROLES = (INPUT, TARGET, IGNORED)
+NUMBER, CATEGORY, BOOLEAN, DATETIME, TEXT, VECTOR, ARRAY, IMAGE = (
+    "number", "category", "boolean", "datetime", "text", "vector", "array", "image",
+)  # fmt: skip
+KINDS = (NUMBER, CATEGORY, BOOLEAN, DATETIME, TEXT, VECTOR, ARRAY, IMAGE)
+TARGET_KINDS = (NUMBER, CATEGORY, BOOLEAN)
+#: Families of types (`madlib_mop.columns.raw`) from which each kind can be had.
+FAMILIES_OF_KIND: dict[str, frozenset[str | None]] = {
+    NUMBER: frozenset({"number", "boolean", "span", "time"}),
+    CATEGORY: frozenset({"number", "boolean", "text", "enum", "uuid", "inet"}),
+    BOOLEAN: frozenset({"boolean"}),
+    DATETIME: frozenset({"moment", "time"}),
+    TEXT: frozenset({"text", "enum", "uuid", "inet"}),
+    VECTOR: frozenset({"vector"}),
+    ARRAY: frozenset({"vector"}),
+    IMAGE: frozenset({"blob"}),
+}
+#: The first of each is the default.
+ENCODINGS: dict[str, tuple[str, ...]] = {
+    NUMBER: ("identity",),
+    BOOLEAN: ("identity",),
+    CATEGORY: ("index", "one_hot", "ordinal", "hashed", "frequency"),
+    DATETIME: ("parts", "age"),
+    TEXT: ("hashed_ngrams",),
+    VECTOR: ("identity",),
+    ARRAY: ("identity",),
+    IMAGE: ("pixels",),
+}
+SCALES: dict[str, tuple[str, ...]] = {
+    NUMBER: ("standard", "min_max", "robust", "quantile", "log1p", "none"),
+    BOOLEAN: ("none", "standard"),
+    CATEGORY: ("none",),
+    DATETIME: ("standard", "min_max", "robust", "quantile", "none"),
+    TEXT: ("none",),
+    VECTOR: ("standard", "none"),
+    ARRAY: ("standard", "none"),
+    IMAGE: ("none",),
+}
+IMPUTES: dict[str, tuple[str, ...]] = {
+    NUMBER: ("mean", "median", "minimum", "constant", "error"),
+    BOOLEAN: ("mean", "median", "minimum", "constant", "error"),
+    CATEGORY: ("level", "constant", "error"),
+    DATETIME: ("mean", "median", "minimum", "error"),
+    TEXT: ("zero", "error"),
+    VECTOR: ("zero", "error"),
+    ARRAY: ("zero", "error"),
+    IMAGE: ("error", "zero"),
+}
+DEFAULT_IMPUTE = {kind: words[0] for kind, words in IMPUTES.items()}
+#: Scales of a regression target: each can be undone.
+TARGET_SCALES = ("standard", "min_max", "log1p", "none")
+CLASS_ENCODINGS = ("one_hot", "index")
+MAX_LEVELS = 1_000_000
+MAX_ONE_HOT = 1_000
+#: Lowest and highest width of what has one, by kind.
+WIDTHS = {CATEGORY: (1, 4_096), TEXT: (8, 65_536), IMAGE: (8, 1_024)}
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """One row of the table that `propose_columns` writes.
+
+    Attributes
+    ----------
+    name, sql_type : str
+        As the catalog has them; ``sql_type`` as ``format_type`` prints it, without domains.
+    role : str
+        ``input``, ``target`` or ``ignored``. Of an ignored column nothing else is used.
+    kind : str
+        ``number``, ``category``, ``boolean``, ``datetime``, ``text``, ``vector``, ``array`` or ``image``.
+    impute : str
+        What NULL becomes. Numbers: ``mean``, ``median``, ``minimum``, ``constant:<number>`` or ``error``; categories:
+        ``level`` (a level of its own), ``constant:<level>`` or ``error``; text, vectors, arrays, images: ``zero`` or
+        ``error``. Statistics are those of the training rows.
+    indicator : bool
+        Whether one more unit is 1 where the value is NULL.
+    encode : str
+        ``identity`` for numbers; ``index``, ``one_hot``, ``ordinal``, ``hashed`` or ``frequency`` for categories;
+        ``parts`` or ``age`` for dates and times; ``hashed_ngrams`` for text; ``pixels`` for images. Of targets:
+        ``identity``, or for classes ``one_hot`` or ``index``.
+    scale : str
+        ``standard``, ``min_max``, ``robust``, ``quantile``, ``log1p`` or ``none``.
+    width : int or None
+        Of categories as ``index`` or ``hashed``: units of the embedding. Of text: units. Of images: pixels a side. Of
+        vectors and arrays: elements.
+    max_levels : int or None
+        Most levels that a category keeps, the most frequent; of ``hashed``: buckets.
+    levels : tuple of str or None
+        The levels of a category in their order; None takes those of the training rows.
+    n_rows, n_null, n_distinct : int or None
+        What was counted when the column was proposed.
+    minimum, maximum : str or None
+    examples : tuple of str
+        Some values.
+    reason : str
+        One sentence: why the column was proposed so.
+    """
+
+    name: str
+    sql_type: str
+    role: str = INPUT
+    kind: str = "number"
+    impute: str = "mean"
+    indicator: bool = False
+    encode: str = "identity"
+    scale: str = "standard"
+    width: int | None = None
+    max_levels: int | None = None
+    levels: tuple[str, ...] | None = None
+    n_rows: int | None = None
+    n_null: int | None = None
+    n_distinct: int | None = None
+    minimum: str | None = None
+    maximum: str | None = None
+    examples: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def constant(self) -> str | None:
+        """The value that NULL becomes, as text; None unless ``impute`` is ``constant:<value>``."""
+        word, colon, value = self.impute.partition(":")
+        return value.strip() if word == "constant" and colon else None
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column as the source table has it now.
+
+    Attributes
+    ----------
+    name, sql_type : str
+    family : str or None
+        How its values are read (`madlib_mop.columns.raw`); None for a type that is not read, such as jsonb.
+    """
+
+    name: str
+    sql_type: str
+    family: str | None
