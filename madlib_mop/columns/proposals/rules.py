@@ -2,11 +2,11 @@
 
 import math
 
-from madlib_mop.columns.kinds import (
+from madlib_mop.columns.proposals.kinds import (
     ARRAY,
-    BOOLEAN,
     CATEGORY,
     CLASS_ENCODINGS,
+    EMBEDDED,
     ENCODINGS,
     IMAGE,
     IMPUTES,
@@ -21,8 +21,6 @@ from madlib_mop.columns.kinds import (
     ColumnSpec,
 )
 from madlib_mop.errors import InvalidParameter
-
-_EMBEDDED = ("index", "hashed")
 
 
 def problem(spec: ColumnSpec, message: str, hint: str) -> InvalidParameter:
@@ -197,14 +195,14 @@ def _check_max_levels(spec: ColumnSpec) -> None:
 
 def _check_width(spec: ColumnSpec) -> None:
     if spec.width is None:
-        if spec.kind in (TEXT, IMAGE) or spec.encode in _EMBEDDED:
+        if spec.kind in (TEXT, IMAGE) or spec.encode in EMBEDDED:
             raise problem(spec, f"encode {spec.encode!r} needs a width", "Copy it from the proposal.")
         return
     if spec.kind in (VECTOR, ARRAY):
         if spec.width < 1:
             raise problem(spec, f"width must be 1 or more. Received: {spec.width}", "Set it to NULL.")
         return
-    if spec.kind not in WIDTHS or (spec.kind == CATEGORY and spec.encode not in _EMBEDDED):
+    if spec.kind not in WIDTHS or (spec.kind == CATEGORY and spec.encode not in EMBEDDED):
         raise problem(
             spec, f"width is not for encode {spec.encode!r}. Received: {spec.width}", "Set width to NULL."
         )

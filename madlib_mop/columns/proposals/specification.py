@@ -4,22 +4,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from madlib_mop.columns.kinds import (
+from madlib_mop.columns.proposals.kinds import (
     BOOLEAN,
     CATEGORY,
     DEFAULT_IMPUTE,
+    EMBEDDED,
     ENCODINGS,
     FAMILIES_OF_KIND,
     IGNORED,
+    IMAGE,
+    IMAGE_WIDTH,
     INPUT,
     KINDS,
     ROLES,
     TARGET,
     TARGET_KINDS,
+    TEXT,
+    TEXT_WIDTH,
     ColumnSpec,
     TableColumn,
+    embedding_width,
 )
-from madlib_mop.columns.rules import check_input, check_target, default_scale, problem
+from madlib_mop.columns.proposals.rules import check_input, check_target, default_scale, problem
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 
 _TEXTS = ("name", "sql_type", "role", "kind", "impute", "encode", "scale", "minimum", "maximum", "reason")
@@ -180,7 +186,16 @@ def _with_defaults(given: dict[str, Any]) -> ColumnSpec:
         given.setdefault("encode", ENCODINGS[kind][0])
         given.setdefault("impute", DEFAULT_IMPUTE[kind])
         given.setdefault("scale", default_scale(kind))
+        if role == INPUT:
+            width = _default_width(kind, given["encode"], given.get("n_distinct"))
+            given.setdefault("width", width)
     return ColumnSpec(**given)
+
+
+def _default_width(kind: str, encode: str, n_distinct: int | None) -> int | None:
+    if kind == CATEGORY and encode in EMBEDDED:
+        return embedding_width(n_distinct or 100)
+    return {TEXT: TEXT_WIDTH, IMAGE: IMAGE_WIDTH}.get(kind)
 
 
 def _plain(text: str) -> str:

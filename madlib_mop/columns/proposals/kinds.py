@@ -55,10 +55,23 @@ DEFAULT_IMPUTE = {kind: words[0] for kind, words in IMPUTES.items()}
 #: Scales of a regression target: each can be undone.
 TARGET_SCALES = ("standard", "min_max", "log1p", "none")
 CLASS_ENCODINGS = ("one_hot", "index")
+#: Encodings of categories that are inputs of an embedding.
+EMBEDDED = ("index", "hashed")
 MAX_LEVELS = 1_000_000
 MAX_ONE_HOT = 1_000
 #: Lowest and highest width of what has one, by kind.
 WIDTHS = {CATEGORY: (1, 4_096), TEXT: (8, 65_536), IMAGE: (8, 1_024)}
+
+TEXT_WIDTH = 256
+IMAGE_WIDTH = 64
+
+
+def embedding_width(n_levels: int) -> int:
+    """Return how many units an embedding of so many levels has: 1.6 n^0.56, at most 64.
+
+    The rule is that of fastai's tabular models (Howard and Gugger, 2020), with a lower limit.
+    """
+    return min(64, max(1, round(1.6 * float(max(n_levels, 1) ** 0.56))))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,147 @@
+"""The inputs of a network that are one column each, and the units of categories; parts of the encoder."""
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.preprocessors.fits import TextFit, VectorFit
+from madlib_mop.columns.raw import Codes, Levels, Numbers, RawColumn, Vectors, other_width
+from madlib_mop.columns.transforms.categories import NULL, OTHER, CategoryFit, LevelCodes
+from madlib_mop.columns.transforms.ngrams import hashed_ngrams
+from madlib_mop.errors import InvalidParameter
+
+Units = npt.NDArray[np.float32]
+
+
+def null_value(name: str) -> InvalidParameter:
+    """Return the error for NULL where a specification has ``impute => 'error'``."""
+    return InvalidParameter(
+        f"column {name!r} is NULL, and its impute is error",
+        hint="Leave such rows out by a view, or pack the table with another impute.",
+    )
+
+
+def wrong_class(name: str, expected: str, column: RawColumn) -> InvalidParameter:
+    """Return the error for a column whose values are of another family than those that were packed."""
+    return InvalidParameter(
+        f"column {name!r} must be {expected}, as when the table was packed. Received: {column.family}",
+        hint="Cast it in a view, or pack the table again.",
+    )
+
+
+def special_value(name: str, text: str) -> InvalidParameter:
+    """Return the error for NaN or an infinity."""
+    return InvalidParameter(
+        f"column {name!r} has the value {text}, which is not finite",
+        hint="Replace it by NULL or a number in a view.",
+    )
+
+
+class CategoryCodes:
+    """Codes of one category's values: 0 for NULL, 1 for another level, then the levels; hashed: 0, then buckets."""
+
+    def __init__(self, name: str, fit: CategoryFit):
+        self.name = name
+        self.fit = fit
+        self._levels = LevelCodes(fit)
+
+    def of(self, column: RawColumn) -> Codes:
+        """Return int32 (n_rows,). Raises InvalidParameter for NULL where it is an error."""
+        if isinstance(column, Numbers):
+            if self.fit.encode == "hashed":
+                column = column.as_levels(self.name)
+            else:
+                codes = self._levels.of_numbers(column.values, column.missing)
+        if isinstance(column, Levels):
+            codes = self._levels.of_levels(column.codes, column.levels, column.levels.keys)
+        elif not isinstance(column, Numbers):
+            raise wrong_class(self.name, "a category", column)
+        if not self.fit.accepts_null and column.missing.any():
+            raise null_value(self.name)
+        return codes
+
+
+class IndexInput:
+    """A category as indices of an embedding."""
+
+    def __init__(self, name: str, fit: CategoryFit):
+        self._codes = CategoryCodes(name, fit)
+
+    def encode(self, column: RawColumn) -> Codes:
+        """Return int32 (n_rows, 1)."""
+        return self._codes.of(column)[:, np.newaxis]
+
+
+class UnitsOfCategory:
+    """A category as units of the matrix of numbers: one-hot, or one number by a table."""
+
+    def __init__(self, name: str, fit: CategoryFit):
+        self._codes = CategoryCodes(name, fit)
+        self._table: Units = np.array(fit.units, np.float32)
+        self._levels: Codes = np.arange(OTHER, fit.n_codes, dtype=np.int32)[:, np.newaxis]
+        self._indicator = fit.indicator
+
+    def write(self, column: RawColumn, units: Units, unit: int) -> None:
+        """Write the units, from row ``unit`` on: float32 (n_units, n_rows)."""
+        codes = self._codes.of(column)
+        if len(self._table):
+            units[unit] = self._table[codes]
+            end = unit + 1
+        else:
+            end = unit + len(self._levels)
+            units[unit:end] = codes == self._levels
+        if self._indicator:
+            units[end] = codes == NULL
+
+
+class TextInput:
+    """A text as hashed words and runs of characters."""
+
+    def __init__(self, name: str, fit: TextFit):
+        self._name = name
+        self._fit = fit
+
+    def encode(self, column: RawColumn) -> Units:
+        """Return float32 (n_rows, width); each distinct text is hashed once."""
+        if not isinstance(column, Levels):
+            raise wrong_class(self._name, "a text", column)
+        if not self._fit.accepts_null and column.missing.any():
+            raise null_value(self._name)
+        keys = column.levels.keys()
+        if column.n_rows == 1:
+            code = column.codes.item(0)
+            return hashed_ngrams([keys[code].decode("utf-8", "replace")] if code >= 0 else [""], self._fit.width)
+        distinct, inverse = np.unique(column.codes, return_inverse=True)
+        texts = [keys[code].decode("utf-8", "replace") if code >= 0 else "" for code in distinct.tolist()]
+        return hashed_ngrams(texts, self._fit.width)[inverse]
+
+
+class VectorInput:
+    """A vector or numeric array, scaled by one mean and one deviation."""
+
+    def __init__(self, name: str, fit: VectorFit):
+        self._name = name
+        self._fit = fit
+        self._offset, self._divisor = np.float32(fit.offset), np.float32(fit.divisor)
+
+    def encode(self, column: RawColumn) -> Units:
+        """Return float32 (n_rows, width); zeros where NULL."""
+        if not isinstance(column, Vectors):
+            raise wrong_class(self._name, "an array or vector of numbers", column)
+        missing = column.missing
+        has_null = bool(missing.any())
+        if has_null and not self._fit.accepts_null:
+            raise null_value(self._name)
+        if column.width is None:
+            return np.zeros((column.n_rows, self._fit.width), np.float32)
+        if column.width != self._fit.width:
+            raise other_width(self._name, self._fit.width, column.width)
+        if not np.isfinite(column.values).all():
+            special = column.first_special()
+            raise special_value(self._name, special.text if special else "NaN")
+        with np.errstate(over="ignore"):
+            units: Units = (column.values - self._offset) / self._divisor
+        if not np.isfinite(units).all():
+            np.nan_to_num(units, copy=False)
+        if has_null:
+            units[missing] = 0.0
+        return units

@@ -1,0 +1,74 @@
+"""Numbers, booleans and ages of rows as units, all columns at once; a part of the encoder."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.encoding.inputs import null_value, special_value, wrong_class
+from madlib_mop.columns.raw import Flags, Floats, Integers, Moments, Numbers, RawColumn
+from madlib_mop.columns.transforms.dates import cyclic
+from madlib_mop.columns.transforms.scaling import NumberFit, Scaling
+
+Units = npt.NDArray[np.float32]
+_ENDLESS = 9.2e18  # microseconds; what PostgreSQL has for infinity is above
+
+
+class ScaledUnits:
+    """All numbers and ages of a row in one matrix, so that a row alone costs a few operations of NumPy."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._fits: list[NumberFit] = []
+        self._units: list[int] = []
+        self._dates: list[tuple[int, int, tuple[str, ...]]] = []
+
+    def add(self, name: str, fit: NumberFit, unit: int, parts: tuple[str, ...]) -> None:
+        """Add a column with its first unit; ``parts`` on a circle come after it."""
+        if parts:
+            self._dates.append((len(self._names), unit + 1, parts))
+        self._names.append(name)
+        self._fits.append(fit)
+        self._units.append(unit)
+
+    def seal(self) -> None:
+        """Make the tables; no column is added after that."""
+        self._scaling = Scaling(self._fits)
+        self._strict = [row for row, fit in enumerate(self._fits) if fit.fill is None]
+        self._moments = [row for row, fit in enumerate(self._fits) if fit.unit != 1.0]
+        self._marked = [row for row, fit in enumerate(self._fits) if fit.indicator]
+        after = {row: 1 + 2 * len(parts) for row, _, parts in self._dates}
+        self._indicators = [self._units[row] + after.get(row, 1) for row in self._marked]
+
+    def write(self, raw: Mapping[str, RawColumn], units: Units) -> None:
+        """Write the units of these columns: float32 (n_units, n_rows)."""
+        if not self._names:
+            return
+        n_rows = units.shape[1]
+        values: Floats = np.empty((len(self._names), n_rows))
+        missing: Flags = np.empty((len(self._names), n_rows), np.bool_)
+        for row, name in enumerate(self._names):
+            column = raw[name]
+            if not isinstance(column, Numbers | Moments):
+                raise wrong_class(name, "a number, boolean, date or time", column)
+            values[row] = column.values
+            missing[row] = column.missing
+        if not np.isfinite(values).all() or (self._moments and (np.abs(values[self._moments]) > _ENDLESS).any()):
+            self._raise_special(raw)
+        if self._strict and missing[self._strict].any():
+            raise null_value(next(self._names[row] for row in self._strict if missing[row].any()))
+        units[self._units] = self._scaling.apply(values, missing)
+        if self._marked:
+            units[self._indicators] = missing[self._marked]
+        for row, unit, parts in self._dates:
+            moments: Integers = raw[self._names[row]].values  # type: ignore[union-attr, assignment]
+            for place, part in enumerate(parts):
+                circle = units[unit + 2 * place : unit + 2 * place + 2]
+                circle[:] = cyclic(moments, part)
+                circle[:, missing[row]] = 0.0
+
+    def _raise_special(self, raw: Mapping[str, RawColumn]) -> None:
+        for name in self._names:
+            special = raw[name].first_special()
+            if special is not None:
+                raise special_value(name, special.text)

@@ -1,0 +1,189 @@
+"""Targets to tensors, and a network's outputs back to classes and numbers; packing and every form of predict use it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.encoding.inputs import special_value, wrong_class
+from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
+from madlib_mop.columns.preprocessors.fitting import null_target
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.raw import Codes, Levels, Moments, Numbers, RawColumn
+from madlib_mop.columns.transforms.categories import FIRST, CategoryFit, LevelCodes
+from madlib_mop.columns.transforms.scaling import NumberFit, Scaling, restore
+from madlib_mop.errors import InvalidParameter, UndefinedColumn
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What outputs of one target mean.
+
+    Attributes
+    ----------
+    numbers : numpy.ndarray or None
+        Of a regression: float64 (n_rows,), in the units of the table (seconds for intervals).
+    classes : tuple of str
+        Of classes: all of them, in the order of ``probabilities``; else ().
+    codes : numpy.ndarray or None
+        Of classes: int64 (n_rows,), the most probable one; of equals the first.
+    probabilities : numpy.ndarray or None
+        Of classes: float64 (n_rows, n_classes).
+    """
+
+    numbers: Floats | None = None
+    classes: tuple[str, ...] = ()
+    codes: npt.NDArray[np.int64] | None = None
+    probabilities: Floats | None = None
+
+
+class Targets:
+    """The targets of a preprocessor.
+
+    Parameters
+    ----------
+    preprocessor : Preprocessor
+    """
+
+    def __init__(self, preprocessor: Preprocessor):
+        self._targets: dict[str, ClassTarget | NumberTarget] = {
+            column.name: ClassTarget(column.name, column.fit)
+            if isinstance(column.fit, ClassFit)
+            else NumberTarget(column)
+            for column in preprocessor.targets
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the targets, in order."""
+        return tuple(self._targets)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of one row of a target's tensor."""
+        return self._targets[name].shape
+
+    def encode(self, raw: Mapping[str, RawColumn]) -> dict[str, npt.NDArray[np.generic]]:
+        """Return the tensor of each target.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            Classes: int16 (n_rows, n_classes) for ``one_hot``, int16 (n_rows, 1) for ``index``. Numbers: float32
+            (n_rows, 1), scaled.
+
+        Raises
+        ------
+        UndefinedColumn
+            If a target is missing.
+        InvalidParameter
+            For NULL, NaN and infinities, and for a class that the training rows do not have.
+        """
+        for name in self._targets:
+            if name not in raw:
+                raise UndefinedColumn(f"target {name!r} is missing", hint="Add it, with its name and type.")
+        return {name: target.encode(raw[name]) for name, target in self._targets.items()}
+
+    def decode(self, outputs: Mapping[str, npt.NDArray[np.generic]]) -> dict[str, Predictions]:
+        """Return what a network's outputs mean, by target.
+
+        Parameters
+        ----------
+        outputs : mapping of str to numpy.ndarray
+            By target, floats: (n_rows, n_classes) probabilities, (n_rows, 1) of two classes is the probability of the
+            second; (n_rows, 1) of a number.
+
+        Raises
+        ------
+        InvalidParameter
+            If an output has another shape.
+        """
+        return {name: self._targets[name].decode(np.asarray(values, np.float64)) for name, values in outputs.items()}
+
+
+class ClassTarget:
+    """A target with classes."""
+
+    def __init__(self, name: str, fit: ClassFit):
+        self.name = name
+        self.fit = fit
+        n_classes = len(fit.classes)
+        self.shape: tuple[int, ...] = (n_classes,) if fit.encode == "one_hot" else (1,)
+        self._codes = LevelCodes(CategoryFit("index", fit.classes, FIRST + n_classes, 1, None, True, False))
+
+    def encode(self, column: RawColumn) -> npt.NDArray[np.int16]:
+        """Return int16 (n_rows, n_classes) or (n_rows, 1)."""
+        if column.missing.any():
+            raise null_target(self.name, int(column.missing.sum()))
+        if isinstance(column, Numbers):
+            codes = self._codes.of_numbers(column.values, column.missing)
+        elif isinstance(column, Levels):
+            codes = self._codes.of_levels(column.codes, column.levels, column.levels.keys)
+        else:
+            raise wrong_class(self.name, "a category", column)
+        if (codes < FIRST).any():
+            raise self._unknown(column, codes)
+        codes = codes - FIRST
+        if self.fit.encode == "index":
+            return codes.astype(np.int16)[:, np.newaxis]
+        rows = np.zeros((len(codes), len(self.fit.classes)), np.int16)
+        rows[np.arange(len(codes)), codes] = 1
+        return rows
+
+    def decode(self, outputs: Floats) -> Predictions:
+        """Return the classes and probabilities of outputs."""
+        n_classes = len(self.fit.classes)
+        if outputs.ndim == 2 and outputs.shape[1] == 1 and n_classes == 2:
+            outputs = np.concatenate([1.0 - outputs, outputs], axis=1)
+        if outputs.ndim != 2 or outputs.shape[1] != n_classes:
+            raise _wrong_shape(self.name, f"{n_classes} classes", outputs)
+        return Predictions(classes=self.fit.classes, codes=outputs.argmax(axis=1), probabilities=outputs)
+
+    def _unknown(self, column: Numbers | Levels, codes: Codes) -> InvalidParameter:
+        row = column.take(np.flatnonzero(codes < FIRST)[:1])
+        text = (row.as_levels() if isinstance(row, Numbers) else row).texts()[0]
+        return InvalidParameter(
+            f"target {self.name!r} has class {text!r}, which no training row has",
+            hint="List all classes in levels of the proposal, or leave such rows out by a view.",
+        )
+
+
+class NumberTarget:
+    """A target of a regression."""
+
+    shape: tuple[int, ...] = (1,)
+
+    def __init__(self, column: FittedColumn):
+        assert isinstance(column.fit, NumberFit)
+        self.name = column.name
+        self.fit = column.fit
+        self._scaling = Scaling([column.fit])
+
+    def encode(self, column: RawColumn) -> npt.NDArray[np.float32]:
+        """Return float32 (n_rows, 1)."""
+        if not isinstance(column, Numbers | Moments):
+            raise wrong_class(self.name, "a number", column)
+        if column.missing.any():
+            raise null_target(self.name, int(column.missing.sum()))
+        special = column.first_special()
+        if special is not None:
+            raise special_value(self.name, special.text)
+        values = column.values.astype(np.float64)[np.newaxis]
+        return self._scaling.apply(values, column.missing[np.newaxis]).T.astype(np.float32)
+
+    def decode(self, outputs: Floats) -> Predictions:
+        """Return the numbers of outputs."""
+        if outputs.ndim == 2 and outputs.shape[1] == 1:
+            outputs = outputs[:, 0]
+        if outputs.ndim != 1:
+            raise _wrong_shape(self.name, "one number", outputs)
+        return Predictions(numbers=restore(outputs, self.fit))
+
+
+def _wrong_shape(name: str, expected: str, outputs: Floats) -> InvalidParameter:
+    return InvalidParameter(
+        f"the output for target {name!r} must have {expected} a row. Received: shape {outputs.shape}",
+        hint="Use a network whose last layer has as many units.",
+    )

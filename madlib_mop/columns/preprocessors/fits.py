@@ -1,0 +1,112 @@
+"""What was fitted to each column of the training rows; the parts of a preprocessor."""
+
+from dataclasses import dataclass
+
+from madlib_mop.columns.proposals.kinds import ColumnSpec
+from madlib_mop.columns.transforms.categories import CategoryFit
+from madlib_mop.columns.transforms.dates import DAY_US
+from madlib_mop.columns.transforms.scaling import NumberFit
+
+
+@dataclass(frozen=True)
+class DateFit:
+    """A date or time: a scaled number, and parts on a circle (0 and 0 for NULL).
+
+    Attributes
+    ----------
+    age : NumberFit
+        Days since 2000-01-01, or seconds since midnight.
+    parts : tuple of str
+        ``month``, ``weekday`` and ``hour``, as far as they vary over the training rows.
+    """
+
+    age: NumberFit
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextFit:
+    """A text as hashed words and runs of characters: ``width`` units, zeros for NULL."""
+
+    width: int
+    accepts_null: bool
+    indicator: bool
+
+
+@dataclass(frozen=True)
+class VectorFit:
+    """A vector of ``width`` elements, each (x - offset) / divisor in float32; zeros for NULL."""
+
+    width: int
+    accepts_null: bool
+    indicator: bool
+    offset: float
+    divisor: float
+
+
+@dataclass(frozen=True)
+class ImageFit:
+    """An image of ``side`` by ``side`` pixels and three channels; zeros for NULL."""
+
+    side: int
+    accepts_null: bool
+    indicator: bool
+
+
+@dataclass(frozen=True)
+class ClassFit:
+    """The classes of a target, in the order of the network's outputs.
+
+    Attributes
+    ----------
+    classes : tuple of str
+    encode : str
+        ``one_hot`` or ``index``.
+    """
+
+    classes: tuple[str, ...]
+    encode: str
+
+
+Fit = NumberFit | CategoryFit | DateFit | TextFit | VectorFit | ImageFit | ClassFit
+FIT_TYPES: dict[str, type[Fit]] = {
+    "number": NumberFit,
+    "category": CategoryFit,
+    "date": DateFit,
+    "text": TextFit,
+    "vector": VectorFit,
+    "image": ImageFit,
+    "classes": ClassFit,
+}
+
+
+@dataclass(frozen=True)
+class FittedColumn:
+    """A column that is an input or a target: its specification, and what was fitted."""
+
+    spec: ColumnSpec
+    fit: Fit
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.spec.name
+
+    def units(self) -> tuple[str, ...]:
+        """Return the names of the column's units in the matrix of numbers, in their order; () if it has none."""
+        name, fit = self.name, self.fit
+        null = (f"{name} is NULL",)
+        if isinstance(fit, NumberFit):
+            return (name, *null * fit.indicator)
+        if isinstance(fit, DateFit):
+            first = f"{name}: {'age' if fit.age.unit == DAY_US else 'seconds'}"
+            parts = [f"{name}: {part} ({way})" for part in fit.parts for way in ("sine", "cosine")]
+            return (first, *parts, *null * fit.age.indicator)
+        if isinstance(fit, CategoryFit):
+            if fit.encode == "one_hot":
+                levels = (f"{name} = {level}" for level in fit.levels)
+                return (f"{name} is another", *levels, *null * fit.indicator)
+            return (name, *null * fit.indicator) if fit.encode in ("ordinal", "frequency") else ()
+        if isinstance(fit, ClassFit):
+            return ()
+        return null * fit.indicator

@@ -1,0 +1,97 @@
+"""Fits a checked specification to the statistics of the training rows; packing calls it once."""
+
+from collections.abc import Mapping, Sequence
+
+from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, FittedColumn
+from madlib_mop.columns.preprocessors.input_fits import check_levels, fit_input, fit_number, unit_of
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.proposals.kinds import IGNORED, NUMBER, TARGET, ColumnSpec
+from madlib_mop.columns.proposals.rules import problem
+from madlib_mop.columns.proposals.specification import check_family
+from madlib_mop.columns.proposals.statistics import Statistics
+from madlib_mop.columns.transforms.categories import number_of_level
+from madlib_mop.errors import InvalidParameter
+
+#: Classes of one target at most: each is an output of the network.
+MAX_CLASSES = 10_000
+
+
+def fit_preprocessor(specs: Sequence[ColumnSpec], statistics: Mapping[str, Statistics]) -> Preprocessor:
+    """Return the preprocessor of a specification.
+
+    Parameters
+    ----------
+    specs : sequence of ColumnSpec
+        Checked by `check_specification`.
+    statistics : mapping of str to Statistics
+        Of the training rows, by column; of every input and target.
+
+    Raises
+    ------
+    InvalidParameter
+        For a column that cannot be fitted: no values, too many levels, a target of one class, and the like.
+    """
+    columns = []
+    for spec in specs:
+        if spec.role == IGNORED:
+            continue
+        counted = statistics[spec.name]
+        check_family(spec, counted.family)
+        if counted.n_rows == 0:
+            raise problem(spec, "there are no training rows", "Use a table with rows, or a smaller validation.")
+        if counted.n_rows == counted.n_missing:
+            raise problem(spec, f"all {counted.n_rows:,} training rows are NULL", "Set role to ignored.")
+        columns.append(
+            FittedColumn(spec, fit_target(spec, counted) if spec.role == TARGET else fit_input(spec, counted))
+        )
+    return Preprocessor(tuple(columns))
+
+
+def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
+    """Return the fit of a target.
+
+    Classes are those of ``levels``, else those of the training rows, sorted as PostgreSQL sorts them: numbers by
+    value, false before true, texts by their bytes (collation "C").
+
+    Raises
+    ------
+    InvalidParameter
+        If values are NULL, if there are fewer than two classes or too many, or if a number has one value only.
+    """
+    if counted.n_missing:
+        raise null_target(spec.name, counted.n_missing)
+    if spec.kind == NUMBER:
+        if counted.minimum == counted.maximum:
+            raise problem(spec, "the target has one value only in the training rows", "Name another target.")
+        return fit_number(spec, counted, unit_of(counted.family))
+    if spec.levels is not None:
+        check_levels(spec, counted)
+        unlisted = sorted(set(counted.level_counts or ()) - set(spec.levels))
+        if unlisted:
+            raise problem(spec, f"class {unlisted[0]!r} is not in levels", "Add it, or set levels to NULL.")
+        return ClassFit(spec.levels, spec.encode)
+    counts = counted.level_counts
+    if counts is None or len(counts) > MAX_CLASSES:
+        many = f"more than {counted.n_distinct:,}" if counts is None else f"{len(counts):,}"
+        raise problem(
+            spec,
+            f"the target has {many} classes; {MAX_CLASSES:,} are the most",
+            "For a regression set kind to number, encode to identity and scale to standard.",
+        )
+    if len(counts) < 2:
+        raise problem(
+            spec,
+            f"the target has one class only in the training rows: {next(iter(counts))!r}",
+            "Name another target, or use a table with rows of two classes or more.",
+        )
+    if counted.family in ("number", "boolean"):
+        return ClassFit(tuple(sorted(counts, key=lambda text: number_of_level(text) or 0.0)), spec.encode)
+    return ClassFit(tuple(sorted(counts, key=str.encode)), spec.encode)
+
+
+def null_target(name: str, n_rows: int) -> InvalidParameter:
+    """Return the error for rows without their target."""
+    return InvalidParameter(
+        f"target {name!r} is NULL in {n_rows:,} row{'' if n_rows == 1 else 's'}",
+        hint=f"Leave such rows out by a view: WHERE {name} IS NOT NULL.",
+    )

@@ -1,0 +1,178 @@
+"""Fits one input to the statistics of the training rows, by its kind."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from madlib_mop.columns.preprocessors.fits import DateFit, Fit, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.proposals.kinds import (
+    ARRAY,
+    BOOLEAN,
+    CATEGORY,
+    DATETIME,
+    IMAGE,
+    MAX_ONE_HOT,
+    NUMBER,
+    TEXT,
+    VECTOR,
+    ColumnSpec,
+)
+from madlib_mop.columns.proposals.rules import constant_number, problem
+from madlib_mop.columns.proposals.statistics import Statistics
+from madlib_mop.columns.transforms.categories import (
+    FIRST,
+    CategoryFit,
+    frequency_units,
+    most_frequent,
+    number_of_level,
+    ordinal_units,
+)
+from madlib_mop.columns.transforms.dates import DAY_US, HOUR, PARTS, steps
+from madlib_mop.columns.transforms.scaling import NumberFit, NumberSummary, TooWide, fit_scale
+
+#: Levels that are kept where the specification has no max_levels.
+MOST_LEVELS = 50_000
+_SECOND_US = 1_000_000
+_N_POINTS = 256
+
+
+def fit_input(spec: ColumnSpec, counted: Statistics) -> Fit:
+    """Return the fit of an input. Raises InvalidParameter if its statistics contradict its specification."""
+    return _FITTERS[spec.kind](spec, counted)
+
+
+def fit_number(spec: ColumnSpec, counted: Statistics, unit: float) -> NumberFit:
+    """Return the fit of a number; ``unit`` is what raw values are divided by."""
+    summary = _summary(counted, unit)
+    fills: dict[str, Callable[[], float | None]] = {
+        "mean": lambda: summary.mean,
+        "median": lambda: summary.quantile(0.5),
+        "minimum": lambda: summary.minimum,
+        "error": lambda: None,
+    }
+    fill = constant_number(spec.constant) if spec.constant is not None else fills[spec.impute]()
+    try:
+        return fit_scale(NumberFit(unit, fill, spec.indicator, spec.scale), summary)
+    except TooWide:
+        raise problem(
+            spec, f"its values are too far apart for scale {spec.scale!r}", "Set scale to log1p, or divide in a view."
+        ) from None
+
+
+def unit_of(family: str) -> float:
+    """Return what raw values of a family are divided by: microseconds become days, or seconds."""
+    return {"moment": float(DAY_US), "time": float(_SECOND_US), "span": float(_SECOND_US)}.get(family, 1.0)
+
+
+def _summary(counted: Statistics, unit: float) -> NumberSummary:
+    def number(value: float | None) -> float:
+        return float(value or 0) / unit
+
+    return NumberSummary(
+        number(counted.minimum),
+        number(counted.maximum),
+        number(counted.mean),
+        number(counted.std),
+        lambda q: number(counted.quantile(q)),
+    )
+
+
+def _number(spec: ColumnSpec, counted: Statistics) -> Fit:
+    return fit_number(spec, counted, unit_of(counted.family))
+
+
+def _date(spec: ColumnSpec, counted: Statistics) -> Fit:
+    parts: tuple[str, ...] = ()
+    if spec.encode == "parts":
+        points = [counted.quantile(place / _N_POINTS) for place in range(_N_POINTS + 1)]
+        values = np.array([int(point or 0) for point in [counted.minimum, counted.maximum, *points]], np.int64)
+        possible = (HOUR,) if counted.family == "time" else PARTS[:2] if spec.sql_type == "date" else PARTS
+        parts = tuple(part for part in possible if len(np.unique(steps(values, part))) > 1)
+    return DateFit(fit_number(spec, counted, unit_of(counted.family)), parts)
+
+
+def _category(spec: ColumnSpec, counted: Statistics) -> Fit:
+    accepts_null = spec.impute != "error"
+    if spec.encode == "hashed":
+        n_buckets, width = spec.max_levels or 1, spec.width or 1
+        return CategoryFit("hashed", (), 1 + n_buckets, width, spec.constant, accepts_null, False)
+    levels = _levels(spec, counted)
+    units: tuple[float, ...] = ()
+    indicator = spec.indicator
+    if spec.encode == "ordinal":
+        units = ordinal_units(len(levels))
+    elif spec.encode == "frequency":
+        units = frequency_units(levels, counted.level_counts or {}, counted.n_missing, counted.n_rows)
+    elif spec.encode == "one_hot":
+        indicator = spec.impute == "level" and counted.n_missing > 0
+    n_codes = FIRST + len(levels)
+    width = {"index": spec.width or 1, "one_hot": n_codes - 1 + indicator}.get(spec.encode, 1 + indicator)
+    return CategoryFit(spec.encode, levels, n_codes, width, spec.constant, accepts_null, indicator, units)
+
+
+def _levels(spec: ColumnSpec, counted: Statistics) -> tuple[str, ...]:
+    if spec.levels is not None and spec.encode != "frequency":
+        check_levels(spec, counted)
+        return spec.levels
+    counts = counted.level_counts
+    most = MAX_ONE_HOT if spec.encode == "one_hot" else MOST_LEVELS
+    if counts is None or (spec.max_levels is None and len(counts) > most):
+        many = f"more than {counted.n_distinct:,}" if counts is None else f"{len(counts):,}"
+        keep = "" if counts is None else f"Set max_levels to {most:,} or fewer, "
+        raise problem(
+            spec,
+            f"{many} levels are too many for encode {spec.encode!r}",
+            (keep + "encode hashed with max_levels 4096, or role ignored.").capitalize(),
+        )
+    levels = spec.levels or most_frequent(counts, spec.max_levels, counted.n_rows)
+    if spec.constant is not None and spec.constant not in levels:
+        raise problem(spec, f"impute {spec.impute!r} names none of the levels", "Use one of: " + ", ".join(levels[:10]))
+    return levels
+
+
+def check_levels(spec: ColumnSpec, counted: Statistics) -> None:
+    """Raise InvalidParameter if levels that were given cannot be values of the column, or none of its values is one."""
+    levels = spec.levels or ()
+    if counted.family in ("number", "boolean"):
+        for level in levels:
+            if number_of_level(level) is None:
+                raise problem(
+                    spec, f"level {level!r} is no value of type {spec.sql_type}", "Write it as the table has it."
+                )
+    counts = counted.level_counts
+    if counts is not None and not set(counts) & set(levels):
+        raise problem(
+            spec,
+            "no training row has one of the levels " + ", ".join(map(repr, levels[:5])),
+            "Values are, for example: " + ", ".join(map(repr, sorted(counts)[:5])) + ".",
+        )
+
+
+def _text(spec: ColumnSpec, counted: Statistics) -> Fit:
+    return TextFit(spec.width or 1, spec.impute != "error", spec.indicator)
+
+
+def _vector(spec: ColumnSpec, counted: Statistics) -> Fit:
+    width = counted.width or 0
+    if spec.width is not None and spec.width != width:
+        raise problem(spec, f"width is {spec.width}, and its values have {width} elements", "Set width to NULL.")
+    offset, divisor = 0.0, 1.0
+    if spec.scale == "standard":
+        offset, divisor = float(counted.mean or 0.0), float(counted.std or 0.0) or 1.0
+    return VectorFit(width, spec.impute != "error", spec.indicator, offset, divisor)
+
+
+def _image(spec: ColumnSpec, counted: Statistics) -> Fit:
+    return ImageFit(spec.width or 1, spec.impute != "error", spec.indicator)
+
+
+_FITTERS: dict[str, Callable[[ColumnSpec, Statistics], Fit]] = {
+    NUMBER: _number,
+    BOOLEAN: _number,
+    CATEGORY: _category,
+    DATETIME: _date,
+    TEXT: _text,
+    VECTOR: _vector,
+    ARRAY: _vector,
+    IMAGE: _image,
+}

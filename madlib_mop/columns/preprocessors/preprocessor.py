@@ -1,0 +1,181 @@
+"""The preprocessor of a packed table: what its encoder, its networks' inputs and every prediction follow."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from madlib_mop.columns.preprocessors.canonical import build, canonical_json, plain
+from madlib_mop.columns.preprocessors.fits import FIT_TYPES, FittedColumn, ImageFit, TextFit, VectorFit
+from madlib_mop.columns.proposals.kinds import INPUT, TARGET, ColumnSpec
+from madlib_mop.columns.transforms.categories import CategoryFit
+from madlib_mop.errors import UnreadableText
+
+FORMAT = 1
+_NUMBERS = "numbers"
+
+
+@dataclass(frozen=True)
+class InputTensor:
+    """One input of the network.
+
+    Attributes
+    ----------
+    name : str
+        ``numbers`` for the matrix of all units of numbers (``numbers_1``, ... if a column has that name); else the
+        name of its column.
+    kind : str
+        ``numbers``, ``index``, ``text``, ``vector`` or ``image``.
+    dtype : str
+        ``float32``, ``int32`` (``index``) or ``uint8`` (``image``).
+    shape : tuple of int
+        Of one row.
+    columns : tuple of str
+        The columns that it is made of.
+    units : tuple of str
+        One name an element of a row; () for images.
+    n_codes : int or None
+        Of ``index``: codes are 0 to ``n_codes`` - 1, the ``input_dim`` of an ``Embedding``.
+    width : int or None
+        Of ``index``: the proposed units of the embedding.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    columns: tuple[str, ...]
+    units: tuple[str, ...]
+    n_codes: int | None = None
+    width: int | None = None
+
+
+@dataclass(frozen=True)
+class Preprocessor:
+    """Inputs and targets with what was fitted to them; immutable.
+
+    Attributes
+    ----------
+    columns : tuple of FittedColumn
+        Inputs and targets in the order of the specification. Ignored columns are not there.
+    """
+
+    columns: tuple[FittedColumn, ...]
+
+    @property
+    def inputs(self) -> tuple[FittedColumn, ...]:
+        """The columns with the role input."""
+        return tuple(column for column in self.columns if column.spec.role == INPUT)
+
+    @property
+    def targets(self) -> tuple[FittedColumn, ...]:
+        """The columns with the role target."""
+        return tuple(column for column in self.columns if column.spec.role == TARGET)
+
+    @cached_property
+    def tensors(self) -> tuple[InputTensor, ...]:
+        """The inputs of a network: the matrix of numbers first, if there is one, then one a column."""
+        return tuple(self._tensors())
+
+    @property
+    def unit_names(self) -> tuple[str, ...]:
+        """The names of all units of all inputs, in order; images have none. No two are the same."""
+        return tuple(unit for tensor in self.tensors for unit in tensor.units)
+
+    def to_json(self) -> str:
+        """Return the canonical text: the same preprocessor has the same text, always."""
+        names = {cls: name for name, cls in FIT_TYPES.items()}
+        columns = [
+            {"spec": _plain_spec(column.spec), "type": names[type(column.fit)], "fit": plain(column.fit)}
+            for column in self.columns
+        ]
+        return canonical_json({"format": FORMAT, "columns": columns})
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical text, hexadecimal."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @staticmethod
+    def from_json(text: str) -> "Preprocessor":
+        """Return the preprocessor of a text that `to_json` wrote; jsonb may have stored it.
+
+        Raises
+        ------
+        UnreadableText
+            If the text is no JSON, or not what `to_json` writes.
+        """
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            raise UnreadableText("the preprocessor is damaged: it is not JSON", hint="Pack the table again.") from None
+        if not isinstance(document, dict) or not isinstance(document.get("columns"), list):
+            raise UnreadableText("the preprocessor is damaged: it has no columns", hint="Pack the table again.")
+        if document.get("format") != FORMAT:
+            raise UnreadableText(
+                f"the preprocessor has format {document.get('format')!r}; this version reads {FORMAT}",
+                hint="Update madlib_mop on this server.",
+            )
+        return Preprocessor(
+            tuple(_read_column(column, f"columns[{place}]") for place, column in enumerate(document["columns"]))
+        )
+
+    def _tensors(self) -> Iterator[InputTensor]:
+        taken: set[str] = set()
+        units: list[str] = []
+        owners = [column for column in self.inputs if column.units()]
+        for column in owners:
+            units += [_unused(unit, taken) for unit in column.units()]
+        if units:
+            names = {column.name for column in self.columns}
+            name = _NUMBERS
+            while name in names:
+                name = f"{_NUMBERS}_{int(name[len(_NUMBERS) + 1 :] or 0) + 1}"
+            yield InputTensor(
+                name, "numbers", "float32", (len(units),), tuple(column.name for column in owners), tuple(units)
+            )
+        for column in self.inputs:
+            tensor = _own_tensor(column, taken)
+            if tensor is not None:
+                yield tensor
+
+
+def _own_tensor(column: FittedColumn, taken: set[str]) -> InputTensor | None:
+    """Return the input that a column is by itself; None if it is units of the matrix of numbers only."""
+    fit, name = column.fit, column.name
+    if isinstance(fit, CategoryFit) and fit.encode in ("index", "hashed"):
+        unit = _unused(name, taken)
+        return InputTensor(name, "index", "int32", (1,), (name,), (unit,), fit.n_codes, fit.width)
+    if isinstance(fit, TextFit | VectorFit):
+        kind = "text" if isinstance(fit, TextFit) else "vector"
+        units = tuple(_unused(f"{name}[{place + 1}]", taken) for place in range(fit.width))
+        return InputTensor(name, kind, "float32", (fit.width,), (name,), units)
+    if isinstance(fit, ImageFit):
+        return InputTensor(name, "image", "uint8", (fit.side, fit.side, 3), (name,), ())
+    return None
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """Return a name that no unit before has, and note it."""
+    unused, number = name, 1
+    while unused in taken:
+        number += 1
+        unused = f"{name} ({number})"
+    taken.add(unused)
+    return unused
+
+
+def _plain_spec(spec: ColumnSpec) -> dict[str, object]:
+    fields: dict[str, object] = plain(spec)
+    del fields["examples"]  # they are the users' data, and nothing depends on them
+    return fields
+
+
+def _read_column(value: object, where: str) -> FittedColumn:
+    if not isinstance(value, dict) or set(value) != {"spec", "type", "fit"} or not isinstance(value["spec"], dict):
+        raise UnreadableText(f"the preprocessor is damaged: {where} is no column", hint="Pack the table again.")
+    if not isinstance(value["type"], str) or value["type"] not in FIT_TYPES:
+        raise UnreadableText(f"the preprocessor is damaged: {where} has an unknown type", hint="Pack the table again.")
+    spec = build(ColumnSpec, {**value["spec"], "examples": []}, f"{where}.spec")
+    return FittedColumn(spec, build(FIT_TYPES[value["type"]], value["fit"], f"{where}.fit"))

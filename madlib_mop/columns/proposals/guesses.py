@@ -1,0 +1,295 @@
+"""What each family of types is proposed as: thresholds and their reasons in words."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from madlib_mop.columns.proposals.kinds import (
+    ARRAY,
+    BOOLEAN,
+    CATEGORY,
+    DATETIME,
+    IGNORED,
+    IMAGE,
+    IMAGE_WIDTH,
+    NUMBER,
+    TEXT,
+    TEXT_WIDTH,
+    VECTOR,
+    ColumnSpec,
+    embedding_width,
+)
+from madlib_mop.columns.proposals.statistics import Statistics
+
+#: Categories with so many levels or fewer are one-hot; RealMLP (Holzmueller et al., 2024) has this limit too.
+ONE_HOT_LEVELS = 8
+#: Texts with so many distinct values or fewer are categories however few rows they have.
+FEW_LEVELS = 30
+#: Levels that a category keeps, and buckets of hashed ones.
+INDEX_LEVELS = 10_000
+BUCKETS = 4_096
+#: Rows a level that a category needs, on average.
+ROWS_A_LEVEL = 5
+#: Whole numbers that look like codes are categories up to so many distinct values.
+CODE_LEVELS = 1_000
+#: Repeats that chance would make among whole numbers; without any of so many, they are a key.
+EXPECTED_REPEATS = 5
+#: A tail is heavy if 1 % of the rows are so many quartile ranges from the median; of a normal distribution 1.7.
+HEAVY_TAIL = 5.0
+_OUTLIER = 20.0
+_KEY = re.compile(r"(^|_)(id|ids|key|pk|uuid|guid|rowid|rownum|ctid|oid)$|[a-z](Id|ID|Key|Uuid|UUID|Guid)$", re.ASCII)
+_CODE = re.compile(
+    r"(^|_)(code|type|class|category|cat|group|grp|kind|status|state|level|zip|zipcode|postcode|postal|region|district"
+    r"|cluster|segment|branch|store|shop|model|version|label|flag|gender|sex|race|month|weekday|dow|hour|quarter|day"
+    r"|season|channel|cd|no)$|[a-z](Code|Type|Class|Group|Status)$|(^|_)(id|key)$|[a-z](Id|ID|Key)$",
+    re.ASCII,
+)
+_IMAGE_STARTS = ("\\xffd8ff", "\\x89504e47", "ffd8ff", "89504e47", "JPEG", "PNG")
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def key_reason(name: str, family: str, statistics: Statistics) -> str | None:
+    """Return the sentence why a column is a key that no network can learn from; None if it is not one."""
+    n_values = statistics.n_rows - statistics.n_missing
+    unique = statistics.distinct_is_exact and statistics.n_distinct == n_values and n_values > 1
+    named = _KEY.search(name) is not None
+    if family == "uuid" and (unique or not statistics.distinct_is_exact):
+        return "Key: all values are distinct."
+    if family in ("text", "inet") and unique and named:
+        return "Key: all values are distinct, and the name is that of a key."
+    if family != "number" or not statistics.is_integral or statistics.minimum is None or statistics.maximum is None:
+        return None
+    if unique and named:
+        return "Key: all values are distinct, and the name is that of a key."
+    span = statistics.maximum - statistics.minimum + 1
+    chance = n_values * n_values / (2 * span) if span > 0 else 0.0
+    if unique and chance >= EXPECTED_REPEATS:
+        return f"Key: whole numbers without repeats, where chance would make about {min(chance, n_values):,.0f}."
+    dense = n_values <= span <= 1.1 * n_values
+    if not statistics.distinct_is_exact and (named or dense):
+        what = "the name is that of a key" if named else "they are as dense as numbers of rows"
+        return f"Key: more than {statistics.n_distinct:,} distinct whole numbers, and {what}."
+    return None
+
+
+def guess_number(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
+    """Return the proposal of a column of numbers: a category if they look like codes, else a number."""
+    n_distinct, name = statistics.n_distinct, spec.name
+    if statistics.is_integral and statistics.distinct_is_exact and 2 < n_distinct <= CODE_LEVELS and _CODE.search(name):
+        why = f"Whole numbers with {n_distinct:,} distinct values and the name of a code"
+        return _category(spec, statistics, why)
+    if n_distinct == 1:
+        return _category(spec, statistics, "One value and NULL")
+    return _number(spec, statistics, "Number.")
+
+
+def _number(spec: ColumnSpec, statistics: Statistics, what: str) -> ColumnSpec:
+    """Return the proposal of a number, scaled by the shape of its distribution."""
+    heavy, scale, why = _shape(statistics)
+    indicator = statistics.n_missing > 0
+    nulls = f" {_share(statistics)} of the rows are NULL: an indicator is added." if indicator else ""
+    return replace(
+        spec,
+        kind=NUMBER,
+        impute="median" if heavy else "mean",
+        indicator=indicator,
+        scale=scale,
+        reason=f"{what} {why}{nulls}",
+    )
+
+
+def _shape(statistics: Statistics) -> tuple[bool, str, str]:
+    """Return whether a distribution has heavy tails, the scale that suits it, and the sentence why."""
+    low, lower, middle, upper, high = (statistics.quantile(q) or 0.0 for q in (0.01, 0.25, 0.5, 0.75, 0.99))
+    least, most = statistics.minimum or 0.0, statistics.maximum or 0.0
+    if statistics.n_distinct <= 10:
+        return False, "standard", f"Standardised: {statistics.n_distinct} distinct values."
+    spread = upper - lower
+    tail = max(high - middle, middle - low)
+    if tail > HEAVY_TAIL * spread:
+        if least >= 0 and middle >= 1 and most < 1e9:
+            return True, "log1p", "Its tail is heavy and no value is negative, so its logarithm is standardised."
+        return True, "quantile", "Its tails are heavy, so its ranks are scaled to a normal distribution."
+    if max(most - middle, middle - least) > _OUTLIER * spread:
+        return True, "robust", "Single values are far away, so median and quartiles scale it, and it is bounded."
+    return False, "standard", "Standardised: its tails are light."
+
+
+def guess_boolean(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
+    """Return the proposal of a boolean column: 0 and 1."""
+    indicator = statistics.n_missing > 0
+    nulls = f" {_share(statistics)} of the rows are NULL: an indicator is added." if indicator else ""
+    return replace(
+        spec, kind=BOOLEAN, impute="mean", indicator=indicator, scale="none", reason=f"Boolean: 0 and 1.{nulls}"
+    )
+
+
+def guess_text(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
+    """Return the proposal of a text column: a category with few levels, else words, else ignored."""
+    n_values = statistics.n_rows - statistics.n_missing
+    n_distinct, exact = statistics.n_distinct, statistics.distinct_is_exact
+    if exact and (n_distinct <= FEW_LEVELS and n_distinct < max(n_values, 3) or n_distinct * ROWS_A_LEVEL <= n_values):
+        return _category(spec, statistics, f"Text with {n_distinct:,} distinct values")
+    many = f"{n_distinct:,}" if exact else f"more than {n_distinct:,}"
+    words = replace(
+        spec,
+        kind=TEXT,
+        impute="zero",
+        indicator=statistics.n_missing > 0,
+        encode="hashed_ngrams",
+        scale="none",
+        width=TEXT_WIDTH,
+        levels=None,
+        reason=f"Text with words ({many} distinct values): hashed words and runs of characters.",
+    )
+    if _has_words(statistics):
+        return words
+    if exact and n_distinct * 2 <= n_values:
+        return _category(spec, statistics, f"Text with {n_distinct:,} distinct values")
+    if not exact and n_distinct * ROWS_A_LEVEL <= n_values:
+        return _hashed(spec, f"Text with {many} distinct values")
+    return replace(
+        words,
+        role=IGNORED,
+        reason=f"Too many levels: {many} distinct values in {n_values:,} rows."
+        " Set role to input to hash its characters.",
+    )
+
+
+def _category(spec: ColumnSpec, statistics: Statistics, what: str) -> ColumnSpec:
+    """Return the proposal of a category, encoded by its number of levels."""
+    n_levels = len(spec.levels) if spec.levels else statistics.n_distinct
+    spec = replace(spec, kind=CATEGORY, impute="level", indicator=False, scale="none")
+    if n_levels <= ONE_HOT_LEVELS:
+        return replace(spec, encode="one_hot", reason=f"{what}: one unit a level.")
+    if n_levels <= INDEX_LEVELS:
+        return replace(
+            spec,
+            encode="index",
+            width=embedding_width(n_levels),
+            reason=f"{what}: an embedding of {embedding_width(n_levels)} units, by the number of levels.",
+        )
+    return _hashed(spec, what)
+
+
+def _hashed(spec: ColumnSpec, what: str) -> ColumnSpec:
+    width = embedding_width(BUCKETS)
+    return replace(
+        spec,
+        kind=CATEGORY,
+        impute="level",
+        indicator=False,
+        scale="none",
+        encode="hashed",
+        levels=None,
+        max_levels=BUCKETS,
+        width=width,
+        reason=f"{what}, more than {INDEX_LEVELS:,}: hashed into {BUCKETS:,} buckets of an embedding of {width} units.",
+    )
+
+
+def guess_moment(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
+    """Return the proposal of a date, timestamp or time of day: a standardised age and parts on a circle."""
+    indicator = statistics.n_missing > 0
+    parts = "the age, and those of month, weekday and hour that vary"
+    what = "the time of day" if statistics.family == "time" else parts
+    return replace(
+        spec,
+        kind=DATETIME,
+        impute="mean",
+        indicator=indicator,
+        encode="parts",
+        scale="standard",
+        reason=f"Date or time: {what}, as sine and cosine.",
+    )
+
+
+def guess_span(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
+    """Return the proposal of an interval: its seconds as a number."""
+    return _number(spec, statistics, "Interval, in seconds.")
+
+
+def guess_vector(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
+    """Return the proposal of an array or vector of numbers: an input of its own, with one scale."""
+    is_array = spec.sql_type.endswith("[]")
+    what = f"{'Array' if is_array else 'Vector'} of {statistics.width} numbers"
+    return replace(
+        spec,
+        kind=ARRAY if is_array else VECTOR,
+        impute="zero",
+        indicator=statistics.n_missing > 0,
+        scale="standard",
+        width=statistics.width,
+        reason=f"{what}: one mean and one deviation for all.",
+    )
+
+
+def guess_blob(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
+    """Return the proposal of bytes: an image if an example begins like a JPEG or PNG file, else ignored."""
+    if any(str(example).startswith(_IMAGE_STARTS) for example in statistics.examples):
+        nulls = statistics.n_missing > 0
+        return replace(
+            spec,
+            kind=IMAGE,
+            impute="zero" if nulls else "error",
+            indicator=nulls,
+            encode="pixels",
+            scale="none",
+            width=IMAGE_WIDTH,
+            reason=f"Images, resized to {IMAGE_WIDTH} by {IMAGE_WIDTH} pixels.",
+        )
+    return replace(
+        spec,
+        role=IGNORED,
+        reason="Bytes that are no JPEG or PNG image. Decode them in a view.",
+    )
+
+
+def number_text(value: float | None, family: str | None) -> str | None:
+    """Return a minimum or maximum of numbers as text; whole numbers without a point."""
+    if value is None or family in ("text", "enum", "uuid", "inet", "blob"):
+        return None
+    if family in ("time", "span"):
+        return f"{value / 1e6:.15g} s"
+    if family == "boolean":
+        return "true" if value else "false"
+    return str(int(value)) if value == int(value) and abs(value) < 1e18 else repr(float(value))
+
+
+def moment_text(value: float | None, family: str | None) -> str | None:
+    """Return a minimum or maximum of moments as ISO 8601 text, or microseconds where Python has no such date."""
+    if value is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(microseconds=int(value))
+    except OverflowError:
+        return f"{int(value)} us since 2000-01-01"
+    return moment.date().isoformat() if moment.time() == _EPOCH.time() else moment.replace(tzinfo=None).isoformat(" ")
+
+
+def _has_words(statistics: Statistics) -> bool:
+    """Return whether at least half of the examples have two words or more, or are long."""
+    texts = [str(example) for example in statistics.examples]
+    long = sum(len(text.split()) >= 2 or len(text) > 40 for text in texts)
+    return bool(texts) and 2 * long >= len(texts)
+
+
+def _share(statistics: Statistics) -> str:
+    share = 100 * statistics.n_missing / statistics.n_rows
+    return f"{share:.3g} %" if share < 99.95 else "over 99.9 %"
+
+
+GUESSES: dict[str, Callable[[ColumnSpec, Statistics], ColumnSpec]] = {
+    "number": guess_number,
+    "boolean": guess_boolean,
+    "moment": guess_moment,
+    "time": guess_moment,
+    "span": guess_span,
+    "text": guess_text,
+    "enum": guess_text,
+    "uuid": guess_text,
+    "inet": guess_text,
+    "vector": guess_vector,
+    "blob": guess_blob,
+}

@@ -1,0 +1,197 @@
+"""Proposes what is done with each column of a table, with a sentence that says why; the start of ``pack_columns``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from madlib_mop.columns.proposals.guesses import GUESSES, key_reason, moment_text, number_text
+from madlib_mop.columns.proposals.kinds import (
+    BOOLEAN,
+    CATEGORY,
+    IGNORED,
+    NUMBER,
+    TARGET,
+    ColumnSpec,
+)
+from madlib_mop.columns.proposals.specification import missing_column
+from madlib_mop.columns.proposals.statistics import Statistics
+from madlib_mop.errors import InvalidParameter
+
+_N_EXAMPLES = 5
+_MAX_EXAMPLE = 60
+#: Whole numbers with so many distinct values or fewer are classes as a target.
+_CLASSES = 10
+_EXPRESSIONS = {
+    "json": "({name}->>'key')::float8",
+    "jsonb": "({name}->>'key')::float8",
+    "xml": "(xpath('/path/text()', {name}))[1]::text::float8",
+    "hstore": "({name}->'key')::float8",
+    "point": "{name}[0]",
+    "int4range": "upper({name}) - lower({name})",
+    "daterange": "upper({name}) - lower({name})",
+    "money": "{name}::numeric",
+    "bit": "{name}::int",
+    "tsvector": "length({name})",
+}
+
+
+@dataclass(frozen=True)
+class CountedColumn:
+    """A column of the source table and what was counted in it.
+
+    Attributes
+    ----------
+    name, sql_type : str
+        As the catalog has them.
+    family : str or None
+        How its values are read; None for a type that is not read, such as jsonb.
+    statistics : Statistics or None
+        None where ``family`` is None.
+    labels : tuple of str or None
+        Of an enum: its labels, in their order.
+    """
+
+    name: str
+    sql_type: str
+    family: str | None
+    statistics: Statistics | None
+    labels: tuple[str, ...] | None = None
+
+
+def propose(
+    columns: Sequence[CountedColumn], dependent: Sequence[str], exclude: Sequence[str] = ()
+) -> list[ColumnSpec]:
+    """Return a proposal for each column of a table, in their order.
+
+    Parameters
+    ----------
+    columns : sequence of CountedColumn
+    dependent : sequence of str
+        The targets.
+    exclude : sequence of str
+        Columns to ignore, by the caller's wish.
+
+    Raises
+    ------
+    UndefinedColumn
+        If ``dependent`` or ``exclude`` has a name that the table has not.
+    InvalidParameter
+        If no target is named, one is named twice or excluded, or a target cannot be trained.
+    """
+    names = [column.name for column in columns]
+    for name in [*dependent, *exclude]:
+        if name not in names:
+            raise missing_column(name, names)
+    if not dependent:
+        raise InvalidParameter("dependent is missing", hint="Name the column to be predicted.")
+    for name in dependent:
+        if list(dependent).count(name) > 1:
+            raise InvalidParameter(f"column {name!r} is twice in dependent", hint="Name each column once.")
+        if name in exclude:
+            raise InvalidParameter(
+                f"column {name!r} is in dependent and in exclude", hint="Remove it from one of the two."
+            )
+    return [
+        _target(column) if column.name in dependent else _input(column, column.name in exclude) for column in columns
+    ]
+
+
+def _input(column: CountedColumn, excluded: bool) -> ColumnSpec:
+    spec, statistics = _counted(column), column.statistics
+    if column.family is None or statistics is None:
+        return replace(spec, role=IGNORED, reason=f"Type {column.sql_type} is not read. " + _expression(column))
+    guess = GUESSES[column.family](replace(spec, levels=column.labels), statistics) if statistics.n_rows else spec
+    reason = "Named in exclude." if excluded else _why_ignored(column, statistics)
+    return guess if reason is None else replace(guess, role=IGNORED, reason=reason)
+
+
+def _why_ignored(column: CountedColumn, statistics: Statistics) -> str | None:
+    """Return the sentence why nothing can be learned from a column; None if something can."""
+    if statistics.n_rows == 0:
+        return "The table has no rows."
+    if statistics.n_rows == statistics.n_missing:
+        return "All values are NULL."
+    if statistics.n_distinct == 1 and statistics.distinct_is_exact and not statistics.n_missing:
+        return f"Constant: all rows have {_shown(statistics)}."
+    return key_reason(column.name, str(column.family), statistics)
+
+
+def _target(column: CountedColumn) -> ColumnSpec:
+    """Return the proposal of a target: classes, or a number for regression."""
+    statistics, family = column.statistics, column.family
+    if family not in ("number", "boolean", "text", "enum", "uuid", "inet", "span") or statistics is None:
+        raise InvalidParameter(
+            f"dependent column {column.name!r} is of type {column.sql_type}, which cannot be predicted",
+            hint="Targets are numbers, booleans, texts and enums. Cast the column in a view.",
+        )
+    spec = replace(
+        _counted(column), role=TARGET, impute="error", indicator=False, encode="one_hot", scale="none"
+    )
+    if statistics.n_rows == statistics.n_missing:
+        raise InvalidParameter(
+            f"dependent column {column.name!r} has no values in {statistics.n_rows} rows",
+            hint="Name a column that has values.",
+        )
+    n_distinct = statistics.n_distinct
+    if family == "boolean":
+        return replace(spec, kind=BOOLEAN, reason="Target with two classes: it is boolean.")
+    if family in ("text", "enum", "uuid", "inet"):
+        return replace(
+            spec, kind=CATEGORY, levels=column.labels, reason=f"Target with {_many(n_distinct, statistics)} classes."
+        )
+    few = statistics.distinct_is_exact and n_distinct <= (_CLASSES if _is_integer(column) else 2)
+    if family == "number" and statistics.is_integral and few:
+        return replace(
+            spec,
+            kind=CATEGORY,
+            reason=f"Target with {n_distinct} classes: whole numbers with few distinct values. For a regression set"
+            " kind to number, encode to identity and scale to standard.",
+        )
+    return replace(
+        spec,
+        kind=NUMBER,
+        encode="identity",
+        scale="standard",
+        reason=f"Target of a regression: {_many(n_distinct, statistics)} distinct numbers. They are standardised, and"
+        " predictions are brought back.",
+    )
+
+
+def _is_integer(column: CountedColumn) -> bool:
+    return column.sql_type in ("smallint", "integer", "bigint", "int2", "int4", "int8")
+
+
+def _counted(column: CountedColumn) -> ColumnSpec:
+    """Return a row with a column's name, type and counts."""
+    statistics = column.statistics
+    spec = ColumnSpec(column.name, column.sql_type, kind=NUMBER)
+    if statistics is None:
+        return spec
+    text = moment_text if column.family == "moment" else number_text
+    return replace(
+        spec,
+        n_rows=statistics.n_rows,
+        n_null=statistics.n_missing,
+        n_distinct=statistics.n_distinct,
+        minimum=text(statistics.minimum, column.family),
+        maximum=text(statistics.maximum, column.family),
+        examples=tuple(_short(str(example)) for example in list(statistics.examples)[:_N_EXAMPLES]),
+    )
+
+
+def _expression(column: CountedColumn) -> str:
+    base = column.sql_type.partition("(")[0]
+    pattern = _EXPRESSIONS.get(base, "{name}::text")
+    quoted = column.name if column.name.isidentifier() and column.name.islower() else f'"{column.name}"'
+    return f"Take what you need from it in a view, for example {pattern.format(name=quoted)}."
+
+
+def _shown(statistics: Statistics) -> str:
+    return repr(_short(str(statistics.examples[0]))) if statistics.examples else "the same value"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_EXAMPLE else text[: _MAX_EXAMPLE - 3] + "..."
+
+
+def _many(number: int, statistics: Statistics) -> str:
+    return f"{number:,}" if statistics.distinct_is_exact else f"more than {number:,}"

@@ -1,0 +1,59 @@
+"""What a proposal and a fit need to know of a column; `madlib_mop.columns.statistics` counts it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+
+class Statistics(Protocol):
+    """Statistics of one column over some rows.
+
+    Attributes
+    ----------
+    family : str
+        ``number``, ``boolean``, ``moment``, ``time``, ``span``, ``text``, ``enum``, ``uuid``, ``inet``, ``vector`` or
+        ``blob``.
+    n_rows, n_missing : int
+    n_distinct : int
+        Distinct values that are not NULL; a lower limit unless ``distinct_is_exact``.
+    minimum, maximum, mean, std : float or None
+        Moments in microseconds; of vectors over all elements; ``std`` of the population. None without values.
+    level_counts : mapping of str to int or None
+        Rows of each value, as text; None if there are too many.
+    examples : sequence of str
+        Some distinct values, as text.
+    width : int or None
+        Elements of a vector.
+    is_integral : bool
+        Whether all numbers are whole.
+    """
+
+    @property
+    def family(self) -> str: ...
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_missing(self) -> int: ...
+    @property
+    def n_distinct(self) -> int: ...
+    @property
+    def distinct_is_exact(self) -> bool: ...
+    @property
+    def minimum(self) -> float | None: ...
+    @property
+    def maximum(self) -> float | None: ...
+    @property
+    def mean(self) -> float | None: ...
+    @property
+    def std(self) -> float | None: ...
+    @property
+    def level_counts(self) -> Mapping[str, int] | None: ...
+    @property
+    def examples(self) -> Sequence[str]: ...
+    @property
+    def width(self) -> int | None: ...
+    @property
+    def is_integral(self) -> bool: ...
+
+    def quantile(self, q: float) -> float | None:
+        """Return the value at a share of the rows, 0 to 1; None without values."""
+        ...
