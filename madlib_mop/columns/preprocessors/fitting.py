@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, FittedColumn
 from madlib_mop.columns.preprocessors.input_fits import check_levels, fit_input, fit_number, unit_of
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.proposals.kinds import IGNORED, NUMBER, TARGET, ColumnSpec
+from madlib_mop.columns.proposals.kinds import CATEGORY, IGNORED, NUMBER, TARGET, ColumnSpec
 from madlib_mop.columns.proposals.rules import problem
 from madlib_mop.columns.proposals.specification import check_family
 from madlib_mop.columns.proposals.statistics import Statistics
@@ -41,6 +41,13 @@ def fit_preprocessor(specs: Sequence[ColumnSpec], statistics: Mapping[str, Stati
             raise problem(spec, "there are no training rows", "Use a table with rows, or a smaller validation.")
         if counted.n_rows == counted.n_missing:
             raise problem(spec, f"all {counted.n_rows:,} training rows are NULL", "Set role to ignored.")
+        if counted.special and spec.kind != CATEGORY:
+            text, n_rows = next(iter(counted.special.items()))
+            raise problem(
+                spec,
+                f"{n_rows:,} training row{'s have' if n_rows > 1 else ' has'} the value {text}, which is not finite",
+                "Replace it by NULL or a number in a view.",
+            )
         columns.append(
             FittedColumn(spec, fit_target(spec, counted) if spec.role == TARGET else fit_input(spec, counted))
         )
@@ -72,7 +79,7 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
         return ClassFit(spec.levels, spec.encode)
     counts = counted.level_counts
     if counts is None or len(counts) > MAX_CLASSES:
-        many = f"more than {counted.n_distinct:,}" if counts is None else f"{len(counts):,}"
+        many = f"about {counted.n_distinct:,}" if counts is None else f"{len(counts):,}"
         raise problem(
             spec,
             f"the target has {many} classes; {MAX_CLASSES:,} are the most",

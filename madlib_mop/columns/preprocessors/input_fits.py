@@ -117,7 +117,7 @@ def _levels(spec: ColumnSpec, counted: Statistics) -> tuple[str, ...]:
     counts = counted.level_counts
     most = MAX_ONE_HOT if spec.encode == "one_hot" else MOST_LEVELS
     if counts is None or (spec.max_levels is None and len(counts) > most):
-        many = f"more than {counted.n_distinct:,}" if counts is None else f"{len(counts):,}"
+        many = f"about {counted.n_distinct:,}" if counts is None else f"{len(counts):,}"
         keep = "" if counts is None else f"Set max_levels to {most:,} or fewer, "
         raise problem(
             spec,
@@ -158,8 +158,16 @@ def _vector(spec: ColumnSpec, counted: Statistics) -> Fit:
         raise problem(spec, f"width is {spec.width}, and its values have {width} elements", "Set width to NULL.")
     offset, divisor = 0.0, 1.0
     if spec.scale == "standard":
-        offset, divisor = float(counted.mean or 0.0), float(counted.std or 0.0) or 1.0
+        offset, divisor = _vector_scale(counted)
     return VectorFit(width, spec.impute != "error", spec.indicator, offset, divisor)
+
+
+def _vector_scale(counted: Statistics) -> tuple[float, float]:
+    """Return mean and deviation of all elements; where they are not counted, what brings all within -3 and 3."""
+    if counted.mean is not None and counted.std is not None:
+        return float(counted.mean), float(counted.std) or 1.0
+    low, high = float(counted.minimum or 0.0), float(counted.maximum or 0.0)
+    return (low + high) / 2, (high - low) / 6 or 1.0
 
 
 def _image(spec: ColumnSpec, counted: Statistics) -> Fit:

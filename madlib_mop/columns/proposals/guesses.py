@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 from madlib_mop.columns.proposals.kinds import (
     ARRAY,
@@ -21,6 +20,8 @@ from madlib_mop.columns.proposals.kinds import (
     embedding_width,
 )
 from madlib_mop.columns.proposals.statistics import Statistics
+from madlib_mop.columns.raw import Blobs, text_of_number
+from madlib_mop.columns.states import text_of_moment
 
 #: Categories with so many levels or fewer are one-hot; RealMLP (Holzmueller et al., 2024) has this limit too.
 ONE_HOT_LEVELS = 8
@@ -38,6 +39,7 @@ EXPECTED_REPEATS = 5
 #: A tail is heavy if 1 % of the rows are so many quartile ranges from the median; of a normal distribution 1.7.
 HEAVY_TAIL = 5.0
 _OUTLIER = 20.0
+_NEARLY = 0.94  # of distinct values that are estimated
 _KEY = re.compile(r"(^|_)(id|ids|key|pk|uuid|guid|rowid|rownum|ctid|oid)$|[a-z](Id|ID|Key|Uuid|UUID|Guid)$", re.ASCII)
 _CODE = re.compile(
     r"(^|_)(code|type|class|category|cat|group|grp|kind|status|state|level|zip|zipcode|postcode|postal|region|district"
@@ -45,32 +47,36 @@ _CODE = re.compile(
     r"|season|channel|cd|no)$|[a-z](Code|Type|Class|Group|Status)$|(^|_)(id|key)$|[a-z](Id|ID|Key)$",
     re.ASCII,
 )
-_IMAGE_STARTS = ("\\xffd8ff", "\\x89504e47", "ffd8ff", "89504e47", "JPEG", "PNG")
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def key_reason(name: str, family: str, statistics: Statistics) -> str | None:
     """Return the sentence why a column is a key that no network can learn from; None if it is not one."""
     n_values = statistics.n_rows - statistics.n_missing
-    unique = statistics.distinct_is_exact and statistics.n_distinct == n_values and n_values > 1
     named = _KEY.search(name) is not None
-    if family == "uuid" and (unique or not statistics.distinct_is_exact):
-        return "Key: all values are distinct."
-    if family in ("text", "inet") and unique and named:
-        return "Key: all values are distinct, and the name is that of a key."
+    if not is_unique(statistics):
+        return None
+    what = "all values are distinct" if statistics.distinct_is_exact else "nearly all values are distinct"
+    if family == "uuid":
+        return f"Key: {what}."
+    if family in ("text", "inet") and named:
+        return f"Key: {what}, and the name is that of a key."
     if family != "number" or not statistics.is_integral or statistics.minimum is None or statistics.maximum is None:
         return None
-    if unique and named:
-        return "Key: all values are distinct, and the name is that of a key."
-    span = statistics.maximum - statistics.minimum + 1
-    chance = n_values * n_values / (2 * span) if span > 0 else 0.0
-    if unique and chance >= EXPECTED_REPEATS:
+    if named:
+        return f"Key: {what}, and the name is that of a key."
+    chance = n_values * n_values / (2 * (statistics.maximum - statistics.minimum + 1))
+    if statistics.distinct_is_exact and chance >= EXPECTED_REPEATS:
         return f"Key: whole numbers without repeats, where chance would make about {min(chance, n_values):,.0f}."
-    dense = n_values <= span <= 1.1 * n_values
-    if not statistics.distinct_is_exact and (named or dense):
-        what = "the name is that of a key" if named else "they are as dense as numbers of rows"
-        return f"Key: more than {statistics.n_distinct:,} distinct whole numbers, and {what}."
+    if statistics.maximum - statistics.minimum < 1.1 * n_values:
+        return f"Key: {what}, and they are as dense as numbers of rows."
     return None
+
+
+def is_unique(statistics: Statistics) -> bool:
+    """Return whether all values are distinct; where distinct values are estimated, nearly all."""
+    n_values = statistics.n_rows - statistics.n_missing
+    least = n_values if statistics.distinct_is_exact else _NEARLY * n_values
+    return n_values > 1 and statistics.n_distinct >= least
 
 
 def guess_number(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
@@ -131,7 +137,7 @@ def guess_text(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
     n_distinct, exact = statistics.n_distinct, statistics.distinct_is_exact
     if exact and (n_distinct <= FEW_LEVELS and n_distinct < max(n_values, 3) or n_distinct * ROWS_A_LEVEL <= n_values):
         return _category(spec, statistics, f"Text with {n_distinct:,} distinct values")
-    many = f"{n_distinct:,}" if exact else f"more than {n_distinct:,}"
+    many = f"{n_distinct:,}" if exact else f"about {n_distinct:,}"
     words = replace(
         spec,
         kind=TEXT,
@@ -226,46 +232,33 @@ def guess_vector(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
 
 
 def guess_blob(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
-    """Return the proposal of bytes: an image if an example begins like a JPEG or PNG file, else ignored."""
-    if any(str(example).startswith(_IMAGE_STARTS) for example in statistics.examples):
-        nulls = statistics.n_missing > 0
-        return replace(
-            spec,
-            kind=IMAGE,
-            impute="zero" if nulls else "error",
-            indicator=nulls,
-            encode="pixels",
-            scale="none",
-            width=IMAGE_WIDTH,
-            reason=f"Images, resized to {IMAGE_WIDTH} by {IMAGE_WIDTH} pixels.",
-        )
+    """Return the proposal of bytes as images; see `are_images`."""
+    nulls = statistics.n_missing > 0
     return replace(
         spec,
-        role=IGNORED,
-        reason="Bytes that are no JPEG or PNG image. Decode them in a view.",
+        kind=IMAGE,
+        impute="zero" if nulls else "error",
+        indicator=nulls,
+        encode="pixels",
+        scale="none",
+        width=IMAGE_WIDTH,
+        reason=f"Images, resized to {IMAGE_WIDTH} by {IMAGE_WIDTH} pixels.",
     )
 
 
-def number_text(value: float | None, family: str | None) -> str | None:
-    """Return a minimum or maximum of numbers as text; whole numbers without a point."""
-    if value is None or family in ("text", "enum", "uuid", "inet", "blob"):
-        return None
-    if family in ("time", "span"):
-        return f"{value / 1e6:.15g} s"
-    if family == "boolean":
-        return "true" if value else "false"
-    return str(int(value)) if value == int(value) and abs(value) < 1e18 else repr(float(value))
+def are_images(column: Blobs) -> bool:
+    """Return whether the first value that is not NULL begins as a JPEG or PNG file does."""
+    first = next((value for value in column.values if value is not None), b"")
+    return first.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))
 
 
-def moment_text(value: float | None, family: str | None) -> str | None:
-    """Return a minimum or maximum of moments as ISO 8601 text, or microseconds where Python has no such date."""
-    if value is None:
+def text_of(value: float | None, family: str | None) -> str | None:
+    """Return a minimum or maximum as text; None for families without an order."""
+    if value is None or family is None or family == "vector":
         return None
-    try:
-        moment = _EPOCH + timedelta(microseconds=int(value))
-    except OverflowError:
-        return f"{int(value)} us since 2000-01-01"
-    return moment.date().isoformat() if moment.time() == _EPOCH.time() else moment.replace(tzinfo=None).isoformat(" ")
+    if family in ("moment", "time", "span"):
+        return text_of_moment(int(value), family)
+    return text_of_number(value, family)
 
 
 def _has_words(statistics: Statistics) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from madlib_mop.columns.proposals.guesses import GUESSES, key_reason, moment_text, number_text
+from madlib_mop.columns.proposals.guesses import GUESSES, key_reason, text_of
 from madlib_mop.columns.proposals.kinds import (
     BOOLEAN,
     CATEGORY,
@@ -48,6 +48,8 @@ class CountedColumn:
         None where ``family`` is None.
     labels : tuple of str or None
         Of an enum: its labels, in their order.
+    is_image : bool
+        Of bytea: whether values are image files (`are_images`).
     """
 
     name: str
@@ -55,6 +57,7 @@ class CountedColumn:
     family: str | None
     statistics: Statistics | None
     labels: tuple[str, ...] | None = None
+    is_image: bool = False
 
 
 def propose(
@@ -112,6 +115,8 @@ def _why_ignored(column: CountedColumn, statistics: Statistics) -> str | None:
         return "All values are NULL."
     if statistics.n_distinct == 1 and statistics.distinct_is_exact and not statistics.n_missing:
         return f"Constant: all rows have {_shown(statistics)}."
+    if column.family == "blob" and not column.is_image:
+        return "Bytes that are no JPEG or PNG image. Decode them in a view."
     return key_reason(column.name, str(column.family), statistics)
 
 
@@ -166,14 +171,13 @@ def _counted(column: CountedColumn) -> ColumnSpec:
     spec = ColumnSpec(column.name, column.sql_type, kind=NUMBER)
     if statistics is None:
         return spec
-    text = moment_text if column.family == "moment" else number_text
     return replace(
         spec,
         n_rows=statistics.n_rows,
         n_null=statistics.n_missing,
         n_distinct=statistics.n_distinct,
-        minimum=text(statistics.minimum, column.family),
-        maximum=text(statistics.maximum, column.family),
+        minimum=text_of(statistics.minimum, column.family),
+        maximum=text_of(statistics.maximum, column.family),
         examples=tuple(_short(str(example)) for example in list(statistics.examples)[:_N_EXAMPLES]),
     )
 
@@ -194,4 +198,4 @@ def _short(text: str) -> str:
 
 
 def _many(number: int, statistics: Statistics) -> str:
-    return f"{number:,}" if statistics.distinct_is_exact else f"more than {number:,}"
+    return f"{number:,}" if statistics.distinct_is_exact else f"about {number:,}"

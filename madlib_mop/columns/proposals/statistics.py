@@ -14,9 +14,10 @@ class Statistics(Protocol):
         ``blob``.
     n_rows, n_missing : int
     n_distinct : int
-        Distinct values that are not NULL; a lower limit unless ``distinct_is_exact``.
+        Distinct values that are not NULL; within about 5 % unless ``distinct_is_exact``.
     minimum, maximum, mean, std : float or None
-        Moments in microseconds; of vectors over all elements; ``std`` of the population. None without values.
+        Moments in microseconds; of vectors over all elements, where they are counted; ``std`` of the population. None
+        without values.
     level_counts : mapping of str to int or None
         Rows of each value, as text; None if there are too many.
     examples : sequence of str
@@ -25,6 +26,8 @@ class Statistics(Protocol):
         Elements of a vector.
     is_integral : bool
         Whether all numbers are whole.
+    special : mapping of str to int
+        Rows of NaN, infinities and endless moments; they are in no other statistic but ``n_distinct``.
     """
 
     @property
@@ -53,6 +56,8 @@ class Statistics(Protocol):
     def width(self) -> int | None: ...
     @property
     def is_integral(self) -> bool: ...
+    @property
+    def special(self) -> Mapping[str, int]: ...
 
     def quantile(self, q: float) -> float | None:
         """Return the value at a share of the rows, 0 to 1; None without values."""

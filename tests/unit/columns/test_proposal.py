@@ -1,0 +1,198 @@
+"""Proposals: each rule with its sentence, and every proposal is a specification without contradictions."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from madlib_mop.columns import raw
+from madlib_mop.columns.proposals.guesses import are_images
+from madlib_mop.columns.proposals.proposal import CountedColumn, propose
+from madlib_mop.columns.proposals.specification import check_specification, read_specification
+from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from tests.helpers.unit.columns import counted, moments, numbers, texts, vectors
+
+RANDOM = np.random.default_rng(14)
+DAY = 86_400_000_000
+N = 1_000
+Y = counted("y", numbers([i % 2 for i in range(N)], "boolean"))
+X = counted("base", numbers(RANDOM.normal(size=N).tolist()))
+
+
+def proposed(name, column, sql_type=None, **rest):
+    """Return the proposal of one input; it reads back as it was written, and nothing contradicts itself."""
+    specs = propose([counted(name, column, sql_type, **rest), X, Y], ["y"])
+    check_specification(specs)
+    rows = [{**asdict(one), "levels": one.levels and list(one.levels)} for one in specs]
+    assert read_specification(rows) == specs
+    assert specs[0].reason.endswith(".") and specs[0].reason[0].isupper()
+    return specs[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "sql_type", "words"),
+    [
+        ("id", numbers(range(N)), "integer", "Key: all values are distinct, and the name"),
+        ("customer_id", numbers(RANDOM.permutation(10**7)[:N].tolist()), "integer", "Key"),
+        ("customerKey", texts([f"k{i}" for i in range(N)]), None, "Key"),
+        ("n", numbers(RANDOM.permutation(N).tolist()), "integer", "Key: whole numbers without repeats"),
+        ("u", texts([f"00000000-{i:04x}" for i in range(N)], "uuid"), None, "Key: all values are distinct."),
+        ("big", numbers(range(100_000)), "bigint", "Key: nearly all values are distinct, and they are as dense"),
+        ("c", numbers([7] * N), "integer", "Constant: all rows have '7'."),
+        ("c", texts(["same"] * N), None, "Constant: all rows have 'same'."),
+        ("e", numbers([None] * N), None, "All values are NULL."),
+        ("t", texts([f"t{i}" for i in range(N)]), None, "Too many levels: 1,000 distinct values in 1,000 rows."),
+        ("b", raw.Blobs([b"no image"] * N), None, "no JPEG or PNG"),
+    ],
+)
+def test_what_nothing_can_be_learned_from_is_ignored_with_the_reason(name, column, sql_type, words):
+    one = proposed(name, column, sql_type)
+    assert one.role == "ignored" and words in one.reason, one.reason
+
+
+def test_whole_numbers_without_repeats_over_a_wide_range_stay_a_number():
+    one = proposed("population", numbers(RANDOM.permutation(10**7)[:500].tolist() + [None] * 500), "integer")
+    assert (one.role, one.kind) == ("input", "number")
+
+
+@pytest.mark.parametrize(
+    ("name", "n_levels", "kind", "encode"),
+    [
+        ("store_id", 5, "category", "one_hot"),
+        ("postcode", 60, "category", "index"),
+        ("month", 12, "category", "index"),
+        ("children", 6, "number", "identity"),
+        ("status", 2, "number", "identity"),
+    ],
+)
+def test_whole_numbers_with_the_name_of_a_code_are_categories(name, n_levels, kind, encode):
+    one = proposed(name, numbers(RANDOM.integers(0, n_levels, N).tolist()), "integer")
+    assert (one.kind, one.encode) == (kind, encode), one.reason
+
+
+def test_nulls_get_an_indicator_and_the_share_is_in_the_reason():
+    one = proposed("x", numbers([None if i % 4 == 0 else float(i % 97) for i in range(N)]))
+    assert one.indicator and "25 % of the rows are NULL" in one.reason
+    assert not proposed("x", numbers([float(i % 97) for i in range(N)])).indicator
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "impute"),
+    [
+        (RANDOM.normal(size=N), "standard", "mean"),
+        (RANDOM.lognormal(8, 2, N), "log1p", "median"),
+        (RANDOM.standard_cauchy(N), "quantile", "median"),
+        (RANDOM.lognormal(-8, 2, N), "quantile", "median"),
+        (np.append(RANDOM.normal(size=N - 1), 500.0), "robust", "median"),
+        (RANDOM.integers(0, 3, N) * 1000.0, "standard", "mean"),
+    ],
+)
+def test_the_scale_follows_the_tails(values, scale, impute):
+    one = proposed("x", numbers(values.tolist()))
+    assert (one.scale, one.impute) == (scale, impute), one.reason
+
+
+@pytest.mark.parametrize(
+    ("n_levels", "n_rows", "encode", "width"),
+    [(3, N, "one_hot", None), (8, N, "one_hot", None), (9, N, "index", 5), (150, N, "index", 26)],
+)
+def test_texts_with_few_values_are_categories_with_widths_by_levels(n_levels, n_rows, encode, width):
+    one = proposed("t", texts([f"level {i % n_levels}" for i in range(n_rows)]))
+    assert (one.kind, one.encode, one.width) == ("category", encode, width)
+
+
+def test_texts_with_very_many_levels_that_repeat_are_hashed():
+    one = proposed("t", texts([f"l{i % 11_000}" for i in range(60_000)]))
+    assert (one.kind, one.encode, one.max_levels) == ("category", "hashed", 4096)
+
+
+def test_texts_with_words_are_hashed_ngrams():
+    one = proposed("t", texts([f"the quick fox {i} jumps" for i in range(N)]))
+    assert (one.kind, one.encode, one.width) == ("text", "hashed_ngrams", 256)
+
+
+def test_an_enum_keeps_the_order_of_its_labels():
+    one = proposed("size", texts(["s", "m", "l", "m"] * 250), "size", labels=("s", "m", "l"))
+    assert (one.kind, one.levels) == ("category", ("s", "m", "l"))
+
+
+@pytest.mark.parametrize(
+    ("column", "sql_type", "kind", "encode"),
+    [
+        (moments([i * DAY for i in range(N)]), "date", "datetime", "parts"),
+        (moments([i * 60_000_000 for i in range(N)], "time"), None, "datetime", "parts"),
+        (moments([i * 1_000_003 for i in range(N)], "span"), None, "number", "identity"),
+        (numbers([i % 2 for i in range(N)], "boolean"), None, "boolean", "identity"),
+        (vectors([[1.0, i] for i in range(N)], 2), "vector(2)", "vector", "identity"),
+        (vectors([[1.0, i] for i in range(N)], 2), "real[]", "array", "identity"),
+    ],
+)
+def test_other_types_have_their_kinds(column, sql_type, kind, encode):
+    one = proposed("z", column, sql_type)
+    assert (one.role, one.kind, one.encode) == ("input", kind, encode)
+
+
+def test_images_are_proposed_where_bytes_begin_like_one():
+    blobs = raw.Blobs([None, b"\xff\xd8\xff\xe0...", b"\x89PNG\r\n\x1a\n"])
+    assert are_images(blobs) and not are_images(raw.Blobs([None, b"GIF8"])) and not are_images(raw.Blobs([None]))
+    one = proposed("photo", blobs, is_image=True)
+    assert (one.kind, one.impute, one.indicator, one.width) == ("image", "zero", True, 64)
+
+
+def test_types_that_are_not_read_are_ignored_with_an_expression():
+    (one, *_) = propose([CountedColumn("doc", "jsonb", None, None), X, Y], ["y"])
+    assert one.role == "ignored" and "(doc->>'key')::float8" in one.reason
+    (one, *_) = propose([CountedColumn("Doc", "path", None, None), X, Y], ["y"])
+    assert '"Doc"::text' in one.reason
+
+
+def test_what_was_counted_is_in_the_row():
+    one = proposed("d", moments([0, DAY + 3_600_000_000, None, 0]), "timestamp without time zone")
+    assert (one.n_rows, one.n_null, one.n_distinct) == (4, 1, 2)
+    assert (one.minimum, one.maximum, one.examples) == (
+        "2000-01-01", "2000-01-02 01:00:00", ("2000-01-01", "2000-01-02 01:00:00"),
+    )  # fmt: skip
+    assert proposed("x", numbers([1.0, 2.5, 2.5])).maximum == "2.5"
+
+
+@pytest.mark.parametrize(
+    ("column", "sql_type", "kind", "encode", "scale"),
+    [
+        (numbers([0, 1] * 5, "boolean"), None, "boolean", "one_hot", "none"),
+        (texts(["a", "b", "c"] * 5), None, "category", "one_hot", "none"),
+        (numbers([0, 1, 2] * 5), "integer", "category", "one_hot", "none"),
+        (numbers([0, 1, 2] * 5), "double precision", "number", "identity", "standard"),
+        (numbers([0, 1] * 5), "double precision", "category", "one_hot", "none"),
+        (numbers(range(50)), "integer", "number", "identity", "standard"),
+        (numbers([0.5, 1.5] * 5), "double precision", "number", "identity", "standard"),
+    ],
+)
+def test_targets_are_classes_or_numbers(column, sql_type, kind, encode, scale):
+    specs = propose([X, counted("y", column, sql_type)], ["y"])
+    check_specification(specs)
+    assert (specs[1].role, specs[1].kind, specs[1].encode, specs[1].scale) == ("target", kind, encode, scale)
+
+
+def test_excluded_columns_are_ignored_and_keep_their_guess():
+    specs = propose([counted("x", numbers(RANDOM.normal(size=N).tolist())), X, Y], ["y"], exclude=["x"])
+    assert (specs[0].role, specs[0].kind, specs[0].reason) == ("ignored", "number", "Named in exclude.")
+    check_specification([replace(specs[0], role="input"), *specs[1:]])
+
+
+@pytest.mark.parametrize(
+    ("dependent", "exclude", "error", "words"),
+    [
+        (["Y"], [], UndefinedColumn, "no column 'Y'"),
+        (["y"], ["gone"], UndefinedColumn, "no column 'gone'"),
+        ([], [], InvalidParameter, "dependent is missing"),
+        (["y", "y"], [], InvalidParameter, "'y' is twice in dependent"),
+        (["y"], ["y"], InvalidParameter, "'y' is in dependent and in exclude"),
+        (["v"], [], InvalidParameter, "cannot be predicted"),
+        (["empty"], [], InvalidParameter, "has no values in 3 rows"),
+    ],
+)
+def test_bad_names_and_targets_are_one_clear_error(dependent, exclude, error, words):
+    vector, empty = counted("v", vectors([[1.0]] * 3, 1)), counted("empty", numbers([None] * 3))
+    with pytest.raises(error) as caught:
+        propose([X, Y, vector, empty], dependent, exclude)
+    assert words in caught.value.message
