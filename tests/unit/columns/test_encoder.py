@@ -1,0 +1,197 @@
+"""The encoder, kind by kind: values that a reader can check by hand, unseen ones, NULL, and clear errors."""
+
+import numpy as np
+import pytest
+
+from madlib_mop.columns import raw
+from madlib_mop.columns.encoding.encoder import Encoder
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, Unsupported
+from tests.helpers.unit.columns import error_text, fitted, moments, numbers, spec, target, texts, vectors
+
+DAY = 86_400_000_000
+Y = (target("y"), texts(["a", "b"]))
+
+
+def encode(one, training, column, **options):
+    """Return the tensors of one column, fitted to others."""
+    encoder = Encoder(fitted([(one, training), Y]), **options)
+    return encoder.encode({one.name: column}).arrays
+
+
+def units(one, training, column):
+    return encode(one, training, column)["numbers"].tolist()
+
+
+def test_numbers_are_scaled_nulls_filled_and_marked():
+    rows = units(spec("x", indicator=True), numbers([1.0, 3.0, None]), numbers([1.0, None, 5.0]))
+    assert rows == [[-1.0, 0.0], [0.0, 1.0], [3.0, 0.0]]
+
+
+def test_nulls_that_training_did_not_have_are_filled_too():
+    assert units(spec("x", impute="minimum", scale="none"), numbers([2.0, 3.0]), numbers([None])) == [[2.0]]
+
+
+def test_booleans_are_0_and_1_and_null_their_mean():
+    column = numbers([1, 0, None], "boolean")
+    assert units(spec("b", "boolean"), numbers([1, 1, 1, 0], "boolean"), column) == [[1.0], [0.0], [0.75]]
+
+
+def test_numbers_beyond_float32_are_bounded():
+    rows = units(spec("x", scale="none"), numbers([1.0, 2.0]), numbers([1e300, -1e300]))
+    assert rows == [[float(np.finfo(np.float32).max)], [-float(np.finfo(np.float32).max)]]
+
+
+def test_dates_are_an_age_and_parts():
+    rows = units(
+        spec("d", "datetime", indicator=True),
+        moments([0, 60 * DAY + 21_600_000_000]),
+        moments([60 * DAY + 21_600_000_000, None]),
+    )
+    age, month, weekday, hour, null = rows[0][0], rows[0][1:3], rows[0][3:5], rows[0][5:7], rows[0][7]
+    assert (age, hour, null) == (1.0, [1.0, 0.0], 0.0)  # 06:00 is a quarter of the day
+    assert month == pytest.approx([np.sin(np.pi / 3), 0.5])  # the first of March
+    assert weekday == pytest.approx([np.sin(4 * np.pi / 7), np.cos(4 * np.pi / 7)])  # a Wednesday
+    assert rows[1] == [0.0] * 7 + [1.0]
+
+
+def test_index_is_0_for_null_1_for_unseen_then_levels_by_count():
+    training, column = texts(["b", "b", "a", None]), texts(["a", "b", None, "never", "a"])
+    codes = encode(spec("c", "category"), training, column)["c"]
+    assert codes.dtype == np.int32 and codes.tolist() == [[3], [2], [0], [1], [3]]
+    filled = encode(spec("c", "category", impute="constant:a"), training, column)["c"]
+    assert filled.tolist() == [[3], [2], [3], [1], [3]]
+
+
+@pytest.mark.parametrize("n", [1, 40])
+def test_numbers_and_booleans_as_categories(n):
+    column = numbers([7, None, 8.5, -0.0] * n)
+    codes = encode(spec("c", "category"), numbers([7, 7, 7, 0, 0]), column)["c"]
+    assert codes.tolist() == [[2], [0], [1], [3]] * n
+    flags = encode(spec("c", "category"), numbers([1, 1, 0], "boolean"), numbers([0, 1, None] * n, "boolean"))["c"]
+    assert flags.tolist() == [[3], [2], [0]] * n
+
+
+def test_one_hot_has_a_unit_for_others_for_each_level_and_for_null():
+    one = spec("c", "category", encode="one_hot")
+    assert units(one, texts(["b", "b", "a", None]), texts(["a", "b", None, "never"])) == [
+        [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0],
+    ]  # fmt: skip
+    assert units(one, texts(["b", "a"]), texts([None])) == [[0, 0, 0]]
+
+
+def test_ordinal_is_the_place_among_the_levels():
+    one = spec("c", "category", encode="ordinal", levels=("s", "m", "l"), indicator=True)
+    assert units(one, texts(["s"]), texts(["s", "m", "l", None, "xl"])) == [
+        [0, 0], [0.5, 0], [1, 0], [0.5, 1], [0.5, 0],
+    ]  # fmt: skip
+
+
+def test_frequency_is_the_standardised_share():
+    rows = units(spec("c", "category", encode="frequency"), texts(["a"] * 3 + ["b"]), texts(["a", "b", "c"]))
+    assert rows[0][0] > rows[1][0] > rows[2][0]
+    assert 3 * rows[0][0] + rows[1][0] == pytest.approx(0, abs=1e-6)
+
+
+def test_hashed_levels_have_a_bucket_whether_seen_or_not():
+    one = spec("c", "category", encode="hashed", max_levels=1000)
+    codes = encode(one, texts(["x"]), texts(["red", None, "grün", "red"]))["c"]
+    assert codes.tolist() == [[411], [0], [123], [411]]
+    assert encode(one, numbers([1]), numbers([17.0, None]))["c"].tolist() == [[1 + hash_of("17", 1000)], [0]]
+
+
+def hash_of(text, n):
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, person=b"madlib_mop cat").digest(), "little") % n
+
+
+def test_a_dictionary_that_grows_between_batches_is_followed():
+    encoder = Encoder(fitted([(spec("c", "category"), texts(["b", "b", "a"])), Y]))
+    dictionary = raw.Dictionary("c")
+    found = []
+    for batch in (["a", "a"], ["b", "c"], ["a", "b"]):
+        codes = np.array([dictionary.code_of(text.encode()) for text in batch], np.int32)
+        found += encoder.encode({"c": raw.Levels(codes, dictionary)}).arrays["c"].ravel().tolist()
+    assert found == [3, 3, 2, 1, 3, 2]
+
+
+def test_texts_are_units_of_their_own_and_null_is_zeros():
+    arrays = encode(spec("t", "text", indicator=True), texts(["a b", None]), texts(["hello", None, "hello"]))
+    assert arrays["numbers"].tolist() == [[0], [1], [0]]
+    assert arrays["t"].shape == (3, 8) and (arrays["t"][0] == arrays["t"][2]).all()
+    assert arrays["t"][0].any() and not arrays["t"][1].any()
+
+
+def test_vectors_are_scaled_and_null_is_zeros():
+    training = vectors([[0.0, 12.0], [6.0, 6.0]], 2)
+    column = vectors([[12.0, 6.0], None], 2)
+    assert encode(spec("v", "vector"), training, column)["v"].tolist() == [[3.0, 0.0], [0.0, 0.0]]
+    assert encode(spec("v", "array", scale="none"), training, column)["v"].tolist() == [[12.0, 6.0], [0.0, 0.0]]
+    assert encode(spec("v", "vector"), training, vectors([None], 2))["v"].tolist() == [[0.0, 0.0]]
+    assert encode(spec("v", "vector"), training, vectors([[3e38, -3e38]], 2))["v"].dtype == np.float32
+
+
+def test_images_are_decoded_by_whoever_can():
+    one = spec("p", "image", impute="zero")
+    training = raw.Blobs([b"1", None])
+
+    def decode(files, side):
+        return np.array([np.full((side, side, 3), int(file)) for file in files], np.uint8)
+
+    pixels = encode(one, training, raw.Blobs([b"7", None, b"9"]), decode_images=decode)["p"]
+    assert pixels.shape == (3, 8, 8, 3) and pixels.dtype == np.uint8
+    assert pixels[:, 0, 0, 0].tolist() == [7, 0, 9]
+    with pytest.raises(Unsupported, match="'p' is an image"):
+        encode(one, training, raw.Blobs([b"7"]))
+
+
+def test_inputs_are_contiguous_and_in_order_and_other_columns_are_not_looked_at():
+    encoder = Encoder(
+        fitted([(spec("c", "category"), texts(["a", "b"])), (spec("x"), numbers([1.0, 2.0])), Y])
+    )
+    tensors = encoder.encode({"x": numbers([1.0]), "c": texts(["a"]), "more": texts([None])})
+    assert list(tensors.arrays) == ["numbers", "c"] and tensors.n_rows == 1
+    many = encoder.encode({"x": numbers([1.0] * 9), "c": texts(["a"] * 9)}).arrays
+    assert all(array.flags.c_contiguous for array in many.values())
+
+
+@pytest.mark.parametrize(
+    ("one", "training", "column", "words"),
+    [
+        (spec("x", impute="error"), numbers([1.0, 2.0]), numbers([1.0, None]), "'x' is NULL, and its impute is error"),
+        (spec("d", "datetime", impute="error"), moments([1, 2]), moments([None]), "'d' is NULL"),
+        (spec("c", "category", impute="error"), texts(["a"]), texts([None]), "'c' is NULL"),
+        (spec("t", "text", impute="error"), texts(["a"]), texts([None]), "'t' is NULL"),
+        (spec("v", "vector", impute="error"), vectors([[1.0]], 1), vectors([None], 1), "'v' is NULL"),
+        (spec("p", "image"), raw.Blobs([b""]), raw.Blobs([None]), "'p' is NULL"),
+        (spec("x"), numbers([1.0, 2.0]), numbers([1.0, np.nan]), "'x' has the value NaN"),
+        (spec("x"), numbers([1.0, 2.0]), numbers([-np.inf]), "'x' has the value -Infinity"),
+        (spec("d", "datetime"), moments([1, 2]), moments([raw.BEGIN]), "'d' has the value -infinity"),
+        (spec("s"), moments([1, 2], "span"), moments([raw.END], "span"), "'s' has the value infinity"),
+        (spec("v", "vector"), vectors([[1.0]], 1), vectors([[np.nan]], 1), "'v' has the value NaN"),
+        (spec("v", "vector"), vectors([[1.0]], 1), vectors([[1.0, 2.0]], 2), "'v' has 2 elements, where 1 are"),
+        (spec("x"), numbers([1.0]), texts(["1"]), "'x' must be a number, boolean, date or time"),
+        (spec("c", "category"), texts(["a"]), moments([1]), "'c' must be a category"),
+        (spec("t", "text"), texts(["a"]), numbers([1]), "'t' must be a text"),
+        (spec("v", "vector"), vectors([[1.0]], 1), numbers([1]), "'v' must be an array or vector"),
+        (spec("p", "image"), raw.Blobs([b""]), numbers([1]), "'p' must be bytea"),
+    ],
+)
+def test_what_cannot_be_encoded_is_one_clear_error(one, training, column, words):
+    with pytest.raises(InvalidParameter) as caught:
+        encode(one, training, column, decode_images=lambda files, side: np.zeros((len(files), side, side, 3), np.uint8))
+    assert words in error_text(caught), error_text(caught)
+
+
+def test_a_column_that_is_missing_or_renamed_is_named():
+    encoder = Encoder(
+        fitted([(spec("age"), numbers([1.0])), (spec("c", "category"), texts(["a"])), (spec("z"), numbers([1.0])), Y])
+    )
+    row = {"age": numbers([1.0]), "c": texts(["a"]), "z": numbers([1.0])}
+    for name in row:
+        rest = {key: value for key, value in row.items() if key != name}
+        with pytest.raises(UndefinedColumn, match=f"column '{name}' is missing"):
+            encoder.encode(rest)
+        with pytest.raises(UndefinedColumn) as caught:
+            encoder.encode({**rest, name.upper(): row[name]})
+        assert repr(name.upper()) in caught.value.hint
