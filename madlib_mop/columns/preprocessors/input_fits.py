@@ -27,7 +27,7 @@ from madlib_mop.columns.transforms.categories import (
     number_of_level,
     ordinal_units,
 )
-from madlib_mop.columns.transforms.dates import DAY_US, HOUR, PARTS, steps
+from madlib_mop.columns.transforms.dates import DAY_US, HOUR, PARTS, Integers, steps
 from madlib_mop.columns.transforms.scaling import NumberFit, NumberSummary, TooWide, fit_scale
 
 #: Levels that are kept where the specification has no max_levels.
@@ -84,11 +84,18 @@ def _number(spec: ColumnSpec, counted: Statistics) -> Fit:
 def _date(spec: ColumnSpec, counted: Statistics) -> Fit:
     parts: tuple[str, ...] = ()
     if spec.encode == "parts":
-        points = [counted.quantile(place / _N_POINTS) for place in range(_N_POINTS + 1)]
-        values = np.array([int(point or 0) for point in [counted.minimum, counted.maximum, *points]], np.int64)
+        values = _sample(counted)
         possible = (HOUR,) if counted.family == "time" else PARTS[:2] if spec.sql_type == "date" else PARTS
         parts = tuple(part for part in possible if len(np.unique(steps(values, part))) > 1)
     return DateFit(fit_number(spec, counted, unit_of(counted.family)), parts)
+
+
+def _sample(counted: Statistics) -> Integers:
+    """Return moments of at most 257 rows, evenly from the first to the last, to the second: int64, microseconds."""
+    last = counted.n_rows - counted.n_missing - 1
+    shares = {place * last // _N_POINTS / last for place in range(_N_POINTS + 1)} if last else {0.0}
+    points = [counted.minimum, counted.maximum, *(counted.quantile(share) for share in sorted(shares))]
+    return np.array([round((point or 0) / _SECOND_US) * _SECOND_US for point in points], np.int64)
 
 
 def _category(spec: ColumnSpec, counted: Statistics) -> Fit:

@@ -1,5 +1,7 @@
 """The encoder, kind by kind: values that a reader can check by hand, unseen ones, NULL, and clear errors."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -100,9 +102,8 @@ def test_hashed_levels_have_a_bucket_whether_seen_or_not():
 
 
 def hash_of(text, n):
-    import hashlib
-
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, person=b"madlib_mop cat").digest(), "little") % n
+    digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"madlib_mop cat").digest()
+    return int.from_bytes(digest, "little") % n
 
 
 def test_a_dictionary_that_grows_between_batches_is_followed():

@@ -1,6 +1,7 @@
 """The preprocessor's document: canonical, read back as it was, also from jsonb; what its inputs are called."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -42,7 +43,7 @@ def test_the_document_is_read_back_as_it_was():
 
 def test_the_document_is_canonical():
     text = SOME.to_json()
-    assert text.isascii() and ": " not in text and "\n" not in text and "-0.0" not in text
+    assert text.isascii() and "\n" not in text and not re.search(r"-0\.0[],}]", text)
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
     assert len(SOME.digest) == 64
 

@@ -1,0 +1,120 @@
+"""Splits: what rows contain decides, sizes are right, and nothing is on both sides that must not be."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from madlib_mop.columns.splits import SplitRule, by_column, by_group, by_hash, by_time, read_split, stratified
+from madlib_mop.errors import InvalidParameter, UnreadableText
+from tests.helpers.unit.columns import error_text, moments, numbers
+
+RANDOM = np.random.default_rng(2)
+HASHES = RANDOM.integers(0, 2**64, 1000, np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("0.2", SplitRule("hash", 0.2, stratified=True)),
+        (" 20 % ", SplitRule("hash", 0.2, stratified=True)),
+        (".25 Not Stratified", SplitRule("hash", 0.25)),
+        ("is_test", SplitRule("column", None, "is_test")),
+        ("Is_Test", SplitRule("column", None, "is_test")),
+        ('"Is ""Test"', SplitRule("column", None, 'Is "Test')),
+        ("last 20% by created_at", SplitRule("time", 0.2, "created_at")),
+        ('LAST 0.1 BY "Created At"', SplitRule("time", 0.1, "Created At")),
+        ("20 percent by group customer_id", SplitRule("group", 0.2, "customer_id")),
+    ],
+)
+def test_the_argument_is_read(text, rule):
+    assert read_split(text) == rule
+
+
+@pytest.mark.parametrize("text", ["", "first 20% by x", "last 20%", "20% by x", "a b", "0.2.1", "-0.1", "by group x"])
+def test_other_texts_are_one_clear_error(text):
+    with pytest.raises(UnreadableText) as caught:
+        read_split(text)
+    assert repr(text) in caught.value.message and "last 20% by created_at" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["0", "1", "20", "100%", "last 0% by x", "150% by group x"])
+def test_a_share_is_above_0_and_below_1(text):
+    with pytest.raises(InvalidParameter, match="above 0 and below 1"):
+        read_split(text)
+
+
+@given(st.integers(2, 300), st.floats(0.05, 0.95), st.randoms(use_true_random=False))
+def test_the_share_is_kept_and_the_order_of_rows_changes_nothing(n_rows, fraction, random):
+    hashes = HASHES[:n_rows]
+    wanted = int(np.floor(fraction * n_rows + 0.5))
+    if not 0 < wanted < n_rows:
+        return
+    chosen = by_hash(hashes, fraction)
+    assert chosen.sum() == wanted
+    order = np.array(random.sample(range(n_rows), n_rows))
+    assert (by_hash(hashes[order], fraction) == chosen[order]).all()
+
+
+@given(hnp.arrays(np.uint64, st.integers(2, 60), elements=st.integers(0, 9)), st.floats(0.1, 0.9))
+def test_equal_rows_are_on_one_side(hashes, fraction):
+    try:
+        chosen = by_hash(hashes, fraction)
+    except InvalidParameter:
+        return
+    for value in np.unique(hashes):
+        assert len(set(chosen[hashes == value].tolist())) == 1
+
+
+def test_each_class_has_its_share_and_none_loses_all_of_its_training_rows():
+    codes = np.repeat(np.array([0, 1, 2, 3], np.int32), [900, 90, 9, 1])
+    order = RANDOM.permutation(1000)
+    chosen = stratified(HASHES, codes[order], 0.2)
+    assert [int(chosen[codes[order] == code].sum()) for code in range(4)] == [180, 18, 2, 0]
+    chosen = stratified(HASHES, codes[order], 0.95)
+    assert all((~chosen)[codes[order] == code].any() for code in range(4))
+    again = RANDOM.permutation(1000)
+    assert (stratified(HASHES[again], codes[order][again], 0.95) == chosen[again]).all()
+
+
+def test_no_group_is_on_both_sides_and_the_share_is_near():
+    groups = RANDOM.integers(0, 50, 1000)
+    hashes = HASHES[groups]
+    chosen = by_group(hashes, 0.2)
+    assert not set(groups[chosen]) & set(groups[~chosen])
+    assert 0.15 < chosen.mean() < 0.25
+    assert (by_group(hashes[::-1], 0.2) == chosen[::-1]).all()
+
+
+def test_the_last_rows_by_time_are_later_than_all_others():
+    times = RANDOM.integers(0, 200, 1000)
+    chosen = by_time(moments(times.tolist()), 0.2, "t")
+    assert times[chosen].min() > times[~chosen].max()
+    assert 0.17 < chosen.mean() < 0.23
+    assert by_time(moments([1, 2]), 0.001, "t").tolist() == [False, True]
+
+
+def test_a_boolean_column_decides():
+    assert by_column(numbers([1, 0, 0], "boolean"), "v").tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: by_hash(HASHES[:3], 0.1), "0 of 3 rows"),
+        (lambda: by_hash(HASHES[:0], 0.1), "0 of 0 rows"),
+        (lambda: stratified(HASHES[:2], np.array([0, 1], np.int32), 0.2), "0 of 2 rows"),
+        (lambda: by_group(HASHES[[1, 1, 1]], 0.2), "two groups or more. Received: 1"),
+        (lambda: by_time(moments([5, 5]), 0.2, "t"), "0 of 2 rows"),
+        (lambda: by_time(moments([]), 0.2, "t"), "0 of 0 rows"),
+        (lambda: by_time(moments([1, None]), 0.2, "t"), "'t', which is NULL in 1 rows"),
+        (lambda: by_column(numbers([1, 1], "boolean"), "v"), "2 of 2 rows"),
+        (lambda: by_column(numbers([1, None], "boolean"), "v"), "'v' is NULL in 1 rows"),
+        (lambda: by_column(numbers([1, 0]), "v"), "'v' is not boolean"),
+    ],
+)
+def test_a_side_without_rows_and_columns_that_cannot_decide_are_errors(call, words):
+    with pytest.raises(InvalidParameter) as caught:
+        call()
+    assert words in caught.value.message and caught.value.hint, error_text(caught)
