@@ -62,6 +62,26 @@ class OneOf:
 
 
 @dataclass(frozen=True)
+class Label:
+    """A text of 1 to ``most`` characters without spaces around it; NULL is refused if ``is_needed``."""
+
+    most: int
+    hint: str | None = None
+    is_needed: bool = False
+
+    def __call__(self, name: str, value: str | None) -> str | None:
+        """Return the text. Raises InvalidParameter."""
+        if value is None and not self.is_needed:
+            return None
+        if not value or value != value.strip() or len(value) > self.most:
+            raise InvalidParameter(
+                f"{name} must be a text of 1 to {self.most} characters, without spaces around it. Received: {value!r}",
+                hint=self.hint,
+            )
+        return value
+
+
+@dataclass(frozen=True)
 class AboveZero:
     """A finite number above 0; NULL stands for 1. ``is_single``: it is used in single precision."""
 

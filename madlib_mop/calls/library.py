@@ -2,7 +2,7 @@
 
 from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import Given, Whole
+from madlib_mop.calls.checks import Given, Label, Whole
 from madlib_mop.calls.training import RANDOM_STATE_CHECK
 
 _ARCH_TABLE = "keras_model_arch_table"
@@ -78,7 +78,10 @@ LOAD_CUSTOM_FUNCTION = Function(
     (
         _OBJECT_TABLE,
         Argument("object", "bytea", "Python source in UTF-8 that defines a function of the given name"),
-        Argument("name", "text", "name of the function in compile parameters; case-sensitive"),
+        Argument(
+            "name", "text", "name of the function in compile parameters; case-sensitive",
+            check=Label(200, is_needed=True),
+        ),
         Argument("description", "text", "a description of the function", default=None),
     ),
 )

@@ -27,7 +27,6 @@ from madlib_mop.models.parameters.literals import shorten
 
 _OF_KERAS = frozenset({*LOSSES, *METRICS, *LOSS_STRINGS, *METRIC_STRINGS, *OLD_LOSSES, *OLD_METRICS})
 _WORD = re.compile(r"[^\W\d]\w*")
-_MAX_NAME_LENGTH = 200
 _PICKLE_PROTOCOLS = range(2, 6)  # dill writes none older, whose bytes would not tell a pickle from text
 _FORM = "Give Python source as UTF-8 bytes, e.g. convert_to($$def my_loss(y_true, y_pred): ...$$, 'UTF8')."
 _TOP_K = '''\
@@ -86,12 +85,8 @@ def is_pickle(value: bytes) -> bool:
     return len(value) > 1 and value[0] == 0x80 and value[1] in _PICKLE_PROTOCOLS
 
 
-def check_name(name: str | None) -> None:
-    """Raise InvalidParameter unless a function may be registered under a name."""
-    if name is None or not name.strip() or name != name.strip() or len(name) > _MAX_NAME_LENGTH:
-        raise InvalidParameter(
-            f"name must be a text of 1 to {_MAX_NAME_LENGTH} characters, without spaces around it. Received: {name!r}"
-        )
+def check_name(name: str) -> None:
+    """Raise InvalidParameter if a function of Keras has the name."""
     if name in _OF_KERAS:
         raise InvalidParameter(
             f"name is that of a loss or metric of Keras. Received: {name!r}",

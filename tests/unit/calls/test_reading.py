@@ -3,7 +3,7 @@
 import pytest
 
 from madlib_mop.calls import FUNCTIONS, Argument, Function, find_function, read_arguments, recorded_arguments
-from madlib_mop.calls.checks import AboveZero, Given, OneOf, Whole
+from madlib_mop.calls.checks import AboveZero, Given, Label, OneOf, Whole
 from madlib_mop.errors import InvalidParameter, Unsupported
 
 F = Function(
@@ -77,6 +77,19 @@ def test_a_constant_that_cannot_divide_is_refused(value):
         AboveZero("1 leaves it.", is_single=True)("c", value)
     if isinstance(value, float) and value > 0:
         assert AboveZero("1 leaves it.")("c", value) == value
+
+
+@pytest.mark.parametrize("name", ["", " ", " f", "f\n", "x" * 201])
+def test_a_label_has_characters_and_no_spaces_around_them(name):
+    (argument,) = [a for a in FUNCTIONS["load_custom_function"].arguments if a.name == "name"]
+    for value in (name, None):
+        with pytest.raises(InvalidParameter) as caught:
+            argument.check("name", value)
+        assert caught.value.message == (
+            f"name must be a text of 1 to 200 characters, without spaces around it. Received: {value!r}"
+        )
+    assert argument.check("name", "x" * 200) == "x" * 200
+    assert Label(63)("tag", None) is None
 
 
 def test_a_check_for_null():

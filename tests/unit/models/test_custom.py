@@ -84,8 +84,8 @@ def test_older_pickles_are_text_that_is_no_function(protocol):
         check_source("f", value)
 
 
-@pytest.mark.parametrize("name", ["mse", "accuracy", "CategoricalCrossentropy", "acc", None, "", " ", " f", "x" * 201])
-def test_names_of_keras_and_no_names_are_refused(name):
+@pytest.mark.parametrize("name", ["mse", "accuracy", "CategoricalCrossentropy", "acc"])
+def test_names_of_keras_are_refused(name):
     with pytest.raises(InvalidParameter) as caught:
         check_name(name)
     assert repr(name) in caught.value.message
