@@ -57,7 +57,7 @@ lint: ## check the style of the Python files
 types: ## check the types of the library
 	@make/setup.sh types && make/python.sh -m mypy
 
-docs-tables: ## write the manual's tables of arguments anew, from madlib_mop/calls
+docs-tables: ## write the manual's tables of arguments, schedules and search methods anew
 	@make/python.sh make/docs_tables.py
 
 site: ## build the manual as a web site in site/

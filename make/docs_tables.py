@@ -1,6 +1,7 @@
-"""Write the tables of arguments in docs/ anew, from madlib_mop/calls; called by ``make docs-tables``.
+"""Write the tables of docs/ that the library knows anew; called by ``make docs-tables``.
 
-A table stands between ``<!-- arguments: NAME -->``, with the name of a function, and ``<!-- end -->``. ``--check``
+The table of a function's arguments stands between ``<!-- arguments: NAME -->`` and ``<!-- end -->``. The table of the
+schedules begins with ``<!-- schedules -->``, the table of the methods of search with ``<!-- methods -->``. ``--check``
 writes nothing: exit status 1 says that a page is not current.
 """
 
@@ -10,15 +11,20 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MARKED = re.compile(r"(<!-- arguments: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (?:arguments: (\w+)|(methods|schedules)) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def with_tables(text: str) -> str:
-    """Return a page with the tables of all marked functions as they are now. Raises KeyError for an unknown one."""
+    """Return a page with all marked tables as they are now. Raises KeyError for an unknown function."""
     from madlib_mop.calls import FUNCTIONS
     from madlib_mop.calls.tables import markdown
+    from madlib_mop.driver.help.choices import TABLES
 
-    return MARKED.sub(lambda found: f"{found[1]}{markdown(FUNCTIONS[found[2]])}\n{found[3]}", text)
+    def table(found: re.Match[str]) -> str:
+        made = markdown(FUNCTIONS[found[2]]) if found[2] else TABLES[found[3]]()
+        return f"{found[1]}{made}\n{found[4]}"
+
+    return MARKED.sub(table, text)
 
 
 def outdated(root: Path) -> dict[Path, str]:

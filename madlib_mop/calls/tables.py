@@ -1,6 +1,7 @@
-"""The arguments of a function as text: the call in a help text, and the tables of the manual."""
+"""The arguments of a function as text, and lists of choices: for help texts and for the tables of the manual."""
 
 import textwrap
+from collections.abc import Mapping, Sequence
 
 from madlib_mop.calls.argument import Argument, Function
 
@@ -35,9 +36,27 @@ def _kind(argument: Argument) -> str:
 
 def markdown(function: Function) -> str:
     """Return the arguments as a table of the manual."""
-    lines = ["| argument | type | default | meaning |", "|---|---|---|---|"]
+    rows = []
     for a in function.arguments:
         default = "" if a.is_required else f"`{a.sql_default}`"
         types = " or ".join(f"`{kind}`" for kind in (a.type, *a.other_types))
-        lines.append(f"| `{a.name}` | {types} | {default} | {a.help} |")
+        rows.append((f"`{a.name}`", types, default, a.help))
+    return markdown_table(("argument", "type", "default", "meaning"), rows)
+
+
+def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of the manual."""
+    head, *body = (f"| {' | '.join(cells)} |" for cells in (titles, *rows))
+    return "\n".join([head, "|" + "---|" * len(titles), *body])
+
+
+def listing(choices: Mapping[str, Sequence[str]]) -> str:
+    """Return names with the paragraphs about each beside it, as a help text shows them."""
+    width = max(map(len, choices)) + 3
+    lines = []
+    for name, paragraphs in choices.items():
+        first = f"    {name:<{width}}"
+        for text in paragraphs:
+            lines += textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
+            first = " " * len(first)
     return "\n".join(lines)

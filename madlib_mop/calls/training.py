@@ -69,7 +69,12 @@ AUTOML = Function(
         shared.MODEL_ID_LIST,
         Argument("compile_params_grid", "varchar", "dict of lists and ranges, as for generate_model_configs"),
         Argument("fit_params_grid", "varchar", "dict of lists and ranges, as for generate_model_configs"),
-        Argument("automl_method", "varchar", "'hyperband', 'hyperopt', 'asha', 'tpe' or 'pbt'", default="hyperband"),
+        Argument(
+            "automl_method",
+            "varchar",
+            "how to search; madlib.madlib_keras_automl('usage') lists the methods",
+            default="hyperband",
+        ),
         Argument("automl_params", "varchar", "parameters of the method, e.g. 'R=9, eta=3'", default=None),
         Argument(
             "random_state",

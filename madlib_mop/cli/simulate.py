@@ -14,6 +14,7 @@ from rich.table import Table
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.queries import query
 from madlib_mop.errors import InvalidParameter
+from madlib_mop.schedule import SCHEDULES
 from madlib_mop.schedule.cluster import Costs, Forecast, forecast
 
 # steady visits only: a trainer's first one builds and traces
@@ -36,7 +37,7 @@ def simulate(
     segments: Annotated[str, typer.Option(help="Numbers of segments, with commas between them.")] = "8,100,1000",
     models: Annotated[str, typer.Option(help="Numbers of models, with commas between them.")] = "16",
     iterations: Annotated[int, typer.Option(help="Iterations.")] = 1,
-    schedule: Annotated[str, typer.Option(help="auto, rotation or longest_first.")] = "auto",
+    schedule: Annotated[str, typer.Option(help=f"One of {', '.join(SCHEDULES)}.")] = "auto",
     visit_s: Annotated[float | None, typer.Option(help="Mean seconds of training in a visit. Default: 10.")] = None,
     mix: Annotated[float, typer.Option(help="Cost of the most expensive model / that of the cheapest.")] = 1.0,
     slow: Annotated[str, typer.Option(help="SEGMENTS:FACTOR, e.g. 1:3: one segment is 3 times slower.")] = "",

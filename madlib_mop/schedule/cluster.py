@@ -126,7 +126,8 @@ def forecast(
     ----------
     n_models, n_segments, n_iterations : int
     costs : Costs
-    schedule : {'auto', 'rotation', 'longest_first'}
+    schedule : str
+        A name of `SCHEDULES`.
     n_hosts : int
         Hosts that the segments are dealt to in turn, and that share a link each; 0 for the coordinator itself.
     rates : sequence of float

@@ -15,6 +15,11 @@ class Rotation:
     """Configuration c visits segment (c + k) mod p at its k-th visit, k from 0, whatever the timing."""
 
     name = "rotation"
+    #: One line for the help text and the manual.
+    summary = (
+        "model number i (from 0, by mst_key) starts each iteration at segment i modulo the number of segments, and"
+        " visits the segments in a circle: the same seed and data give the same bits"
+    )
 
     def __init__(self, n_segments: int, n_models: int = 0):
         self.n_segments = n_segments
@@ -71,6 +76,10 @@ class LongestFirst(Rotation):
     """Any segment left in the epoch; the model with most work left comes first."""
 
     name = "longest_first"
+    summary = (
+        "a model goes to any free segment; the model with the most remaining work goes first. This depends on timing,"
+        " so the order is recorded for replay"
+    )
 
     def roams(self, costs: MeasuredCosts) -> bool:
         return True
@@ -84,6 +93,10 @@ class Auto(Rotation):
     """
 
     name = "auto"
+    summary = (
+        "rotation if all visits take about the same time, or if there are no more models than segments; otherwise"
+        " longest_first"
+    )
 
     def roams(self, costs: MeasuredCosts) -> bool:
         return self.n_models > self.n_segments and not costs.alike

@@ -24,7 +24,8 @@ def make_scheduler(
 
     Parameters
     ----------
-    schedule : {'auto', 'rotation', 'longest_first', 'recorded'}
+    schedule : str
+        A name of `SCHEDULES`, or 'recorded'.
     models : sequence of ModelWork
         All models of the run, those that have nothing left too: ``auto`` counts them.
     segment_rows : mapping of int to int

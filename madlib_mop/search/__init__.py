@@ -2,11 +2,12 @@
 
 from .base import Action, Add, Exploit, Extend, Finish, Proposal, Search, Stop
 from .hyperband import HyperbandParams, Round, hyperband_rounds
-from .methods import make_search, method_name, parse_params
+from .methods import METHODS, make_search, method_name, parse_params, search_class
 from .parameters import SearchParams
 from .space import SearchSpace
 
 __all__ = [
+    "METHODS",
     "Action",
     "Add",
     "Exploit",
@@ -23,4 +24,5 @@ __all__ = [
     "make_search",
     "method_name",
     "parse_params",
+    "search_class",
 ]

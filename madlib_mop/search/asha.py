@@ -54,6 +54,11 @@ class Asha(Search):
 
     name = "asha"
     params_class = AshaParams
+    summary = (
+        "successive halving without rounds: models are compared after r, r * eta, r * eta * eta, ... iterations."
+        " When a segment is free, the best waiting model continues, or a new one begins"
+    )
+    repeatable = False
     params: AshaParams
 
     @property

@@ -180,6 +180,10 @@ class Search(ABC):
     #: Name in automl_method, and the class of its parameters.
     name: ClassVar[str]
     params_class: ClassVar[type[SearchParams]]
+    #: How it searches: one line for the help text and the manual.
+    summary: ClassVar[str]
+    #: Whether its actions do not depend on the order of the results within a round.
+    repeatable: ClassVar[bool]
 
     @property
     @abstractmethod

@@ -86,6 +86,8 @@ class Hyperband(Search):
 
     name = "hyperband"
     params_class = HyperbandParams
+    summary = "successive halving, several times with different numbers of configurations (brackets)"
+    repeatable = True
     params: HyperbandParams
 
     @property

@@ -1,7 +1,7 @@
 """The methods of search by name, the parser of their parameters, and their searches; called by the driver.
 
 A new method is a module of this folder, with a subclass of `base.Search` and one of `parameters.SearchParams`, and its
-line in `METHODS`.
+line in `METHODS`. The help text and the manual's table of methods are made from these.
 """
 
 from __future__ import annotations

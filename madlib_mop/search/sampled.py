@@ -106,6 +106,11 @@ class Hyperopt(_Sampled):
 
     name = "hyperopt"
     params_class = HyperoptParams
+    summary = (
+        "it proposes as many configurations as there are segments, trains all of them to the end, and proposes the"
+        " next ones from the results; algorithm is tpe or rand"
+    )
+    repeatable = True
 
     def _first(self) -> int:
         self._awaited: set[int] = set()
@@ -137,6 +142,8 @@ class Tpe(_Sampled):
 
     name = "tpe"
     params_class = TpeParams
+    summary = "as hyperopt, but when one model ends, the next configuration is proposed at once"
+    repeatable = False
 
     def _result(self, mst_key: int) -> list[Action]:
         self._tell(mst_key)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from madlib_mop.schedule import SCHEDULES
 from tests.helpers.security.attacks import SOFTMAX
 from tests.helpers.training import load_digits, pack
 
@@ -307,7 +308,7 @@ CASES = [
         "Leave it out", metrics_compute_frequency=-1,
     ),
     case(
-        "22023", "schedule must be one of auto, rotation, longest_first. Received: 'fastest'",
+        "22023", f"schedule must be one of {', '.join(SCHEDULES)}. Received: 'fastest'",
         "Leave it out", schedule="fastest",
     ),
     case("22023", "seed must be from 0 to 2147483647. Received: -1", "Leave it out", seed=-1),

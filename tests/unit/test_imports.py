@@ -11,7 +11,7 @@ EVERYBODY = {"errors", ""}
 FLOORS = {
     "driver": (
         "session", "data", "evaluation", "packing", "inference", "outputs", "planning", "steering", "search", "running",
-        "commands",
+        "help", "commands",
     ),
     "engines": ("sessions", "base", "hosts"),
     "models": ("parameters",),

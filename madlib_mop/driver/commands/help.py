@@ -1,8 +1,10 @@
 """The help forms ``f()`` and ``f('usage')`` of the SQL functions: texts in files, one a family.
 
-Where a text has a line ``{usage}``, the call with all arguments is written, from its specification.
+Where a text has ``{usage}``, the call with all arguments is written, from its specification; ``{schedules}`` and the
+other names of ``driver/help/choices.py`` stand for lists of what there is to choose.
 """
 
+import re
 from importlib.resources import files
 
 from madlib_mop.calls import find_function
@@ -10,6 +12,7 @@ from madlib_mop.calls.tables import usage
 from madlib_mop.driver.session.call import Call
 from madlib_mop.errors import InvalidParameter
 
+_LIST = re.compile(r"\{(\w+)\}")
 _USAGE_WORDS = ("", "help", "?", "usage", "example", "examples")
 
 
@@ -30,4 +33,11 @@ def give_help(call: Call) -> str:
         raise InvalidParameter(
             f"{topic}: no help of that kind. Received: {option!r}", hint=f"SELECT madlib.{topic}('usage');"
         )
-    return text.rstrip().replace("{usage}", usage(find_function(topic)))
+    text = text.rstrip().replace("{usage}", usage(find_function(topic)))
+    return _LIST.sub(lambda found: _list(found[1]), text)
+
+
+def _list(name: str) -> str:
+    from madlib_mop.driver.help.choices import LISTS  # Optuna with it, which most help texts need none of
+
+    return LISTS[name]()

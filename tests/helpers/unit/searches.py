@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from madlib_mop.models.parameters.parser import parse_compile_params
 from madlib_mop.schedule import ModelWork, Visit, make_scheduler
 from madlib_mop.schedule.simulator import Simulation, simulate
-from madlib_mop.search import Action, Add, Exploit, Extend, Finish, Search, SearchSpace, Stop, make_search
+from madlib_mop.search import Action, Add, Exploit, Extend, Finish, Search, SearchSpace, Stop, make_search, search_class
 
 COMPILE_GRID = """{'loss': ['categorical_crossentropy'], 'metrics': [['accuracy']],
     'optimizer_params_list': [{'optimizer': ['Adam', 'AdamW'], 'lr': [0.0001, 0.1, 'log'], 'amsgrad': [False]},
@@ -24,7 +24,7 @@ METHODS = {  # small ones of every kind
     "tpe": "num_configs=16, num_iterations=2",
     "pbt": "population=5, num_iterations=5, interval=2",
 }
-SYNCHRONOUS = ("hyperband", "hyperopt", "pbt")
+SYNCHRONOUS = tuple(method for method in METHODS if search_class(method).repeatable)
 
 Loss = Callable[[str, int, int], float]  # (compile_params, mst_key, epoch) -> loss
 

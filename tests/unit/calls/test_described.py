@@ -16,6 +16,7 @@ from madlib_mop.cli import runs
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for
 from madlib_mop.driver.commands.help import give_help
+from madlib_mop.schedule import SCHEDULES
 
 ROOT = Path(__file__).resolve().parents[3]
 SQL = "\n".join(file.read_text() for file in sorted((ROOT / "sql").glob("*.sql")))
@@ -51,6 +52,15 @@ def test_the_manual_has_a_table_for_every_function():
     text = (ROOT / "docs" / "arguments.md").read_text()
     found = re.findall(r"### ([\w.]+)\n\n(.*)\n\n<!-- arguments: (\w+) -->", text)
     assert found == [(f"{f.schema}.{f.name}", f.purpose, f.name) for f in USER_FUNCTIONS]
+
+
+def test_schedules_are_in_the_help_text_and_in_the_manual_each_in_words_of_its_own():
+    shown = give_help(SimpleNamespace(arguments={"topic": "madlib_keras_fit_multiple_model", "option": "usage"}))
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", (ROOT / "docs" / "exactness.md").read_text(), re.MULTILINE)
+    assert rows == [(name, rule.summary) for name, rule in SCHEDULES.items()]
+    assert len(set(dict(rows).values())) == len(rows)
+    listed = shown.split("\nSCHEDULE\n")[1].split("\nThe order")[0]
+    assert re.findall(r"^    (\w+)  ", listed, re.MULTILINE) == [*SCHEDULES]
 
 
 def test_a_table_of_the_manual_is_one_row_an_argument():

@@ -2,13 +2,14 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from madlib_mop.calls import FUNCTIONS
+from madlib_mop.driver.commands.help import give_help
 from madlib_mop.errors import InvalidParameter, MopError, UnreadableText
 from madlib_mop.search import make_search, method_name, parse_params
-from madlib_mop.search.methods import METHODS
+from madlib_mop.search.methods import METHODS, search_class
 from madlib_mop.search.parameters import floor_log
 from tests.helpers.unit.searches import space
 
@@ -18,11 +19,13 @@ MANUAL = dict(re.findall(r"^\| `(\w+)` \|.*\| `([^`]*)`[^|]*\|$", (ROOT / "docs/
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_each_method_is_in_the_help_text_and_in_the_help_of_its_argument(method):
-    help_text = (ROOT / "madlib_mop/driver/help/madlib_keras_automl.txt").read_text()
-    assert re.search(rf"^    {method}\b.*{re.escape(MANUAL[method].partition(',')[0])}", help_text, re.MULTILINE)
-    (argument,) = [a for a in FUNCTIONS["madlib_keras_automl"].arguments if a.name == "automl_method"]
-    assert f"'{method}'" in argument.help
+def test_each_method_is_in_the_help_text_with_its_parameters_and_a_line_of_its_own(method):
+    shown = give_help(SimpleNamespace(arguments={"topic": "madlib_keras_automl", "option": "usage"}))
+    assert re.search(rf"^    {method} +{re.escape(MANUAL[method])}\n +\S", shown, re.MULTILINE)
+    (repeatable,) = re.findall(r"^With (.*), the same random_state", shown, re.MULTILINE)
+    assert (method in re.split(", | and ", repeatable)) is search_class(method).repeatable
+    others = [search_class(name).summary for name in METHODS if name != method]
+    assert search_class(method).name == method and search_class(method).summary not in others
 
 
 @pytest.mark.parametrize("method", METHODS)

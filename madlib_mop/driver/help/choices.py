@@ -1,0 +1,55 @@
+"""The schedules and the methods of search as lists of a help text and tables of the manual, from their classes.
+
+Called by ``driver/commands/help.py``, and by ``make/docs_tables.py`` for the pages.
+"""
+
+from collections.abc import Callable
+
+from madlib_mop.calls.tables import listing, markdown_table
+from madlib_mop.schedule import SCHEDULES
+from madlib_mop.search import METHODS, search_class
+
+
+def schedules() -> str:
+    """Return the schedules for a help text."""
+    return listing({name: [rule.summary] for name, rule in SCHEDULES.items()})
+
+
+def schedules_table() -> str:
+    """Return the schedules as a table of the manual."""
+    return markdown_table(
+        ("schedule", "order of visits"), [(f"`{name}`", rule.summary) for name, rule in SCHEDULES.items()]
+    )
+
+
+def methods() -> str:
+    """Return the methods of search for a help text, with their parameters."""
+    found = {name: search_class(name) for name in METHODS}
+    return listing({name: [kind.params_class().text, kind.summary] for name, kind in found.items()})
+
+
+def methods_table() -> str:
+    """Return the methods of search as a table of the manual."""
+    titles = ("method", "how it searches", "same call, same result", "parameters and their defaults")
+    found = {name: search_class(name) for name in METHODS}
+    rows = [
+        (f"`{name}`", kind.summary, "yes" if kind.repeatable else "no", f"`{kind.params_class().text}`")
+        for name, kind in found.items()
+    ]
+    return markdown_table(titles, rows)
+
+
+def repeatable_methods() -> str:
+    """Return the names of the methods of search with which the same call has the same result."""
+    *names, last = (name for name in METHODS if search_class(name).repeatable)
+    return f"{', '.join(names)} and {last}"
+
+
+#: What stands for ``{name}`` in a help text.
+LISTS: dict[str, Callable[[], str]] = {
+    "schedules": schedules,
+    "methods": methods,
+    "repeatable_methods": repeatable_methods,
+}
+#: What stands between ``<!-- name -->`` and ``<!-- end -->`` in a page of the manual.
+TABLES: dict[str, Callable[[], str]] = {"schedules": schedules_table, "methods": methods_table}
