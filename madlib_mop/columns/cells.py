@@ -30,6 +30,10 @@ class UnreadableValue(InvalidParameter):
         self.row = row
         self.problem = problem
 
+    def at(self, row: int) -> "UnreadableValue":
+        """Return the same error of another row."""
+        return UnreadableValue(self.column, row, self.problem, self.hint)
+
 
 @dataclass(frozen=True, eq=False)
 class Cells:

@@ -9,6 +9,7 @@ import struct
 from abc import ABC, abstractmethod
 
 import numpy as np
+import numpy.typing as npt
 
 from madlib_mop.columns.cells import Cells, UnreadableValue
 from madlib_mop.columns.raw import BEGIN, END, MOMENT, NUMBER, SPAN, TIME, Floats, Integers, Moments, Numbers, RawColumn
@@ -22,8 +23,13 @@ _DATE_BEGIN, _DATE_END = -(2**31), 2**31 - 1
 _NUMERIC_HEADER = 8
 _NEGATIVE = 0x4000
 _NUMERIC_SPECIAL = {0xC000: float("nan"), 0xD000: float("inf"), 0xF000: float("-inf")}
+#: A numeric's digits, of base 10,000, as text.
+_DIGITS = [f"{digit:04d}" for digit in range(10_000)]
 #: 10^(4 k) for k = 0..5: float64 has them exactly.
 _POWERS = np.array([1.0, 1e4, 1e8, 1e12, 1e16, 1e20])
+_LONG_POWERS = np.array([np.longdouble(10) ** (4 * k) for k in range(7)])
+_HAS_LONG = np.finfo(np.longdouble).nmant >= 63
+Wholes = npt.NDArray[np.uint64]
 
 
 class Reader(ABC):
@@ -107,12 +113,7 @@ class NumericReader(NumberReader):
             raise UnreadableValue(cells.column, int(np.argmax(wrong)), "is no numeric")
         weight = ((header >> np.uint64(32)) & np.uint64(0xFFFF)).astype(np.uint16).view(np.int16).astype(np.int64)
         sign = ((header >> np.uint64(16)) & np.uint64(0xFFFF)).astype(np.int64)
-        word = cells.gather(">u8", _NUMERIC_HEADER).astype(np.uint64)
-        word >>= (16 * (4 - np.clip(n_digits, 1, 4))).astype(np.uint64)
-        word[n_digits == 0] = 0
-        whole = np.zeros(cells.n_rows, np.uint64)
-        for shift in (48, 32, 16, 0):
-            whole = whole * np.uint64(10_000) + ((word >> np.uint64(shift)) & np.uint64(0xFFFF))
+        whole = _four_digits(cells, _NUMERIC_HEADER, n_digits)
         power = np.where(n_digits > 0, weight - n_digits + 1, 0)
         simple = (n_digits <= 4) & (whole <= np.uint64(2**53)) & (np.abs(power) <= 5) & (sign <= _NEGATIVE)
         scale = _POWERS[np.clip(np.abs(power), 0, 5)]
@@ -120,8 +121,37 @@ class NumericReader(NumberReader):
         values: Floats = np.where(power < 0, exact / scale, exact * scale)
         values[sign == _NEGATIVE] *= -1.0
         values[cells.missing] = 0.0
-        for row in np.flatnonzero(~simple & ~cells.missing).tolist():
-            values[row] = self.one(cells.at(row))
+        rows = np.flatnonzero(~simple & ~cells.missing)
+        if len(rows):
+            try:
+                values[rows] = self._long_values(
+                    cells.take(rows), whole[rows], n_digits[rows], weight[rows], sign[rows]
+                )
+            except UnreadableValue as error:
+                raise error.at(int(rows[error.row])) from None
+        return values
+
+    def _long_values(self, cells: Cells, first: Wholes, n_digits: Integers, weight: Integers, sign: Integers) -> Floats:
+        """Return the values of numerics with many digits, from 32 decimal digits where these decide the rounding.
+
+        In a ``longdouble`` of 64 bits, three operations and the digits left out are a relative error below 2^-61. If
+        numbers 2^-60 lower and higher round to one float64, that is the nearest. The others go through text.
+        """
+        n_second = np.clip(n_digits - 4, 0, 4)
+        second = _four_digits(cells, _NUMERIC_HEADER + 8, n_second)
+        power = weight - np.minimum(n_digits, 8) + 1
+        scale = _LONG_POWERS[np.clip(np.abs(power), 0, 6)]
+        long = first.astype(np.longdouble) * _LONG_POWERS[n_second] + second.astype(np.longdouble)
+        long = np.where(power < 0, long / scale, long * scale)
+        slack = np.longdouble(2.0**-60)
+        values: Floats = (long * (1 - slack)).astype(np.float64)
+        certain = (values == (long * (1 + slack)).astype(np.float64)) & (np.abs(power) <= 6) & (sign <= _NEGATIVE)
+        values[sign == _NEGATIVE] *= -1.0
+        for row in np.flatnonzero(~certain).tolist() if _HAS_LONG else range(cells.n_rows):
+            try:
+                values[row] = self.one(cells.at(row))
+            except ValueError as problem:
+                raise UnreadableValue(cells.column, row, str(problem)) from None
         return values
 
     def one(self, value: bytes) -> float:
@@ -135,8 +165,25 @@ class NumericReader(NumberReader):
             raise ValueError("is no numeric")
         if not n_digits:
             return 0.0
-        digits = "".join([f"{digit:04d}" for digit in struct.unpack_from(f">{n_digits}h", value, _NUMERIC_HEADER)])
+        try:
+            digits = "".join([_DIGITS[digit] for digit in struct.unpack_from(f">{n_digits}H", value, _NUMERIC_HEADER)])
+        except IndexError:
+            raise ValueError("is no numeric") from None
         return float(f"{'-' if sign == _NEGATIVE else ''}{digits}e{4 * (weight - n_digits + 1)}")
+
+
+def _four_digits(cells: Cells, offset: int, n_digits: Integers) -> Wholes:
+    """Return the number that up to four digits of base 10,000 at ``offset`` make, uint64 (n_rows,)."""
+    word = cells.gather(">u8", offset).astype(np.uint64)
+    word >>= (16 * (4 - np.clip(n_digits, 1, 4))).astype(np.uint64)
+    word[n_digits == 0] = 0
+    whole = np.zeros(cells.n_rows, np.uint64)
+    for shift in (48, 32, 16, 0):
+        digit = (word >> np.uint64(shift)) & np.uint64(0xFFFF)
+        if digit.max(initial=0) > 9_999:
+            raise UnreadableValue(cells.column, int(np.argmax(digit > 9_999)), "is no numeric")
+        whole = whole * np.uint64(10_000) + digit
+    return whole
 
 
 class MomentReader(Reader):

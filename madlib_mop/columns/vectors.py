@@ -44,7 +44,7 @@ class VectorReader(Reader):
         try:
             elements = self._elements_of_one_width(few, present)
         except UnreadableValue as error:
-            raise UnreadableValue(error.column, int(present[error.row]), error.problem, error.hint) from None
+            raise error.at(int(present[error.row])) from None
         if few is cells:
             return Vectors(elements, cells.missing, cells.column)
         values = np.zeros((cells.n_rows, elements.shape[1]), np.float32)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from madlib_mop.columns.exact import CHUNK_ROWS, ExactMoments, ExactSum
+from madlib_mop.columns.exact import CHUNK_ROWS, ExactMoments, ExactSum, _square_root
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -117,6 +117,14 @@ def test_values_that_are_not_finite_are_refused(value):
         sum_of([1.0, value])
     with pytest.raises(ValueError, match="only finite values"):
         moments_of([1.0, value])
+
+
+def test_a_root_beside_the_middle_of_two_floats_is_rounded_to_its_side():
+    middle, tiny = 2**53 + 1, 10**60
+    square = middle**2 * tiny
+    roots = [_square_root(square + difference, tiny) for difference in (-1, 0, 1)]
+    assert roots == [2.0**53, 2.0**53, 2.0**53 + 2]
+    assert _square_root(1, 2**2148) == 5e-324
 
 
 def test_no_values_have_no_moments():

@@ -49,7 +49,7 @@ def column_of(reader, *values):
 SPECIALS = ["NaN", "Infinity", "-Infinity"]
 DECIMALS = st.builds(
     lambda digits, exponent, sign: f"{'-' if sign else ''}{digits}e{exponent}",
-    st.integers(0, 10**16) | st.integers(0, 10**40),
+    st.integers(0, 10**16) | st.integers(2**53, 2**54) | st.integers(0, 10**40),
     st.integers(-60, 40) | st.integers(-8, 4),
     st.booleans(),
 )
@@ -128,6 +128,15 @@ def test_numerics_at_the_bounds_of_the_fast_way():
     assert repr(column.values.tolist()[len(texts) :]) == "[nan, inf, -inf]"
 
 
+def test_long_numerics_beside_the_middle_of_two_floats():
+    odd = [2**53 + 1 + 2 * step for step in range(200)]
+    texts = [f"{number}{tail}" for number in odd for tail in ("", ".000000000000001", f".{'0' * 60}1", "e-16", "e24")]
+    texts += [f"{number - 1}.{'9' * n_nines}" for number in odd for n_nines in (3, 12, 60)]
+    expected = [float(text) for text in texts]
+    assert column_of("numeric", *texts).values.tolist() == expected
+    assert len(set(expected)) > 500
+
+
 def test_moments_are_microseconds():
     epoch = datetime(2000, 1, 1)
     days = [date(2024, 2, 29), date(1999, 12, 31), date(1, 1, 1)]
@@ -154,6 +163,7 @@ def test_parts_of_an_interval_that_overflow_but_do_not_together():
         ("int4", b"\0", "has 1 bytes, where 4 are expected,"),
         ("timestamp", b"\0", "has 1 bytes, where 8 are expected,"),
         ("numeric", b"\0\1\0\0\0\0\0\0", "is no numeric"),
+        ("numeric", struct.pack(">hhHHHHHHH", 5, 0, 0, 0, 1, 2, 3, 4, 10_000), "is no numeric"),
         ("uuid", b"short", "is no uuid"),
         ("inet", b"\2\x20\0\4", "is no network address"),
         ("_int4", [1, None, 3], "has a NULL element (number 2)"),
