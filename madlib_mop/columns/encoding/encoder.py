@@ -58,6 +58,7 @@ class Encoder:
         self.preprocessor = preprocessor
         self._decode_images = decode_images
         self._tensors = preprocessor.tensors
+        self._first = preprocessor.inputs[0].name
         self._n_units = next((t.shape[0] for t in self._tensors if t.kind == "numbers"), 0)
         self._scaled = ScaledUnits()
         self._categories: list[tuple[str, int, UnitsOfCategory]] = []
@@ -109,7 +110,7 @@ class Encoder:
             For NULL where ``impute`` is ``error``, for NaN and infinities, and for a column of another type.
         """
         try:
-            n_rows = raw[self.preprocessor.inputs[0].name].n_rows
+            n_rows = raw[self._first].n_rows
             arrays: dict[str, npt.NDArray[np.generic]] = {}
             if self._n_units:
                 units = np.empty((self._n_units, n_rows), np.float32)

@@ -62,10 +62,11 @@ class ScaledUnits:
             units[self._indicators] = missing[self._marked]
         for row, unit, parts in self._dates:
             moments: Integers = raw[self._names[row]].values  # type: ignore[union-attr, assignment]
+            end = unit + 2 * len(parts)
             for place, part in enumerate(parts):
-                circle = units[unit + 2 * place : unit + 2 * place + 2]
-                circle[:] = cyclic(moments, part)
-                circle[:, missing[row]] = 0.0
+                units[unit + 2 * place : unit + 2 * place + 2] = cyclic(moments, part)
+            if missing[row].any():
+                units[unit:end, missing[row]] = 0.0
 
     def _raise_special(self, raw: Mapping[str, RawColumn]) -> None:
         for name in self._names:

@@ -1,6 +1,8 @@
 """Dates and times to units on a circle: month, day of the week, time of day."""
 
 import math
+from collections.abc import Callable
+from datetime import date
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,9 @@ WEEK_US = 7 * DAY_US
 _DAYS_BEFORE_2000 = 10_957  # of the Unix epoch
 _FIRST_WEEKDAY = 5  # 2000-01-01 was a Saturday; Monday is 0
 _MINUTES = 1_440
+_FEW = 4
+_ORDINAL_OF_2000 = date(2000, 1, 1).toordinal()
+_DAYS_OF_400_YEARS = 146_097
 
 
 def _circle(n_steps: int) -> Units:
@@ -58,11 +63,23 @@ def minute_of(values: Integers) -> Integers:
     return np.mod(values, DAY_US) // MINUTE_US
 
 
+def _month_alone(value: int) -> int:
+    """Return the month of one moment; the calendar repeats every 400 years."""
+    return date.fromordinal(_ORDINAL_OF_2000 + value // DAY_US % _DAYS_OF_400_YEARS).month - 1
+
+
+_STEP_ALONE: dict[str, Callable[[int], int]] = {
+    MONTH: _month_alone,
+    WEEKDAY: lambda value: (value // DAY_US + _FIRST_WEEKDAY) % 7,
+    HOUR: lambda value: value % DAY_US // MINUTE_US,
+}
 _STEPS = {MONTH: month_of, WEEKDAY: weekday_of, HOUR: minute_of}
 
 
 def steps(values: Integers, part: str) -> Integers:
     """Return which step of a part each moment is at; see `cyclic`."""
+    if len(values) <= _FEW:
+        return np.array([_STEP_ALONE[part](value) for value in values.tolist()], np.int64)
     return _STEPS[part](values)
 
 
@@ -81,4 +98,4 @@ def cyclic(values: Integers, part: str) -> Units:
     numpy.ndarray
         float32 (2, n).
     """
-    return _TABLES[part][:, _STEPS[part](values)]
+    return _TABLES[part].take(steps(values, part), axis=1)

@@ -8,6 +8,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _LN2 = math.log(2.0)
+_FEW = 8
 _SQRT_HALF = math.sqrt(0.5)
 _COEFFICIENTS = tuple(2.0 / (2 * power + 1) for power in range(9, -1, -1))
 
@@ -34,6 +35,8 @@ def signed_log1p(values: Floats) -> Floats:
     1 + x is corrected as in Goldberg, "What every computer scientist should know about floating-point arithmetic",
     theorem 4.
     """
+    if values.size <= _FEW:
+        return np.array([_alone(value) for value in values.ravel().tolist()], np.float64).reshape(values.shape)
     size = np.abs(values)
     above = size + 1.0
     mantissa, exponent = np.frexp(above)
@@ -49,3 +52,19 @@ def signed_log1p(values: Floats) -> Floats:
     series *= quotient
     lost = (size - (above - 1.0)) / above
     return np.copysign(whole * _LN2 + (series + lost), values)
+
+
+def _alone(value: float) -> float:
+    """Return the same for one value: the same operations in the same order, faster than NumPy for a few values."""
+    size = abs(value)
+    above = size + 1.0
+    mantissa, exponent = math.frexp(above)
+    if mantissa < _SQRT_HALF:
+        mantissa, exponent = mantissa * 2.0, exponent - 1
+    quotient = (mantissa - 1.0) / (mantissa + 1.0)
+    square = quotient * quotient
+    series = _COEFFICIENTS[0]
+    for coefficient in _COEFFICIENTS[1:]:
+        series = series * square + coefficient
+    lost = (size - (above - 1.0)) / above
+    return math.copysign(exponent * _LN2 + (series * quotient + lost), value)

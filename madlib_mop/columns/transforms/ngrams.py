@@ -7,12 +7,14 @@ import numpy.typing as npt
 
 Units = npt.NDArray[np.float32]
 Hashes = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
 
 _LENGTHS = (3, 4)
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SPACE, _END = 0x20, 0x0A
-_CHUNK = 1 << 16  # characters at once: bounds the memory
+_CHUNK = 1 << 16  # characters and units at once: stays in the cache
 _N_FOLDED = 0x600
 
 
@@ -34,9 +36,6 @@ def _folded() -> npt.NDArray[np.uint32]:
     return table
 
 
-_FOLDED = _folded()
-
-
 def _mix(hashes: Hashes) -> Hashes:
     """Return well mixed bits: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, figure 16)."""
     hashes = (hashes ^ (hashes >> np.uint64(30))) * _MIX_1
@@ -45,6 +44,22 @@ def _mix(hashes: Hashes) -> Hashes:
 
 
 _SALTS = {n: np.uint64(n * int(_BASE) % (1 << 64)) for n in (1, *_LENGTHS)}
+_FOLDED = _folded()
+_IS_LETTER = _FOLDED != _SPACE
+_LETTERS = _mix(_FOLDED.astype(np.uint64) * _BASE)
+_BLANK = _LETTERS[_SPACE]
+
+
+def _powers(factor: int, n: int) -> Hashes:
+    """Return factor^0, factor^1, ... modulo 2^64: uint64 (n,)."""
+    powers = np.full(n, factor, np.uint64)
+    powers[0] = 1
+    return np.multiply.accumulate(powers)
+
+
+_N_POWERS = 2 * _CHUNK
+_POWERS = _powers(int(_MIX_1), _N_POWERS)
+_INVERSES = _powers(pow(int(_MIX_1), -1, 1 << 64), _N_POWERS)
 
 
 def hashed_ngrams(texts: Sequence[str], width: int) -> Units:
@@ -70,7 +85,7 @@ def hashed_ngrams(texts: Sequence[str], width: int) -> Units:
     start = 0
     while start < len(texts):
         end, n_characters = start + 1, len(texts[start])
-        while end < len(texts) and n_characters + len(texts[end]) < _CHUNK and (end - start) * width < 1 << 20:
+        while end < len(texts) and n_characters + len(texts[end]) < _CHUNK and (end - start) * width < _CHUNK:
             n_characters += len(texts[end])
             end += 1
         units[start:end] = _units(texts[start:end], width)
@@ -79,64 +94,66 @@ def hashed_ngrams(texts: Sequence[str], width: int) -> Units:
 
 
 def _units(texts: Sequence[str], width: int) -> Units:
-    characters, rows = _characters(texts)
-    within = characters != _SPACE
-    mixed = _mix(characters.astype(np.uint64) * _BASE)
-    hashes, owners = [], []
-    word, word_rows = _words(mixed, within, rows)
-    hashes.append(_mix(word + _SALTS[1]))
-    owners.append(word_rows)
-    for n in _LENGTHS:
-        starts = within[1 : len(within) - n + 2].copy()
-        for place in range(2, n - 1):
-            starts &= within[place : len(within) - n + 1 + place]
-        chosen = np.flatnonzero(starts)
-        total = mixed[chosen]
-        for place in range(1, n):
-            total = total * _MIX_1 + mixed[chosen + place]
-        hashes.append(_mix(total + _SALTS[n]))
-        owners.append(rows[chosen + 1])
-    return _counted(np.concatenate(hashes), np.concatenate(owners), len(texts), width)
+    letters, within, rows = _characters(texts)
+    threes = (letters[:-2] * _MIX_1 + letters[1:-1]) * _MIX_1 + letters[2:]
+    fours = threes[:-1] * _MIX_1 + letters[3:]
+    chosen_3, chosen_4 = within[1:-1], within[1:-2] & within[2:-1]
+    words, starts = _words(letters, within)
+    hashes = _mix(
+        np.concatenate([words + _SALTS[1], threes[chosen_3] + _SALTS[3], fours[chosen_4] + _SALTS[4]])
+    )
+    if rows is None:
+        return _counted(hashes, 0, 1, width)
+    owners = np.concatenate([rows[starts], rows[1:-1][chosen_3], rows[1:-2][chosen_4]])
+    return _counted(hashes, owners, len(texts), width)
 
 
-def _characters(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Return the folded characters of all texts, blanks between and around them, and the text of each."""
-    joined = " " + " \n ".join(text.replace("\n", " ") for text in texts) + " "
-    characters = np.frombuffer(joined.encode("utf-32-le", "replace"), "<u4")
-    if len(texts) == 1:
-        rows = np.zeros(len(characters), np.int64)
+def _characters(texts: Sequence[str]) -> tuple[Hashes, Flags, Integers | None]:
+    """Return the characters of all texts, blanks between and around them: hashes, which are letters or digits, rows.
+
+    Rows, the text of each character, are None for a text alone.
+    """
+    joined = " " + (texts[0] if len(texts) == 1 else " \n ".join(text.replace("\n", " ") for text in texts)) + "  "
+    if joined.isascii():
+        codes = np.frombuffer(joined.encode("ascii"), np.uint8)
+        small = True
     else:
-        rows = np.cumsum(characters == _END)
-    small = characters < _N_FOLDED
-    folded = np.where(small, _FOLDED[np.where(small, characters, 0)], characters).astype(np.uint32)
+        codes = np.frombuffer(joined.encode("utf-32-le", "replace"), "<u4")
+        small = bool((codes < _N_FOLDED).all())
+    rows = np.cumsum(codes == _END) if len(texts) > 1 else None
+    if small:
+        return _LETTERS[codes], _IS_LETTER[codes], rows
+    known = codes < _N_FOLDED
+    folded = np.where(known, _FOLDED[np.where(known, codes, 0)], codes).astype(np.uint32)
     wide = ((folded >= 0x2000) & (folded < 0x2070)) | ((folded >= 0x3000) & (folded < 0x3005))
     folded[wide] = _SPACE  # general and CJK punctuation
-    return folded, rows
+    return _mix(folded.astype(np.uint64) * _BASE), folded != _SPACE, rows
 
 
-def _words(
-    mixed: Hashes, within: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]
-) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """Return a hash of each word, and its text: a polynomial of its characters modulo 2^64."""
-    starts = np.flatnonzero(within[1:] & ~within[:-1]) + 1
-    if not len(starts):
-        return np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    places = np.flatnonzero(within)
-    lengths = np.diff(np.append(np.searchsorted(places, starts), len(places)))
-    first = np.cumsum(lengths) - lengths
-    place = np.arange(len(places)) - np.repeat(first, lengths)
-    powers = np.ones(int(lengths.max()), np.uint64)
-    powers[1:] = _MIX_1
-    powers = np.multiply.accumulate(powers)
-    words: Hashes = np.add.reduceat(mixed[places] * powers[place], first)
-    return words, rows[starts]
+def _words(letters: Hashes, within: Flags) -> tuple[Hashes, Integers]:
+    """Return a hash of each word, a polynomial of its characters modulo 2^64, and where it begins.
+
+    Differences of running sums are the polynomials times a power of an odd number, which has an inverse.
+    """
+    edges = within[1:] != within[:-1]
+    places = edges.nonzero()[0]  # of the character before a word, and of its last one, in turn
+    before, last = places[::2], places[1::2]
+    if len(letters) > _N_POWERS:
+        powers, inverses = (
+            _powers(factor, len(letters)) for factor in (int(_MIX_1), pow(int(_MIX_1), -1, 1 << 64))
+        )
+    else:
+        powers, inverses = _POWERS[: len(letters)], _INVERSES
+    sums = np.add.accumulate(letters * powers)
+    starts = before + 1
+    return (sums[last] - sums[before]) * inverses[starts], starts
 
 
-def _counted(hashes: Hashes, owners: npt.NDArray[np.int64], n_rows: int, width: int) -> Units:
+def _counted(hashes: Hashes, owners: Integers | int, n_rows: int, width: int) -> Units:
     """Return signed counts by the units that hashes choose, scaled to a root mean square of 1 a row."""
-    chosen = ((hashes >> np.uint64(32)) * np.uint64(width)) >> np.uint64(32)
+    chosen = (((hashes >> np.uint64(32)) * np.uint64(width)) >> np.uint64(32)).view(np.int64)
     signs = 1.0 - 2.0 * (hashes & np.uint64(1)).astype(np.float64)
-    flat = owners * width + chosen.astype(np.int64)
+    flat = owners * width + chosen if n_rows > 1 else chosen
     counts = np.bincount(flat, signs, n_rows * width).reshape(n_rows, width)
     squares = np.add.reduce(counts * counts, axis=1, keepdims=True)
     scale = np.sqrt(np.maximum(squares, 1.0) / width)

@@ -16,7 +16,7 @@ from madlib_mop.columns.transforms.categories import (
     number_of_level,
     ordinal_units,
 )
-from madlib_mop.columns.transforms.dates import cyclic, minute_of, month_of, weekday_of
+from madlib_mop.columns.transforms.dates import PARTS, cyclic, steps
 from madlib_mop.columns.transforms.logarithm import signed_log1p
 from madlib_mop.columns.transforms.ngrams import hashed_ngrams
 from madlib_mop.columns.transforms.scaling import NumberFit, NumberSummary, Scaling, fit_scale, restore
@@ -49,10 +49,17 @@ def test_the_logarithm_of_a_value_depends_on_no_other_value(values):
 @given(st.integers(-(2**55), 2**55))
 def test_parts_of_dates_are_those_of_the_calendar(value):
     moment = EPOCH + timedelta(microseconds=value)
-    values = np.array([value])
-    assert month_of(values)[0] == moment.month - 1
-    assert weekday_of(values)[0] == moment.weekday()
-    assert minute_of(values)[0] == moment.hour * 60 + moment.minute
+    expected = {"month": moment.month - 1, "weekday": moment.weekday(), "hour": moment.hour * 60 + moment.minute}
+    for n in (1, 20):  # a few are reckoned one by one
+        assert {part: steps(np.full(n, value), part).tolist() for part in PARTS} == {
+            part: [step] * n for part, step in expected.items()
+        }
+
+
+@given(st.integers(-(2**63) + 10, 2**63 - 10))
+def test_parts_of_dates_beyond_year_9999_do_not_depend_on_how_many_there_are(value):
+    for part in PARTS:
+        assert steps(np.full(20, value), part).tolist() == [steps(np.array([value]), part).item()] * 20
 
 
 @pytest.mark.parametrize(("part", "n_steps"), [("month", 12), ("weekday", 7), ("hour", 1440)])
