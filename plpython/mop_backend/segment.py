@@ -20,6 +20,7 @@ from typing import NoReturn
 
 import plpy
 
+from mop_backend.call import CallError, check_version
 from mop_backend.frames import Blob, Frame, Header
 from mop_backend.interrupts import Interrupts
 from mop_backend.memory import start_here
@@ -28,6 +29,7 @@ from mop_backend.shards import stream_shard
 
 _KEY = "select key from madlib_mop.coordinator where coordinator = $1"
 _SETTINGS = "select name, value from madlib_mop.setting where name = any ($1)"
+_VERSION = "select extversion from pg_catalog.pg_extension where extname = 'madlib_mop'"
 _SANDBOX, _ACCEPTED, _PICKLES = "sandbox", "accepted_functions", "pickled_functions"
 
 _session: _Session | None = None
@@ -38,6 +40,7 @@ def open_session(coordinator: str) -> str:
     global _session
     if _session is not None:
         _refuse("this session works for a coordinator already")
+    _check_version()
     rows = plpy.execute(plpy.prepare(_KEY, ["text"]), [coordinator])
     if not rows.nrows():
         _refuse("this server does no work for that coordinator", "SELECT madlib_mop.add_host(...); there lets it in.")
@@ -190,6 +193,14 @@ def _not_accepted(name: str, digest: str) -> Header:
         },
         "kind": "input",
     }
+
+
+def _check_version() -> None:
+    """Refuse work while the library is of another version than the extension, whose functions do not pass theirs."""
+    try:
+        check_version(plpy.execute(_VERSION)[0]["extversion"])
+    except CallError as error:
+        plpy.error(str(error), sqlstate="55000", hint=error.fields["hint"])
 
 
 def _opened() -> _Session:

@@ -1,17 +1,29 @@
-"""Makes the record of this version, ``records/<version>.sql.gz``; run by ``make release``, by no run of the tests."""
+"""Makes the records of this version, ``records/<version>.sql.gz`` and those of a coordinator and its host.
 
-import gzip
-import subprocess
+Run by ``make release``, by no run of the tests.
+"""
 
 from madlib_mop import __version__
+from tests.helpers.hosts import joined, start_cluster
 from tests.helpers.training import one_thread
-from tests.upgrade.record import RECORDS, fill
+from tests.upgrade.dumps import keep
+from tests.upgrade.hosts_record import SERVER, keep_both
+from tests.upgrade.hosts_record import fill as fill_hosts
+from tests.upgrade.record import fill
 
 
 def test_make_the_record_of_this_version(db):
     one_thread()
     fill(db)
-    dump = subprocess.run([db.cluster.bindir / "pg_dump", "-d", db.dsn], capture_output=True, check=True)
-    RECORDS.mkdir(exist_ok=True)
-    with gzip.GzipFile(RECORDS / f"{__version__}.sql.gz", "wb", mtime=0) as file:
-        file.write(dump.stdout)
+    keep(db, __version__)
+
+
+def test_make_the_record_of_a_coordinator_and_its_host(cluster):
+    one_thread()
+    host = start_cluster(SERVER)
+    try:
+        with joined(cluster, {SERVER: host}) as ours:
+            fill_hosts(ours)
+            keep_both(ours, __version__)
+    finally:
+        host.destroy()

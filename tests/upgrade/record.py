@@ -6,13 +6,11 @@
 import contextlib
 import threading
 import time
-from pathlib import Path
 
 import psycopg2
 
 from tests.helpers.training import ADAM, fit, load_architectures, load_digits, pack
 
-RECORDS = Path(__file__).parent / "records"
 USER, PREDICTOR = "upgrade_user", "upgrade_predictor"
 ROLES = (USER, PREDICTOR)
 SEED = 3
@@ -50,7 +48,7 @@ def fill(db) -> None:
     fit(db, "models", "mst", 2, seed=SEED, validation_table="valid", role=USER)
     fit(db, "with_custom", "custom", 1, seed=SEED, role=USER)
     fit(db, "twin", "mst", 6, seed=SEED, schedule="rotation", role=USER)
-    _interrupted(db)
+    interrupt(db, USER, 6)
     db.rows(
         "SELECT madlib.madlib_keras_fit('train', 'averaged', 'arch', 1, %s, 'batch_size=16, epochs=1', 2, seed := 3)",
         [ADAM], USER,
@@ -63,17 +61,17 @@ def fill(db) -> None:
     db.rows(f"SELECT madlib_mop.grant_predict('{PREDICTOR}', 'models')")
 
 
-def _interrupted(db) -> None:
+def interrupt(db, role: str, n_iterations: int) -> None:
     """Begin the run of the twin once more, and cancel its statement after some visits."""
-    connection = db.connect(USER)
+    connection = db.connect(role)
     call = (
-        "SELECT madlib.madlib_keras_fit_multiple_model('train', 'interrupted', 'mst', 6, seed := %s,"
+        "SELECT madlib.madlib_keras_fit_multiple_model('train', 'interrupted', 'mst', %s, seed := %s,"
         " schedule := 'rotation')"
     )
 
     def train() -> None:
         with contextlib.suppress(psycopg2.errors.QueryCanceled), connection.cursor() as cursor:
-            cursor.execute(call, [SEED])
+            cursor.execute(call, [n_iterations, SEED])
 
     thread = threading.Thread(target=train)
     thread.start()

@@ -10,6 +10,7 @@ from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.state_slots import drop_slot, existing_slots, sweep_slots
 from madlib_mop.driver.data.moved_shards import follow_shards
 from madlib_mop.driver.data.packed import new_segments
+from madlib_mop.driver.data.remote_shards import check_versions
 from madlib_mop.driver.outputs.hopper import check_some_trained
 from madlib_mop.driver.outputs.reserved_names import reserve_outputs
 from madlib_mop.driver.outputs.tables import find_models
@@ -46,6 +47,8 @@ def resume(call: Call) -> None:
             f"run {run_id} is finished, and its output table {run.plan.output.relation} is there: nothing is left to do"
         )
         return
+    if call.continue_run is None and not run.state.is_trained:
+        check_versions(call.session, record.raw, run)
     take(record, run_id, anew=call.continue_run is None)
     try:
         run = record.known_run(run_id)
@@ -72,6 +75,7 @@ def replay(call: Call) -> None:
     def plan() -> RunPlan:
         run = find_run(record, call)
         _check_tables(call, run)
+        check_versions(call.session, record.raw, run)
         suffixes = outputs_of(run).SUFFIXES
         output = call.session.output(call.arguments.get("output_table"), suffixes, "output_table")
         return plan_replay(record, run, output, call.info)

@@ -8,6 +8,7 @@ from psycopg2.extensions import connection as CatalogConnection
 from madlib_mop import __version__
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.engines.hosts.connections import HostLogin, clock_offset_s, reason
+from madlib_mop.engines.hosts.versions import other_version
 from madlib_mop.errors import NotReady
 
 LEAST_VERSION = 150000
@@ -84,10 +85,7 @@ def problems(
         )
         return
     if extension != __version__:
-        yield NotReady(
-            f"server {server} has version {extension} of extension madlib_mop; this server has {__version__}",
-            hint="Install the same version on both: make install PG_CONFIG=..., ALTER EXTENSION madlib_mop UPDATE;",
-        )
+        yield other_version(server, extension)
         return
     if is_superuser:
         yield from (_pairing if is_paired else _other_name)(connection, login, catalog)

@@ -1,12 +1,14 @@
 """Reading about a packed table whose shards lie at hosts: what must be so before, and how; called by `packed`."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from madlib_mop.catalog.names import Relation, Slot, statement
+from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.engines.base.interface import ShardPlace
-from madlib_mop.errors import InsufficientPrivilege, NotReady
+from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady
 
 if TYPE_CHECKING:  # drivers whose tables are all here need no connections to hosts
     import psycopg
@@ -14,6 +16,7 @@ if TYPE_CHECKING:  # drivers whose tables are all here need no connections to ho
 
     from madlib_mop.engines.hosts.connections import HostLogin
 
+_CHECK_WITHIN_S = 3
 _RIGHTS = """
 SELECT s.srvname::pg_catalog.text AS server, pg_catalog.has_server_privilege(s.oid, 'USAGE') AS may_use,
        EXISTS (SELECT FROM pg_catalog.pg_user_mappings m WHERE m.srvid = s.oid AND (m.umuser = 0 OR m.usename = current_user))
@@ -39,6 +42,33 @@ def check_reachable(session: CallerSession, relation: Relation, servers: Sequenc
             raise no_usage(row["server"], session.info.role)
         if not row["is_mapped"]:
             raise no_mapping(row["server"], session.info.role)
+
+
+def check_versions(session: CallerSession, catalog: "CatalogConnection", run: Run) -> None:
+    """Refuse to go on with a run whose hosts have another version of the extension.
+
+    A host that is not reached is left to the run, which waits for it; its workers check the version too.
+
+    Raises
+    ------
+    NotReady
+        For the first host of another version.
+    """
+    shards = [shard for packed in run.plan.data_sets.values() for shard in packed.segments]
+    servers = sorted({shard.server for shard in shards if shard.server is not None})
+    if not servers:
+        return
+    from madlib_mop.engines.hosts.connections import connect_host, read_login
+    from madlib_mop.engines.hosts.versions import check_version
+
+    for server in servers:
+        try:
+            login = read_login(catalog, server, session.info.role)
+            connection = connect_host(login, "madlib_mop planning", within_s=_CHECK_WITHIN_S)
+        except MopError:
+            continue
+        with contextlib.closing(connection):
+            check_version(connection, server)
 
 
 class ShardReader:
@@ -142,5 +172,5 @@ class ShardReader:
             if self._catalog is None:
                 self._catalog = open_record(self._session.info).raw
             login = read_login(self._catalog, server, self._session.info.role)
-            self._hosts[server] = connect_host(login, "madlib_mop planning"), login
+            self._hosts[server] = connect_host(login, "madlib_mop planning", same_version=True), login
         return self._hosts[server]

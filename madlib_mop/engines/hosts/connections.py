@@ -15,6 +15,7 @@ from psycopg2.extensions import connection as CatalogConnection
 from madlib_mop.catalog.names import quote
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.engines.hosts.versions import check_version
 from madlib_mop.engines.sessions.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
@@ -140,6 +141,7 @@ def connect_host(
     within_s: int = _CONNECT_WITHIN_S,
     autocommit: bool = True,
     own_path: bool = False,
+    same_version: bool = False,
 ) -> psycopg.Connection:
     """Log in at a host.
 
@@ -152,11 +154,13 @@ def connect_host(
     autocommit : bool
     own_path : bool
         Keep the search_path that the role has there, which else is pinned; for who asks where it makes its tables.
+    same_version : bool
+        Work is to be done there, for which the host must have this version of the extension.
 
     Raises
     ------
     NotReady
-        If the host refuses it, or is not reached; without host, port, user and password.
+        If the host refuses it, or is not reached, without host, port, user and password; or for its version.
     """
     try:
         options: dict[str, Any] = {
@@ -173,6 +177,8 @@ def connect_host(
             prepare_threshold=None,  # code of users could replace a prepared statement
         )
         connection.execute(LIFT_NEW_TIMEOUTS)
+        if same_version:
+            check_version(connection, login.server)
         connection.autocommit = autocommit
     except psycopg.Error as error:
         raise NotReady(

@@ -22,8 +22,10 @@ from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 
 from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.hosts.login import NotLetIn, log_in
+from madlib_mop.engines.hosts.versions import check_version
 from madlib_mop.engines.sessions.options import SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
+from madlib_mop.errors import NotReady
 
 #: Requests that a trainer does not answer.
 _SILENT = frozenset({"shard_begin", "shard_rows"})
@@ -91,6 +93,9 @@ class Relay:
             except NotLetIn as error:
                 message = f"{header['server']}: {error.message}"
                 self._ended = {"host_refused": {"sqlstate": error.sqlstate, "message": message, "hint": error.hint}}
+            except NotReady as error:
+                fields = {"sqlstate": error.sqlstate, "message": error.message, "hint": error.hint}
+                self._ended = {"host_refused": fields}
         return (self._ended, []) if has_answer else None
 
     def close(self) -> None:
@@ -111,6 +116,8 @@ class Host:
     ------
     psycopg.Error, NotLetIn
         If it cannot be opened.
+    NotReady
+        If another version of the extension is there.
     """
 
     def __init__(self, access: Header):
@@ -134,6 +141,7 @@ class Host:
                 "Its pg_hba.conf must ask the mapping's user for a password (scram-sha-256).",
             )
         self._connection.execute(LIFT_NEW_TIMEOUTS)
+        check_version(self._connection, access["server"])
         self._cursor = self._connection.cursor(binary=True)
         nonce = self._value("SELECT madlib_mop_calls.segment_open(%s)", access["coordinator"])
         # as mop_backend.segment.session_key, which only a backend can import
@@ -182,7 +190,9 @@ def _told(error: psycopg.Error, request: Header, host: Host | None) -> Header:
     fields = {"sqlstate": error.sqlstate, "message": message, "hint": error.diag.message_hint}
     if request["op"] == "connect":
         fields["message"] = f"{request['server']}: {message}"
-        fields["hint"] = "There, madlib_mop.grant_use must have let in the mapping's user; here, add_host the server."
+        if error.sqlstate == "42501":
+            grant = "There, madlib_mop.grant_use must have let in the mapping's user"
+            fields["hint"] = f"{grant}; here, add_host the server."
     return {"host_refused": fields}
 
 

@@ -130,7 +130,7 @@ class _Host:
 
     def __init__(self, login: HostLogin):
         self._login = login
-        self._connection = connect_host(login, "madlib_mop packing", autocommit=False, own_path=True)
+        self._connection = connect_host(login, "madlib_mop packing", autocommit=False, own_path=True, same_version=True)
         self._copying = contextlib.ExitStack()
         self._copy: psycopg.Copy | None = None
         self.schema = _room(self._connection, login)
@@ -202,7 +202,8 @@ def check_hosts(catalog: CatalogConnection, servers: Sequence[str], role: str) -
     """
     for server in servers:
         login = read_login(catalog, server, role)
-        with contextlib.closing(connect_host(login, "madlib_mop packing", own_path=True)) as connection:
+        connection = connect_host(login, "madlib_mop packing", own_path=True, same_version=True)
+        with contextlib.closing(connection):
             _room(connection, login)
     sweep(catalog, servers)
 

@@ -1,0 +1,84 @@
+"""Dumps of databases of released versions: written by `make_record`, restored by the tests of updates."""
+
+import gzip
+import re
+import subprocess
+import uuid
+from pathlib import Path
+
+from tests.conftest import Cluster, Database, run
+
+RECORDS = Path(__file__).parent / "records"
+#: What is compared before and after an update.
+TABLES = tuple(
+    f"madlib_mop.{table}"
+    for table in (
+        "run", "segment", "model", "model_state", "visit", "metric", "evaluation", "start_weights", "custom_function",
+        "setting", "search_event",
+    )
+)  # fmt: skip
+_OWNER = "postgres"  # the superuser's name in the dumps
+_OWNED = re.compile(rb"^(ALTER .+ OWNER TO |CREATE USER MAPPING FOR )(\S+?)(;| SERVER )", re.MULTILINE)
+
+Contents = dict[str, tuple[list[str], list[str]]]
+
+
+def keep(db: Database, name: str, *tables: str) -> None:
+    """Write the dump of a database.
+
+    Parameters
+    ----------
+    db : Database
+    name : str
+        The file's, without its suffix.
+    *tables : str
+        Tables of schema ``madlib_mop`` whose rows pg_dump leaves out, to be kept all the same.
+    """
+    dump = subprocess.run([db.cluster.bindir / "pg_dump", "-d", db.dsn], capture_output=True, check=True).stdout
+    for table in tables:
+        rows = f"(SELECT json_agg(t)::text FROM madlib_mop.{table} t)"
+        into = f"INSERT INTO madlib_mop.{table} SELECT * FROM json_populate_recordset(NULL::madlib_mop.{table}, %L);"
+        dump += db.value(f"SELECT format('{into}', {rows})").encode() + b"\n"
+    file = RECORDS / f"{name}.sql.gz"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.GzipFile(file, "wb", mtime=0) as packed:
+        packed.write(_owned_by(dump, db.cluster.superuser, _OWNER))
+
+
+def restore(cluster: Cluster, name: str, version: str) -> Database:
+    """Make a database with the extension of a released version, and with what a dump has."""
+    database = Database(cluster, f"updated_{uuid.uuid4().hex[:8]}")
+    run(cluster.connect(), f'CREATE DATABASE "{database.name}"')
+    run(cluster.connect(database.name), f"CREATE EXTENSION madlib_mop VERSION '{version}' CASCADE")
+    dump = gzip.decompress((RECORDS / f"{name}.sql.gz").read_bytes())
+    done = subprocess.run(
+        [cluster.bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", database.dsn],
+        input=_owned_by(dump, _OWNER, cluster.superuser), capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    return database
+
+
+def contents(db: Database, before: Contents | None = None, tables: tuple[str, ...] = TABLES) -> Contents:
+    """Return of each table its columns, and its rows as digests; after an update with the columns of before it."""
+    return {table: _contents(db, table, (before or {}).get(table, ([], []))[0]) for table in tables}
+
+
+def _contents(db: Database, table: str, columns: list[str]) -> tuple[list[str], list[str]]:
+    if not columns:
+        query = "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+        columns = [name for (name,) in db.rows(f"{query} AND NOT attisdropped ORDER BY attnum", [table])]
+    rows = db.rows(f"SELECT md5(t::text) FROM (SELECT {', '.join(columns)} FROM {table}) t ORDER BY 1")
+    return columns, [digest for (digest,) in rows]
+
+
+def _owned_by(dump: bytes, old: str, new: str) -> bytes:
+    """Return a dump whose superuser has another name: records name none of the machine that they were made on."""
+
+    def renamed(match: re.Match[bytes]) -> bytes:
+        owner = match[2]
+        if owner.strip(b'"') == old.encode():
+            owner = b'"%s"' % new.encode()
+        return match[1] + owner + match[3]
+
+    return _OWNED.sub(renamed, dump)

@@ -1,0 +1,220 @@
+"""A coordinator and its host of a released version are updated, in either order: nothing is lost, and they work on.
+
+Until both are of one version, neither packs or trains with the other, and the error says what to do where.
+"""
+
+import re
+
+import psycopg2
+import pytest
+
+from madlib_mop import __version__
+from madlib_mop.cli.doctor import hosts as doctor
+from madlib_mop.cli.doctor.context import CheckContext
+from madlib_mop.cli.doctor.findings import State
+from madlib_mop.engines.hosts.connections import connecting, read_login
+from madlib_mop.engines.hosts.relay import Relay
+from tests.helpers.hosts import ANALYST, drop_database, start_cluster
+from tests.helpers.security.attacks import refusal_of
+from tests.helpers.training import digests, fit, one_thread, weights
+from tests.upgrade.dumps import RECORDS, TABLES, contents
+from tests.upgrade.hosts_record import COORDINATOR, PAIRING, PAIRING_AT_HOST, SERVER, restore_both
+from tests.upgrade.record import SEED
+
+VERSIONS = sorted(
+    re.fullmatch(COORDINATOR.format("(.*)"), str(file.relative_to(RECORDS)).removesuffix(".sql.gz"))[1]
+    for file in RECORDS.glob(f"{COORDINATOR.format('*')}.sql.gz")
+)
+RECORD = (*TABLES, *(f"madlib_mop.{table}" for table in PAIRING))
+UPDATE = "ALTER EXTENSION madlib_mop UPDATE"
+IS = "SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'"
+#: What needs the host.
+CALLS = {
+    "train": "SELECT madlib.madlib_keras_fit_multiple_model('train', 'refused', 'mst', 1)",
+    "resume": "SELECT madlib_mop.resume((SELECT run_id FROM madlib_mop.run WHERE state = 'interrupted'))",
+    "replay": "SELECT madlib_mop.replay(1, 'refused')",
+    "pack": "SELECT madlib.training_preprocessor_dl('public.train_rows', 'refused', 'y', 'x')",
+}
+
+
+@pytest.fixture(scope="module")
+def host_cluster(cluster):
+    """The host's cluster."""
+    host = start_cluster("earlier")
+    yield host
+    host.destroy()
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def restored(cluster, host_cluster, request):
+    """A coordinator and its host, with what `hosts_record.fill` left in them."""
+    one_thread()
+    ours = restore_both(cluster, host_cluster, request.param)
+    yield ours
+    drop_both(ours)
+
+
+@pytest.fixture(scope="module")
+def before(restored):
+    """What both have before the update."""
+    return kept(restored)
+
+
+@pytest.fixture(scope="module")
+def coordinator_updated(restored, before):
+    """The coordinator is of this version, its host is not yet."""
+    restored.db.rows(UPDATE)
+    return restored
+
+
+@pytest.fixture(scope="module")
+def updated(coordinator_updated):
+    """Both are of this version."""
+    coordinator_updated.at[SERVER].rows(UPDATE)
+    return coordinator_updated
+
+
+def drop_both(ours) -> None:
+    """Drop the databases."""
+    drop_database(ours.db)
+    drop_database(ours.at[SERVER])
+
+
+def kept(ours, before=None):
+    """Return what the record has, the registration on both sides, and the rows of the shards there."""
+    here, there = before or (None, None)
+    at = ours.at[SERVER]
+    shards = ours.db.rows("SELECT table_schema || '.' || table_name FROM madlib_mop.host_shard ORDER BY 1")
+    tables = (*(f"madlib_mop.{table}" for table in PAIRING_AT_HOST), *(name for (name,) in shards))
+    return contents(ours.db, here, RECORD), contents(at, there, tables)
+
+
+def run_of(db, table: str) -> int:
+    """Return the newest run with an output table."""
+    return db.value("SELECT max(run_id) FROM madlib_mop.run WHERE model_output_table LIKE %s", [f"%.{table}"])
+
+
+def finding(ours) -> tuple[State, str]:
+    """Return what the doctor says of the host."""
+    connection = ours.db.connect()
+    try:
+        (found,) = doctor.check(CheckContext(connection))
+    finally:
+        connection.close()
+    return found.state, f"{found.found} | {found.mend}"
+
+
+def assert_names_the_host(text: str, version: str) -> None:
+    """An error of the coordinator says which host is of which version, and what to do there."""
+    expected = f"{SERVER}.* version {version} of extension madlib_mop.* {__version__}.*At that host:.*{UPDATE}"
+    assert re.search(expected, text), text
+
+
+def not_updated(ours) -> str:
+    """Return the version that the host has; skip a test that comes after its update."""
+    version = ours.at[SERVER].value(IS)
+    if version == __version__:
+        pytest.skip("the host has been updated")
+    return version
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_nothing_begins_before_the_host_is_updated(coordinator_updated, before, call):
+    version = not_updated(coordinator_updated)
+    refused = refusal_of(coordinator_updated.db, CALLS[call], role=ANALYST)
+    assert refused.sqlstate == "55000"
+    assert_names_the_host(f"{refused.message} {refused.hint}", version)
+    assert kept(coordinator_updated, before) == before
+
+
+def test_a_worker_does_not_begin_either(coordinator_updated):
+    """A host may be restored to an older version while a run goes on: its next session there is refused."""
+    version = not_updated(coordinator_updated)
+    connection = coordinator_updated.db.connect()
+    login = read_login(connection, SERVER, ANALYST)
+    access = {"server": SERVER, "run_id": 1, "options": connecting(login), "needs_password": True}
+    relay = Relay()
+    try:
+        relay.do({"op": "connect", **access, "coordinator": "none", "key": "00"}, [])
+        answer, _ = relay.do({"op": "start"}, [])
+    finally:
+        relay.close()
+        connection.close()
+    refused = answer["host_refused"]
+    assert refused["sqlstate"] == "55000"
+    assert_names_the_host(f"{refused['message']} {refused['hint']}", version)
+
+
+def test_the_host_itself_does_no_work_before(coordinator_updated):
+    """Its library is new already, and its coordinator may be an old one that does not ask."""
+    not_updated(coordinator_updated)
+    work = "SELECT madlib_mop_calls.segment_open('none')"
+    with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState) as caught:
+        coordinator_updated.at[SERVER].rows(work, role=ANALYST)
+    assert "but its library is of version" in caught.value.diag.message_primary
+    assert UPDATE in caught.value.diag.message_hint
+
+
+def test_the_doctor_names_the_host(coordinator_updated):
+    version = not_updated(coordinator_updated)
+    state, text = finding(coordinator_updated)
+    assert state is State.FAIL
+    assert_names_the_host(text, version)
+
+
+def test_every_row_is_there_and_the_host_is_registered(updated, before):
+    assert [db.value(IS) for db in (updated.db, updated.at[SERVER])] == [__version__] * 2
+    assert kept(updated, before) == before
+    empty = {table for side in before for table, (_, rows) in side.items() if not rows}
+    assert empty <= {f"madlib_mop.{table}" for table in ("start_weights", "custom_function", "setting", "search_event")}
+    assert finding(updated)[0] is State.OK
+
+
+def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(updated):
+    assert_resumes(updated.db)
+
+
+def assert_resumes(db) -> None:
+    """The interrupted run goes on at the host and here, to what its twin has."""
+    run_id, twin = run_of(db, "interrupted"), run_of(db, "twin")
+    n_visits = "SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s"
+    missing = db.value(n_visits, [twin]) - db.value(n_visits, [run_id])
+    assert missing > 0
+    db.rows("SELECT madlib_mop.resume(%s)", [run_id], ANALYST)
+    assert digests(db, run_id) == digests(db, twin)
+    assert weights(db, "analyst.interrupted") == weights(db, "analyst.twin")
+
+
+def test_a_finished_run_is_replayed_with_the_same_bits(updated):
+    db = updated.db
+    run_id = run_of(db, "models")
+    db.rows("SELECT madlib_mop.replay(%s, 'models_again')", [run_id], ANALYST)
+    assert digests(db, run_of(db, "models_again")) == digests(db, run_id)
+
+
+def test_its_models_predict_and_a_new_run_trains_at_the_host(updated):
+    db = updated.db
+    query = "SELECT madlib_mop.predict_class('models', 1, x) FROM public.valid_rows ORDER BY id LIMIT 3"
+    assert all(name in map(str, range(10)) for (name,) in db.rows(query, role=ANALYST))
+    again = fit(db, "models", "mst", 1, warm_start=True, seed=SEED, role=ANALYST)
+    places = "SELECT s.place, count(*) FROM madlib_mop.visit v JOIN madlib_mop.segment s USING (run_id, segment_id)"
+    query = f"{places} WHERE run_id = %s AND data_set = 'training' AND epoch = 2 GROUP BY 1 ORDER BY 1"
+    assert db.rows(query, [again.run_id]) == [(SERVER, 2), (None, 2)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_host_may_be_updated_first(cluster, host_cluster, version):
+    one_thread()
+    ours = restore_both(cluster, host_cluster, version)
+    try:
+        before = kept(ours)
+        ours.at[SERVER].rows(UPDATE)
+        if version != __version__:
+            refused = refusal_of(ours.db, CALLS["train"], role=ANALYST)
+            assert refused.sqlstate == "55000" and UPDATE in refused.hint
+        ours.db.rows(UPDATE)
+        assert kept(ours, before) == before
+        assert finding(ours)[0] is State.OK
+        assert_resumes(ours.db)
+    finally:
+        drop_both(ours)
