@@ -72,7 +72,7 @@ uninstall: ## remove from an existing server what make install put there
 dist: ## make a source archive of the last commit in dist/
 	@make/dist.sh
 
-release: ## keep this version's SQL and a database of it, for the tests of updates from it
+release: ## keep this version's SQL and databases of it, for the tests of updates from it
 	@make/setup.sh test && make/python.sh -I make/build_extension.py --keep
 	@make/python.sh -m pytest -q tests/upgrade/make_record.py
 

@@ -6,9 +6,9 @@ The packed tables have one segment at the host and one at the coordinator.
 import os
 
 from tests.conftest import PASSWORD
+from tests.helpers.dumps import keep, restore
 from tests.helpers.hosts import ANALYST, Hosts
 from tests.helpers.training import ADAM, fit, load_architectures, load_digits, script
-from tests.upgrade.dumps import keep, restore
 from tests.upgrade.record import SEED, interrupt
 
 SERVER = "alpha"

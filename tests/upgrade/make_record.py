@@ -4,9 +4,9 @@ Run by ``make release``, by no run of the tests.
 """
 
 from madlib_mop import __version__
+from tests.helpers.dumps import keep
 from tests.helpers.hosts import joined, start_cluster
 from tests.helpers.training import one_thread
-from tests.upgrade.dumps import keep
 from tests.upgrade.hosts_record import SERVER, keep_both
 from tests.upgrade.hosts_record import fill as fill_hosts
 from tests.upgrade.record import fill

@@ -5,19 +5,19 @@ Until both are of one version, neither packs or trains with the other, and the e
 
 import re
 
-import psycopg2
 import pytest
 
 from madlib_mop import __version__
 from madlib_mop.cli.doctor import hosts as doctor
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import State
+from madlib_mop.engines.hosts import versions
 from madlib_mop.engines.hosts.connections import connecting, read_login
 from madlib_mop.engines.hosts.relay import Relay
+from tests.helpers.dumps import RECORDS, TABLES, contents
 from tests.helpers.hosts import ANALYST, drop_database, start_cluster
 from tests.helpers.security.attacks import refusal_of
 from tests.helpers.training import digests, fit, one_thread, weights
-from tests.upgrade.dumps import RECORDS, TABLES, contents
 from tests.upgrade.hosts_record import COORDINATOR, PAIRING, PAIRING_AT_HOST, SERVER, restore_both
 from tests.upgrade.record import SEED
 
@@ -127,10 +127,9 @@ def test_nothing_begins_before_the_host_is_updated(coordinator_updated, before, 
     assert kept(coordinator_updated, before) == before
 
 
-def test_a_worker_does_not_begin_either(coordinator_updated):
-    """A host may be restored to an older version while a run goes on: its next session there is refused."""
-    version = not_updated(coordinator_updated)
-    connection = coordinator_updated.db.connect()
+def refusal_of_a_worker(ours) -> tuple[str, str]:
+    """Open a session at the host as a worker's relay does; return message and hint of its refusal."""
+    connection = ours.db.connect()
     login = read_login(connection, SERVER, ANALYST)
     access = {"server": SERVER, "run_id": 1, "options": connecting(login), "needs_password": True}
     relay = Relay()
@@ -141,18 +140,24 @@ def test_a_worker_does_not_begin_either(coordinator_updated):
         relay.close()
         connection.close()
     refused = answer["host_refused"]
-    assert refused["sqlstate"] == "55000"
-    assert_names_the_host(f"{refused['message']} {refused['hint']}", version)
+    assert refused["sqlstate"] == "55000", refused
+    return refused["message"], refused["hint"]
 
 
-def test_the_host_itself_does_no_work_before(coordinator_updated):
-    """Its library is new already, and its coordinator may be an old one that does not ask."""
-    not_updated(coordinator_updated)
-    work = "SELECT madlib_mop_calls.segment_open('none')"
-    with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState) as caught:
-        coordinator_updated.at[SERVER].rows(work, role=ANALYST)
-    assert "but its library is of version" in caught.value.diag.message_primary
-    assert UPDATE in caught.value.diag.message_hint
+def test_no_worker_begins_at_a_host_of_another_version(coordinator_updated):
+    """A run goes on for hours, and sessions at its hosts are opened anew."""
+    version = not_updated(coordinator_updated)
+    assert_names_the_host(" ".join(refusal_of_a_worker(coordinator_updated)), version)
+
+
+def test_a_host_does_no_work_with_a_library_of_another_version(coordinator_updated, monkeypatch):
+    """Its library is new already, its functions are not, and the coordinator is as old as these."""
+    version = not_updated(coordinator_updated)
+    monkeypatch.setattr(versions, "__version__", version)
+    message, hint = refusal_of_a_worker(coordinator_updated)
+    which = f"extension madlib_mop is of version {version}, but its library is of version {__version__}"
+    assert message == f"{SERVER}: {which}"
+    assert hint.startswith("At that host: ") and UPDATE in hint
 
 
 def test_the_doctor_names_the_host(coordinator_updated):

@@ -4,9 +4,9 @@ import pytest
 
 from madlib_mop import __version__
 from tests.conftest import run
+from tests.helpers.dumps import RECORDS, contents, restore
 from tests.helpers.security.attacks import refusal_of
 from tests.helpers.training import digests, fit, one_thread, script, weights
-from tests.upgrade.dumps import RECORDS, contents, restore
 from tests.upgrade.record import PREDICTOR, ROLES, SEED, USER
 
 VERSIONS = sorted(file.name.removesuffix(".sql.gz") for file in RECORDS.glob("*.sql.gz"))

@@ -193,6 +193,8 @@ def _told(error: psycopg.Error, request: Header, host: Host | None) -> Header:
         if error.sqlstate == "42501":
             grant = "There, madlib_mop.grant_use must have let in the mapping's user"
             fields["hint"] = f"{grant}; here, add_host the server."
+        elif error.diag.message_hint:
+            fields["hint"] = f"At that host: {error.diag.message_hint}"
     return {"host_refused": fields}
 
 
