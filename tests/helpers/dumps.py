@@ -42,7 +42,7 @@ def keep(db: Database, name: str, *tables: str) -> None:
     file = RECORDS / f"{name}.sql.gz"
     file.parent.mkdir(parents=True, exist_ok=True)
     with gzip.GzipFile(file, "wb", mtime=0) as packed:
-        packed.write(_owned_by(dump, db.cluster.superuser, _OWNER))
+        packed.write(owned_by(dump, db.cluster.superuser, _OWNER))
 
 
 def restore(cluster: Cluster, name: str, version: str) -> Database:
@@ -53,7 +53,7 @@ def restore(cluster: Cluster, name: str, version: str) -> Database:
     dump = gzip.decompress((RECORDS / f"{name}.sql.gz").read_bytes())
     done = subprocess.run(
         [cluster.bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", database.dsn],
-        input=_owned_by(dump, _OWNER, cluster.superuser), capture_output=True,
+        input=owned_by(dump, _OWNER, cluster.superuser), capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     return database
@@ -72,7 +72,7 @@ def _contents(db: Database, table: str, columns: list[str]) -> tuple[list[str], 
     return columns, [digest for (digest,) in rows]
 
 
-def _owned_by(dump: bytes, old: str, new: str) -> bytes:
+def owned_by(dump: bytes, old: str, new: str) -> bytes:
     """Return a dump whose superuser has another name: records name none of the machine that they were made on."""
 
     def renamed(match: re.Match[bytes]) -> bytes:

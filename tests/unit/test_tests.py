@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.dumps import owned_by
 from tests.helpers.security.defences import DEFENCES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,3 +38,12 @@ def test_each_row_of_defences_names_code_and_tests_that_are_there(defence):
     assert (ROOT / defence.file).read_text().count(defence.text) == 1
     for test in defence.tests:
         assert (ROOT / test.partition("::")[0]).exists(), test
+
+
+def test_a_dump_names_no_superuser_of_the_machine_that_it_was_made_on():
+    """Who releases and who tests may both be other operating system users than postgres."""
+    made = b"ALTER TABLE t OWNER TO jane;\nCREATE USER MAPPING FOR jane SERVER alpha OPTIONS (\n"
+    made += b"ALTER TABLE u OWNER TO mary;\n"
+    kept = owned_by(made, "jane", "postgres")
+    assert b"jane" not in kept and b"OWNER TO mary;" in kept
+    assert owned_by(kept, "postgres", "ann-2").count(b' "ann-2"') == 2
