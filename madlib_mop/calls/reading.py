@@ -80,7 +80,9 @@ def _check_texts(name: str, value: Any) -> None:
         except UnicodeEncodeError:
             whole = False
         if not whole:
-            raise InvalidParameter(f"{name} has a character that the server cannot hold. Received: {ascii(value):.100}")
+            raise InvalidParameter(
+                f"{name} has a character that the server cannot store. Received: {ascii(value):.100}"
+            )
 
 
 def _shown(value: Any, limit: int = 100) -> str:

@@ -5,7 +5,7 @@ from madlib_mop.calls.checks import OneOf, Whole
 from madlib_mop.calls.limits import MAX_ITERATIONS, MAX_SEED
 from madlib_mop.schedule import SCHEDULES
 
-SOURCE_TABLE = Argument("source_table", "varchar", "packed by training_preprocessor_dl, and committed")
+SOURCE_TABLE = Argument("source_table", "varchar", "packed by training_preprocessor_dl and committed")
 VALIDATION_TABLE = Argument(
     "validation_table", "varchar",
     "packed by validation_preprocessor_dl, and committed; the run computes metrics on it too",
@@ -38,7 +38,7 @@ EARLY_STOPPING = Argument(
     "early_stopping", "text", "when a model stops early, e.g. 'patience=3, metric=val_loss, restore_best=true'",
     default=None,
 )  # fmt: skip
-SEED_CHECK = Whole(0, MAX_SEED, "Leave it out to have one drawn and recorded.", must=f"must be from 0 to {MAX_SEED}")
+SEED_CHECK = Whole(0, MAX_SEED, "If you omit it, a seed is drawn and recorded.", must=f"must be from 0 to {MAX_SEED}")
 SEED = Argument(
     "seed", "integer", "seed of start weights and of the order of rows; NULL: drawn at random, printed and recorded",
     default=None, check=SEED_CHECK,
@@ -47,5 +47,5 @@ SEED = Argument(
 
 def schedule(default: str) -> Argument:
     """Return the argument schedule with a function's own default."""
-    check = OneOf(tuple(SCHEDULES), default, "Leave it out to have the schedule chosen by what visits cost.")
+    check = OneOf(tuple(SCHEDULES), default, "If you omit it, the schedule is chosen from the costs of visits.")
     return Argument("schedule", "text", f"one of {', '.join(map(repr, SCHEDULES))}", default=default, check=check)

@@ -14,7 +14,7 @@ FIT_MULTIPLE_MODEL = Function(
     (
         shared.SOURCE_TABLE,
         Argument("model_output_table", "varchar", "table to create, with its _info and _summary"),
-        Argument("model_selection_table", "varchar", "made by load_model_selection_table or generate_model_configs"),
+        Argument("model_selection_table", "varchar", "created by load_model_selection_table or generate_model_configs"),
         shared.NUM_ITERATIONS,
         shared.USE_GPUS,
         shared.VALIDATION_TABLE,

@@ -68,8 +68,8 @@ def connect_by_dsn(dsn: str) -> tuple[Engine, connection]:
     if not is_superuser:
         raw.close()
         raise NotReady(
-            f"the record of runs is written by a superuser's session. Received one of role {role}",
-            hint="Give a superuser's login for it by --catalog-dsn, or call the SQL function: it needs none.",
+            f"the session that writes the record of runs must be a superuser's. Received role {role}",
+            hint="Pass a superuser's login with --catalog-dsn, or call the SQL function, which needs none.",
         )
     return engine, raw
 

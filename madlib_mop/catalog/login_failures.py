@@ -76,13 +76,14 @@ _PASSING = (
 _THEN = "then SELECT pg_reload_conf();"
 _HINTS = {
     LoginFailure.NO_ENTRY: f"Add the line `{{line}}` to pg_hba.conf, {_THEN} `madlib-mop doctor` checks it.",
-    LoginFailure.REJECTED: f"A line of pg_hba.conf says reject. Put `{{line}}` above it, {_THEN}",
-    LoginFailure.WRONG_PASSWORD: "The server refuses the password, or it has expired (VALID UNTIL); the server's log"
-    f" says which. The first line of pg_hba.conf that fits must be `{{line}}`, not one for ldap or pam; {_THEN}",
-    LoginFailure.OTHER_METHOD: "The first line of pg_hba.conf that fits asks for another way to log in. Put"
+    LoginFailure.REJECTED: f"A line of pg_hba.conf rejects this login. Put `{{line}}` above it, {_THEN}",
+    LoginFailure.WRONG_PASSWORD: "The server rejects the password, or it has expired (VALID UNTIL); the server's log"
+    f" shows which. The first matching line of pg_hba.conf must be `{{line}}`, not a line for ldap or pam; {_THEN}",
+    LoginFailure.OTHER_METHOD: "The first matching line of pg_hba.conf requires another authentication method. Put"
     f" `{{line}}` above it, {_THEN}",
-    LoginFailure.NO_ROLE: "The role was dropped while it was needed. Call again; the server's log says who did it.",
-    LoginFailure.NO_LOGIN: "The role may not log in: somebody has said ALTER ROLE ... NOLOGIN. Call again.",
+    LoginFailure.NO_ROLE: "The role was dropped while the run used it. Call again; the server's log shows who dropped "
+    "it.",
+    LoginFailure.NO_LOGIN: "The role cannot log in: someone ran ALTER ROLE ... NOLOGIN. Call again.",
     LoginFailure.EXPIRED: "ALTER ROLE ... VALID UNTIL 'infinity'; or give the role a new password.",
     LoginFailure.ROLE_FULL: "Close sessions of that role, or raise its limit: ALTER ROLE ... CONNECTION LIMIT.",
     LoginFailure.DATABASE_FULL: "Close sessions of the database, or raise its limit:"
@@ -90,10 +91,10 @@ _HINTS = {
     LoginFailure.SERVER_FULL: "Close idle sessions, or raise max_connections.",
     LoginFailure.NO_DATABASE: "The database was dropped or renamed.",
     LoginFailure.CLOSED_DATABASE: "ALTER DATABASE ... ALLOW_CONNECTIONS true;",
-    LoginFailure.NO_CONNECT_RIGHT: "GRANT CONNECT ON DATABASE ... TO the role that calls.",
-    LoginFailure.NOT_UP: "Wait until the server is up; its log says how far it is.",
-    LoginFailure.UNREACHABLE: "Nobody answers there: listen_addresses, port and a firewall decide that.",
-    LoginFailure.UNKNOWN: "The server's log says why; `madlib-mop doctor` tries the same login.",
+    LoginFailure.NO_CONNECT_RIGHT: "GRANT CONNECT ON DATABASE ... TO the calling role.",
+    LoginFailure.NOT_UP: "Wait until the server is up; its log shows the progress.",
+    LoginFailure.UNREACHABLE: "No server answers there: check listen_addresses, the port and firewalls.",
+    LoginFailure.UNKNOWN: "The server's log has the reason; `madlib-mop doctor` tries the same login.",
 }
 
 

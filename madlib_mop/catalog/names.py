@@ -14,7 +14,7 @@ _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 def quote(name: str) -> str:
     """Quote one identifier for SQL, always, so that no name is ever read as a keyword."""
     if not name or "\0" in name:
-        raise InvalidParameter(f"a name may not be empty or hold a zero byte. Received: {name!r}")
+        raise InvalidParameter(f"a name must not be empty or contain a zero byte. Received: {name!r}")
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -143,6 +143,6 @@ def split_name(text: str, what: str = "table name") -> tuple[str | None, str]:
         if len(part.encode()) > MAX_NAME_BYTES:
             raise InvalidParameter(
                 f"{what}: {part!r} is longer than {MAX_NAME_BYTES} bytes. Received: {text!r}",
-                hint="PostgreSQL's names have at most 63 bytes: give the one that the table really has.",
+                hint="PostgreSQL's names have at most 63 bytes: use the table's actual name.",
             )
     return (parts[0], parts[1]) if len(parts) == 2 else (None, parts[0])

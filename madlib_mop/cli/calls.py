@@ -67,4 +67,6 @@ def _value(argument: Argument, value: Any) -> Any:
     try:
         return [kind(item) for item in items]
     except ValueError:
-        raise InvalidParameter(f"{argument.name} must be a list with commas, such as 1,2. Received: {value}") from None
+        raise InvalidParameter(
+            f"{argument.name} must be a comma-separated list such as 1,2. Received: {value}"
+        ) from None

@@ -92,7 +92,7 @@ def show(reports: "Sequence[Report]") -> bool:
         if error.hint:
             _say(f"  {error.hint}")
     if failed and any(report.done for report in reports):
-        _say("Some hosts have this installation now and others do not: mend them, and run this again.")
+        _say("Only some hosts have this installation: fix the errors on the others, then run this command again.")
     elif not failed:
         _say("All hosts have the same. In the database of your choice: CREATE EXTENSION madlib_mop CASCADE")
     return not failed

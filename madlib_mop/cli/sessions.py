@@ -30,7 +30,7 @@ def connect(dsn: str) -> Connection:
     except psycopg2.Error as error:
         raise NotReady(
             f"cannot log in: {str(error).strip().splitlines()[0]}",
-            hint="Say by --dsn where the server is and who you are, for instance --dsn dbname=mydb.",
+            hint="Specify the server and the role with --dsn, for instance --dsn dbname=mydb.",
         ) from None
 
 
@@ -74,7 +74,7 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
         sys.exit(128 + (received[0] if received else signal.SIGTERM))
     except MopError as error:
         if session is not None and session.run_id is not None and error.hint is None:
-            error.hint = f"What was committed is kept{_how_to_go_on(session)}"
+            error.hint = f"Committed work is kept{_how_to_go_on(session)}"
         raise
     finally:
         connection.close()
@@ -112,7 +112,7 @@ def _note(number: int, received: list[int]) -> None:
 def _how_to_go_on(session: DirectSession | None) -> str:
     if session is None or session.run_id is None:
         return ""
-    return f"; madlib-mop resume {session.run_id} goes on with the run"
+    return f"; madlib-mop resume {session.run_id} continues the run"
 
 
 def _say(text: str) -> None:

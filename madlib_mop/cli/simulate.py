@@ -34,8 +34,8 @@ _TITLES = (
 
 @app.command()
 def simulate(
-    segments: Annotated[str, typer.Option(help="Numbers of segments, with commas between them.")] = "8,100,1000",
-    models: Annotated[str, typer.Option(help="Numbers of models, with commas between them.")] = "16",
+    segments: Annotated[str, typer.Option(help="Numbers of segments, comma-separated.")] = "8,100,1000",
+    models: Annotated[str, typer.Option(help="Numbers of models, comma-separated.")] = "16",
     iterations: Annotated[int, typer.Option(help="Iterations.")] = 1,
     schedule: Annotated[str, typer.Option(help=f"One of {', '.join(SCHEDULES)}.")] = "auto",
     visit_s: Annotated[float | None, typer.Option(help="Mean seconds of training in a visit. Default: 10.")] = None,
@@ -113,7 +113,7 @@ def _measured(costs: Costs, run_id: int, dsn: str) -> tuple[Costs, list[float]]:
     ((visit_s, overhead_s, state_bytes, rates),) = query(dsn, _MEASURED, run_id)
     if visit_s is None:
         raise InvalidParameter(
-            f"there is no run of yours with kept visits of that run_id. Received: {run_id}",
+            f"you have no run with this run_id and committed visits. Received: {run_id}",
             hint="madlib-mop runs lists your runs.",
         )
     means = list(dict.fromkeys(rates))

@@ -1,4 +1,4 @@
-"""Promise 6: a driver that is told to stop in the middle of a statement has its catalog session to clean up with.
+"""Promise 6: a driver that is being stopped in the middle of a statement has its catalog session to clean up with.
 
 A signal's exception is none of the database's. SQLAlchemy closes the session of a statement in which any such exception
 is raised, as if it were lost; the driver then could not drop its run's login role.

@@ -204,7 +204,7 @@ def test_a_budget_that_is_spent_before_anything_is_trained_leaves_empty_tables(i
     ],
 )
 def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, expected):
-    """Planned in this process, not trained; the frequency is the most iterations of a round."""
+    """Planned in this process, not trained; the frequency is the maximum number of iterations of a round."""
     connection, catalog = iris.connect(autocommit=False), iris.connect()
     session = DirectSession(connection)
     call = Call.read("madlib_keras_automl", arguments("planned", method, params), session)

@@ -79,7 +79,7 @@ def test_a_stopped_run_is_resumed_and_replayed(bench, fitted):
     process.send_signal(signal.SIGINT)
     printed, told = process.communicate(timeout=30)
     assert (process.returncode, printed) == (130, "")
-    assert told.splitlines()[-1] == f"stopped; madlib-mop resume {run_id} goes on with the run"
+    assert told.splitlines()[-1] == f"stopped; madlib-mop resume {run_id} continues the run"
     assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "interrupted"
     assert_nothing_left(bench, within_s=5)
 

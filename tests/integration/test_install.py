@@ -211,7 +211,7 @@ def test_an_ordinary_user_runs_the_server_as_himself_with_his_own_state(scratch,
         assert clone.dsn.startswith("postgresql://nobody@/madlib_mop?")
         assert clone.sql("SELECT current_user, rolsuper FROM pg_roles WHERE rolname = current_user") == "nobody|t"
         assert Path(clone.cluster("datadir")).owner() == "nobody"
-        assert "Everything that a run needs is there." in clone.make("doctor").stdout
+        assert "All checks passed: the installation is complete." in clone.make("doctor").stdout
     finally:
         clone.make("clean")
     assert not build.exists()
@@ -393,7 +393,7 @@ def test_everything_from_nothing_as_a_new_user_whose_home_is_closed():
         clone.make("server", f"PYTHON={sys._base_executable}")
         try:
             assert clone.dsn.startswith(f"postgresql://{user}@/madlib_mop?")
-            assert "Everything that a run needs is there." in clone.make("doctor").stdout
+            assert "All checks passed: the installation is complete." in clone.make("doctor").stdout
         finally:
             clone.make("clean")
     finally:

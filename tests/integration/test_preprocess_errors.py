@@ -80,7 +80,7 @@ def caller(db):
         ({"normalizing_const": -1}, "22023", "normalizing_const must be a number above 0. Received: -1"),
         ({"normalizing_const": "NaN"}, "22023", "normalizing_const must be a number above 0. Received: NaN"),
         ({"normalizing_const": "inf"}, "22023", "normalizing_const must be a number above 0. Received: Infinity"),
-        ({"seed": -1}, "22023", "seed may not be negative. Received: -1"),
+        ({"seed": -1}, "22023", "seed must not be negative. Received: -1"),
         ({"num_classes": [1]}, "22023", "num_classes has 1 for column 'y', which has 2 distinct values"),
         ({"num_classes": [0]}, "22023", "num_classes must be from 1 to 32768. Received: [0]"),
         (

@@ -149,7 +149,11 @@ def test_no_role_of_a_server_keeps_it_from_being_installed_on(locks):
     with session.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(hashtext('madlib-mop install --greenplum'))")
     first, second = locks.connect(), locks.connect()
-    with claim(first), pytest.raises(NotReady, match="another installation on this cluster is going on"), claim(second):
+    with (
+        claim(first),
+        pytest.raises(NotReady, match="another installation on this cluster is in progress"),
+        claim(second),
+    ):
         pass
     with claim(second):
         pass

@@ -142,7 +142,7 @@ def test_a_new_version_replaces_the_old_one_and_its_files(machines):
         ("no_greenplum", "there is no Greenplum in"),
         ("gone", "it cannot be reached: no route to host"),
         ("cut", "a command failed there"),
-        ("changed", "what arrived there is not what was sent"),
+        ("changed", "the files that arrived there differ from those that were sent"),
     ],
 )
 def test_where_one_host_fails_all_stay_as_they_were(machines, capsys, wrong, found):

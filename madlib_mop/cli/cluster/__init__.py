@@ -134,7 +134,7 @@ class _Installation:
 
         def compare(host: Host) -> None:
             if not self._facts(host, f"{new}/madlib_mop", new).same_library(ours):
-                raise NotReady("what arrived there is not what was sent", hint="Run this again.")
+                raise NotReady("the files that arrived there differ from those that were sent", hint="Run this again.")
 
         self._each(hosts, compare)
 
@@ -204,7 +204,7 @@ class _Installation:
             except MopError as error:
                 self._reports[host] = replace(report, error=error)
             except ValueError as error:  # what a host printed was none of ours
-                self._reports[host] = replace(report, error=NotReady(f"its answer cannot be read: {error}"))
+                self._reports[host] = replace(report, error=NotReady(f"its response cannot be parsed: {error}"))
 
     def _judge(self, judge: Callable[[Report], MopError | None]) -> None:
         for host, report in self._reports.items():

@@ -77,7 +77,8 @@ def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
     minor, our_minor = (version.rpartition(".")[0] for version in (facts.python, ours.python))
     if facts.user != ours.user:
         return NotReady(
-            f"the user there is {facts.user}, here {ours.user}", hint="The cluster's owner must be one on all hosts."
+            f"the user there is {facts.user}, here {ours.user}",
+            hint="The cluster must have the same owner on all hosts.",
         )
     if not facts.server:
         return NotReady(f"there is no {title} in {layout.bin}", hint="Its path must be the same on all hosts.")
@@ -94,13 +95,13 @@ def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
         )
     if facts.machine != ours.machine:
         return NotReady(
-            f"it is another kind of machine, {facts.machine} (here {ours.machine}): what runs here does not run there",
-            hint="All hosts need the same operating system; else run make install PG_CONFIG=... on each of them.",
+            f"its machine type is {facts.machine} (here {ours.machine}): programs for one do not run on the other",
+            hint="Use the same operating system on all hosts, or run make install PG_CONFIG=... on each of them.",
         )
     if not minor or minor != our_minor:
         received = f"Received: {facts.python}" if minor else "There is none"
         return NotReady(
-            f"{layout.python} must be Python {our_minor} there too, as on the coordinator's host. {received}.",
+            f"{layout.python} must be Python {our_minor} there, as on the coordinator's host. {received}.",
             hint="Install it from the operating system's packages, as on the coordinator's host.",
         )
     if facts.closed and not facts.same_library(ours):
@@ -110,12 +111,13 @@ def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
     if abs(facts.clock_offset_s) > MOST_CLOCK_OFFSET_S:
         off = f"{abs(facts.clock_offset_s):.1f} s {'ahead of' if facts.clock_offset_s > 0 else 'behind'}"
         return NotReady(
-            f"its clock is {off} this one's; {MOST_CLOCK_OFFSET_S:g} s are allowed", hint="Let both be set by NTP."
+            f"its clock is {off} this one's; {MOST_CLOCK_OFFSET_S:g} s are allowed",
+            hint="Synchronise both clocks with NTP.",
         )
     if not facts.same_library(ours) and facts.free_kb < ours.size_kb * _SPARE:
         return NotReady(
             f"{facts.free_kb >> 10} MB are free in {facts.pkglibdir}; {int(ours.size_kb * _SPARE) >> 10} MB are needed",
-            hint="Make room there: a new library is copied beside the old one.",
+            hint="Free disk space there: the new library is copied next to the old one.",
         )
     return None
 
@@ -126,7 +128,7 @@ def broken(versions: Header, expected: Header) -> NotReady | None:
     if errors:
         return NotReady(
             f"the library does not run there: {', '.join(errors)} cannot be imported",
-            hint="Hosts need the same packages of the operating system as the coordinator's.",
+            hint="Install the same operating system packages there as on the coordinator's host.",
         )
     if versions != expected:
         return NotReady("the library there has other versions than the coordinator's", hint="Run this again.")

@@ -93,7 +93,7 @@ def read_cluster(session: Connection) -> Cluster:
     expected = Path(paths["PKGLIBDIR"], "madlib_mop")
     if library.resolve() != expected.resolve():
         raise NotReady(
-            f"this is the library in {library}, but the cluster's is to be in {expected}",
+            f"this is the library in {library}, but the cluster's library must be in {expected}",
             hint=f"On this host: make install PG_CONFIG={paths['BINDIR']}/pg_config; then run"
             f" {expected}/venv/bin/madlib-mop install --{product.name}",
         )
@@ -125,13 +125,11 @@ def claim(session: Connection) -> Iterator[None]:
         try:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise NotReady(
-                "another installation on this cluster is going on", hint="Wait until it has ended."
-            ) from None
+            raise NotReady("another installation on this cluster is in progress", hint="Wait until it ends.") from None
         if n_workers := _value(session, _WORKERS):
             raise NotReady(
-                f"runs are going on ({n_workers} workers), and their trainers use the library",
-                hint="Wait for them, or cancel them (madlib-mop cancel) and resume them afterwards.",
+                f"runs are in progress ({n_workers} workers), and their trainers use the library",
+                hint="Wait until they end, or cancel them (madlib-mop cancel) and resume them afterwards.",
             )
         yield
     finally:
@@ -145,8 +143,8 @@ def _check_owner(data_directory: str) -> None:
         is_owner = False
     if not is_owner:
         raise InsufficientPrivilege(
-            "this must be run by the operating system user that owns the cluster",
-            hint="For instance: sudo -u gpadmin -i; that user is let in at all hosts without a password.",
+            "run this command as the operating system user that owns the cluster",
+            hint="For instance: sudo -u gpadmin -i. That user can log in to all hosts without a password.",
         )
 
 
@@ -155,7 +153,7 @@ def _hosts(session: Connection) -> tuple[Host, ...]:
     hosts = []
     for name, _, segments in _rows(session, _HOSTS):
         if not _HOST_NAME.fullmatch(name):
-            raise NotReady(f"gp_segment_configuration has a host without a usable name. Received: {name!r}")
+            raise NotReady(f"gp_segment_configuration has a host with an unusable name. Received: {name!r}")
         hosts.append(Host(name, tuple(segments or ()), name == here or is_this_machine(name)))
     return tuple(hosts)
 

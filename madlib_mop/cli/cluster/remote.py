@@ -74,7 +74,7 @@ class RemoteShell:
         try:
             done = subprocess.run(words, stdin=stdin, capture_output=True, timeout=timeout_s, cwd="/")
         except subprocess.TimeoutExpired:
-            raise NotReady(f"it did not answer within {timeout_s:g} s", hint="Look at that host.") from None
+            raise NotReady(f"it did not answer within {timeout_s:g} s", hint="Check that host.") from None
         except OSError as error:
             raise NotReady(f"{words[0]} cannot be run here: {error.strerror}") from None
         if done.returncode == 0:
@@ -85,7 +85,7 @@ class RemoteShell:
             raise NotReady(
                 f"it cannot be reached: {said}",
                 hint=f"As this user, `{shlex.join([*self.words, host.name, 'true'])}` must work without a password"
-                " (gpssh-exkeys sets that up).",
+                " (set up by gpssh-exkeys).",
             )
         raise NotReady(f"a command failed there: {said}")
 

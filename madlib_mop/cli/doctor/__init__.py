@@ -33,7 +33,7 @@ def examine(dsn: str) -> Iterator[Finding]:
             "connection",
             State.FAIL,
             str(error).strip(),
-            "Start the server (make server), or say which one with --dsn.",
+            "Start the server (make server), or select another one with --dsn.",
         )
         return
     connection.autocommit = True
@@ -61,5 +61,9 @@ def show(findings: Iterator[Finding], console: Console) -> bool:
         if finding.mend:
             console.print(f"      {'':<22} [bold]->[/bold] {escape(finding.mend)}")
         healthy = healthy and finding.state is not State.FAIL
-    console.print("Everything that a run needs is there." if healthy else "Mend what is marked FAIL, then look again.")
+    console.print(
+        "All checks passed: the installation is complete."
+        if healthy
+        else "Fix the checks marked FAIL, then run the doctor again."
+    )
     return healthy

@@ -25,4 +25,4 @@ def check(context: CheckContext) -> Iterator[Finding]:
     except NotReady as error:
         yield Finding("Citus", State.FAIL, error.message, error.hint)
         return
-    yield Finding("Citus", State.OK, f"each of the {len(nodes)} nodes that take shards is a host, or this server")
+    yield Finding("Citus", State.OK, f"each of the {len(nodes)} nodes that hold shards is a host, or this server")

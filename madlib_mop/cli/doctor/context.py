@@ -80,7 +80,7 @@ class CheckContext:
 
     @cached_property
     def extension_version(self) -> str | None:
-        """Version of the extension in this database; None when it is not there."""
+        """Version of the extension installed in this database; None when it is not there."""
         query = "SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'madlib_mop'"
         version: str | None = self.value(query)
         return version

@@ -46,12 +46,13 @@ def check(context: CheckContext, product: Product) -> Iterator[Finding]:
 def _detector(context: CheckContext) -> Finding:
     name = "deadlock detector"
     if context.setting("gp_enable_global_deadlock_detector") == "on":
-        return Finding(name, State.OK, "gp_enable_global_deadlock_detector is on: workers commit side by side")
+        return Finding(name, State.OK, "gp_enable_global_deadlock_detector is on: workers commit concurrently")
     return Finding(
         name,
         State.WARN,
-        "gp_enable_global_deadlock_detector is off: a commit of one worker waits for that of another",
-        "Only short visits feel it: gpconfig -c gp_enable_global_deadlock_detector -v on; then restart it: gpstop -ra",
+        "gp_enable_global_deadlock_detector is off: commits of different workers wait for each other",
+        "This slows down short visits only. gpconfig -c gp_enable_global_deadlock_detector -v on; then restart it: "
+        "gpstop -ra",
     )
 
 
@@ -61,7 +62,7 @@ def _up(context: CheckContext) -> Finding:
         down = cursor.fetchall()
     if down:
         found = "marked down: " + ", ".join(f"{content} on {host}" for content, host in down)
-        return Finding("segments", State.WARN, found, "gprecoverseg brings them back.")
+        return Finding("segments", State.WARN, found, "Run gprecoverseg to recover them.")
     return Finding("segments", State.OK, "all are up")
 
 
@@ -71,8 +72,8 @@ def _keys(context: CheckContext) -> Finding:
         missing = [number for (number,) in cursor.fetchall()]
     if missing:
         mend = "Finish the expansion of the cluster: ALTER TABLE madlib_mop.segment_key EXPAND TABLE;"
-        return Finding("distribution keys", State.FAIL, f"none is known for segments {missing}", mend)
-    return Finding("distribution keys", State.OK, "there is one for each segment")
+        return Finding("distribution keys", State.FAIL, f"missing for segments {missing}", mend)
+    return Finding("distribution keys", State.OK, "present for each segment")
 
 
 def _hosts(context: CheckContext, again: str) -> Iterator[Finding]:
@@ -82,7 +83,7 @@ def _hosts(context: CheckContext, again: str) -> Iterator[Finding]:
         library, inside = context.probe.get("library"), context.probe.get("inside")
         if library is None or inside is None:
             for host, _, _ in hosts:
-                yield Finding(f"host {host}", State.SKIP, "the coordinator's own library could not be looked at")
+                yield Finding(f"host {host}", State.SKIP, "the coordinator's own library could not be checked")
             return
         try:
             cursor.execute(resources.files(__package__).joinpath("segment.sql").read_text())
@@ -112,7 +113,7 @@ def _host(name: str, answer: Header, inside: Header, n_segments: int, again: str
     )
     if answer["memory_bytes"] < n_segments * TRAINER_BYTES:
         free = f"{answer['memory_bytes'] / 2**30:.1f} GiB free; {n_segments} trainer(s)"
-        mend = "SET madlib_mop.trainer_memory_mb limits what each may take."
+        mend = "SET madlib_mop.trainer_memory_mb to limit the memory of each trainer."
         return Finding(name, State.WARN, f"{found}; {free} take {n_segments * TRAINER_BYTES / 2**30:.1f} GiB", mend)
     if (timeout := answer.get(_ENDS_IDLE)) not in (None, "0"):
         wrong = f"{_ENDS_IDLE} is {timeout} there, and ends processes of sessions that work for a run"

@@ -43,7 +43,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
     for server, is_mapped, is_there in added:
         name = f"host {server}"
         if is_there and not is_mapped:
-            found = f"role {context.role} has no user mapping for it, by which it could be looked at"
+            found = f"role {context.role} has no user mapping for it, so it cannot be checked"
             yield Finding(
                 name, State.SKIP, found, f"CREATE USER MAPPING FOR {context.role} SERVER {server} OPTIONS ..."
             )
@@ -57,8 +57,8 @@ def _leftovers(context: CheckContext, added: set[str]) -> Iterator[Finding]:
         return
     tables = Counter((t.server, t.role) for t in unused_tables(context.session))
     for (server, role), n in sorted(tables.items()):
-        found = f"{n} table(s) with shards of role {role} are left there; no packed table needs them any more"
-        mend = "The next call that packs to it as that role drops them, and so does madlib_mop.remove_host."
+        found = f"{n} table(s) with shards of role {role} are left there; no packed table uses them now"
+        mend = "The next call by that role that packs to this host drops them; madlib_mop.remove_host also drops them."
         if server not in added:
             mend = "It carries segments no more: drop them there; SELECT * FROM madlib_mop.host_shard; has names."
         yield Finding(f"shards at {server}", State.WARN, found, mend)
@@ -76,11 +76,13 @@ def _check_one(context: CheckContext, name: str, server: str, ours: dict[str, An
         try:
             found = list(problems(connection, login, context.session, ours, is_paired=True))
         except psycopg.Error as error:
-            yield Finding(name, State.FAIL, f"it was lost: {reason(error, login)}", "See the log of the server there.")
+            yield Finding(
+                name, State.FAIL, f"the connection was lost: {reason(error, login)}", "See the log of the server there."
+            )
             return
     yield from (_failed(name, error) for error in found)
     if not found:
-        yield Finding(name, State.OK, "it lets us in, is paired with this server, and has the same versions")
+        yield Finding(name, State.OK, "it accepts the login, is paired with this server, and has the same versions")
 
 
 def _failed(name: str, error: MopError) -> Finding:

@@ -7,14 +7,14 @@ from mop_backend.frames import Header
 from madlib_mop.cli.doctor.context import CheckContext, Probe
 from madlib_mop.cli.doctor.findings import Finding, State
 
-_AGAIN = "Install it anew: make server (the private server), or make install PG_CONFIG=... (another one)."
+_AGAIN = "Reinstall it: make server (the private server), or make install PG_CONFIG=... (another server)."
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
     """Return the findings about the library; all are the word of the server's operating system user."""
     probe = context.probe
     if probe.refusal or probe.error or probe.get("library") is None:
-        why = probe.refusal or probe.error or "the extension is not in this database"
+        why = probe.refusal or probe.error or "the extension is not installed in this database"
         for name in ("interpreter", "tensorflow", "library", "catalog login"):
             yield Finding(name, State.SKIP, why)
         return
@@ -22,7 +22,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
     inside = probe.get("inside")
     if inside is None:
         for name in ("tensorflow", "library", "catalog login"):
-            yield Finding(name, State.SKIP, "the interpreter does not run the library")
+            yield Finding(name, State.SKIP, "the interpreter cannot run the library")
         return
     yield _tensorflow(inside)
     yield _library(inside, context)
@@ -32,15 +32,15 @@ def check(context: CheckContext) -> Iterator[Finding]:
 def _interpreter(probe: Probe) -> Finding:
     path = probe.get("interpreter")
     if not probe.get("interpreter_exists"):
-        return Finding("interpreter", State.FAIL, f"the server's user sees no {path}", _AGAIN)
+        return Finding("interpreter", State.FAIL, f"the server's user cannot find {path}", _AGAIN)
     if not probe.get("interpreter_runs"):
-        mend = "Every directory above it must let that user pass (chmod o+x), and the file be executable."
-        return Finding("interpreter", State.FAIL, f"the server's user may not execute {path}", mend)
+        mend = "Every directory above it must be searchable by that user (chmod o+x), and the file must be executable."
+        return Finding("interpreter", State.FAIL, f"the server's user cannot execute {path}", mend)
     if not probe.get("backend_exists"):
-        found = f"{probe.get('library')}/backend/mop_backend is missing or closed to the server's user"
+        found = f"{probe.get('library')}/backend/mop_backend is missing, or the server's user cannot read it"
         return Finding("interpreter", State.FAIL, found, _AGAIN)
     if problem := probe.get("inside_error"):
-        return Finding("interpreter", State.FAIL, f"{path} does not run the library: {problem}", _AGAIN)
+        return Finding("interpreter", State.FAIL, f"{path} cannot run the library: {problem}", _AGAIN)
     return Finding("interpreter", State.OK, path)
 
 
@@ -56,7 +56,7 @@ def _tensorflow(inside: Header) -> Finding:
 def _library(inside: Header, context: CheckContext) -> Finding:
     versions = {inside["version"], inside["modules"]["mop_backend"].get("version", inside["version"])}
     if versions != {context.extension_version}:
-        found = f"version {', '.join(sorted(versions))}, but the extension is {context.extension_version}"
+        found = f"version {', '.join(sorted(versions))}, but the extension has version {context.extension_version}"
         return Finding("library", State.FAIL, found, "ALTER EXTENSION madlib_mop UPDATE, or " + _AGAIN.lower())
     return Finding("library", State.OK, f"version {inside['version']}, as the extension")
 

@@ -16,10 +16,10 @@ _LINE = "host all all 127.0.0.1/32 scram-sha-256"
 def check(context: CheckContext) -> Iterator[Finding]:
     """Make a role for a moment, log in as it, drop it."""
     if not context.is_superuser:
-        yield Finding("worker login", State.SKIP, f"role {context.role} is no superuser and can make no role")
+        yield Finding("worker login", State.SKIP, f"role {context.role} is not a superuser and cannot create a role")
         return
     if not context.is_local:
-        yield Finding("worker login", State.SKIP, "the server is on another machine: run the doctor there")
+        yield Finding("worker login", State.SKIP, "the server is on another machine; run the doctor there")
         return
     role, password = f"madlib_mop_doctor_{secrets.token_hex(4)}", secrets.token_urlsafe(24)
     verifier = encrypt_password(password, role, scope=context.session, algorithm="scram-sha-256")
@@ -54,10 +54,10 @@ def _finding(context: CheckContext, error: str | None, trusting: bool) -> Findin
     file = context.setting("hba_file")
     reload = "Then: SELECT pg_reload_conf();"
     if trusting:
-        found = f"{file} trusts 127.0.0.1: everybody on this machine is let in as anybody, superusers too"
-        return Finding("worker login", State.WARN, found, f"Put this line above that one: {_LINE}   {reload}")
+        found = f"{file} trusts 127.0.0.1: any user of this machine can log in as any role, superusers included"
+        return Finding("worker login", State.WARN, found, f"Insert this line above that one: {_LINE}   {reload}")
     if error is None:
-        return Finding("worker login", State.OK, "a role with a password is let in over 127.0.0.1")
+        return Finding("worker login", State.OK, "a role with a password can log in over 127.0.0.1")
     if "no pg_hba.conf entry" in error:
         mend = f"Add this line to {file}: {_LINE}   {reload}"
     elif "onnection refused" in error:
@@ -66,5 +66,5 @@ def _finding(context: CheckContext, error: str | None, trusting: bool) -> Findin
     elif "too many" in error or "remaining connection slots" in error:
         mend = "Raise max_connections, or wait until other sessions end."
     else:
-        mend = f"Put this line above the others for 127.0.0.1 in {file}: {_LINE}   {reload}"
+        mend = f"Insert this line above the others for 127.0.0.1 in {file}: {_LINE}   {reload}"
     return Finding("worker login", State.FAIL, error, mend)

@@ -18,7 +18,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "superuser",
             State.WARN,
-            f"role {context.role} is no superuser: what only the server can tell is skipped",
+            f"role {context.role} is no superuser: checks inside the server are skipped",
             "Run the doctor with a superuser's --dsn.",
         )
     yield _plpython(context)
@@ -42,7 +42,7 @@ def _version(context: CheckContext) -> Finding:
             first = f"{product.first} (PostgreSQL {product.major})"
             return Finding("server", State.FAIL, found, f"{first} is the first that can be used.")
     elif context.major < _MIN_MAJOR:
-        return Finding("server", State.FAIL, found, f"PostgreSQL {_MIN_MAJOR} or newer is needed.")
+        return Finding("server", State.FAIL, found, f"PostgreSQL {_MIN_MAJOR} or newer is required.")
     return Finding("server", State.OK, found)
 
 
@@ -61,12 +61,12 @@ def _plpython(context: CheckContext) -> Finding:
         return Finding(
             "plpython3u",
             State.FAIL,
-            f"not in database {context.database}",
+            f"not installed in database {context.database}",
             "As a superuser: CREATE EXTENSION madlib_mop CASCADE",
         )
     probe = context.probe
     if probe.refusal:
-        return Finding("plpython3u", State.OK, "in this database")
+        return Finding("plpython3u", State.OK, "installed in this database")
     if probe.error:
         return Finding(
             "plpython3u",
@@ -86,14 +86,15 @@ def _extension(context: CheckContext) -> Finding:
         return Finding(
             "extension",
             State.FAIL,
-            "the server does not know madlib_mop",
-            "From the clone, as a user who may write there: make install PG_CONFIG=/path/to/this/server's/pg_config",
+            "extension madlib_mop is not available on the server",
+            "In the clone, as a user with the right to write there: make install "
+            "PG_CONFIG=/path/to/this/server's/pg_config",
         )
     if installed is None:
         return Finding(
             "extension",
             State.FAIL,
-            f"not in database {context.database}",
+            f"not installed in database {context.database}",
             "As a superuser: CREATE EXTENSION madlib_mop CASCADE",
         )
     if installed != __version__ and offered == __version__:
@@ -118,7 +119,7 @@ def _connections(context: CheckContext) -> Finding:
     reserved = context.number("superuser_reserved_connections")
     used = context.value("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'")
     segments, needed = _segments(context), 2 * _segments(context) + _BESIDES_SEGMENTS
-    found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) takes {needed}"
+    found = f"{limit - reserved - used} of {limit} free; a run on {segments} segment(s) needs {needed}"
     if limit - reserved - used < needed:
         mend = f"ALTER SYSTEM SET max_connections = {limit + needed}; then restart the server."
         if context.product:
@@ -131,11 +132,12 @@ def _connections(context: CheckContext) -> Finding:
 def _memory(context: CheckContext) -> Finding:
     free = context.probe.get("memory_bytes")
     if free is None:
-        return Finding("memory", State.SKIP, "only the server can tell")
+        return Finding("memory", State.SKIP, "known only on the server's machine")
     needed = _segments(context) * TRAINER_BYTES
-    found = f"{free / 2**30:.1f} GiB free; {_segments(context)} trainer(s) take {needed / 2**30:.1f} GiB and their data"
+    needs = f"{_segments(context)} trainer(s) need {needed / 2**30:.1f} GiB, and memory for their data"
+    found = f"{free / 2**30:.1f} GiB free; {needs}"
     if free < needed:
-        return Finding("memory", State.WARN, found, "Use fewer segments: SET madlib_mop.segments = 1 when packing.")
+        return Finding("memory", State.WARN, found, "Use fewer segments: SET madlib_mop.segments = 1 before packing.")
     return Finding("memory", State.OK, found)
 
 
@@ -145,10 +147,10 @@ def _client_check(context: CheckContext) -> Finding:
         return Finding(
             "vanished clients",
             State.WARN,
-            "the server does not look whether a client is still there while a statement runs",
+            "the server does not check during a statement whether the client is still connected",
             "ALTER SYSTEM SET client_connection_check_interval = '500ms'; SELECT pg_reload_conf();",
         )
-    return Finding("vanished clients", State.OK, f"looked for every {interval}")
+    return Finding("vanished clients", State.OK, f"checked every {interval}")
 
 
 def _segments(context: CheckContext) -> int:

@@ -30,7 +30,7 @@ def test_a_group_is_one_model():
 
 
 def test_a_dissolved_group_leaves_the_others_numbers_alone():
-    """At once, and in whoever goes on with the run: the order of visits is made of the numbers."""
+    """At once, and in whoever continues the run: the order of visits is made of the numbers."""
     groups = planned(((10, 40), 2), ((20, 50), 2))
     before = groups.indices(MODELS)
     assert groups.dissolve(-1) == [0]
