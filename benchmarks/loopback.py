@@ -1,6 +1,7 @@
 """Networks of their own for the ways: only ``lo`` is there, and the kernel's counters of it are the bytes over sockets.
 
-Where a network namespace cannot be made (it takes root on Linux) a way runs on the machine's own loopback, uncounted.
+Where a network namespace cannot be created (it takes root on Linux) a way runs on the machine's own loopback,
+uncounted.
 """
 
 import sys

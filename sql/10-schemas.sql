@@ -12,7 +12,7 @@ CREATE SCHEMA madlib_mop;
 COMMENT ON SCHEMA madlib_mop IS 'Model hopper parallelism: the record of runs, and their control';
 
 CREATE SCHEMA madlib_mop_calls;
-COMMENT ON SCHEMA madlib_mop_calls IS 'What the functions of madlib and madlib_mop are made of; not for direct use';
+COMMENT ON SCHEMA madlib_mop_calls IS 'Internal functions that those of madlib and madlib_mop call; not for direct use';
 
 CREATE SCHEMA madlib_mop_internal;
-COMMENT ON SCHEMA madlib_mop_internal IS 'What the driver calls as the server''s own user: nobody else has a right to it';
+COMMENT ON SCHEMA madlib_mop_internal IS 'Internal functions that the driver calls as the server''s own user; no other role has rights to them';

@@ -10,9 +10,9 @@ CREATE TABLE madlib_mop.host (
     added_by     name NOT NULL DEFAULT current_user,
     added_at     timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
-COMMENT ON TABLE madlib_mop.host IS 'One foreign server whose host carries segments; add_host and remove_host write it';
-COMMENT ON COLUMN madlib_mop.host.coordinator IS 'The random name by which that host knows this server';
-COMMENT ON COLUMN madlib_mop.host.key IS 'The secret from which the keys are made that sign this server''s work for that host';
+COMMENT ON TABLE madlib_mop.host IS 'One foreign server with a host of segments; written by add_host and remove_host';
+COMMENT ON COLUMN madlib_mop.host.coordinator IS 'The random name that identifies this server on that host';
+COMMENT ON COLUMN madlib_mop.host.key IS 'The secret from which the keys that sign this server''s requests to that host are derived';
 
 -- Members of pg_read_all_data read every table, but no row without a policy. The superusers' own functions do.
 ALTER TABLE madlib_mop.host ENABLE ROW LEVEL SECURITY;
@@ -24,14 +24,14 @@ SELECT h.server,
        (SELECT option_value FROM pg_catalog.pg_options_to_table(s.srvoptions) WHERE option_name = 'dbname') AS dbname,
        h.n_segments, h.versions, h.added_by, h.added_at
 FROM madlib_mop.host h LEFT JOIN pg_catalog.pg_foreign_server s ON s.srvname = h.server;
-COMMENT ON VIEW madlib_mop.hosts IS 'The hosts that carry segments, and where they are';
+COMMENT ON VIEW madlib_mop.hosts IS 'The hosts of segments and their addresses';
 
 CREATE TABLE madlib_mop.coordinator (
     coordinator  text PRIMARY KEY,
     key          bytea NOT NULL CHECK (pg_catalog.octet_length(key) = 32),
     added_at     timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
-COMMENT ON TABLE madlib_mop.coordinator IS 'One server that may have its segments'' work done here, and the secret from which its signatures'' keys are made';
+COMMENT ON TABLE madlib_mop.coordinator IS 'One server that may run segments here, and the secret from which its signature keys are derived';
 
 ALTER TABLE madlib_mop.coordinator ENABLE ROW LEVEL SECURITY;
 
@@ -49,6 +49,6 @@ CREATE TABLE madlib_mop.host_shard (
     created_at    timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     PRIMARY KEY (server, table_schema, table_name)
 );
-COMMENT ON TABLE madlib_mop.host_shard IS 'One table of packed rows at a host, so that it can be dropped there when no table here needs it';
-COMMENT ON COLUMN madlib_mop.host_shard.packed_oid IS 'The foreign table here by which it is read';
-COMMENT ON COLUMN madlib_mop.host_shard.xid IS 'The transaction that made that foreign table';
+COMMENT ON TABLE madlib_mop.host_shard IS 'One table of packed rows on a host; it is dropped when no table on this server uses it';
+COMMENT ON COLUMN madlib_mop.host_shard.packed_oid IS 'The foreign table on this server that reads it';
+COMMENT ON COLUMN madlib_mop.host_shard.xid IS 'The transaction that created that foreign table';

@@ -6,7 +6,7 @@ CREATE FUNCTION madlib_mop_calls.acts_as(role oid) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
     SELECT pg_has_role(role, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.acts_as(oid) IS 'Whether the current user is a role, or a member that has its rights or can take it on';
+COMMENT ON FUNCTION madlib_mop_calls.acts_as(oid) IS 'Whether the current user is a role, or a member that inherits its rights or can SET ROLE to it';
 
 -- if greenplum
 -- Policies are no help there, and a function at a segment reads no table: runs are their owners' alone.
@@ -16,7 +16,7 @@ CREATE TABLE madlib_mop.viewer (
     viewer  regrole NOT NULL,
     PRIMARY KEY (owner, viewer)
 );
-COMMENT ON TABLE madlib_mop.viewer IS 'Which role sees the runs of which: their progress, metrics and visits, not their states';
+COMMENT ON TABLE madlib_mop.viewer IS 'Roles that can read the runs of another role: progress, metrics and visits, but not states';
 ALTER TABLE madlib_mop.viewer ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.viewer FOR SELECT
     USING (madlib_mop_calls.acts_as(owner) OR madlib_mop_calls.acts_as(viewer));
@@ -27,7 +27,7 @@ CREATE TABLE madlib_mop.viewer_change (
     viewer  regrole NOT NULL,
     sees    boolean NOT NULL
 );
-COMMENT ON TABLE madlib_mop.viewer_change IS 'One change of viewer by grant_read or revoke_read; a trigger makes it at once and deletes it here';
+COMMENT ON TABLE madlib_mop.viewer_change IS 'One change of viewer by grant_read or revoke_read; a trigger applies it and deletes this row';
 ALTER TABLE madlib_mop.viewer_change ENABLE ROW LEVEL SECURITY;
 CREATE POLICY give ON madlib_mop.viewer_change FOR INSERT WITH CHECK (madlib_mop_calls.acts_as(owner));
 
@@ -44,7 +44,7 @@ BEGIN
     RETURN NULL;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._change_viewer() IS 'Makes a change that the policy of viewer_change let in';
+COMMENT ON FUNCTION madlib_mop_calls._change_viewer() IS 'Applies a change that the policy of viewer_change accepted';
 
 -- after the row is in: only then has the policy let it in
 CREATE TRIGGER make AFTER INSERT ON madlib_mop.viewer_change

@@ -7,7 +7,7 @@ LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body
     SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = owner AND madlib_mop_calls.acts_as(r.oid))
         OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = current_user AND r.rolsuper)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.may_own(regrole) IS 'Whether the current user is, or is a member of, the role that owns a run';
+COMMENT ON FUNCTION madlib_mop_calls.may_own(regrole) IS 'Whether the current user is the role that owns a run, or a member of it';
 
 CREATE FUNCTION madlib_mop_calls.may_see(owner regrole) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
@@ -17,7 +17,7 @@ LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body
                    WHERE r.oid = may_see.owner AND madlib_mop_calls.acts_as(g.viewer))
     -- end
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.may_see(regrole) IS 'Whether the current user owns a run (may_own), or its owner lets him read';
+COMMENT ON FUNCTION madlib_mop_calls.may_see(regrole) IS 'Whether the current user owns a run (may_own) or was granted read access by its owner';
 
 ALTER TABLE madlib_mop.run ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop_calls.may_see(owner));

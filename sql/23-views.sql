@@ -31,14 +31,14 @@ CROSS JOIN LATERAL (
 WHERE madlib_mop_calls.may_see(r.owner)
 -- end
 ;
-COMMENT ON VIEW madlib_mop.progress IS 'One row a run: how far it is and how long it will take';
+COMMENT ON VIEW madlib_mop.progress IS 'One row for each run: its progress and the estimated remaining time';
 
 CREATE FUNCTION madlib_mop.higher_is_better(metric_name text) RETURNS boolean
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 SELECT lower(metric_name) ~ 'acc|auc|precision|recall|f1|fbeta|similarity|iou|io_u|r2|correlation|sensitivity|specificity|true_'
 $body$;
 COMMENT ON FUNCTION madlib_mop.higher_is_better(text)
-IS 'Whether a metric of this name is the better the higher it is: accuracies, AUC, F1 and the like; losses and errors are not';
+IS 'Whether higher values of a metric of this name are better: true for accuracies, AUC, F1 and similar ones, false for losses and errors';
 
 -- if greenplum
 CREATE VIEW madlib_mop.leaderboard WITH (security_barrier = true) AS
@@ -110,7 +110,7 @@ FROM madlib_mop.visit v JOIN madlib_mop.run r USING (run_id)
 WHERE madlib_mop_calls.may_see(r.owner)
 -- end
 ;
-COMMENT ON VIEW madlib_mop.timeline IS 'One row a kept visit, in seconds since the run was called: what a Gantt chart needs';
+COMMENT ON VIEW madlib_mop.timeline IS 'One row for each committed visit, in seconds since the start of the run: the data of a Gantt chart';
 
 -- if greenplum
 CREATE VIEW madlib_mop.search_history WITH (security_barrier = true) AS
@@ -129,4 +129,4 @@ LEFT JOIN LATERAL pg_catalog.jsonb_array_elements(e.actions) WITH ORDINALITY AS 
 WHERE madlib_mop_calls.may_see(r.owner)
 -- end
 ;
-COMMENT ON VIEW madlib_mop.search_history IS 'What a search of hyper-parameters was told and what it decided then: one row a decision, or an event without any';
+COMMENT ON VIEW madlib_mop.search_history IS 'The events that a search received and its decisions: one row for each decision, and for each event without one';

@@ -22,7 +22,7 @@ BEGIN
         WHERE m.run_id = start_weights_of.run_id AND m.mst_key = start_weights_of.mst_key);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_internal.start_weights_of(bigint, integer) IS 'Weights that a model starts from';
+COMMENT ON FUNCTION madlib_mop_internal.start_weights_of(bigint, integer) IS 'Start weights of a model';
 
 CREATE FUNCTION madlib_mop_internal.custom_functions_of(run_id bigint) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
@@ -55,7 +55,7 @@ BEGIN
     SELECT m.digest, m.state_slot, m.state_version INTO STRICT old FROM madlib_mop.model m
         WHERE m.run_id = keep_visit.run_id AND m.mst_key = keep_visit.mst_key FOR UPDATE;
     IF old.state_version <> (visit ->> 'old_version')::bigint OR old.digest <> (visit ->> 'digest_in') THEN
-        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another visit was kept meanwhile', run_id, mst_key);
+        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another visit was committed first', run_id, mst_key);
     END IF;
     UPDATE madlib_mop.model m SET
         state = 'training', epoch = (visit ->> 'epoch')::integer, position = (visit ->> 'position')::integer,
@@ -79,7 +79,7 @@ BEGIN
     RETURN new_visit_id;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_internal.keep_visit(bigint, integer, json) IS 'Keeps a visit: its row, the model''s new place and digest, and the end of the old state, in one transaction';
+COMMENT ON FUNCTION madlib_mop_internal.keep_visit(bigint, integer, json) IS 'Commits a visit: its row, the model''s new position and digest, and the deletion of the old state, in one transaction';
 
 CREATE FUNCTION madlib_mop_internal.fail_member(run_id bigint, mst_key integer, version bigint, reason text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -87,7 +87,7 @@ BEGIN
     UPDATE madlib_mop.model m SET state = 'failed', state_detail = reason
     WHERE m.run_id = fail_member.run_id AND m.mst_key = fail_member.mst_key AND m.state_version = version;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another visit was kept meanwhile', run_id, mst_key);
+        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another visit was committed first', run_id, mst_key);
     END IF;
 END
 $body$;

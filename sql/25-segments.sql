@@ -20,11 +20,11 @@ BEGIN
     SELECT h.coordinator, h.key, s.oid, s.srvoptions INTO entry
         FROM madlib_mop.host h JOIN pg_foreign_server s ON s.srvname = h.server WHERE h.server = host_access.server;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('server %s is no host that carries segments any more', server),
-            HINT = 'A superuser adds it by madlib_mop.add_host.';
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('server %s is no longer a host of segments', server),
+            HINT = 'A superuser can add it with madlib_mop.add_host.';
     END IF;
     IF NOT has_server_privilege(owner, entry.oid, 'USAGE') THEN
-        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('role %s may not use foreign server %s', owner, server),
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('role %s has no right to use foreign server %s', owner, server),
             HINT = format('GRANT USAGE ON FOREIGN SERVER %I TO %I;', server, owner);
     END IF;
     SELECT m.umoptions AS options INTO mapping FROM pg_user_mapping m
@@ -43,7 +43,7 @@ BEGIN
                     WHERE option_name = ANY (connecting)));
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_internal.host_access(bigint, text) IS 'How a writer session gets to the host of one of its run''s segments, as the run''s owner';
+COMMENT ON FUNCTION madlib_mop_internal.host_access(bigint, text) IS 'The connection parameters for a writer session to the host of one of its run''s segments, as the run''s owner';
 
 CREATE FUNCTION madlib_mop_calls.segment_open(coordinator text)
 RETURNS text LANGUAGE plpython3u VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
@@ -51,7 +51,7 @@ RETURNS text LANGUAGE plpython3u VOLATILE SECURITY DEFINER SET search_path = pg_
 from mop_backend import segment
 return segment.open_session(coordinator)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.segment_open(text) IS 'Makes this session work for a coordinator, whose relay is given the nonce of the session''s key (called by that relay only)';
+COMMENT ON FUNCTION madlib_mop_calls.segment_open(text) IS 'Makes this session work for a coordinator; returns the nonce of the session''s key to the relay (called only by that relay)';
 
 CREATE FUNCTION madlib_mop_calls.segment_put(part bytea)
 RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -59,7 +59,7 @@ RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp 
 from mop_backend import segment
 segment.put(part)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.segment_put(bytea) IS 'One blob of the next message to this session''s trainer (called by a coordinator''s relay only)';
+COMMENT ON FUNCTION madlib_mop_calls.segment_put(bytea) IS 'Adds one blob to the next message to this session''s trainer (called only by a coordinator''s relay)';
 
 CREATE FUNCTION madlib_mop_calls.segment_send(header text, signature text, wait boolean)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -67,7 +67,7 @@ RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp 
 from mop_backend import segment
 return segment.send(header, signature, wait)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.segment_send(text, text, boolean) IS 'One message to this session''s trainer, and its answer (called by a coordinator''s relay only, which signs it)';
+COMMENT ON FUNCTION madlib_mop_calls.segment_send(text, text, boolean) IS 'Sends one message to this session''s trainer and returns its answer (called only by a coordinator''s relay, which signs it)';
 
 CREATE FUNCTION madlib_mop_calls.segment_get(number integer)
 RETURNS bytea LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -75,4 +75,4 @@ RETURNS bytea LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
 from mop_backend import segment
 return segment.get(number)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.segment_get(integer) IS 'One blob of the answer that segment_send gave (called by a coordinator''s relay only)';
+COMMENT ON FUNCTION madlib_mop_calls.segment_get(integer) IS 'One blob of the answer of segment_send (called only by a coordinator''s relay)';

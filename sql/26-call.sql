@@ -30,7 +30,7 @@ BEGIN
     RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate';
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; NULL where there is none';
+COMMENT ON FUNCTION madlib_mop_calls._raise(json) IS 'Raises the error of a call: message, sqlstate, detail and hint; returns NULL without an error';
 
 -- if greenplum
 CREATE FUNCTION madlib_mop_calls._at_coordinator(function text)
@@ -40,12 +40,12 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: this session or server is in utility mode, without segments', function),
             HINT = 'Log in to the coordinator of a cluster that has segments.';
     ELSIF current_setting('gp_role') <> 'dispatch' THEN
-        RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: a function that reads tables cannot run at a segment', function),
-            HINT = 'Call it without FROM, once for each row that it is for; an array of rows can be given as (SELECT array_agg(...) FROM ...).';
+        RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s: a function that reads tables cannot run on a segment', function),
+            HINT = 'Call it without FROM, once for each row; pass an array of rows as (SELECT array_agg(...) FROM ...).';
     END IF;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._at_coordinator(text) IS 'Raises where a query has the function run at a segment';
+COMMENT ON FUNCTION madlib_mop_calls._at_coordinator(text) IS 'Raises an error if a query runs the function on a segment';
 
 -- end
 CREATE FUNCTION madlib_mop_calls.call(function text, arguments json, caller_path text, payload_name text DEFAULT NULL, payload bytea DEFAULT NULL)

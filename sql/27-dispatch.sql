@@ -7,7 +7,7 @@ CREATE TABLE madlib_mop.segment_key (
     __dist_key__  integer NOT NULL
 )
 DISTRIBUTED BY (__dist_key__);
-COMMENT ON TABLE madlib_mop.segment_key IS 'Numbers, spread by the server: gp_segment_id tells at which segment a row of that __dist_key__ lies';
+COMMENT ON TABLE madlib_mop.segment_key IS 'Numbers, distributed by the server: gp_segment_id is the segment that stores rows with this __dist_key__';
 INSERT INTO madlib_mop.segment_key SELECT pg_catalog.generate_series(0, 16383);
 
 -- With its owner's rights: Cloudberry may be built so that ordinary roles cannot read gp_segment_configuration.
@@ -15,7 +15,7 @@ CREATE FUNCTION madlib_mop_calls.cluster_segments(OUT dbid integer, OUT number i
 RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     SELECT c.dbid::integer, c.content::integer FROM pg_catalog.gp_segment_configuration c WHERE c.content >= 0 AND c.role = 'p'
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.cluster_segments() IS 'The cluster''s primary segments: their dbid, and their number';
+COMMENT ON FUNCTION madlib_mop_calls.cluster_segments() IS 'The cluster''s primary segments: their dbid and number';
 
 CREATE FUNCTION madlib_mop_internal.dispatch_open()
 RETURNS integer LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -31,7 +31,7 @@ RETURNS integer LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_te
 from mop_backend import dispatched
 return dispatched.put(part)
 $body$;
-COMMENT ON FUNCTION madlib_mop_internal.dispatch_put(bytea) IS 'Takes a blob of the next message to the trainer';
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_put(bytea) IS 'Adds a blob to the next message to the trainer';
 
 CREATE FUNCTION madlib_mop_internal.dispatch_send(header text)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -39,7 +39,7 @@ RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp 
 from mop_backend import dispatched
 return dispatched.send(header)
 $body$;
-COMMENT ON FUNCTION madlib_mop_internal.dispatch_send(text) IS 'Sends the trainer a message, and starts it if the message says so';
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_send(text) IS 'Sends a message to the trainer, and starts the trainer if the message requests it';
 
 CREATE FUNCTION madlib_mop_internal.dispatch_receive(wait_s double precision)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -71,7 +71,7 @@ RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp 
 from mop_backend import dispatched
 return dispatched.forward()
 $body$;
-COMMENT ON FUNCTION madlib_mop_internal.dispatch_forward() IS 'Hands the trainer the rows that come to that address';
+COMMENT ON FUNCTION madlib_mop_internal.dispatch_forward() IS 'Forwards the rows that arrive at that address to the trainer';
 
 CREATE FUNCTION madlib_mop_calls.reader_connect(address text)
 RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -79,7 +79,7 @@ RETURNS void LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp 
 from mop_backend import dispatched
 return dispatched.connect(address)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.reader_connect(text) IS 'Connects this process of a reader session to the one that expects a shard''s rows (called by reader_send)';
+COMMENT ON FUNCTION madlib_mop_calls.reader_connect(text) IS 'Connects this process of a reader session to the process that expects a shard''s rows (called by reader_send)';
 
 CREATE FUNCTION madlib_mop_calls.reader_end(address text)
 RETURNS bigint LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -87,7 +87,7 @@ RETURNS bigint LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_tem
 from mop_backend import dispatched
 return dispatched.end(address)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.reader_end(text) IS 'Says that all rows of the shard were sent (called by reader_send)';
+COMMENT ON FUNCTION madlib_mop_calls.reader_end(text) IS 'Reports that all rows of the shard were sent (called by reader_send)';
 
 CREATE FUNCTION madlib_mop_calls._dispatch_row(n_rows bigint, address text, shapes json, tensors bytea[])
 RETURNS bigint LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

@@ -84,7 +84,7 @@ BEGIN
     SELECT m.digest, m.state_version, m.epoch, m.position INTO STRICT old FROM madlib_mop.model m
         WHERE m.run_id = keep_staged.run_id AND m.mst_key = keep_staged.mst_key FOR UPDATE;
     IF old.state_version <> (visit ->> 'old_version')::bigint OR old.digest <> (visit ->> 'digest_in') THEN
-        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another average was kept meanwhile', run_id, mst_key);
+        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another average was committed first', run_id, mst_key);
     END IF;
     new_visit_id := nextval('madlib_mop.visit_visit_id_seq'); -- a default would be drawn at Greenplum's segment, in 0.25 s
     INSERT INTO madlib_mop.visit (visit_id, run_id, mst_key, epoch, position, segment_id, started_at, ended_at, n_rows, state_bytes,
@@ -133,7 +133,7 @@ BEGIN
         WHERE v.run_id = keep_average.run_id AND v.mst_key = keep_average.mst_key
               AND v.epoch = (average ->> 'epoch')::integer;
     IF old.state_version <> (average ->> 'version')::bigint - 1 OR n_visits <> (average ->> 'n_visits')::bigint THEN
-        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another average was kept meanwhile', run_id, mst_key);
+        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another average was committed first', run_id, mst_key);
     END IF;
     UPDATE madlib_mop.model m SET
         epoch = (average ->> 'epoch')::integer, position = r.n_segments,

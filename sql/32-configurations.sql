@@ -15,7 +15,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib.load_model_selection_table(varchar, varchar, integer[], varchar[], varchar[], varchar, text) IS
-    'Makes a model selection table of every combination of architectures, compile and fit parameters';
+    'Creates a model selection table of all combinations of architectures, compile and fit parameters';
 
 CREATE FUNCTION madlib.generate_model_configs(
     model_arch_table varchar,
@@ -36,4 +36,4 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.generate_model_configs(
     varchar, varchar, integer[], varchar, varchar, varchar, integer, integer, varchar, text) IS
-    'Fills a model selection table by a grid or by random search; one that exists is appended to';
+    'Fills a model selection table by grid search or random search; appends to an existing one';

@@ -3,8 +3,8 @@
 CREATE FUNCTION madlib_mop.array_bytes(numbers anyarray)
 RETURNS bytea LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
 COMMENT ON FUNCTION madlib_mop.array_bytes(anyarray) IS
-    'An array''s own memory, header and elements, as it is: read by the preprocessors and by predict. The server''s '
-    'byteasend copies any variable-length value; the way back does not exist, since forged headers would be unsafe';
+    'An array''s memory representation, header and elements: read by the preprocessors and by predict. The server''s '
+    'byteasend copies any variable-length value; there is no inverse function, because forged headers would be unsafe';
 
 CREATE FUNCTION madlib.training_preprocessor_dl(
     source_table varchar,
@@ -28,7 +28,7 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.training_preprocessor_dl(
     varchar, varchar, varchar, varchar, integer, real, integer[], text, integer, integer[], text, text) IS
-    'Packs a table for training: shuffled by a seed, labels one-hot, one partition a segment';
+    'Packs a table for training: shuffled by a seed, labels one-hot, one partition for each segment';
 
 CREATE FUNCTION madlib.validation_preprocessor_dl(
     source_table varchar,
@@ -49,7 +49,7 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.validation_preprocessor_dl(
     varchar, varchar, varchar, varchar, varchar, integer, text, integer[], text) IS
-    'Packs a table for validation as a training table was: same constant, same classes, rows in their order';
+    'Packs a table for validation like a training table: same constant, same classes, rows in their order';
 
 CREATE FUNCTION madlib_mop_calls._array_elements(numbers anyarray)
 RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
@@ -58,8 +58,8 @@ DECLARE
 BEGIN
     IF substr(bytes, 5, 4) <> '\x00000000' THEN -- it has a bitmap of NULLs, which may be idle
         IF EXISTS (SELECT FROM unnest(numbers) n WHERE n IS NULL) THEN
-            RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'convert_array_to_bytea: the array holds a NULL element',
-                HINT = 'Bytes cannot say NULL: replace it first.';
+            RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'convert_array_to_bytea: the array contains a NULL element',
+                HINT = 'Bytes cannot represent NULL: replace it first.';
         END IF;
         RETURN substr(madlib_mop.array_bytes(array_agg(n ORDER BY i)), 21) FROM unnest(numbers) WITH ORDINALITY u(n, i);
     END IF;
@@ -98,7 +98,7 @@ CREATE FUNCTION madlib.convert_bytea_to_real_array(var bytea)
 RETURNS real[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     IF length(var) % 4 <> 0 THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Give bytes that convert_array_to_bytea(real[]) made.',
+        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Pass the output of convert_array_to_bytea(real[]).',
             MESSAGE = format('convert_bytea_to_real_array: the length must be a multiple of 4. Received: %s bytes', length(var));
     END IF;
     RETURN madlib_mop_calls._reals(var);
@@ -110,7 +110,7 @@ CREATE FUNCTION madlib.convert_bytea_to_smallint_array(var bytea)
 RETURNS smallint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     IF length(var) % 2 <> 0 THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Give bytes that convert_array_to_bytea(smallint[]) made.',
+        RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Pass the output of convert_array_to_bytea(smallint[]).',
             MESSAGE = format('convert_bytea_to_smallint_array: the length must be even. Received: %s bytes', length(var));
     END IF;
     RETURN madlib_mop_calls._smallints(var);

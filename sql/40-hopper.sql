@@ -26,7 +26,7 @@ BEGIN
     done := madlib_mop_calls.call('resume', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.resume(bigint, text, text) IS 'Goes on with a run after a fault or a cancel, and writes its output tables';
+COMMENT ON FUNCTION madlib_mop.resume(bigint, text, text) IS 'Continues a run after a fault or a cancel, and writes its output tables';
 
 CREATE FUNCTION madlib_mop.cancel(run_id bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -34,7 +34,7 @@ BEGIN
     RETURN (madlib_mop_calls.call('cancel', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::boolean;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.cancel(bigint) IS 'Stops a run from another session; true if one was going on. What was committed is kept for resume()';
+COMMENT ON FUNCTION madlib_mop.cancel(bigint) IS 'Stops a run from another session; true if it was running. Committed work is kept for resume()';
 
 CREATE FUNCTION madlib_mop.replay(run_id bigint, output_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -43,7 +43,7 @@ BEGIN
     done := madlib_mop_calls.call('replay', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.replay(bigint, text, text) IS 'Makes the visits of a run again, in their order, as a run of its own';
+COMMENT ON FUNCTION madlib_mop.replay(bigint, text, text) IS 'Repeats the visits of a run, in their order, as a new run';
 
 CREATE FUNCTION madlib_mop.drop_run(run_id bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -52,7 +52,7 @@ BEGIN
     done := madlib_mop_calls.call('drop_run', json_build_object(@ARGUMENTS@), NULL);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.drop_run(bigint) IS 'Forgets a run: its record and its states; the output tables stay';
+COMMENT ON FUNCTION madlib_mop.drop_run(bigint) IS 'Drops the record and the states of a run; the output tables stay';
 
 CREATE FUNCTION madlib_mop.drop_models(model_table text, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -63,4 +63,4 @@ BEGIN
     RETURN ARRAY(SELECT json_array_elements_text(dropped));
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.drop_models(text, text) IS 'Drops the output table of a fit function with its _info and _summary, or what is left of them, and tells which; the record stays';
+COMMENT ON FUNCTION madlib_mop.drop_models(text, text) IS 'Drops the output table of a fit function with its _info and _summary, as far as they exist, and reports which; the record stays';

@@ -16,4 +16,4 @@ $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit(
     varchar, varchar, varchar, integer, varchar, varchar, integer, boolean, varchar, integer, boolean, varchar,
     varchar, varchar, integer, boolean, text, text) IS
-    'Trains one model on all segments at once and averages what they have trained after each iteration';
+    'Trains one model on all segments at once and averages the segments' models after each iteration';

@@ -29,4 +29,4 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib.hyperband_schedule(varchar, integer, integer, integer, text) IS
-    'Writes the brackets and rounds that hyperband would make into a table';
+    'Writes the brackets and rounds of hyperband into a table';

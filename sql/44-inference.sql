@@ -60,7 +60,7 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict(
     varchar, varchar, varchar, varchar, varchar, integer, boolean, integer, text) IS
-    'Predictions for the rows of a table: the best classes, as many as pred_type says';
+    'Predictions for the rows of a table: the best pred_type classes';
 
 CREATE FUNCTION madlib.madlib_keras_predict(
     model_table varchar,

@@ -22,7 +22,7 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict_byom(
     varchar, integer, varchar, varchar, varchar, varchar, varchar, boolean, text[], double precision, integer, text) IS
-    'Predictions of one''s own model for the rows of a table: ''prob'', every class, or ''response'', the best one';
+    'Predictions of a model from an architecture table for the rows of a table: ''prob'', every class, or ''response'', the best one';
 
 CREATE FUNCTION madlib.madlib_keras_predict_byom(
     model_arch_table varchar,
@@ -46,7 +46,7 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict_byom(
     varchar, integer, varchar, varchar, varchar, varchar, integer, boolean, text[], double precision, integer, text) IS
-    'Predictions of one''s own model for the rows of a table: the best classes, as many as pred_type says';
+    'Predictions of a model from an architecture table for the rows of a table: the best pred_type classes';
 
 CREATE FUNCTION madlib.madlib_keras_predict_byom(
     model_arch_table varchar,
@@ -70,4 +70,4 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_predict_byom(
     varchar, integer, varchar, varchar, varchar, varchar, double precision, boolean, text[], double precision, integer, text) IS
-    'Predictions of one''s own model for the rows of a table: the classes with a probability above pred_type';
+    'Predictions of a model from an architecture table for the rows of a table: the classes with a probability above pred_type';

@@ -27,7 +27,7 @@ from mop_backend import predict
 error = predict.last_error()
 return None if error is None else json.dumps(error)
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._predict_error() IS 'The error of this session''s last prediction; NULL where there was none';
+COMMENT ON FUNCTION madlib_mop_calls._predict_error() IS 'The error of this session''s last prediction; NULL without one';
 
 CREATE FUNCTION madlib_mop.predict(
     model_table text,
@@ -54,7 +54,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.predict(text, integer, bytea[], boolean, text) IS
-    'The outputs of a model with several inputs, each as madlib_mop.array_bytes gives it; allow_null: NULL for a row with a NULL element';
+    'The outputs of a model with several inputs, each as returned by madlib_mop.array_bytes; allow_null: NULL for a row with a NULL element';
 
 CREATE FUNCTION madlib_mop.predict(
     model_table text,
@@ -135,7 +135,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.predict_named(text, integer, anyarray, boolean, text) IS
-    'The probabilities of one row by class; a number that is predicted by the name of its column';
+    'The probabilities of one row by class; for a predicted number, its value by column name';
 
 CREATE FUNCTION madlib_mop.predict_class(
     model_table text,
@@ -162,7 +162,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.predict_class(text, integer, bytea[], boolean, text) IS
-    'The class of one row of a model with several inputs, each as madlib_mop.array_bytes gives it';
+    'The class of one row of a model with several inputs, each as returned by madlib_mop.array_bytes';
 
 CREATE FUNCTION madlib_mop.predict_named(
     model_table text,
@@ -189,7 +189,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.predict_named(text, integer, bytea[], boolean, text) IS
-    'The probabilities by class of one row of a model with several inputs, each as madlib_mop.array_bytes gives it';
+    'The probabilities by class of one row of a model with several inputs, each as returned by madlib_mop.array_bytes';
 
 CREATE FUNCTION madlib_mop.predict_rows(
     model_table text,

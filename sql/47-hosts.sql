@@ -5,7 +5,7 @@ LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 import os
 return len(os.sched_getaffinity(0))
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls.count_cores() IS 'How many CPU cores this server''s processes may use';
+COMMENT ON FUNCTION madlib_mop_calls.count_cores() IS 'Number of CPU cores that this server''s processes may use';
 
 CREATE FUNCTION madlib_mop.add_host(server name, n_segments integer DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
@@ -15,7 +15,7 @@ BEGIN
     done := madlib_mop_calls.call('add_host', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.add_host(name, integer, text) IS 'Lets a foreign server carry segments of packed tables (superusers)';
+COMMENT ON FUNCTION madlib_mop.add_host(name, integer, text) IS 'Adds a foreign server as a host of segments (superusers)';
 
 CREATE FUNCTION madlib_mop.remove_host(server name, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -24,4 +24,4 @@ BEGIN
     done := madlib_mop_calls.call('remove_host', json_build_object(@ARGUMENTS@), caller_path);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.remove_host(name, text) IS 'Lets a foreign server carry no more segments (superusers)';
+COMMENT ON FUNCTION madlib_mop.remove_host(name, text) IS 'Removes a foreign server from the hosts of segments (superusers)';

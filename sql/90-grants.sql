@@ -26,7 +26,7 @@ VALUES
         _average_step, _call, _dispatch_row, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, segment_get, segment_open, segment_put, segment_send}')
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._classes() IS 'Every function''s class, and the rights that give its use: train, predict, read';
+COMMENT ON FUNCTION madlib_mop_calls._classes() IS 'The class of each function, and the rights that include it: train, predict, read';
 
 CREATE FUNCTION madlib_mop_calls._grant(wanted text[], role_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -64,7 +64,7 @@ BEGIN
     END IF;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._grant(text[], name) IS 'Grants what a right needs: functions, tables, schemas';
+COMMENT ON FUNCTION madlib_mop_calls._grant(text[], name) IS 'Grants the functions, tables and schemas that a right includes';
 
 CREATE FUNCTION madlib_mop_calls._role(function text, role_name name) RETURNS oid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
@@ -78,7 +78,7 @@ BEGIN
     RETURN found_oid;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._role(text, name) IS 'The oid of a role; raises where there is none';
+COMMENT ON FUNCTION madlib_mop_calls._role(text, name) IS 'The oid of a role; raises an error if it does not exist';
 
 CREATE FUNCTION madlib_mop.grant_use(role_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -99,7 +99,7 @@ BEGIN
     -- end
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.revoke_use(name) IS 'Undoes grant_use, grant_predict (but for the models'' tables) and what grant_read gave the role';
+COMMENT ON FUNCTION madlib_mop.revoke_use(name) IS 'Undoes grant_use, grant_predict (except for the models'' tables) and grant_read for the role';
 
 CREATE FUNCTION madlib_mop.grant_predict(role_name name, model_table regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -115,7 +115,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.grant_predict(name, regclass) IS
-    'Lets a role predict by madlib_mop.predict and its kin with the models of one table, and no more';
+    'Lets a role use only madlib_mop.predict and its variants, with the models of one table';
 
 CREATE FUNCTION madlib_mop.revoke_predict(role_name name, model_table regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -128,7 +128,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.revoke_predict(name, regclass) IS
-    'Takes the models of one table from a role; revoke_use takes the functions';
+    'Revokes the models of one table from a role; revoke_use revokes the functions';
 
 CREATE FUNCTION madlib_mop_calls._model_tables(function text, model_table regclass) RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
@@ -146,12 +146,12 @@ BEGIN
     SELECT beside.oid INTO summary FROM pg_class c JOIN pg_class beside USING (relnamespace)
         WHERE c.oid = model_table AND beside.relname = c.relname || '_summary' AND beside.relowner = c.relowner;
     IF summary IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('%s: %s has no _summary table beside it', function, model_table),
-            HINT = 'Give the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.';
+        RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('%s: %s has no _summary table in its schema', function, model_table),
+            HINT = 'Pass the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.';
     END IF;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop_calls._model_tables(text, regclass) IS 'A table of models, and the two that tell of it';
+COMMENT ON FUNCTION madlib_mop_calls._model_tables(text, regclass) IS 'A table of models, its _info and its _summary';
 
 -- if postgres
 CREATE FUNCTION madlib_mop.grant_read(role_name name, owner name DEFAULT current_user) RETURNS void
@@ -161,19 +161,19 @@ DECLARE
     taker oid := madlib_mop_calls._role('grant_read', role_name);
 BEGIN
     IF NOT madlib_mop_calls.acts_as(giver) THEN
-        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: you are no member of role %I, whose runs these are', owner);
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: you are not a member of role %I, who owns these runs', owner);
     END IF;
     IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
         PERFORM madlib_mop_calls._grant('{read}', role_name);
     ELSIF NOT (has_schema_privilege(taker, 'madlib_mop', 'USAGE') AND has_table_privilege(taker, 'madlib_mop.progress', 'SELECT')) THEN
-        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: role %I may not use the extension''s views', role_name),
-            HINT = format('A superuser lets it, and gives it your runs at once: SELECT madlib_mop.grant_read(%L, %L);', role_name, owner);
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('grant_read: role %I has no right to use the extension''s views', role_name),
+            HINT = format('A superuser can grant both rights at once: SELECT madlib_mop.grant_read(%L, %L);', role_name, owner);
     END IF;
     INSERT INTO madlib_mop.viewer_change (owner, viewer, sees) VALUES (giver::regrole, taker::regrole, true);
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.grant_read(name, name) IS
-    'Lets a role see the runs of the caller, or of a role that he is a member of: progress, metrics and visits, no states';
+    'Lets a role see the runs of the caller, or of a role that the caller is a member of: progress, metrics and visits, not states';
 
 CREATE FUNCTION madlib_mop.revoke_read(role_name name, owner name DEFAULT current_user) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -182,12 +182,12 @@ DECLARE
     taker oid := madlib_mop_calls._role('revoke_read', role_name);
 BEGIN
     IF NOT madlib_mop_calls.acts_as(giver) THEN
-        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('revoke_read: you are no member of role %I, whose runs these are', owner);
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('revoke_read: you are not a member of role %I, who owns these runs', owner);
     END IF;
     INSERT INTO madlib_mop.viewer_change (owner, viewer, sees) VALUES (giver::regrole, taker::regrole, false);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.revoke_read(name, name) IS 'Undoes grant_read; revoke_use takes the role''s rights on the views as well';
+COMMENT ON FUNCTION madlib_mop.revoke_read(name, name) IS 'Undoes grant_read; revoke_use also revokes the role''s rights on the views';
 -- end
 
 REVOKE ALL ON SCHEMA madlib, madlib_mop, madlib_mop_calls, madlib_mop_internal FROM PUBLIC;

@@ -131,7 +131,7 @@ def _start_redis(directory: Path, processes: _Processes) -> tuple[str, str]:
 def _start_worker(spec: Spec, number: int, url: str, processes: _Processes) -> None:
     command = [sys.executable, "-m", "celery", "--quiet", "--app", "ways.celery_tasks", "worker"]
     command += ["--hostname", f"worker_{number}@127.0.0.1", "--pool", "solo", "--concurrency", "1"]
-    # What workers tell each other and those that watch them, which nobody asks for here.
+    # What workers tell each other and those that watch them, which nobody requests here.
     command += ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
     directory = spec.worker_directory(number)
     environment = os.environ | {

@@ -56,7 +56,7 @@ def connect_by_dsn(dsn: str) -> tuple[Engine, connection]:
     Raises
     ------
     NotReady
-        If it cannot be opened, or is no superuser's.
+        If it cannot be opened, or is not a superuser's.
     """
     try:
         engine, raw = _session(dsn)

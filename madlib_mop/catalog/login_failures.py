@@ -15,7 +15,7 @@ class LoginFailure(Enum):
     NO_ENTRY = "no entry"  # pg_hba.conf has no line for it
     REJECTED = "rejected"  # a line of pg_hba.conf says reject
     WRONG_PASSWORD = "wrong password"  # or an expired one: the server does not tell clients which
-    OTHER_METHOD = "other method"  # a line of pg_hba.conf asks for something else than what was offered
+    OTHER_METHOD = "other method"  # a line of pg_hba.conf requests something else than what was offered
     NO_ROLE = "no role"
     NO_LOGIN = "no login"  # the role is NOLOGIN
     EXPIRED = "expired"  # a proxy, or another server of PostgreSQL's kind, tells it

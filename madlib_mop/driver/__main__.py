@@ -61,8 +61,8 @@ def _answer(header: Header, blobs: Sequence[Blob], channel: Channel) -> Header:
         return {
             "do": "error",
             "sqlstate": "53000",
-            "message": f"{function}: the driver process needed more memory than it may use, {limit_mb} MB",
-            "hint": "Ask for less at once: fewer configurations, smaller buffers or models.",
+            "message": f"{function}: the driver process exceeded its memory limit, {limit_mb} MB",
+            "hint": "Reduce the size of the call: fewer configurations, smaller buffers or smaller models.",
         }
     except Exception as error:  # noqa: BLE001 -- whatever it is, the user gets one line and the log the rest
         traceback.print_exc()
@@ -71,7 +71,7 @@ def _answer(header: Header, blobs: Sequence[Blob], channel: Channel) -> Header:
             "do": "error",
             "sqlstate": "XX000",
             "message": f"{function}: internal error: {type(error).__name__}: {error}",
-            "hint": "This is a fault of madlib_mop; the server's log has the details. Please report it.",
+            "hint": "This is a bug in madlib_mop; please report it. The server's log has the details.",
         }
 
 

@@ -29,9 +29,9 @@ from madlib_mop.engines.postgres import count_cores, read_total
 from madlib_mop.errors import InvalidParameter, NotReady
 
 _LIMITS = Limits(
-    gpus="it has segments at the nodes of a Citus cluster, and GPUs are known of this server only",
-    row_security="its segments at other nodes read their rows there, as the role that the user mapping names",
-    uncommitted="the segments' workers are sessions of their own and see committed tables only",
+    gpus="it has segments on the nodes of a Citus cluster, and only this server's GPUs are known",
+    row_security="its segments on other nodes read their rows there, as the role in the user mapping",
+    uncommitted="the segments' workers are separate sessions and can only read committed tables",
     fused_training="its segments are not on this server",
 )
 _IS_HERE = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_node') IS NOT NULL AS yes"
@@ -88,7 +88,7 @@ def is_citus(session: Session) -> bool:
         return False
     if session.execute(_GROUP)[0]["number"] != 0:
         raise NotReady(
-            "this server is a worker node of a Citus cluster; tables are packed, and runs driven, at its coordinator",
+            "this server is a worker node of a Citus cluster; pack tables and start runs on its coordinator",
             hint="SELECT nodename, nodeport FROM pg_dist_node WHERE groupid = 0;",
         )
     return bool(session.execute(_HAS_WORKERS)[0]["yes"])
@@ -157,7 +157,7 @@ class Citus(Engine):
             total = sum(count_cores() if server is None else known[server] for server in servers.values())
             if total > MAX_SEGMENTS:
                 raise InvalidParameter(
-                    f"the nodes carry {total} segments together; a table has at most {MAX_SEGMENTS}",
+                    f"the nodes hold {total} segments in total; a table can have at most {MAX_SEGMENTS}",
                     hint=f"SET madlib_mop.segments = {MAX_SEGMENTS}; or fewer.",
                 )
         return [Segment(number, HERE) for number in range(total)]

@@ -82,8 +82,8 @@ def servers_of(
         names = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
         first = missing[0]
         raise NotReady(
-            f"Citus has shards, or would place them, at nodes that were not added as hosts: {names}",
-            hint=f"For each of them a superuser says CREATE SERVER ... FOREIGN DATA WRAPPER postgres_fdw OPTIONS"
+            f"Citus has or would place shards on nodes that were not added as hosts: {names}",
+            hint=f"For each of them, a superuser must run CREATE SERVER ... FOREIGN DATA WRAPPER postgres_fdw OPTIONS"
             f" (host '{first.host}', port '{first.port}', dbname '{database}'); CREATE USER MAPPING ...;"
             " SELECT madlib_mop.add_host('...');",
         )

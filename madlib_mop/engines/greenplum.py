@@ -18,7 +18,7 @@ _SHOWN = 5
 _LIMITS = Limits(
     gpus="the GPUs of the segments' hosts are not known to the coordinator",
     row_security=None,
-    uncommitted="the segments' workers are sessions of their own and see committed tables only",
+    uncommitted="the segments' workers are separate sessions and can only read committed tables",
     fused_training="its segments are not on this server",
 )
 _PRIMARIES = "SELECT dbid, number FROM madlib_mop_calls.cluster_segments() ORDER BY number"
@@ -73,7 +73,7 @@ class Greenplum(Engine):
         Raises
         ------
         InvalidParameter
-            If the setting asks for another number.
+            If the setting requests another number.
         """
         numbers = [row["number"] for row in session.execute(_PRIMARIES)]
         value = session.caller_setting(_SEGMENTS)
@@ -81,7 +81,7 @@ class Greenplum(Engine):
             raise InvalidParameter(
                 f"the setting {_SEGMENTS} must be the number of the cluster's segments, {len(numbers)}."
                 f" Received: {value!r}",
-                hint=f"RESET {_SEGMENTS}; distribution_rules can name a table of the segments that get data.",
+                hint=f"RESET {_SEGMENTS}; to choose the segments that get data, pass a table as distribution_rules.",
             )
         return [Segment(number, HERE) for number in numbers]
 
@@ -99,7 +99,7 @@ class Greenplum(Engine):
         missing = [segment.number for segment in segments if segment.number not in known]
         if missing:
             raise NotReady(
-                f"no __dist_key__ is known for segments {missing[:_SHOWN]}",
+                f"no __dist_key__ is recorded for segments {missing[:_SHOWN]}",
                 hint="Finish the expansion of the cluster: ALTER TABLE madlib_mop.segment_key EXPAND TABLE;",
             )
 
@@ -123,7 +123,7 @@ class Greenplum(Engine):
         columns = [row["name"] for row in session.execute(_DISTRIBUTION, [relation.oid], ["bigint"])]
         if columns != ["__dist_key__"]:
             raise InvalidParameter(
-                f"{what}: {relation} is not a table that is DISTRIBUTED BY (__dist_key__). Received: {relation.name!r}",
+                f"{what}: {relation} is not DISTRIBUTED BY (__dist_key__). Received: {relation.name!r}",
                 hint=hint,
             )
         query = (

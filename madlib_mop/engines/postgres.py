@@ -24,11 +24,11 @@ from madlib_mop.engines.postgres_store import PostgresStore, partition_suffix
 from madlib_mop.errors import InvalidParameter
 
 _HERE_NAME = "here"
-_UNCOMMITTED = "the segments' workers are sessions of their own and see committed tables only"
+_UNCOMMITTED = "the segments' workers are separate sessions and can only read committed tables"
 _LIMITS = Limits(gpus=None, row_security=None, uncommitted=_UNCOMMITTED, fused_training=None)
 _LIMITS_OF_HOSTS = Limits(
-    gpus="it has segments at other servers, and GPUs are known of this one only",
-    row_security="its segments at other servers read their rows there, where the policies of this one are not known",
+    gpus="it has segments on other servers, and only this server's GPUs are known",
+    row_security="its segments on other servers read their rows there, where this server's policies do not apply",
     uncommitted=_UNCOMMITTED,
     fused_training="its segments are not on this server",
 )
@@ -82,7 +82,7 @@ class Postgres(Engine):
         segments = deal(_carriers(session), read_total(session))
         if len(segments) > MAX_SEGMENTS:
             raise InvalidParameter(
-                f"the hosts carry {len(segments)} segments together; a table has at most {MAX_SEGMENTS}",
+                f"the hosts hold {len(segments)} segments in total; a table can have at most {MAX_SEGMENTS}",
                 hint=f"SET {SEGMENTS} = {MAX_SEGMENTS}; or fewer.",
             )
         return segments
@@ -144,8 +144,8 @@ def _carriers(session: Session) -> list[Carrier]:
         if schema is not None or carrier is None:
             known = ", ".join([*added, _HERE_NAME])
             raise InvalidParameter(
-                f"the setting {HOSTS} names {part.strip()!r}, which carries no segments. Received: {text!r}",
-                hint=f"Known are: {known}. A superuser adds a server by madlib_mop.add_host.",
+                f"the setting {HOSTS} names {part.strip()!r}, which holds no segments. Received: {text!r}",
+                hint=f"Hosts: {known}. A superuser can add a server with madlib_mop.add_host.",
             )
         if carrier in carriers:
             raise InvalidParameter(f"the setting {HOSTS} names {name!r} twice. Received: {text!r}")
@@ -167,6 +167,6 @@ def read_total(session: Session) -> int | None:
     if not value.strip().isdecimal() or not 1 <= int(value) <= MAX_SEGMENTS:
         raise InvalidParameter(
             f"the setting {SEGMENTS} must be a number from 1 to {MAX_SEGMENTS}. Received: {value!r}",
-            hint=f"SET {SEGMENTS} = 2; or RESET it, for as many segments as the server has cores.",
+            hint=f"SET {SEGMENTS} = 2; or RESET it, to use one segment for each core of the server.",
         )
     return int(value)

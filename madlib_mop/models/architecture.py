@@ -31,7 +31,7 @@ from madlib_mop.models.parameters.literals import json_float, json_int, shorten
 MAX_JSON_LENGTH = 64_000_000
 MAX_DEPTH = 100
 MAX_LAYERS = 20_000
-_HINT = "Load what Keras' model.to_json() gives for a Sequential or functional model of Keras' own layers."
+_HINT = "Load the output of Keras' model.to_json() for a Sequential or functional model of Keras' own layers."
 NODE_FORMS = ("__keras_tensor__", "__slice__", "__ellipsis__")
 
 
@@ -66,11 +66,12 @@ def check_architecture(arch: str | Node) -> Node:
         checked = _Checker().model(document, "model_arch", 0)
         _freeze_nested(checked)
     except RecursionError:
-        raise Unsupported(f"model_arch is nested more than {MAX_DEPTH} deep") from None
+        raise Unsupported(f"model_arch is nested more than {MAX_DEPTH} levels deep") from None
     if not _has_input(checked):
         raise Unsupported(
-            "model_arch has no input shape, so its weights cannot be made before it sees data",
-            hint="Begin the model with keras.Input(shape), or give its first layer input_shape, and write it again.",
+            "model_arch has no input shape, so its weights cannot be created in advance",
+            hint="Start the model with keras.Input(shape), or set input_shape in its first layer, and export its JSON "
+            "again.",
         )
     return checked
 
@@ -84,12 +85,12 @@ def _read(arch: str | Node) -> Any:
     except MopError:
         raise
     except (ValueError, TypeError, RecursionError) as error:
-        reason = "it is nested too deep" if isinstance(error, RecursionError) else error
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise UnreadableText(f"model_arch is not JSON ({reason}). Received: {shorten(arch)}", hint=_HINT) from None
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _has_input(model: Node) -> bool:
@@ -178,11 +179,11 @@ class _Checker:
     def _text(self, item: str, key: str, kind: str | None, where: str) -> None:
         if kind and item not in BY_KEY[kind][0]:
             raise Unsupported(
-                f"{where}: {key} is not one of Keras'. Received: {shorten(item)}",
+                f"{where}: {key} is not one of Keras' classes or modules. Received: {shorten(item)}",
                 hint=suggestion(item, BY_KEY[kind][0]),
             )
         if key.endswith("dtype") and item not in DTYPES:
-            raise Unsupported(f"{where}: {key} is not known. Received: {shorten(item)}", hint=suggestion(item, DTYPES))
+            raise Unsupported(f"{where}: {key} is unknown. Received: {shorten(item)}", hint=suggestion(item, DTYPES))
 
     def _serialized(self, item: Node, key: str, kind: str | None, where: str, depth: int) -> Any:
         """Check an object inside a configuration: an initializer, an activation, a dtype policy, a wrapped layer."""
@@ -220,7 +221,7 @@ class _Checker:
         config = item.get("config")
         given: Node = config if isinstance(config, dict) else {}
         if given.get("dtype") not in DTYPES or not _is_numeric(given.get("value"), 0):
-            raise Unsupported(f"{where}: an array may hold numbers only. Received: {shorten(item)}")
+            raise Unsupported(f"{where}: an array may contain numbers only. Received: {shorten(item)}")
         return {"class_name": "__numpy__", "config": {"value": given["value"], "dtype": given["dtype"]}}
 
     def _nodes(self, item: Any, where: str, depth: int) -> Any:
@@ -242,16 +243,18 @@ class _Checker:
             return {"class_name": name, "config": {}}
         keys = ("start", "stop", "step") if name == "__slice__" else ("shape", "dtype", "keras_history")
         if not isinstance(config, dict) or not all(_is_plain(config.get(key), 0) for key in keys):
-            raise Unsupported(f"{where}: inbound_nodes cannot be read. Received: {shorten(item)}")
+            raise Unsupported(f"{where}: inbound_nodes cannot be parsed. Received: {shorten(item)}")
         if "dtype" in keys and config.get("dtype") not in DTYPES:
-            raise Unsupported(f"{where}: dtype is not known. Received: {shorten(config.get('dtype'))}")
+            raise Unsupported(f"{where}: dtype is unknown. Received: {shorten(config.get('dtype'))}")
         return {"class_name": name, "config": {key: config.get(key) for key in keys}}
 
     def _object(self, node: Node, name: str, module: str, config: Node, where: str, depth: int) -> Node:
         """Make the checked copy of a serialised object, with Keras' module in place of the one it came with."""
         given = node.get("module")
         if given is not None and not (isinstance(given, str) and OWN_MODULE.match(given)):
-            raise Unsupported(f"{where}: module is not one of Keras'. Received: {shorten(given)}", hint=_HINT)
+            raise Unsupported(
+                f"{where}: module is not one of Keras' classes or modules. Received: {shorten(given)}", hint=_HINT
+            )
         registered = node.get("registered_name")
         if registered is not None and registered not in (name, node["class_name"]):
             raise Unsupported(
@@ -279,15 +282,17 @@ class _Checker:
 
     def _unknown(self, name: Any, where: str, allowed: Collection[str]) -> Unsupported:
         if isinstance(name, str) and name in REFUSED_LAYERS:
-            return Unsupported(f"{where}: {name} is not taken: {REFUSED_LAYERS[name]}", hint=_HINT)
+            return Unsupported(f"{where}: {name} is not allowed: {REFUSED_LAYERS[name]}", hint=_HINT)
         hint = (
             suggestion(name, allowed) if len(allowed) < 60 else suggestion(name, allowed).split("Allowed:")[0] + _HINT
         )
-        return Unsupported(f"{where}: class is not one of Keras' that are taken. Received: {shorten(name)}", hint=hint)
+        return Unsupported(
+            f"{where}: class is not one of the allowed Keras classes. Received: {shorten(name)}", hint=hint
+        )
 
     def _deeper(self, depth: int, where: str) -> None:
         if depth > MAX_DEPTH:
-            raise Unsupported(f"{where} is nested more than {MAX_DEPTH} deep")
+            raise Unsupported(f"{where} is nested more than {MAX_DEPTH} levels deep")
 
 
 def _freeze_nested(model: Node) -> None:

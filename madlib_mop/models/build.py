@@ -70,8 +70,8 @@ def build_architecture(config: str | Node, seed: int | None = None) -> keras.Mod
         raise failure("the architecture does not build", error) from None
     if not isinstance(model, keras.Model) or not model.built:
         raise ModelFailed(
-            "the architecture does not build: its layers have no weights before they see data",
-            hint="Begin the model with keras.Input(shape), and write its JSON again.",
+            "the architecture does not build: its layers create their weights only when they get data",
+            hint="Start the model with keras.Input(shape), and export its JSON again.",
         )
     return model
 
@@ -125,8 +125,8 @@ def compile_model(
     functions = custom or {}
     if missing := [name for name in compile_params.custom_names if name not in functions]:
         raise ModelFailed(
-            f"the custom function {missing[0]!r} is not registered any more",
-            hint="Register it again by load_custom_function, or drop it from compile_params.",
+            f"the custom function {missing[0]!r} is no longer registered",
+            hint="Register it again with load_custom_function, or remove it from compile_params.",
         )
     try:
         model.compile(
@@ -175,7 +175,7 @@ def make(spec: CallSpec, kind: str = "callback") -> Any:
 
 
 class AdjustedR2Score(keras.metrics.R2Score):
-    """Keras' R2Score with ``num_regressors``, whose ``result`` asks for a tensor's truth, which a graph cannot tell."""
+    """Keras' R2Score with ``num_regressors``, whose ``result`` requests a tensor's truth, which a graph cannot tell."""
 
     num_regressors: int
 

@@ -35,7 +35,7 @@ _METRICS = frozenset(
 )
 ALONE = "no other configuration has its shape"
 FULL = "the groups of its shape are full"
-FEW = "there are no more configurations than segments"
+FEW = "there are not more configurations than segments"
 
 
 @dataclass(frozen=True)

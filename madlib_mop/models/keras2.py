@@ -90,7 +90,7 @@ def translate(document: Node) -> Node:
         raise Unsupported(
             f"model_arch was written by Keras 1, which cannot be read. Received: keras_version "
             f"{document['keras_version']!r}",
-            hint="Write it again with Keras 2 or Keras 3.",
+            hint="Export it again with Keras 2 or Keras 3.",
         )
     translated: Node = _node(_without_containers(document))
     return translated

@@ -64,8 +64,8 @@ def _check_layer_statistics(layer: Node, where: str) -> None:
             _check_layer_statistics(inner, f"{where}: layer {number}")
     elif layer["class_name"] == "Normalization" and None in (config.get("mean"), config.get("variance")):
         raise InvalidParameter(
-            f"{where} ({config.get('name', 'Normalization')}) has no statistics, so it would normalize nothing."
+            f"{where} ({config.get('name', 'Normalization')}) has no statistics, so it would have no effect."
             f" Received: mean {config.get('mean')}, variance {config.get('variance')}",
-            hint="What adapt() found is not in the JSON: write it as"
+            hint="The JSON does not contain the results of adapt(): write the layer as"
             " keras.layers.Normalization(mean=layer.mean.numpy(), variance=layer.variance.numpy()).",
         )

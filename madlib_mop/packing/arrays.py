@@ -129,19 +129,19 @@ def _read_one_by_one(data: Blob, lengths: np.ndarray, shape: tuple[int, ...], dt
     start = 0
     for row, length in enumerate(map(int, lengths)):
         if length < 0:
-            raise BadRow(row, "is NULL", "Leave such rows out, by a view or a WHERE clause.")
+            raise BadRow(row, "is NULL", "Exclude such rows with a view or a WHERE clause.")
         value = view[start : start + length]
         start += length
         header = read_header(value)
         if header.shape != shape:
             raise BadRow(
                 row,
-                f"has the shape {list(header.shape)}, where {list(shape)} is expected",
+                f"has the shape {list(header.shape)}, but {list(shape)} is expected",
                 "All rows of a column must have one shape.",
             )
         if header.has_bitmap and (element := _first_null(value, header)) is not None:
             place = "".join(f"[{index + 1}]" for index in np.unravel_index(element, shape))
-            raise BadRow(row, f"holds a NULL element at {place}", "Replace it, or leave the row out.", element)
+            raise BadRow(row, f"contains a NULL element at {place}", "Replace it, or exclude the row.", element)
         arrays[row] = np.frombuffer(value, dtype, header.n_elements, header.data_offset).reshape(shape)
     return arrays
 

@@ -22,7 +22,7 @@ FORMATS = ("JPEG", "PNG")
 MAX_PIXELS = 1 << 26
 MEMORY_LIMIT_BYTES = 2 << 30
 Image.MAX_IMAGE_PIXELS = None  # decode_image looks at the size itself, before it decodes anything
-_SHAPE_HINT = "image_shape => '{height,width,channels}' makes all images alike."
+_SHAPE_HINT = "image_shape => '{height,width,channels}' resizes all images to one shape."
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -61,7 +61,7 @@ def decode_image(encoded: Blob, shape: tuple[int, ...] | None) -> np.ndarray:
             raise BadImage(f"is an image of {image.width} x {image.height} pixels, more than {MAX_PIXELS}")
         mode = _NATURAL_MODES.get(image.mode)
         if mode is None:
-            raise BadImage(f"is an image of the kind {image.mode!r}, which is not supported: 8 bits a channel are")
+            raise BadImage(f"is an image of mode {image.mode!r}, which is not supported: use 8 bits for each channel")
         image = image.convert(_MODES[shape[2]] if shape and len(shape) == 3 else mode)
     except UnidentifiedImageError:
         raise BadImage(f"is not a {' or '.join(FORMATS)} image") from None
@@ -84,10 +84,10 @@ def decode_batch(
         except BadImage as error:
             return {"bad": i, "problem": str(error), "hint": None}, []
         except MemoryError:
-            return {"bad": i, "problem": "is an image that takes too much memory to decode", "hint": None}, []
+            return {"bad": i, "problem": "is an image that needs too much memory to decode", "hint": None}, []
         expected = expected or pixels.shape
         if pixels.shape != expected:
-            problem = f"is an image of the shape {list(pixels.shape)}, where {list(expected)} is expected"
+            problem = f"is an image of the shape {list(pixels.shape)}, but {list(expected)} is expected"
             return {"bad": i, "problem": problem, "hint": _SHAPE_HINT}, []
         decoded.append(pixels)
     tensor = np.stack(decoded)

@@ -87,20 +87,23 @@ class ArrayEncoder:
     def _as_int16(self, raw: np.ndarray) -> np.ndarray:
         tensor = raw.astype(np.int16, order="C")
         if raw.dtype.itemsize > 2 and (row := _first_row(tensor != raw)) is not None:
-            raise BadRow(row, "holds an integer that does not fit smallint; the table was changed meanwhile")
+            raise BadRow(
+                row,
+                "contains an integer that does not fit into smallint; the table was changed while it was being packed",
+            )
         return tensor
 
     def _check_finite(self, raw: np.ndarray, tensor: np.ndarray) -> None:
         if np.isfinite(tensor).all():
             return
         row = _first_row(~np.isfinite(tensor))
-        assert row is not None, "one is not finite"
+        assert row is not None, "a number that is not finite"
         if raw.dtype.kind == "f" and not np.isfinite(raw[row]).all():
             what = "NaN" if np.isnan(raw[row]).any() else "an infinite value"
-            raise BadRow(row, f"holds {what}", "Replace it, or leave the row out.")
+            raise BadRow(row, f"holds {what}", "Replace it, or exclude the row.")
         raise BadRow(
             row,
-            "holds a number that is too large for float32 once divided by the normalizing constant",
+            "contains a number that is too large for float32 after division by the normalizing constant",
             "Scale the column, or choose another normalizing_const.",
         )
 

@@ -101,7 +101,7 @@ class DecoderPool:
         except PeerGone:
             self.close()
             if len(images) == 1:
-                raise BadRow(0, "is an image that ended its decoder") from None
+                raise BadRow(0, "is an image that crashed the decoder") from None
             return self._decode_one_by_one(images, wanted, expected)
         return _join(answers, bounds)
 
@@ -151,7 +151,7 @@ class ImageEncoder:
     def encode(self, data: Blob, lengths: np.ndarray) -> np.ndarray:
         """Return the tensor (n_rows, h, w, c) of a batch of encoded images."""
         if (lengths < 0).any():
-            raise BadRow(int(np.argmax(lengths < 0)), "is NULL", "Leave such rows out, by a view or a WHERE clause.")
+            raise BadRow(int(np.argmax(lengths < 0)), "is NULL", "Exclude such rows with a view or a WHERE clause.")
         view, ends = memoryview(data), np.cumsum(lengths)
         images = [view[end - length : end] for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
         return self.pool.decode(images, self.wanted, self.shape)

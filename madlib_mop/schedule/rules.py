@@ -124,8 +124,8 @@ class Recorded(Rotation):
         follows = last in (visit.epoch, visit.epoch - 1) and visit.position == len(order) + 1
         if number is None or seen & (1 << number) or not follows or not complete:
             raise InvalidParameter(
-                f"the record cannot be repeated: model {visit.model}, epoch {visit.epoch}, position {visit.position},"
-                f" segment {visit.segment} does not follow the visits before it, or its segment is unknown",
+                f"the record cannot be replayed: model {visit.model}, epoch {visit.epoch}, position {visit.position},"
+                f" segment {visit.segment} does not follow from the previous visits, or its segment is unknown",
                 hint="Replay needs the complete record of a run, and its packed table with the same segments.",
             )
         order.append(number)

@@ -155,7 +155,7 @@ class Search(ABC):
         self._end_of_training(standing)
         return [] if self._finished else self._noted(self._result(mst_key))
 
-    def finish(self, reason: str = "the budget is spent") -> list[Action]:
+    def finish(self, reason: str = "the time budget is used up") -> list[Action]:
         """End the search with the best so far; twice is as once."""
         if self._finished:
             return []

@@ -29,8 +29,8 @@ class HyperbandParams(SearchParams):
             raise InvalidParameter(f"R must not be less than eta. Received: R={self.R}, eta={self.eta}")
         if self.skip_last > floor_log(self.R, self.eta):
             raise InvalidParameter(
-                f"skip_last must be at most {floor_log(self.R, self.eta)}, the whole part of log R to the base eta,"
-                f" or no round is left. Received: {self.skip_last}"
+                f"skip_last must be at most {floor_log(self.R, self.eta)}, the integer part of log R to the base"
+                f" eta, or no rounds remain. Received: {self.skip_last}"
             )
 
 
@@ -65,8 +65,8 @@ def hyperband_rounds(params: HyperbandParams) -> list[Round]:
             rounds.append(Round(s, i, n // eta**i, round(Fraction(R, eta ** (s - i)))))
     if (n_configs := sum(one.n_i for one in rounds if one.i == 0)) > MAX_CONFIGURATIONS:
         raise InvalidParameter(
-            f"R={R} and eta={eta} ask for more than {MAX_CONFIGURATIONS:,} configurations. Received: {n_configs:,}",
-            hint="Give a smaller R, or a larger eta.",
+            f"R={R} and eta={eta} result in more than {MAX_CONFIGURATIONS:,} configurations. Received: {n_configs:,}",
+            hint="Use a smaller R or a larger eta.",
         )
     return rounds
 

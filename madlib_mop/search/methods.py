@@ -44,7 +44,7 @@ def method_name(text: str | None) -> str:
     """
     name = DEFAULT_METHOD if text is None else text.strip().lower()
     if name not in METHODS:
-        raise InvalidParameter(f"automl_method is not known. Received: {text!r}", hint=suggestion(name, METHODS))
+        raise InvalidParameter(f"automl_method is unknown. Received: {text!r}", hint=suggestion(name, METHODS))
     return name
 
 
@@ -74,7 +74,7 @@ def parse_params(method: str, text: str | None) -> SearchParams:
                 hint=suggestion(written, names),
             )
         if name in given:
-            raise InvalidParameter(f"automl_params: {name} is given twice. Received: {shorten(text)}", hint=hint)
+            raise InvalidParameter(f"automl_params: {name} occurs twice. Received: {shorten(text)}", hint=hint)
         given[name] = value
     try:
         return kind(**given)

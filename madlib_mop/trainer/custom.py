@@ -15,7 +15,7 @@ from madlib_mop.errors import ModelFailed
 from madlib_mop.models.parameters.custom import CustomFunctions, is_pickle
 from madlib_mop.trainer.process.failures import MEMORY, failure_of, sentence_of
 
-_WANTED = "Give one value a row, float32 (batch,), computed from y_true and y_pred."
+_WANTED = "Return one value for each row, float32 (batch,), computed from y_true and y_pred."
 _MAX_KEPT = 256
 CustomFunction = Callable[[tf.Tensor, tf.Tensor], Any]  # (y_true, y_pred) -> what is checked to be a number a row
 
@@ -31,7 +31,7 @@ def define(functions: CustomFunctions, names: Iterable[str]) -> dict[str, Custom
     Raises
     ------
     ModelFailed
-        If one cannot be made, or is no function of (y_true, y_pred).
+        If one cannot be created, or is no function of (y_true, y_pred).
     """
     return {name: _made(name, functions.objects[name], functions.pickles) for name in names}
 
@@ -41,7 +41,7 @@ def _made(name: str, value: bytes, pickles: bool) -> CustomFunction:
     try:
         function = _opened(name, value, pickles) if is_pickle(value) else _executed(name, value)
     except (Exception, SystemExit) as error:
-        raise _failed(name, error, _file(name), "cannot be made") from error
+        raise _failed(name, error, _file(name), "cannot be created") from error
     if not callable(function) or isinstance(function, type):
         raise ModelFailed(
             f"custom function {name!r} is not a function but {_kind(function)}",
@@ -51,7 +51,7 @@ def _made(name: str, value: bytes, pickles: bool) -> CustomFunction:
         inspect.signature(function).bind(None, None)
     except TypeError:
         raise ModelFailed(
-            f"custom function {name!r} must take two arguments by position, y_true and y_pred; it takes"
+            f"custom function {name!r} must take two positional arguments, y_true and y_pred; it takes"
             f" {inspect.signature(function)}"
         ) from None
     except ValueError:  # one that is written in C has no signature to look at
@@ -71,14 +71,15 @@ def _executed(name: str, value: bytes) -> Any:
 def _opened(name: str, value: bytes, pickles: bool) -> Any:
     if not pickles:
         raise ModelFailed(
-            f"custom function {name!r} is a pickle, which is not opened here",
-            hint="Register its source, or let a superuser set pickled_functions to on in madlib_mop.setting.",
+            f"custom function {name!r} is a pickle, which trainers do not load",
+            hint="Register its source, or ask a superuser to set pickled_functions to on in madlib_mop.setting.",
         )
     try:
         import dill
     except ImportError:
         raise ModelFailed(
-            f"custom function {name!r} is a dill pickle, and the library has no dill", hint="Install dill into it."
+            f"custom function {name!r} is a dill pickle, and dill is not installed in the library's environment",
+            hint="Install dill there.",
         ) from None
     return dill.loads(value)
 
@@ -115,7 +116,7 @@ def _checked(name: str, result: Any, y_pred: tf.Tensor) -> Any:
     if shape.rank and shape[0] is not None and shape[0] != y_pred.shape[0]:
         raise ModelFailed(
             f"custom function {name!r} returned the shape {_text(shape)} for predictions of the shape"
-            f" {_text(y_pred.shape)}: neither one value a row nor a single one",
+            f" {_text(y_pred.shape)}: neither one value for each row nor a single value",
             hint=_WANTED,
         )
     return result
@@ -133,7 +134,7 @@ def _failed(name: str, error: BaseException, file: str, what: str) -> ModelFaile
     where = f" in line {line}" if line else ""
     return ModelFailed(
         f"custom function {name!r} {what}{where}: {type(error).__name__}: {sentence_of(error)}",
-        hint="Correct it, and register it anew: delete_custom_function, then load_custom_function.",
+        hint="Correct it and register it again: delete_custom_function, then load_custom_function.",
     )
 
 

@@ -376,7 +376,7 @@ class Session:
             raise Failure(
                 MEMORY,
                 InvalidParameter(
-                    f"a trainer's memory limit of {limit >> 20} MB is too small, TensorFlow takes {used >> 20} MB",
+                    f"a trainer's memory limit of {limit >> 20} MB is too small, TensorFlow needs {used >> 20} MB",
                     hint="Raise the setting madlib_mop.trainer_memory_mb.",
                 ),
             )

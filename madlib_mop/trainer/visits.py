@@ -258,7 +258,7 @@ def decoded(parts: Sequence[Blob], groups: Sequence[str] = GROUPS) -> State:
         return decode_state(parts, groups)
     except StateError as error:
         raise Failure(
-            INTERNAL, MopError(str(error), hint="The stored state is damaged; restore it or start anew.")
+            INTERNAL, MopError(str(error), hint="The stored state is damaged; restore it, or start a new run.")
         ) from error
 
 
@@ -273,13 +273,13 @@ def extent(recipe: Recipe, shard: Shard) -> tuple[int, int]:
         )
     if isinstance(fit.class_weight, str):
         raise model_failed(
-            f"class_weight={fit.class_weight!r} stands for weights that the run does not tell",
-            hint="Write them out: class_weight={0: 1.0, 1: 3.0}.",
+            f"class_weight={fit.class_weight!r} requires class counts that the run does not have",
+            hint="Write the weights: class_weight={0: 1.0, 1: 3.0}.",
         )
     if fit.class_weight is not None and len(shard.ys) > 1:
         raise model_failed(
-            f"class_weight is given for a model with {len(shard.ys)} outputs",
-            hint="Keras weights classes in models with a single output only; leave class_weight out.",
+            f"class_weight cannot be used for a model with {len(shard.ys)} outputs",
+            hint="Keras supports class weights only for models with a single output; omit class_weight.",
         )
     n_batches = math.ceil(shard.n_rows / fit.batch_size)
     if fit.steps_per_epoch is not None:

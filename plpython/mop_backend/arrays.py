@@ -13,7 +13,7 @@ _SIZES = {"i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
 _HEADER = struct.Struct("=iII")
 _SHAPES = [struct.Struct(f"={n_dims}i") for n_dims in range(7)]
 _VARLENA_BYTES = 4  # of an array's memory, but not of a bytea
-_MAKE = "Make it with madlib_mop.array_bytes(<array>::real[])."
+_MAKE = "Create it with madlib_mop.array_bytes(<array>::real[])."
 
 
 class Array:
@@ -56,22 +56,22 @@ class Array:
             If it is no array of numbers, is empty, or has a NULL element where none may be.
         """
         if value is None:
-            raise _refused(function, "an input is NULL", "Leave such rows out.")
+            raise _refused(function, "an input is NULL", "Exclude such rows.")
         n_bytes = len(value)
         n_dims, bitmap_end, element_type = _HEADER.unpack_from(value) if n_bytes >= _HEADER.size else (-1, 0, 0)
         start = _HEADER.size + 8 * n_dims
         dtype = _TYPES.get(element_type)
         if not 0 <= n_dims <= 6 or start > n_bytes or dtype is None:
-            raise _refused(function, "an input is no array of numbers", _MAKE)
+            raise _refused(function, "an input is not an array of numbers", _MAKE)
         shape = _SHAPES[n_dims].unpack_from(value, _HEADER.size)
         if not n_dims:
-            raise _refused(function, "x is an empty array", "Leave such rows out.")
+            raise _refused(function, "x is an empty array", "Exclude such rows.")
         n_elements = 1
         for size in shape:
             n_elements *= size
         size = _SIZES[dtype]
         if min(shape) < 1 or n_elements > 8 * n_bytes:
-            raise _refused(function, "an input is no array of numbers", _MAKE)
+            raise _refused(function, "an input is not an array of numbers", _MAKE)
         nulls: Sequence[int] = ()
         if bitmap_end:
             nulls = _nulls(value[start : start + (n_elements + 7) // 8], n_elements)
@@ -79,12 +79,12 @@ class Array:
         if nulls and not allow_null:
             raise _refused(
                 function,
-                f"x holds a NULL element at {_place(nulls[0], shape)}",
-                "Replace it, leave the row out, or have NULL for it: allow_null => true.",
+                f"x contains a NULL element at {_place(nulls[0], shape)}",
+                "Replace it, exclude the row, or use allow_null => true, which returns NULL for such a row.",
             )
         data = memoryview(value)[start:]
         if len(data) != (n_elements - len(nulls)) * size:
-            raise _refused(function, "an input is no array of numbers", _MAKE)
+            raise _refused(function, "an input is not an array of numbers", _MAKE)
         return cls(shape, dtype, _filled(data, nulls, n_elements, size) if nulls else data, nulls)
 
     def rows_with_nulls(self, n_rows: int) -> set[int]:

@@ -1,4 +1,4 @@
-"""The caller's backend: starts the driver, runs the SQL it asks for in the caller's session, forwards its messages.
+"""The caller's backend: starts the driver, runs the SQL it requests in the caller's session, forwards its messages.
 
 Every user-facing SQL function ends in `run`, with the function's name and arguments. Nothing is validated here: the
 driver does that, and whatever it does to the user's tables is a statement that this session runs in its own
@@ -158,7 +158,7 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
                     f"{function}: the driver process ended with status {death.returncode}",
                     "58000",
                     detail=death.last_words,
-                    hint="`madlib-mop doctor` checks the installation; the server's log may say more.",
+                    hint="`madlib-mop doctor` checks the installation; the server's log may have more details.",
                 ) from None
             if conversation.has_written and not can_undo:
                 raise CallError(
@@ -166,7 +166,7 @@ def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -
                     "58000",
                     hint=f"Nothing is lost: SELECT madlib_mop.resume({conversation.run_id}); writes them.",
                 ) from None
-            plpy.notice(f"{function}: the driver process was killed; run {conversation.run_id} goes on with a new one")
+            plpy.notice(f"{function}: the driver process was killed; a new one continues run {conversation.run_id}")
             request = {**request, "continue_run": conversation.run_id}
     raise CallError(f"{function}: the driver process was killed {_MAX_RESTARTS} times", "58000")
 

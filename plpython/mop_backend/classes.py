@@ -46,13 +46,13 @@ def best_class(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
     if len(outputs) != 1 or len(widths) != 1:
         raise _refused(
             f"predict_class: the model has {len(widths)} outputs",
-            "madlib_mop.predict_named gives the classes of each.",
+            "madlib_mop.predict_named returns the classes of each output.",
         )
     labels = _labels("predict_class", outputs[0], widths[0])
     if labels is None:
         raise _refused(
-            f"predict_class: the model predicts a number, {outputs[0]['name']!r}, and no class",
-            "madlib_mop.predict gives the number.",
+            f"predict_class: the model predicts a number, {outputs[0]['name']!r}, not a class",
+            "madlib_mop.predict returns the number.",
         )
 
     def text_of(values: Sequence[float]) -> str | None:
@@ -71,7 +71,9 @@ def named(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
     A number that is predicted has the name of its column. See `best_class`.
     """
     if len(outputs) != len(widths):
-        raise _refused(f"predict_named: the model has {len(widths)} outputs, its summary tells of {len(outputs)}", None)
+        raise _refused(
+            f"predict_named: the model has {len(widths)} outputs, but its summary lists {len(outputs)}", None
+        )
     parts, start = [], 0
     for output, width in zip(outputs, widths, strict=True):
         labels = _labels("predict_named", output, width)
@@ -102,9 +104,9 @@ def _labels(function: str, output: Output, width: int) -> list[str | None] | Non
         raise _refused(f"{function}: {output['problem']}", None)
     if output["labels"] is not None and len(output["labels"]) != width and (len(output["labels"]), width) != (2, 1):
         raise _refused(
-            f"{function}: the model gives {width} values a row for {output['name']!r}, which has"
+            f"{function}: the model returns {width} values a row for {output['name']!r}, which has"
             f" {len(output['labels'])} classes",
-            "madlib_mop.predict gives the values.",
+            "madlib_mop.predict returns the values.",
         )
     return output["labels"]
 
@@ -120,8 +122,8 @@ def _keys(labels: Sequence[str | None]) -> list[str | None]:
     """Return the key of each value: NULL as a class is the first; further ones are values beyond the classes."""
     if _NULL_CLASS in labels and labels[0] is None:
         raise _refused(
-            f"predict_named: there are a class {_NULL_CLASS!r} and one that is NULL, which has that key",
-            "madlib_mop.predict gives the values in the order of the classes.",
+            f"predict_named: there is a class {_NULL_CLASS!r}, which is also the key of the class NULL",
+            "madlib_mop.predict returns the values in the order of the classes.",
         )
     return [_NULL_CLASS if label is None and i == 0 else label for i, label in enumerate(labels)]
 

@@ -126,7 +126,7 @@ class _Segment:
         except RowsLost as loss:
             return str(loss)
         except ChildDied:
-            pass  # the writer learns of it when it asks for the answer
+            pass  # the writer learns of it when it requests the answer
         return None
 
     def close(self) -> None:
@@ -158,13 +158,13 @@ class _Segment:
 
 def _opened() -> _Segment:
     if _segment is None:
-        plpy.error("this process is no writer's; the driver alone uses this function", sqlstate="42501")
+        plpy.error("this process does not belong to a writer; only the driver uses this function", sqlstate="42501")
     return _segment
 
 
 def _sender_to(address: str) -> Sender:
     if _sender is None or _sender.address != address:
-        plpy.error("no reader has opened this; the driver alone uses this function", sqlstate="42501")
+        plpy.error("no reader has opened this; only the driver uses this function", sqlstate="42501")
     return _sender
 
 

@@ -35,7 +35,7 @@ class Interrupts:
     def check_client(self) -> None:
         """Raise ClientGone if the client has closed its connection."""
         if self._client is not None and _hung_up(self._client):
-            raise ClientGone("the client has gone; the work it asked for was stopped")
+            raise ClientGone("the client disconnected; its work was stopped")
 
 
 def _client_socket_fd() -> int | None:

@@ -201,7 +201,10 @@ class _Session:
 
     def predict(self, name: _Name, arrays: Sequence[Array]) -> _Answer:
         if self._busy:
-            raise call.CallError(f"{_FUNCTION}: what a model is read from may not itself predict", "0A000")
+            raise call.CallError(
+                f"{_FUNCTION}: a view or policy that the model is read through must not call a prediction function",
+                "0A000",
+            )
         self._busy = True
         try:
             return self._predict(name, arrays)
@@ -211,7 +214,8 @@ class _Session:
                 f"{_FUNCTION}: the trainer process ended with status {death.returncode}",
                 "53000",
                 detail=death.last_words,
-                hint="The next call starts another. It may have lacked memory: see madlib_mop.predict_memory_mb.",
+                hint="The next call starts a new one. Possible cause: too little memory, see "
+                "madlib_mop.predict_memory_mb.",
             ) from None
         finally:
             self._busy = False
@@ -260,7 +264,9 @@ class _Session:
         model = _Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
         model.version = model.current_version()
         if model.version is None:
-            raise call.CallError(f"{_FUNCTION}: the model was changed while it was read", "55000", hint="Call again.")
+            raise call.CallError(
+                f"{_FUNCTION}: the model was changed while it was being read", "55000", hint="Call again."
+            )
         self._models[name] = model
         while len(self._models) > _MAX_MODELS:
             self._models.popitem(last=False)

@@ -45,7 +45,8 @@ class MixedRoles(Exception):
 
     def __init__(self, role: str, login: str, opener: str):
         message = (
-            "this session is a superuser's in part: what it reads of others could become superuser by RESET ROLE."
+            "this session has superuser rights that RESET ROLE can restore, so code in other users' views could get "
+            "them."
             f" Received: current_user {role}, session_user {login}, logged in as {opener}"
         )
         super().__init__(message)

@@ -83,7 +83,7 @@ class Listener:
             except (PeerGone, ConnectionError, ValueError, KeyError):
                 raise RowsLost(f"the reader session ended after {n_buffers} buffers") from None
             if header["n_buffers"] != n_buffers:
-                raise RowsLost(f"{n_buffers} of {header['n_buffers']} buffers came")
+                raise RowsLost(f"{n_buffers} of {header['n_buffers']} buffers arrived")
             return n_buffers
 
     def close(self) -> None:
@@ -158,12 +158,12 @@ class Sender:
         try:
             self._socket.connect("\0" + address)
         except OSError:
-            raise RowsLost("nobody expects rows there") from None
+            raise RowsLost("no process expects rows there") from None
         if owner_of(self._socket)[1] != os.geteuid():
-            raise RowsLost("the socket is another operating system user's")
+            raise RowsLost("the socket belongs to another operating system user")
 
     def _write(self, header: Header, blobs: Iterable[Blob]) -> None:
         try:
             self._channel.send(header, blobs)
         except (PeerGone, ConnectionError):
-            raise RowsLost("the session that has the trainer takes no more rows") from None
+            raise RowsLost("the session with the trainer accepts no more rows") from None

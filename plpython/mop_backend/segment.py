@@ -1,4 +1,4 @@
-"""A session at a segment's host: has this host's trainer do what a coordinator's relay asks for, and nothing else.
+"""A session at a segment's host: has this host's trainer do what a coordinator's relay requests, and nothing else.
 
 Called by the functions of sql/25-segments.sql, which every user of the extension may call, as user code may that a
 query runs here. So each message bears a signature: HMAC-SHA-256 of its header, which has the SHA-256 of each of its
@@ -43,7 +43,10 @@ def open_session(coordinator: str) -> str:
     _check_version()
     rows = plpy.execute(plpy.prepare(_KEY, ["text"]), [coordinator])
     if not rows.nrows():
-        _refuse("this server does no work for that coordinator", "SELECT madlib_mop.add_host(...); there lets it in.")
+        _refuse(
+            "this server does not accept work from that coordinator",
+            "SELECT madlib_mop.add_host(...); there lets it in.",
+        )
     nonce = secrets.token_hex(32)
     settings = plpy.execute(plpy.prepare(_SETTINGS, ["text[]"]), [[_SANDBOX, _ACCEPTED, _PICKLES]])
     own = {row["name"]: row["value"] for row in settings}
@@ -168,13 +171,13 @@ class _Session:
         message: Header = json.loads(header) if hmac.compare_digest(ours.encode(), signature.encode()) else {}
         digests = [hashlib.sha256(part).hexdigest() for part in parts]
         if message.pop("number", None) != self._n_messages + 1 or message.pop("blobs", None) != digests:
-            _refuse("this message is not the coordinator's; users may not give a segment work")
+            _refuse("this message does not come from the coordinator; users must not send work to a segment")
         self._n_messages += 1
         return message, parts
 
     def _not_busy(self) -> None:
         if self._busy:
-            _refuse("this segment is busy; user code may not call it")
+            _refuse("this segment is busy; user code must not call it")
 
     def _end_trainer(self) -> None:
         if self._child is not None:
@@ -205,7 +208,7 @@ def _check_version() -> None:
 
 def _opened() -> _Session:
     if _session is None:
-        _refuse("this session works for no coordinator; a coordinator's relay alone uses this function")
+        _refuse("this session does not work for a coordinator; only a coordinator's relay uses this function")
     return _session
 
 

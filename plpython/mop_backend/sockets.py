@@ -85,7 +85,7 @@ def connect(address: str, deadline: float, check: Check | None = None) -> socket
             try:
                 peer.connect(bound)
                 if owner_of(peer)[1] != os.geteuid():
-                    raise NotOurs(errno.EPERM, "the socket is another user's")
+                    raise NotOurs(errno.EPERM, "the socket belongs to another user")
                 return peer
             except BlockingIOError:
                 peer.close()
@@ -93,7 +93,7 @@ def connect(address: str, deadline: float, check: Check | None = None) -> socket
                 peer.close()
                 raise
             if time.monotonic() > deadline:
-                raise TimeoutError(errno.ETIMEDOUT, "too many wait for this socket")
+                raise TimeoutError(errno.ETIMEDOUT, "too many connections wait for this socket")
             if check is not None:
                 check()
             time.sleep(_PAUSE_S)
@@ -151,7 +151,7 @@ def _open(path: str) -> int:
     status = os.fstat(directory)
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
         os.close(directory)
-        raise NotOurs(errno.EPERM, "others can write to the directory", path)
+        raise NotOurs(errno.EPERM, "other users can write to the directory", path)
     return directory
 
 

@@ -36,13 +36,15 @@ def open_writer(run_id: int, segment_id: int) -> str:
     Raises
     ------
     plpy.Error
-        42501, if this session is no superuser's, or a writer already.
+        42501, if this session is not a superuser's, or a writer already.
     """
     global _writer
     if not plpy.execute(_MIGHTY)[0]["rolsuper"]:
-        plpy.error("this session may not write the record; the driver alone uses this function", sqlstate="42501")
+        plpy.error(
+            "this session has no right to write the record; only the driver uses this function", sqlstate="42501"
+        )
     if _writer is not None:
-        plpy.error("this session is a writer already; the driver alone uses this function", sqlstate="42501")
+        plpy.error("this session is already a writer; only the driver uses this function", sqlstate="42501")
     _writer = Writer(run_id, segment_id)
     return "open"
 
@@ -50,7 +52,7 @@ def open_writer(run_id: int, segment_id: int) -> str:
 def do(task: str) -> str:
     """Do one visit, evaluation or shard load; see `Writer.do`. ``task`` is a JSON object."""
     if _writer is None:
-        plpy.error("this session is no writer; the driver alone uses this function", sqlstate="42501")
+        plpy.error("this session is not a writer; only the driver uses this function", sqlstate="42501")
     return json.dumps(_writer.do(json.loads(task)))
 
 

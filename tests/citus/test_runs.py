@@ -145,7 +145,7 @@ def test_training_goes_on_after_a_rebalance(bench):
     assert places(bench.db, run_id)[0] != target
     call = BackgroundFit(bench.db, "SELECT madlib_mop.resume(%s)", [run_id])
     call.succeed()
-    assert f"segment 0 of public.train is at {target} now" in "".join(call.connection.notices)
+    assert f"segment 0 of public.train is now at {target}" in "".join(call.connection.notices)
     assert places(bench.db, run_id)[0] == target
     assert_whole(bench.db, run_id, bench.expected, N_MODELS, N_SEGMENTS, N_EPOCHS)
     again = fit(bench.db, "after", "mst", N_EPOCHS, **OPTIONS)
@@ -218,7 +218,10 @@ def test_what_is_not_possible_is_said(bench):
         "CREATE TABLE together_summary AS SELECT * FROM train_summary",
         "SELECT create_distributed_table('together', '__dist_key__', shard_count := 2, colocate_with := 'none')",
     )
-    for table, reason in (("by_buffer", "is distributed by 'buffer_id'"), ("together", "beside those of another one")):
+    for table, reason in (
+        ("by_buffer", "is distributed by 'buffer_id'"),
+        ("together", "a shard with more than one value"),
+    ):
         with pytest.raises(psycopg2.errors.InvalidParameterValue, match=reason):
             fit(db, "never", "mst", 1, source_table=table)
     node = next(iter(bench.at.values()))

@@ -139,7 +139,7 @@ def test_ordinary_roles(bench):
 def test_what_is_not_possible_is_said(bench):
     """Promise 8: a function that reads tables at a segment, and a table that is not distributed by its key."""
     db = bench.db
-    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="cannot run at a segment"):
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="cannot run on a segment"):
         db.rows("SELECT madlib_mop.drop_run(run_id) FROM madlib_mop.run")
     script(
         db,

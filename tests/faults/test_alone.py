@@ -79,7 +79,7 @@ def test_where_all_fail_it_is_an_error_and_the_record_keeps_the_reasons(bench):
         fit(bench, "all_bad", "mst_all_bad", 1, seed=4)
     run_id = newest_run(bench)
     told = caught.value.diag
-    assert f"run {run_id}: all 2 models failed, so there is nothing to write. mst_key 1: " in told.message_primary
+    assert f"run {run_id}: all 2 models failed, so no output tables were written. mst_key 1: " in told.message_primary
     assert told.message_detail.splitlines()[1].startswith("mst_key 2: ") and "leaderboard" in told.message_hint
     assert bench.rows("SELECT 1 FROM pg_class WHERE relname LIKE 'all\\_bad%%'") == []
     reasons = "SELECT state_detail FROM madlib_mop.leaderboard WHERE run_id = %s ORDER BY mst_key"

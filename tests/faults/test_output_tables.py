@@ -59,7 +59,7 @@ def test_a_second_session_that_would_write_one_of_them_is_refused_at_once(bench,
         before = bench.value(runs)
         with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState) as refused:
             bench.rows(statement(name))
-        message = rf"table public\.t_two(_info)? is being written by run {run_id}, in the session with process number"
+        message = rf"table public\.t_two(_info)? is being written by run {run_id}, in the session with process ID"
         assert re.search(f"{message} {call.pid}", str(refused.value))
         assert f"cancel({run_id})" in refused.value.diag.message_hint
         assert bench.value(runs) == before
@@ -88,7 +88,7 @@ def test_a_table_that_is_made_meanwhile_costs_nothing_of_the_run(bench):
         bench.rows("CREATE TABLE t_taken_summary (mine integer)")
     call.join()
     assert isinstance(call.error, psycopg2.errors.DuplicateTable)
-    assert f"run {run_id} is trained, but its output tables cannot be made" in str(call.error)
+    assert f"run {run_id} is trained, but its output tables cannot be created" in str(call.error)
     assert f"resume({run_id}, output_table => '...')" in call.error.diag.message_hint
     visits = "SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s"
     trained = bench.value(visits, [run_id])
@@ -123,8 +123,8 @@ def test_nothing_is_replaced_but_models(bench):
     bench.rows("CREATE TABLE t_seen AS SELECT * FROM undisturbed")
     bench.rows("CREATE VIEW t_seen_too AS SELECT * FROM t_seen")
     for table, message in (
-        ("t_mine", "public.t_mine exists and is not a table that a fit function wrote"),
-        ("t_seen_too", "public.t_seen_too exists and is not a table"),
+        ("t_mine", "public.t_mine exists and was not written by a fit function"),
+        ("t_seen_too", "public.t_seen_too exists and was not written"),
         ("t_seen", "public.t_seen cannot be dropped: rule _RETURN on view public.t_seen_too depends on it"),
     ):
         with pytest.raises(psycopg2.errors.DuplicateTable, match=message):
@@ -151,7 +151,9 @@ def test_all_that_is_in_the_way_is_named_and_can_be_dropped_at_once(bench):
 
 def test_nothing_is_dropped_but_models(bench):
     for table in ("train_2", "mst"):
-        with pytest.raises(psycopg2.errors.DuplicateTable, match=f"public.{table}(_summary)? exists and is not"):
+        with pytest.raises(
+            psycopg2.errors.DuplicateTable, match=f"public.{table}(_summary)? exists and was not written"
+        ):
             bench.rows(f"SELECT madlib_mop.drop_models('{table}')")
     with pytest.raises(psycopg2.errors.InvalidParameterValue, match="neither a table nothing nor nothing_info"):
         bench.rows("SELECT madlib_mop.drop_models('nothing')")

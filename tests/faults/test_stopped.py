@@ -29,7 +29,7 @@ REASONS = {
     "cancelled": "the caller's statement was stopped: canceling statement due to user request",
     "terminated": "the caller's session was terminated or has crashed",
     "timed out": "the caller's statement was stopped: canceling statement due to statement timeout",
-    "client gone": "the client has gone; the work it asked for was stopped",
+    "client gone": "the client disconnected; its work was stopped",
 }
 WAYS = ("cancelled", "terminated", "timed out", "client gone", "cancelled by number")
 PHASES = {

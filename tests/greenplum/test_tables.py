@@ -106,7 +106,7 @@ def test_a_bad_row_is_named_by_its_segment_too(models):
         models.rows(PACK.format("with_null", "not_made"))
     assert caught.value.diag.message_primary.endswith(f"(row with ctid {ctid} at gp_segment_id {segment})")
     models.rows("CREATE TABLE nowhere AS TABLE with_null DISTRIBUTED REPLICATED")
-    with pytest.raises(psycopg2.Error, match=r"\(row \d+ in the order of reading\)"):
+    with pytest.raises(psycopg2.Error, match=r"\(row \d+ in reading order\)"):
         models.rows(PACK.format("nowhere", "not_made"))
 
 

@@ -7,10 +7,10 @@ CASES = [
     case("22023", "num_iterations must be at least 1. Received: 0", "whole number", num_iterations=0),
     case("22023", "num_iterations must be at least 1. Received: None", "whole number", num_iterations=None),
     case(
-        "22023", "metrics_compute_frequency must be from 1 to num_iterations (2). Received: 3", "Leave it out",
+        "22023", "metrics_compute_frequency must be from 1 to num_iterations (2). Received: 3", "Omit it",
         metrics_compute_frequency=3,
     ),
-    case("22023", "seed must be from 0 to 2147483647. Received: -1", "Leave it out", seed=-1),
+    case("22023", "seed must be from 0 to 2147483647. Received: -1", "If you omit it", seed=-1),
     case("0A000", "use_gpus => true: this host has no GPU", "use_gpus", use_gpus=True),
     case("22023", "source_table is missing. Received: None", "", source_table=None),
     case("42P01", "source_table does not exist. Received: 'nowhere'", "", source_table="nowhere"),
@@ -40,7 +40,7 @@ CASES = [
          warm_start=True),
     case("42P01", "model: warm_start needs a table that madlib_keras_fit wrote", "leave", model="multi",
          warm_start=True),
-    case("22023", "model: a warm start needs a table of one row; public.arch has ", "new name", model="arch",
+    case("22023", "model: a warm start needs a table with one row; public.arch has ", "new name", model="arch",
          warm_start=True),
     case("22023", f"model: a {HOPPERS} public.lone", "Leave warm_start", model="lone", warm_start=True),
 ]  # fmt: skip

@@ -153,15 +153,15 @@ CASES = [
         "Pack", source_table="no_rows",
     ),
     case(
-        "22023", "source_table: public.no_names_summary does not tell the independent_varname. Received: []",
+        "22023", "source_table: public.no_names_summary has no value for independent_varname. Received: []",
         "Pack", source_table="no_names",
     ),
     case(
-        "22023", "source_table: public.null_names_summary does not tell the dependent_varname. Received: None",
+        "22023", "source_table: public.null_names_summary has no value for dependent_varname. Received: None",
         "Pack", source_table="null_names",
     ),
     case(
-        "22023", "source_table: public.null_const_summary does not tell the normalizing_const. Received: None",
+        "22023", "source_table: public.null_const_summary has no value for normalizing_const. Received: None",
         "Pack", source_table="null_const",
     ),
     case(
@@ -172,7 +172,7 @@ CASES = [
     case("22P02", "model_output_table cannot be read. Received: 'x.y.z'", "schema.name", model_output_table="x.y.z"),
     case(
         "22023", "model_output_table: there is no schema 'nowhere'",
-        "Make it first", model_output_table="nowhere.out",
+        "Create it first", model_output_table="nowhere.out",
     ),
     case(
         "42P07", "model_output_table: table public.taken exists already. Received: 'taken'",
@@ -229,19 +229,19 @@ CASES = [
         "22023",
         "model_selection_table: mst_key must be 0 or more, and model_id not NULL. Received: mst_key 1,"
         " model_id None",
-        "Make it", model_selection_table="mst_null_model",
+        "Create it", model_selection_table="mst_null_model",
     ),
     case(
         "22023", "model_selection_table: mst_key must be 0 or more, and model_id not NULL. Received: mst_key None",
-        "Make it", model_selection_table="mst_null_key",
+        "Create it", model_selection_table="mst_null_key",
     ),
     case(
         "22023", "model_selection_table: mst_key must be 0 or more, and model_id not NULL. Received: mst_key -3",
-        "Make it", model_selection_table="mst_negative",
+        "Create it", model_selection_table="mst_negative",
     ),
     case(
         "22023", "model_selection_table: mst_key must be unique in public.mst_twice. Received twice: 1",
-        "Make it", model_selection_table="mst_twice",
+        "Create it", model_selection_table="mst_twice",
     ),
     case("22P02", "model_selection_table: mst_key 5: compile_params", "", model_selection_table="mst_compile"),
     case(
@@ -258,7 +258,7 @@ CASES = [
     case("22023", "num_iterations must be at least 1. Received: None", "number", num_iterations=None),
     case("22023", "num_iterations must be at least 1. Received: 0", "number", num_iterations=0),
     case("22023", "num_iterations must be at least 1. Received: -7", "number", num_iterations=-7),
-    case("0A000", "use_gpus => true: this host has no GPU; NVIDIA's devices were looked for", "false", use_gpus=True),
+    case("0A000", "use_gpus => true: this host has no GPU: there are no NVIDIA devices at", "false", use_gpus=True),
     case(
         "22023", "model_arch_table: model_id 8: the architecture's output has 3 units, but column 'y' of public.train"
         " has 10 classes", "num_classes", model_selection_table="mst_three_units",
@@ -275,51 +275,51 @@ CASES = [
     case("42P01", "validation_table: table public.valid_rows is not packed", "Pack", validation_table="valid_rows"),
     case(
         "22023",
-        "validation_table: its normalizing_const is not that of source_table. Received: 255.0,"
+        "validation_table: its normalizing_const differs from that of source_table. Received: 255.0,"
         " expected: 16.0",
         "validation_preprocessor_dl", validation_table="other_const",
     ),
     case(
         "22023",
-        "validation_table: its list of class values is not that of source_table. Received: {1,2},"
+        "validation_table: its list of class values differs from that of source_table. Received: {1,2},"
         " expected: {0,1,2,3,4,5,6,7,8,9}",
         "validation_preprocessor_dl", validation_table="other_classes",
     ),
     case(
         "22023",
-        "validation_table: its shape of a row is not that of source_table. Received: [[64], [10]],"
+        "validation_table: its shape of a row differs from that of source_table. Received: [[64], [10]],"
         " expected: [[8, 8, 1], [10]]",
         "validation_preprocessor_dl", validation_table="other_shape",
     ),
     case(
-        "22023", "validation_table: its number of inputs is not that of source_table. Received: 2, expected: 1",
+        "22023", "validation_table: its number of inputs differs from that of source_table. Received: 2, expected: 1",
         "validation_preprocessor_dl", validation_table="other_inputs",
     ),
     case(
         "22023", "metrics_compute_frequency must be from 1 to num_iterations (2). Received: 0",
-        "Leave it out", metrics_compute_frequency=0,
+        "Omit it", metrics_compute_frequency=0,
     ),
     case(
         "22023", "metrics_compute_frequency must be from 1 to num_iterations (2). Received: 3",
-        "Leave it out", metrics_compute_frequency=3,
+        "Omit it", metrics_compute_frequency=3,
     ),
     case(
         "22023", "metrics_compute_frequency must be from 1 to num_iterations (2). Received: -1",
-        "Leave it out", metrics_compute_frequency=-1,
+        "Omit it", metrics_compute_frequency=-1,
     ),
     case(
         "22023", f"schedule must be one of {', '.join(SCHEDULES)}. Received: 'fastest'",
         "Leave it out", schedule="fastest",
     ),
-    case("22023", "seed must be from 0 to 2147483647. Received: -1", "Leave it out", seed=-1),
+    case("22023", "seed must be from 0 to 2147483647. Received: -1", "If you omit it", seed=-1),
     case("42P01", "model_output_table does not exist. Received: 'never'", "search_path", warm_start=True),
     case(
         "42P01", "model_output_table: warm_start needs a table that",
-        "Give the name", warm_start=True, model_output_table="taken",
+        "Pass the name", warm_start=True, model_output_table="taken",
     ),
     case(
-        "22023", "model_output_table: a warm start cannot write its results into public.half_info, which has other",
-        "Leave warm_start out", warm_start=True, model_output_table="half",
+        "22023", "model_output_table: a warm start cannot write its results into public.half_info, which has different",
+        "Omit warm_start", warm_start=True, model_output_table="half",
     ),
 ]  # fmt: skip
 

@@ -98,7 +98,7 @@ class Cables:
         except (OSError, subprocess.CalledProcessError) as error:
             self.__exit__()
             said = getattr(error, "stderr", None) or str(error)
-            raise NoNamespaces(f"network namespaces cannot be made here: {said.strip()}") from None
+            raise NoNamespaces(f"network namespaces cannot be created here: {said.strip()}") from None
         return self
 
     def __exit__(self, *_) -> None:

@@ -59,7 +59,7 @@ def train(
 
 
 def optimizer_of(compile_params: str):
-    """Return a maker of the optimizer that a configuration's text asks for, written in plain Keras."""
+    """Return a maker of the optimizer that a configuration's text requests, written in plain Keras."""
     import keras
 
     if compile_params == SGD:

@@ -54,9 +54,9 @@ def test_wrong_servers(pair, host_clusters):
         "unmapped": ("55000", "has no user mapping for server unmapped.*CREATE USER MAPPING FOR"),
         "closed": ("55000", "server closed does not let.*onnection refused"),
         "barred": ("55000", "server barred does not let.*password authentication failed for user <user>"),
-        "modest": ("55000", "a role that is no superuser there"),
+        "modest": ("55000", "a role that is not a superuser there"),
         "itself": ("55000", "is this server itself"),
-        "bare": ("55000", "no extension madlib_mop.*At that host: CREATE EXTENSION madlib_mop CASCADE"),
+        "bare": ("55000", "no extension madlib_mop.*On that host: CREATE EXTENSION madlib_mop CASCADE"),
     }
     for server, (sqlstate, words) in expected.items():
         state, said = refusal(db, f"SELECT madlib_mop.add_host('{server}')")
@@ -124,7 +124,7 @@ def test_the_doctor_looks_at_hosts(pair):
     db.rows("DELETE FROM madlib_mop.host_shard")
     alpha.rows("UPDATE madlib_mop.coordinator SET key = sha256('another')")
     ((_, state, said),) = findings(pair)
-    assert state == "fail" and "does not know the key" in said and "madlib_mop.add_host" in said
+    assert state == "fail" and "does not have the shared key" in said and "madlib_mop.add_host" in said
     db.rows("ALTER SERVER alpha OPTIONS (SET port '1')")
     ((_, state, said),) = findings(pair)
     db.rows(f"ALTER SERVER alpha OPTIONS (SET port '{alpha.cluster.port}')")

@@ -64,7 +64,7 @@ def test_a_whole_host(bench):
     bench.move("alpha")
     call.succeed()
     notices = "".join(call.connection.notices)
-    assert "waits for its host alpha" in notices and "its host is back after" in notices
+    assert "waits for its host alpha" in notices and "its host is available again after" in notices
     check(bench, run_id, bench.expected, seen)
 
 
@@ -74,7 +74,7 @@ def test_a_host_that_does_not_come_back_in_time(bench):
     seen, alpha = processes(bench), bench.at["alpha"].cluster
     alpha.stop()
     call.join(60)
-    assert call.error.pgcode == "55000" and "has not come back in 2 s" in call.error.diag.message_primary
+    assert call.error.pgcode == "55000" and "was not available again within 2 s" in call.error.diag.message_primary
     assert "resume" in call.error.diag.message_hint
     assert bench.db.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "failed"
     alpha.start()

@@ -1,6 +1,5 @@
 """Packing to hosts: rows lie where their segments are, the same as on one server; nobody's leftovers stay there."""
 
-
 import psycopg2
 import pytest
 
@@ -69,15 +68,15 @@ def test_validation_rows_go_where_training_rows_are(packed):
 
 
 def test_distribution_rules_leave_segments_out(packed):
-    """A table of dbids chooses among the segments of all hosts; a dbid that is no segment is an error."""
+    """A table of dbids chooses among the segments of all hosts; a dbid that is not a segment is an error."""
     packed.db.rows("CREATE TABLE rules AS SELECT unnest('{2,4}'::int[]) AS dbid")
     assert pack_as(packed, "ruled", "SET madlib_mop.segments = 4", rules="rules") is None
     assert [len(tables_at(packed, name, "ruled")) for name in packed.at] == [1, 1, 0]
     assert packed.db.value("SELECT __internal_gpu_config__ FROM ruled_summary") == "{1,3}"
     error = pack_as(packed, "ruled_2", rules="rules")
-    assert error.pgcode == "22023" and "dbid 4 is no segment" in error.diag.message_primary
+    assert error.pgcode == "22023" and "dbid 4 is not a segment" in error.diag.message_primary
     error = pack_as(packed, "ruled_2", rules="gpu_segments")
-    assert error.pgcode == "0A000" and "GPUs are known of this one only" in error.diag.message_primary
+    assert error.pgcode == "0A000" and "only this server's GPUs are known" in error.diag.message_primary
 
 
 def test_hosts_setting(packed):
@@ -87,7 +86,7 @@ def test_hosts_setting(packed):
     assert kinds == [("partly_seg0", "f"), ("partly_seg1", "r"), ("partly_seg2", "f")]
     assert packed.db.value("SELECT count(DISTINCT buffer_id) FROM partly") == 9
     error = pack_as(packed, "none", "SET madlib_mop.hosts = 'beta, delta'")
-    assert error.pgcode == "22023" and "'delta', which carries no segments" in error.diag.message_primary
+    assert error.pgcode == "22023" and "'delta', which holds no segments" in error.diag.message_primary
     assert "alpha, beta, gamma, here" in error.diag.message_hint
 
 

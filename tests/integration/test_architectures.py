@@ -121,7 +121,7 @@ REFUSED = {
     "a value": (json.dumps(keras_3(dense(0))), "38000", "units", None),
     "no statistics": (
         json.dumps(keras_3(layer("Normalization", axis=-1, name="scaled"), dense())), "22023",
-        "layer 2 (scaled) has no statistics, so it would normalize nothing", "mean=layer.mean",
+        "layer 2 (scaled) has no statistics, so it would have no effect", "mean=layer.mean",
     ),
 }  # fmt: skip
 

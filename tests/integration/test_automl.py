@@ -192,7 +192,7 @@ def test_a_budget_that_is_spent_before_anything_is_trained_leaves_empty_tables(i
     ]  # fmt: skip
     assert iris.value("SELECT count(*) FROM poor") == iris.value("SELECT count(*) FROM poor_mst") == 0
     assert iris.rows("SELECT DISTINCT status FROM poor_info") == [("stopped",)]
-    assert "the budget was spent" in run.notices and "no model was trained" in run.notices
+    assert "the time budget was used up" in run.notices and "no model was trained" in run.notices
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ REFUSED = [
         "stops",
         {"fit_params_grid": "{'batch_size': [4], 'early_stopping': ['patience=1']}"},
         "22023",
-        "a search says itself how far a model goes",
+        "a search decides itself when to stop a model",
     ),
 ]
 

@@ -141,7 +141,7 @@ def test_a_warm_start_with_another_optimizer_goes_on_with_the_weights(bench):
     run = average(
         bench, "changed", 2, compile_params=SGD, fit_params=None, source_table="train_2", warm_start=True, seed=4
     )
-    assert "going on with the weights only" in run.notices
+    assert "continuing with the weights only" in run.notices
     assert weights(bench, "changed") == train_averaged(bench, run.run_id, decaying_sgd, 32, 1, True, start)
     assert bench.value("SELECT fit_params IS NULL FROM changed_summary")
 
@@ -225,4 +225,4 @@ def test_a_dropped_run_leaves_nothing_but_its_tables(bench):
     for table in ("run", "model", "visit", "metric", "evaluation", "model_state"):
         assert bench.value(f"SELECT count(*) FROM madlib_mop.{table} WHERE run_id = %s", [run.run_id]) == 0
     again = average(bench, "dropped", 1, source_table="train_1", seed=1, warm_start=True)
-    assert "going on with the weights only" in again.notices
+    assert "continuing with the weights only" in again.notices

@@ -133,8 +133,8 @@ def test_weights_above_1_gb_that_cannot_go_on_are_told_so(bench, too_large, plan
     other = "optimizer='sgd', loss='categorical_crossentropy'"
     bench.rows("UPDATE mst SET compile_params = %s", [other])
     bench.rows("DELETE FROM madlib_mop.run WHERE model_output_table = 'public.huge'")
-    with pytest.raises(NotReady, match="model: public.huge has no weights .* no recorded run of yours has its state"):
+    with pytest.raises(NotReady, match="model: public.huge has no weights .* none of your recorded runs has its state"):
         planner(model="huge", warm_start=True)
-    message = "model_output_table: mst_key 1 of public.huge_many has no weights .* of other compile parameters"
+    message = "model_output_table: mst_key 1 of public.huge_many has no weights .* different compile parameters"
     with pytest.raises(NotReady, match=message):
         planner(plan_fit, MANY, model_output_table="huge_many", warm_start=True)

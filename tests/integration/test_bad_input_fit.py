@@ -19,7 +19,7 @@ from tests.helpers.sessions import Refusal
 
 FIT = "madlib_keras_fit_multiple_model"
 GOOD = {"source_table": "train", "model_output_table": "never", "model_selection_table": "mst", "num_iterations": 2}
-AGAIN = "this transaction has locked public.train against all others. Received: 'train'"
+AGAIN = "this transaction holds a lock on public.train that blocks other sessions. Received: 'train'"
 NO_RUN = 4711
 
 
@@ -31,7 +31,7 @@ def bench(db):
 
 @pytest.fixture(scope="module")
 def pupil(bench):
-    """A role that is no superuser, and may train on the tables here."""
+    """A role that is not a superuser, and may train on the tables here."""
     role = user(bench, "pupil")
     bench.rows(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
     return role
@@ -101,11 +101,11 @@ def test_a_bad_argument_is_named(plan, case):
         ),
         (
             "CREATE TABLE fresh AS TABLE train; CREATE TABLE fresh_summary AS TABLE train_summary",
-            {"source_table": "fresh"}, "55000", "source_table: public.fresh was made in this transaction", "COMMIT",
+            {"source_table": "fresh"}, "55000", "source_table: public.fresh was created in this transaction", "COMMIT",
         ),
         (
             "CREATE TABLE fresh AS TABLE valid; CREATE TABLE fresh_summary AS TABLE valid_summary",
-            {"validation_table": "fresh"}, "55000", "validation_table: public.fresh was made in this", "COMMIT",
+            {"validation_table": "fresh"}, "55000", "validation_table: public.fresh was created in this", "COMMIT",
         ),
         ("LOCK TABLE train", {}, "55000", f"source_table: {AGAIN}", "COMMIT"),
         ("LOCK TABLE train_seg0", {}, "55000", f"source_table: {AGAIN}", "COMMIT"),
@@ -143,7 +143,7 @@ def test_a_run_that_is_not_there_is_named(bench, session, control):
     for run_id in (NO_RUN, None):
         error = refusal(session, f"SELECT madlib_mop.{control}", [run_id])
         assert error.sqlstate == "22023"
-        assert error.message == f"{name}: there is no run of yours with that run_id. Received: {run_id}"
+        assert error.message == f"{name}: you have no run with this run_id. Received: {run_id}"
         assert "madlib_mop.progress" in error.hint
         session.rollback()
 
@@ -165,8 +165,8 @@ def test_runs_in_the_wrong_state_are_told_so(bench, session):
         ("replay(52, 'again')", "55000", "run 52 repeats run 4711, whose record was dropped", "recorded"),
         ("resume(52)", "55000", "run 52 repeats run 4711, whose record was dropped", "drop_run(52)"),
         ("resume(53)", "42P07", "run 53 cannot write its tables: table public.out_53_info exists already", "drop it"),
-        ("resume(51)", "55000", "run 51 is being worked on by another session", "madlib_mop.cancel(51)"),
-        ("drop_run(51)", "55000", "run 51 is going on", "madlib_mop.cancel(51)"),
+        ("resume(51)", "55000", "run 51 is in progress in another session", "madlib_mop.cancel(51)"),
+        ("drop_run(51)", "55000", "run 51 is running", "madlib_mop.cancel(51)"),
     ):
         before = traces(bench)
         error = refusal(session, f"SELECT madlib_mop.{statement}")
@@ -191,8 +191,8 @@ def test_too_few_connections_are_told_with_their_numbers(bench):
     "rule, hint",
     [
         ("", "Add the line `host all all 127.0.0.1/32 scram-sha-256` to pg_hba.conf"),
-        ("host all all 127.0.0.1/32 reject\n", "A line of pg_hba.conf says reject"),
-        ("host all all 127.0.0.1/32 ident\n", "asks for another way to log in"),
+        ("host all all 127.0.0.1/32 reject\n", "A line of pg_hba.conf rejects this login"),
+        ("host all all 127.0.0.1/32 ident\n", "requires another authentication method"),
     ],
     ids=["no line", "reject", "ident"],
 )
@@ -219,7 +219,7 @@ def test_a_role_whose_connection_limit_the_readers_would_pass_is_told_so(bench, 
         error = refusal_of(bench, *call(model_output_table=f"{pupil}.never"), role=pupil)
     finally:
         bench.rows(f"ALTER ROLE {pupil} CONNECTION LIMIT -1")
-    message = f"the run reads its rows by 1 sessions, but the CONNECTION LIMIT of role {pupil} leaves 0"
+    message = f"the run needs 1 sessions to read its rows, but the CONNECTION LIMIT of role {pupil} leaves 0"
     assert_refused(error, "53000", message, "raise its limit")
     assert_nothing_left(bench)
 
@@ -264,9 +264,9 @@ def test_rows_that_are_not_those_of_the_run_any_more_are_told_so(bench):
     error = refusal_of(bench, "SELECT madlib_mop.resume(%s)", [run_id])
     assert error.sqlstate == "22023"
     assert error.message == (
-        "resume: public.train: the rows of segment 0 are no longer those that the run was trained on"
+        "resume: public.train: the rows of segment 0 differ from the rows that the run was trained on"
     )
-    assert "Bring the packed table back as it was" in error.hint
+    assert "Restore the packed table" in error.hint
     assert bench.value("SELECT state FROM madlib_mop.run WHERE run_id = %s", [run_id]) == "failed"
     assert_nothing_left(bench)
 
@@ -275,5 +275,5 @@ def test_rows_that_are_not_committed_are_told_so(bench, session):
     with session.cursor() as cursor:
         cursor.execute("INSERT INTO train TABLE train")
     error = refusal(session, *call())
-    message = "public.train: the worker of segment 0 sees 40 rows, the caller saw 80"
+    message = "public.train: the worker of segment 0 can see 40 rows, but the caller could see 80"
     assert_refused(error, "55000", message, "Commit the transaction")

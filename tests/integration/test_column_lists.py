@@ -112,7 +112,7 @@ def test_too_many_columns_apart_are_refused_with_the_way(caller):
     caller.rows("INSERT INTO many_arrays (kind) VALUES ('a'), ('b')")
     listed = ", ".join(f"a{i}" for i in range(250))
     error = caller.refused(caller.train, "many_arrays", "never", y="kind", x=listed)
-    assert "251 columns would be packed apart; a row of a packed table has room for 200" in error.message
+    assert "251 columns would be packed separately; a row of a packed table can have at most 200" in error.message
     assert "ARRAY[a, b, c]" in error.hint
     n = 199
     caller.train("many_arrays", "just_fits", y="kind", x=", ".join(f"a{i}" for i in range(n)))
@@ -134,10 +134,10 @@ def test_a_null_is_named_by_its_column_or_its_element(caller):
         assert "column 'age' is NULL (row with id = 7)" in caller.refused(caller.rows, call, key).message
     caller.rows("CREATE TABLE deep AS SELECT 1 AS id, 'a' AS kind, '{{1,2,3},{4,NULL,6}}'::real[] AS x")
     error = caller.refused(caller.train, "deep", "never", y="kind", x="x")
-    assert "column 'x' holds a NULL element at [2][2]" in error.message
+    assert "column 'x' contains a NULL element at [2][2]" in error.message
     caller.rows("UPDATE deep SET x = '{1,NULL,3}'")
     call = "SELECT madlib.madlib_keras_predict('models', 'deep', 'id', 'x', 'never', mst_key => 1)"
-    assert "column 'x' holds a NULL element at [2] (row with id = 1)" in caller.refused(caller.rows, call).message
+    assert "column 'x' contains a NULL element at [2] (row with id = 1)" in caller.refused(caller.rows, call).message
 
 
 def test_the_name_of_the_joined_column_gives_way_to_a_dependent_one(caller):

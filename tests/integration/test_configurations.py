@@ -190,7 +190,7 @@ def test_random_search_without_enough_configurations_says_so(session):
         ((), {"ids": [-1, 2]}, "22023", "has no model_id -1"),
         ((), {"compile_grid": "{foo='bar'}"}, "22P02", "compile_params_grid cannot be read"),
         ((), {"compile_grid": None}, "22023", "compile_params_grid is missing"),
-        ((), {"compile_grid": RANGES}, "22023", "searched at random"),
+        ((), {"compile_grid": RANGES}, "22023", "used in random search"),
         ((), {"compile_grid": "{'loss': ['mse']}"}, "22023", "optimizer is required"),
         (
             (),
@@ -216,7 +216,7 @@ def test_errors_of_generating_name_what_is_wrong(session, more, arguments, sqlst
 def test_a_table_of_another_architecture_table_is_not_appended_to(session):
     generate(session)
     state, message = refused(session, generate, arch="arch2", ids=(1,))
-    assert state == "22023" and "was made of architecture table arch" in message
+    assert state == "22023" and "was created from architecture table arch" in message
     session.rows("ALTER TABLE mst DROP COLUMN fit_params")
     assert refused(session, generate)[0] == "42703"
 

@@ -46,7 +46,7 @@ def register(db, name: str, source: str | None = None) -> None:
 
 
 def select(db, table: str, compile_list, object_table: str | None = "functions") -> None:
-    """Make a model selection table as the analyst, who is no superuser."""
+    """Make a model selection table as the analyst, who is not a superuser."""
     db.rows(
         "SELECT madlib.load_model_selection_table('arch', %s, '{1}', %s::varchar[], %s::varchar[], %s)",
         [table, list(compile_list), list(FIT), object_table], ANALYST,
@@ -184,9 +184,7 @@ def test_a_resumed_run_uses_what_it_was_begun_with(bench, fitted, changed):
 
 def test_a_warm_start_goes_on_with_the_run_s_own_functions(bench, fitted, changed):
     run = fit(bench, "out", "mst", 1, role=ANALYST, warm_start=True)
-    told = (
-        "custom function MyLoss, spread, top_3_accuracy: going on with what the earlier run used; madlib.functions has"
-    )
+    told = "custom function MyLoss, spread, top_3_accuracy: the earlier run's version is used; madlib.functions has"
     assert told in run.notices
     recorded = "SELECT name, object FROM madlib_mop.custom_function WHERE run_id = %s ORDER BY name"
     assert bench.rows(recorded, [run.run_id]) == bench.rows(recorded, [fitted.run_id])

@@ -58,7 +58,7 @@ PRINTED = {
         "       1 | t                | f\n       2 | t                | f\n",
         "     12 |            12\n",
         "      2 |         2\n",
-        "weights taken from public.first_model (mst_key 1): hidden, more; drawn anew: wide_head, kind",
+        "weights taken from public.first_model (mst_key 1): hidden, more; newly drawn: wide_head, kind",
         " t               |  2444\n",
     ),
 }

@@ -190,8 +190,7 @@ def unlike(user):
         (
             {"test_table": "four"},
             "22023",
-            "test_table: its column 'y' has 4 values a row, mst_key 1 of public.models gives 3."
-            " Received: 'public.four'",
+            "test_table: its column 'y' has 4 values a row, mst_key 1 of public.models has 3. Received: 'public.four'",
         ),
         (
             {"test_table": "wide"},

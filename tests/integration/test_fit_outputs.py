@@ -187,7 +187,7 @@ def test_a_warm_start_whose_optimizer_changed_goes_on_with_the_weights(bench):
     fit(bench, "changed", "mst_changed", 1, seed=6)
     bench.rows("UPDATE mst_changed SET compile_params = %s", [SGD])
     run = fit(bench, "changed", "mst_changed", 1, warm_start=True)
-    assert "mst_key 1: going on with the weights only" in run.notices
+    assert "mst_key 1: continuing with the weights only" in run.notices
     assert bench.value("SELECT status FROM changed_info") == "trained"
 
 

@@ -77,8 +77,7 @@ def figures(db, run_id: int) -> list:
 def test_groups_are_told_and_recorded(bench, fused):
     assert (
         "fused training: 5 of 6 configurations train in 2 groups, 1 apart:"
-        " no other configuration has its shape (mst_key 6)"
-        in fused.notices
+        " no other configuration has its shape (mst_key 6)" in fused.notices
     )
     recorded = groups(bench, fused.run_id)
     assert [group["mst_keys"] for group in recorded["groups"]] == [[1, 2, 3], [4, 5]]
@@ -142,7 +141,7 @@ def test_it_is_off_by_default(bench):
         fit(bench, f"out_two_{number}", "mst_two", 1, settings, **options) for number, settings in enumerate(((), ON))
     )
     assert groups(bench, off.run_id) is None and "fused_training" not in off.notices
-    assert "0 of 2 configurations train in 0 groups, 2 apart: there are no more configurations" in on.notices
+    assert "0 of 2 configurations train in 0 groups, 2 separately: there are not more configurations" in on.notices
     for run in (off, on):
         told = "SELECT count(timing ->> 'fused') FROM madlib_mop.visit WHERE run_id = %s"
         assert bench.value(told, [run.run_id]) == 0
@@ -219,7 +218,9 @@ def test_a_group_that_cannot_be_trained_as_one_is_dissolved(bench):
     bench.rows("UPDATE mst_w SET fit_params = 'batch_size=16'")
     on = fit(bench, "out_w_on", "mst_w", 2, ON, warm_start=True, **options)
     fit(bench, "out_w_off", "mst_w", 2, warm_start=True, **options)
-    assert "mst_keys 1, 2 train apart from here: together, they have made different numbers of steps" in on.notices
+    assert (
+        "mst_keys 1, 2 train separately from now on: together, they have made different numbers of steps" in on.notices
+    )
     assert groups(bench, on.run_id)["dissolved"] == [0]
     assert weights(bench, "out_w_on") == weights(bench, "out_w_off")
 

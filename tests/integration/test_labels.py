@@ -67,13 +67,13 @@ def test_null_that_became_a_class_is_told(caller):
     caller.train("train_rows", "told_null", y="rare")
     n_null = caller.value("SELECT count(*) FROM train_rows WHERE rare IS NULL")
     assert f"3 classes (rows): NULL ({n_null}), few (" in (told := caller.notices())
-    assert f"NULL is a class of its own, with {n_null} rows: leave them out by a view" in told
+    assert f"NULL is a class of its own, with {n_null} rows: if NULL means a missing label, exclude these" in told
 
 
 def test_a_number_that_became_many_classes_is_told_with_the_way_to_a_regression(caller):
     caller.notices()
     caller.train("train_rows", "told_many", y="price")
-    assert "240 numbers became 240 classes: for a regression give num_classes => '{}'" in (told := caller.notices())
+    assert "240 numbers became 240 classes: for regression, use num_classes => '{}'" in (told := caller.notices())
     assert told.count("(1), ") == 20 and "(1), ...;" in told
 
 
@@ -156,7 +156,9 @@ REFUSED = {
     "a one-hot metric on indices": (
         1, SPARSE.replace("'accuracy'", "'categorical_accuracy'"), "by_index", "takes one-hot labels", "one-hot",
     ),
-    "one unit for ten classes": (2, BINARY, "by_index", "tells two classes apart, but", "a unit a class"),
+    "one unit for ten classes": (
+        2, BINARY, "by_index", "with one unit is for two classes, but", "one unit for each class",
+    ),
     "one unit on one-hot labels": (2, BINARY, "halves_one_hot", "1 units, but column 'even'", "labels => 'index'"),
     "two units for ten indices": (3, SPARSE, "by_index", "has 2 units, but column 'y' of public.by_index has 10", ""),
 }  # fmt: skip
@@ -209,5 +211,5 @@ def test_balanced_weights_need_the_rows_of_the_classes(caller, db):
         error = caller.refused(caller.rows, call)
     finally:
         db.rows("ALTER TABLE one_hot_summary RENAME gone TO y_class_counts")
-    assert "needs the rows of each class, which public.one_hot does not tell" in error.message
+    assert "needs the number of rows of each class, which public.one_hot does not record" in error.message
     assert "Pack it again" in error.hint

@@ -129,14 +129,14 @@ def test_columns_of_numbers_side_by_side_are_one_input(user, nets, x):
 
 REFUSED = [
     ({"model_arch_table": None}, "22023", "model_arch_table is missing. Received: None"),
-    ({"model_arch_table": "points"}, "42703", "is no table of architectures: it has no column 'model_id'"),
+    ({"model_arch_table": "points"}, "42703", "is not a table of architectures: it has no column 'model_id'"),
     ({"model_id": None}, "22023", "model_id is missing"),
     ({"model_id": 77}, "22023", "model_id is not in public.archs. Received: 77"),
     ({"model_id": 5}, "0A000", "model_id 5 of public.archs has no weights: model_weights is NULL"),
     ({"model_id": 6}, "22023", "the stored model_weights have 20 bytes, the architecture needs 268"),
     ({"test_table": None}, "22023", "test_table is missing"),
     ({"independent_varname": "x, x"}, "22023", "has 2 columns, but model_id 1 of public.archs has 1 inputs"),
-    ({"pred_type": "best"}, "22023", "pred_type is not one that is known"),
+    ({"pred_type": "best"}, "22023", "pred_type is invalid"),
     ({"use_gpus": True}, "0A000", "use_gpus"),
     ({"class_values": ["a", "b"]}, "22023", "class_values has 2 values for dependent_var, of which model_id 1"),
     ({"class_values": [["a", "b", "c"], ["d", "e", "f"]]}, "22023", "class_values has 2 lists of values"),

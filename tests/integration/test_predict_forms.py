@@ -91,7 +91,7 @@ TWO = "ARRAY[[1, 2, 3, 4], [5, NULL, 7, 8], [4, 3, 2, 1]]::real[]"
 def test_null_elements_give_null_where_asked(user):
     for function in ("predict", "predict_class", "predict_named"):
         refusal = user.refused(user.value, f"SELECT madlib_mop.{function}('kinds', 1, {NULLS})")
-        assert refusal.sqlstate == "22023" and "x holds a NULL element" in refusal.message
+        assert refusal.sqlstate == "22023" and "x contains a NULL element" in refusal.message
         assert "allow_null => true" in refusal.hint
         assert user.value(f"SELECT madlib_mop.{function}('kinds', 1, {NULLS}, allow_null => true)") is None
         assert user.value(f"SELECT madlib_mop.{function}('kinds', 1, NULL::real[])") is None

@@ -56,7 +56,7 @@ def caller(db):
         ),
         ({"y": " "}, "22023", "dependent_varname is missing. Received: ' '"),
         ({"x": "x,,hot"}, "22P02", "independent_varname cannot be read. Received: ''"),
-        ({"x": "good.x"}, "22P02", "independent_varname takes names of columns only. Received: 'good.x'"),
+        ({"x": "good.x"}, "22P02", "independent_varname takes column names only. Received: 'good.x'"),
         ({"x": "z"}, "42703", "independent_varname: table public.good has no column 'z'"),
         ({"y": '"Y"'}, "42703", "dependent_varname: table public.good has no column 'Y'"),
         (
@@ -71,8 +71,12 @@ def caller(db):
             "dependent_varname: column 'j' cannot be packed. It must be a boolean, text, a number, an enum or a numeric"
             " array. Received type: json",
         ),
-        ({"y": "x"}, "22023", "column 'x' would give the packed table two columns 'x'"),
-        ({"x": "x, x_shape"}, "22023", "column 'x_shape' would give the packed table two columns 'x_shape'"),
+        ({"y": "x"}, "22023", "column 'x' would result in two columns of the packed table named 'x'"),
+        (
+            {"x": "x, x_shape"},
+            "22023",
+            "column 'x_shape' would result in two columns of the packed table named 'x_shape'",
+        ),
         ({"x": LONG}, "22023", f"column '{LONG}': '{LONG}_class_values' would be longer than 63 bytes"),
         ({"buffer_size": 0}, "22023", "buffer_size must be at least 1. Received: 0"),
         ({"buffer_size": -5}, "22023", "buffer_size must be at least 1. Received: -5"),
@@ -96,13 +100,13 @@ def caller(db):
         (
             {"num_classes": [], "y": "t"},
             "22023",
-            "dependent_varname: column 't' cannot be packed. It must be a number or a numeric array, since no classes"
-            " are wanted. Received type: text",
+            "dependent_varname: column 't' cannot be packed. It must be a number or a numeric array, because"
+            " num_classes => '{}' packs values as they are. Received type: text",
         ),
         (
             {"image_shape": [8, 8]},
             "22023",
-            "image_shape is for columns of encoded images, and there is none. Received: [8, 8]",
+            "image_shape applies to columns of encoded images, but there is none. Received: [8, 8]",
         ),
         ({"distribution_rules": "nowhere"}, "42P01", "distribution_rules does not exist. Received: 'nowhere'"),
         ({"distribution_rules": "good"}, "42703", "distribution_rules: table public.good has no integer column 'dbid'"),
@@ -114,7 +118,7 @@ def caller(db):
         (
             {"distribution_rules": "bad_hosts"},
             "22023",
-            "distribution_rules: table public.bad_hosts: dbid 3 is no segment. Received: 'bad_hosts'",
+            "distribution_rules: table public.bad_hosts: dbid 3 is not a segment. Received: 'bad_hosts'",
         ),
     ],
 )
@@ -148,28 +152,28 @@ def test_gpu_segments_without_a_gpu_are_refused(caller):
     refusal = caller.refused(caller.train, "good", "never", distribution_rules="gpu_segments")
     assert (refusal.sqlstate, refusal.message) == (
         "0A000",
-        "training_preprocessor_dl: distribution_rules => 'gpu_segments': this host has no GPU; NVIDIA's devices were"
-        " looked for in /dev/nvidia[0-9]*",
+        "training_preprocessor_dl: distribution_rules => 'gpu_segments': this host has no GPU: there are no"
+        " NVIDIA devices at /dev/nvidia[0-9]*",
     )
 
 
 @pytest.mark.parametrize(
     ("kind", "rows", "column", "problem"),
     [
-        ("x real[], y integer", [([1], 1), ([1, 2], 1)], "x", "has the shape [2], where [1] is expected"),
-        ("x real[], y integer", [([1], 1), ([[1]], 1)], "x", "has the shape [1, 1], where [1] is expected"),
-        ("x real[], y integer", [([1], 1), ([], 1)], "x", "has the shape [], where [1] is expected"),
-        ("x real[], y integer", [([1], 1), ([None], 1)], "x", "holds a NULL element at [1]"),
+        ("x real[], y integer", [([1], 1), ([1, 2], 1)], "x", "has the shape [2], but [1] is expected"),
+        ("x real[], y integer", [([1], 1), ([[1]], 1)], "x", "has the shape [1, 1], but [1] is expected"),
+        ("x real[], y integer", [([1], 1), ([], 1)], "x", "has the shape [], but [1] is expected"),
+        ("x real[], y integer", [([1], 1), ([None], 1)], "x", "contains a NULL element at [1]"),
         ("x real[], y integer", [([1], 1), ([float("nan")], 1)], "x", "holds NaN"),
         ("x double precision[], y integer", [([1], 1), ([float("inf")], 1)], "x", "holds an infinite value"),
         (
             "x double precision[], y integer",
             [([1], 1), ([1e200], 1)],
             "x",
-            "holds a number that is too large for float32 once divided by the normalizing constant",
+            "contains a number that is too large for float32 after division by the normalizing constant",
         ),
         ("x real[], y real[]", [([1], [1]), ([1], [float("nan")])], "y", "holds NaN"),
-        ("x real[], y integer[]", [([1], [1]), ([1], [None])], "y", "holds a NULL element at [1]"),
+        ("x real[], y integer[]", [([1], [1]), ([1], [None])], "y", "contains a NULL element at [1]"),
         ("x real, y integer", [(1, 1), (float("-inf"), 1)], "x", "holds an infinite value"),
     ],
 )
@@ -181,7 +185,7 @@ def test_a_row_that_cannot_be_packed_is_named(caller, kind, rows, column, proble
     assert refusal.sqlstate == "22023"
     assert refusal.message == f"training_preprocessor_dl: column {column!r} {problem} (row with ctid (0,2))"
     refusal = caller.refused(caller.train, "bad_view", "never")
-    assert re.search(r"\(row [12] in the order of reading\)$", refusal.message)
+    assert re.search(r"\(row [12] in reading order\)$", refusal.message)
     assert caller.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'never%'") == 0
 
 
@@ -210,16 +214,16 @@ def test_a_null_is_counted_before_any_work(caller):
 def test_nan_is_no_class(caller):
     caller.table("nan_label", "x real[], y real", [([1], 1), ([1], float("nan"))])
     refusal = caller.refused(caller.train, "nan_label", "never")
-    assert refusal.message == "training_preprocessor_dl: column 'y' holds NaN, which is no class"
+    assert refusal.message == "training_preprocessor_dl: column 'y' contains NaN, which cannot be a class"
 
 
 def test_too_many_classes_are_refused_with_the_way_to_regression(caller):
     caller.rows("CREATE TABLE fine AS SELECT ARRAY[i]::real[] AS x, i AS y FROM generate_series(1, 32769) i")
     refusal = caller.refused(caller.train, "fine", "never")
     assert refusal.message == (
-        "training_preprocessor_dl: column 'y' has 32769 distinct values; at most 32768 can be classes"
+        "training_preprocessor_dl: column 'y' has 32769 distinct values; at most 32768 classes are supported"
     )
-    assert refusal.hint == "For regression on a number give num_classes => '{}'."
+    assert refusal.hint == "For regression, use num_classes => '{}'."
 
 
 def test_a_buffer_that_no_bytea_could_hold_is_refused(caller):
@@ -266,7 +270,7 @@ def test_a_source_that_changes_meanwhile_is_refused(caller):
     refusal = caller.refused(caller.train, "restless", "never")
     assert (refusal.sqlstate, refusal.message) == (
         "55000",
-        "training_preprocessor_dl: restless was changed while it was packed: 1 rows were counted, 2 read",
+        "training_preprocessor_dl: restless was changed while it was being packed: 1 rows were counted, 2 read",
     )
 
 

@@ -51,7 +51,7 @@ def test_null_gives_null(db):
         (
             "madlib.convert_array_to_bytea(ARRAY[1, NULL]::real[])",
             "22004",
-            "convert_array_to_bytea: the array holds a NULL element",
+            "convert_array_to_bytea: the array contains a NULL element",
         ),
         (
             r"madlib.convert_bytea_to_real_array('\x010203')",

@@ -62,7 +62,7 @@ def test_validation_images_of_another_size_are_refused_with_the_way_out(caller):
     [
         (b"no image", "is not a JPEG or PNG image"),
         (encoded(PIXELS[0])[:60], "is an image that cannot be decoded: "),
-        (encoded(PIXELS[0][:3]), "is an image of the shape [3, 5, 3], where [6, 5, 3] is expected"),
+        (encoded(PIXELS[0][:3]), "is an image of the shape [3, 5, 3], but [6, 5, 3] is expected"),
     ],
 )
 def test_a_row_that_is_no_such_image_is_named(caller, bad, problem):

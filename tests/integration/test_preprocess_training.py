@@ -110,7 +110,7 @@ def test_fewer_rows_than_segments_leave_segments_empty_and_say_so(caller):
     caller.segments(2)
     assert [buffer.segment for buffer in caller.buffers("sparse", "x")] == [0, 1, 2]
     assert caller.value("SELECT count(*) FROM pg_inherits WHERE inhparent = 'sparse'::regclass") == 5
-    assert "these get none: 3, 4" in caller.notices()
+    assert "these segments get none: 3, 4" in caller.notices()
 
 
 def test_the_order_is_that_of_the_seed_and_the_content_alone(caller):

@@ -158,8 +158,12 @@ def test_what_does_not_agree_with_the_training_table_is_refused(caller, definiti
     ("training", "sqlstate", "message"),
     [
         ("no_such_table", "42P01", "training_preprocessor_table does not exist. Received: 'no_such_table'"),
-        ("learn", "42P01", "training_preprocessor_table has no table 'learn_summary' beside it. Received: 'learn'"),
-        ("fake", "22023", "training_preprocessor_table was not made by training_preprocessor_dl. Received: 'fake'"),
+        (
+            "learn",
+            "42P01",
+            "training_preprocessor_table has no table 'learn_summary' in its schema. Received: 'learn'",
+        ),
+        ("fake", "22023", "training_preprocessor_table was not created by training_preprocessor_dl. Received: 'fake'"),
         (None, "22023", "training_preprocessor_table is missing. Received: None"),
     ],
 )

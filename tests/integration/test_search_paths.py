@@ -27,8 +27,7 @@ def bench(db):
         "SET madlib_mop.segments = 2",
         "SELECT madlib.training_preprocessor_dl('public.train_rows', 'train', 'y', 'x', 37, 16.0, seed := 5)",
         "SELECT madlib.validation_preprocessor_dl('public.valid_rows', 'valid', 'y', 'x', 'train', 37)",
-        f"SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1],"
-        f" ARRAY[$${ADAM}$$], ARRAY['batch_size=16'])",
+        f"SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$${ADAM}$$], ARRAY['batch_size=16'])",
         FIT.format("train", "models", "mst", ""),
     )
     return db
@@ -52,7 +51,7 @@ def test_a_model_selection_table_leads_to_its_own_architectures(bench, away):
 
 def test_names_are_shown_as_they_were_written_and_kept_with_their_schemas(bench):
     ((source, arch, selection, model, names),) = bench.rows(
-        'SELECT source_table, model_arch_table, model_selection_table, model, qualified_names'
+        "SELECT source_table, model_arch_table, model_selection_table, model, qualified_names"
         ' FROM "Home".models_summary'
     )
     assert (source, arch, selection, model) == ("train", "arch", "mst", "models")
@@ -110,7 +109,7 @@ def test_configurations_are_added_to_their_own_table_only(bench, away):
         " 'optimizer_params_list': [{{'optimizer': ['SGD'], 'lr': [0.5]}}]}}$$,"
         " $${{'batch_size': [8]}}$$)"
     )
-    with pytest.raises(psycopg2.Error, match='was made of architecture table "Home".arch. Received: \'arch\''):
+    with pytest.raises(psycopg2.Error, match="was created from architecture table \"Home\".arch. Received: 'arch'"):
         away.rows(call.format("arch"))
     away.rows(call.format('"Home".arch'))
     assert bench.value('SELECT count(*) FROM "Home".mst') == 2

@@ -101,7 +101,7 @@ def test_a_segment_added_while_a_run_is_stopped_waits_for_a_warm_start(bench):
     connection.cursor().execute("SELECT madlib_mop.resume(%s)", [run_id])
     notices = "".join(connection.notices)
     connection.close()
-    assert "has got segment 2 since the run was begun" in notices and "warm start takes all" in notices
+    assert "got segment 2 after the start of the run" in notices and "warm start uses all" in notices
     assert digests(bench, run_id) == digests(bench, undisturbed.run_id)
     assert bench.value("SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s AND segment_id = 2", [run_id]) == 0
     grown = fit(bench, "grown", "mst_slow", 1, warm_start=True, **options)

@@ -61,7 +61,7 @@ def test_layers_of_the_same_name_take_their_weights_and_the_others_are_drawn(ses
     kernel, bias = plain.get_layer("head").get_weights()
     assert np.array_equal(new["head"], np.concatenate([kernel.ravel(), bias]))
     where = "public.lib (model_id 1)" if key else "public.lib"
-    assert f"weights taken from {where}: hidden, bn, more; drawn anew: head" in session.notices()
+    assert f"weights taken from {where}: hidden, bn, more; newly drawn: head" in session.notices()
 
 
 def test_from_an_output_table_by_mst_key(session):
@@ -78,7 +78,7 @@ def test_from_a_list_of_layers(session):
     session.rows("INSERT INTO layers VALUES (%s, %s), (%s, %s)", "hidden", bias.tobytes(), "elsewhere", b"1234")
     session.rows(LOAD, NEW, "layers", None)
     assert np.array_equal(by_layer(NEW, loaded(session))["hidden"], bias)
-    assert "weights taken from public.layers: hidden; drawn anew: bn, more, head" in session.notices()
+    assert "weights taken from public.layers: hidden; newly drawn: bn, more, head" in session.notices()
 
 
 def test_layers_of_nested_models_go_by_the_names_around_them(session, keras):
@@ -88,14 +88,15 @@ def test_layers_of_nested_models_go_by_the_names_around_them(session, keras):
     other = keras.Sequential([keras.Input((4,)), base, keras.layers.Dense(7, name="head")])
     session.rows(LOAD, other.to_json(), "nests", None)
     assert np.frombuffer(loaded(session), np.float32)[:15].tolist() == list(range(1000, 1015))
-    assert "base/inner; drawn anew: head" in session.notices()
+    assert "base/inner; newly drawn: head" in session.notices()
 
 
 REFUSED = {
     "another shape": (keras_3(dense(6, name="hidden"), dense(2, name="head")), "lib", 1,
                       "layer 'hidden' of public.lib (model_id 1) has arrays of the shapes [4, 5] and [5], but the"
                       " architecture's has [4, 6] and [6], 120 bytes"),
-    "no layer": (keras_3(dense(6, name="a"), dense(2, name="b")), "lib", 1, "has no layer of the architecture's"),
+    "no layer": (keras_3(dense(6, name="a"), dense(2, name="b")), "lib", 1,
+        "has no layer with the name of a layer of the architecture"),
     "no such row": (keras_3(dense(5, name="hidden")), "lib", 9, "public.lib (model_id 9) has no such row"),
     "no table": (keras_3(dense(5, name="hidden")), "nothing", 9, "weights does not exist"),
     "no models": (keras_3(dense(5, name="hidden")), "plain", None, "has no column 'model_arch'"),
@@ -117,6 +118,6 @@ def test_what_does_not_fit_is_refused(session, case):
 
 def test_arguments_that_exclude_each_other(session):
     both = "SELECT madlib.load_keras_model('lib', %s, %s, weights => 'lib')"
-    assert "exclude each other" in session.refused(session.rows, both, OLD, numbers(OLD)).message
+    assert "are mutually exclusive" in session.refused(session.rows, both, OLD, numbers(OLD)).message
     alone = "SELECT madlib.load_keras_model('lib', %s, weights_key => 1)"
-    assert "weights_key is a row of the table weights" in session.refused(session.rows, alone, OLD).message
+    assert "weights_key selects a row of the table weights" in session.refused(session.rows, alone, OLD).message

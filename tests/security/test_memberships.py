@@ -50,7 +50,7 @@ def test_a_member_without_the_owners_rights_sees_and_controls_nothing(runs, gran
     assert seen(runs) == [(0, 0)]
     for control in CONTROLS:
         error = refusal_of(runs, f"SELECT madlib_mop.{control}", [ALICES], MEMBER)
-        assert "there is no run of yours" in error.message, control
+        assert "you have no run" in error.message, control
     for function in ("grant_read", "revoke_read"):
         error = refusal_of(runs, f"SELECT madlib_mop.{function}(%s, %s)", [MEMBER, ALICE], MEMBER)
         assert error.sqlstate == "42501"

@@ -83,7 +83,7 @@ def test_somebody_elses_run_is_like_one_that_is_not_there(runs, control):
     for run_id in (CAROLS, NOBODYS):
         error = refusal_of(runs, f"SELECT madlib_mop.{control % run_id}", role=ALICE)
         assert error.sqlstate == "22023"
-        assert error.message == f"{name}: there is no run of yours with that run_id. Received: {run_id}"
+        assert error.message == f"{name}: you have no run with this run_id. Received: {run_id}"
         assert "madlib_mop.progress" in error.hint
     assert fingerprint(runs, CAROLS) == before
 
@@ -95,7 +95,7 @@ def test_the_driver_is_asked_as_who_calls_it_whatever_he_says(runs):
     arguments = json.dumps({"run_id": CAROLS, "role": CAROL, "continue_run": CAROLS, "session": CAROL})
     for function in ("resume", "cancel", "drop_run", "replay"):
         error = refusal(connection, "SELECT madlib_mop_calls.call(%s, %s, NULL)", [function, arguments])
-        assert error.message == f"{function}: there is no run of yours with that run_id. Received: {CAROLS}"
+        assert error.message == f"{function}: you have no run with this run_id. Received: {CAROLS}"
     connection.close()
     assert fingerprint(runs, CAROLS) == before
 
@@ -104,15 +104,15 @@ def test_a_run_is_resumed_as_its_owner_to_whom_the_output_tables_belong(runs):
     for role in (LEAD, None):
         error = refusal_of(runs, "SELECT madlib_mop.resume(%s)", [ALICES], role)
         assert error.sqlstate == "42501"
-        assert error.message.startswith("resume: run 11 is that of role alice, to whom its output tables will belong.")
-        assert error.hint == 'Log in as alice; then resume it.'
+        assert error.message.startswith("resume: run 11 belongs to role alice, who will own its output tables.")
+        assert error.hint == "Log in as alice to resume it."
 
 
 def test_the_owner_ends_what_a_dead_driver_left_as_running(runs):
     run_id = record_run(runs, 21, ALICE, state="running")
     assert runs.value("SELECT madlib_mop.cancel(%s)", [run_id], ALICE) is False
     assert runs.rows("SELECT state, state_detail FROM madlib_mop.run WHERE run_id = %s", [run_id]) == [
-        ("interrupted", "its driver had gone")
+        ("interrupted", "its driver no longer exists")
     ]
 
 

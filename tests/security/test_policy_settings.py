@@ -78,7 +78,7 @@ def test_settings_of_the_role_reach_readers_even_through_functions(bench):
 def test_a_setting_that_only_a_function_reads_is_told(bench, pupil):
     policy(bench, "coalesce(hidden(), '0')")
     error = refusal(pupil, FIT.format(PUPIL, "never"))
-    assert error.sqlstate == "55000" and "sees 20 rows, the caller saw 40" in error.message, error
+    assert error.sqlstate == "55000" and "can see 20 rows, but the caller could see 40" in error.message, error
     assert "ALTER ROLE" in error.hint
 
 
@@ -111,7 +111,7 @@ def test_resume_and_replay_read_by_the_settings_of_the_run(bench, pupil):
     of_readers = "CASE WHEN session_user = '{}' THEN current_setting('app.buffers', true) ELSE '1' END"
     policy(bench, of_readers.format(PUPIL))
     error = refusal(pupil, FIT.format(PUPIL, "resumed"))
-    assert "sees 20 rows, the caller saw 40" in error.message, error
+    assert "can see 20 rows, but the caller could see 40" in error.message, error
     policy(bench, "current_setting('app.buffers', true)")
     bench.rows(f"SELECT madlib_mop.resume(({NEWEST}))", role=PUPIL)
     assert bench.rows(TRAINED) == [(40,)]

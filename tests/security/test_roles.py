@@ -57,7 +57,7 @@ def controlled(db, role: str) -> None:
     connection.autocommit = True
     for control in CONTROLS:
         error = refusal(connection, f"SELECT madlib_mop.{control}", [RUN])
-        assert "there is no run of yours with that run_id" in error.message
+        assert "you have no run with this run_id" in error.message
     connection.close()
     assert fingerprint(db, RUN) == before
 
@@ -122,8 +122,6 @@ def test_a_dump_has_the_owners_name_and_no_run_of_nobodys(db, victim):
         assert set(map(tuple, seen(there, victim).values())) == {(RUN,)}
         assert there.value("SELECT owner FROM madlib_mop.progress") == victim
         assert set(map(tuple, seen(db, victim).values())) == {()}
-        there.rows(
-            sql.SQL("DROP OWNED BY {}").format(sql.Identifier(victim))
-        )
+        there.rows(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(victim)))
     finally:
         db.rows(f'DROP DATABASE "{name}" WITH (FORCE)')

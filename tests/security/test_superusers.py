@@ -108,13 +108,13 @@ def made_superuser(db) -> bool:
 def test_a_superusers_call_runs_no_code_of_another_role(traps, call):
     error = refusal_of(traps, f"SELECT {CALLS[call]}")
     assert not made_superuser(traps)
-    assert error.sqlstate == "42501" and "mallory, who is no superuser" in error.message, error
+    assert error.sqlstate == "42501" and "mallory, who is not a superuser" in error.message, error
     assert "Log in as mallory" in error.hint
 
 
 def test_nor_does_the_call_of_who_can_become_one(traps):
     error = refusal_of(traps, f"SELECT {CALLS['source']}", role=LEAD)
-    assert error.sqlstate == "42501" and "mallory, who is no superuser" in error.message, error
+    assert error.sqlstate == "42501" and "mallory, who is not a superuser" in error.message, error
 
 
 @pytest.mark.parametrize("switch", ["SET ROLE mallory", "SET SESSION AUTHORIZATION mallory"])
@@ -165,4 +165,4 @@ def test_a_superuser_replays_no_run_on_tables_of_another_role(traps):
     plan = recorded_plan("public", "out_31", '"mallory"."packed"')
     run_id = record_run(traps, 31, MALLORY, "finished", plan=plan)
     error = refusal_of(traps, "SELECT madlib_mop.replay(%s, 'again')", [run_id])
-    assert error.sqlstate == "42501" and "mallory, who is no superuser" in error.message, error
+    assert error.sqlstate == "42501" and "mallory, who is not a superuser" in error.message, error

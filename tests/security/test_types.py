@@ -138,7 +138,7 @@ def test_a_packed_table_with_a_users_type_is_refused(types, alice, suffix, colum
         f"madlib.madlib_keras_fit_multiple_model('mallory.{name}_v', 'o', 'none', 1)",
     ):
         error = alice.refused(alice.rows, f"SELECT {call}")
-        assert error.sqlstate == "22023" and f"of type {kind}, which a user made" in error.message, (call, error)
+        assert error.sqlstate == "22023" and f"of type {kind}, which is user-defined" in error.message, (call, error)
 
 
 def models(keras, session, name: str, values_type: str) -> None:
@@ -173,7 +173,7 @@ def test_an_id_of_a_users_type_is_refused(types, alice, column, keras):
     mallory.connection.close()
     call = f"SELECT madlib.madlib_keras_predict('mallory.by_{column}', 'mallory.rows', '{column}', 'x', 'never')"
     error = alice.refused(alice.rows, call)
-    assert error.sqlstate == "22023" and "which another role made" in error.message
+    assert error.sqlstate == "22023" and "which another role created" in error.message
 
 
 def test_an_id_of_ones_own_domain_stays_one(types, alice, keras):
@@ -207,7 +207,7 @@ def test_a_selection_with_a_users_type_is_refused(types, alice, keras):
         "madlib.madlib_keras_predict_byom('mallory.arch', 1, 'mallory.rows', 'id', 'x', 'o')",
     ):
         error = alice.refused(alice.rows, f"SELECT {call}")
-        assert error.sqlstate == "22023" and "which a user made" in error.message, (call, error)
+        assert error.sqlstate == "22023" and "which is user-defined" in error.message, (call, error)
 
 
 def test_a_superusers_own_types_are_as_good_as_the_servers(types):

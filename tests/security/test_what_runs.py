@@ -24,23 +24,23 @@ from tests.helpers.unit.documents import dense, keras_3
 ALICE = "alice"
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
 FIT = "SELECT madlib.madlib_keras_fit_multiple_model('train', %s, %s, 1)"
-_CODE, _FILES = "it carries Python code", "it can read files of the server as its vocabulary"
+_CODE, _FILES = "it contains Python code", "it can read files of the server as its vocabulary"
 #: By which words the allow-list refuses it: what fails only later was let in.
 ARCHITECTURES = {
-    "Lambda": f"Lambda is not taken: {_CODE}",
-    "Lambda of Keras 2": f"Lambda is not taken: {_CODE}",
-    "lambda as activation": f"__lambda__ is not taken: {_CODE}",
-    "lambda in inbound nodes": f"__lambda__ is not taken: {_CODE}",
-    "TFSMLayer": "TFSMLayer is not taken: it loads a program from a file of the server",
-    "TorchModuleWrapper": "TorchModuleWrapper is not taken: it unpickles data, which can run any code",
-    "class of another module": "class is not one of Keras' that are taken. Received: 'system'",
+    "Lambda": f"Lambda is not allowed: {_CODE}",
+    "Lambda of Keras 2": f"Lambda is not allowed: {_CODE}",
+    "lambda as activation": f"__lambda__ is not allowed: {_CODE}",
+    "lambda in inbound nodes": f"__lambda__ is not allowed: {_CODE}",
+    "TFSMLayer": "TFSMLayer is not allowed: it loads a program from a file of the server",
+    "TorchModuleWrapper": "TorchModuleWrapper is not allowed: it unpickles data, which can run any code",
+    "class of another module": "class is not one of the allowed Keras classes. Received: 'system'",
     "function of keras.utils": "activation is a function that is not one of Keras' activations",
-    "StringLookup": f"StringLookup is not taken: {_FILES}",
-    "IntegerLookup": f"IntegerLookup is not taken: {_FILES}",
-    "TextVectorization": f"TextVectorization is not taken: {_FILES}",
-    "allowed class of another module": "module is not one of Keras'. Received: 'os'",
-    "model loaded from a file": "class is not one of Keras' that are taken. Received: 'load_model'",
-    "typespec": "__typespec__ is not taken: objects of TensorFlow cannot be part of an architecture",
+    "StringLookup": f"StringLookup is not allowed: {_FILES}",
+    "IntegerLookup": f"IntegerLookup is not allowed: {_FILES}",
+    "TextVectorization": f"TextVectorization is not allowed: {_FILES}",
+    "allowed class of another module": "module is not one of Keras' classes or modules. Received: 'os'",
+    "model loaded from a file": "class is not one of the allowed Keras classes. Received: 'load_model'",
+    "typespec": "__typespec__ is not allowed: TensorFlow objects cannot be part of an architecture",
 }
 PARAMETERS = {
     "optimizer": "loss='mse', optimizer=__import__('os').system('touch {}')",
@@ -150,7 +150,7 @@ def test_help_gives_our_texts_and_no_other_file(bench):
     for topic in ("../../../../../../../../etc/hostname", "/etc/hostname", "../commands/help", "", None, ["usage"]):
         error = refusal(connection, "SELECT madlib_mop_calls.call('help', %s, NULL)", [json.dumps({"topic": topic})])
         assert error.sqlstate == "22023"
-        assert error.message == f"help: there is no help on that topic. Received: {topic!r}"
+        assert error.message == f"help: there is no help for this topic. Received: {topic!r}"
     connection.close()
 
 

@@ -15,7 +15,7 @@ from tests.helpers.security.attacks import fingerprint, record_run, refusal, use
 ALICE, LOGIN, CREATOR, RUN = "alice", "login_by_hand", "may_create_roles", 31
 CALLS = {
     "writer_open": f"{RUN}, 0",
-    "writer_do": "'{\"do\": \"start\"}'",
+    "writer_do": '\'{"do": "start"}\'',
     "host_access": f"{RUN}, 'alpha'",
     "model_of": f"{RUN}, 1",
     "custom_functions_of": f"{RUN}",
@@ -64,13 +64,13 @@ def test_even_who_may_execute_it_opens_no_writer_without_being_a_superuser(runs)
         error = refusal(connection, f"SELECT madlib_mop_internal.writer_open({RUN}, 0)", internal=True)
     connection.rollback()
     connection.close()
-    assert (error.sqlstate, "may not write the record" in error.message) == ("42501", True)
+    assert (error.sqlstate, "has no right to write the record" in error.message) == ("42501", True)
 
 
 def test_a_writer_takes_no_task_before_it_is_opened(runs):
     connection = runs.connect()
     error = refusal(connection, "SELECT madlib_mop_internal.writer_do('{}')", internal=True)
-    assert (error.sqlstate, "is no writer" in error.message) == ("42501", True)
+    assert (error.sqlstate, "is not a writer" in error.message) == ("42501", True)
     connection.close()
 
 
@@ -190,7 +190,7 @@ def test_settings_and_limits_of_the_caller_hold_for_a_runs_role(runs):
     settings = ("temp_file_limit = '100MB'", "log_statement = 'all'", "search_path = 'a b', c", "app.tenant = 'x, y'")
     for setting in settings:
         runs.rows(f"ALTER ROLE alice SET {setting}")
-    runs.rows(f'ALTER ROLE alice IN DATABASE "{runs.name}" SET work_mem = \'5MB\'')
+    runs.rows(f"ALTER ROLE alice IN DATABASE \"{runs.name}\" SET work_mem = '5MB'")
     session = runs.connect()
     session.autocommit = True
     login = create_login(session, RUN, ALICE)

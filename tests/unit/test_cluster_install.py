@@ -200,9 +200,9 @@ LAYOUT = Layout(GREENPLUM, "/gp/bin", "/gp/lib/madlib_mop", "/gp/share/extension
     [
         ({"user": "root"}, "the user there is root, here gpadmin"),
         ({"pkglibdir": "/other/lib"}, "its Greenplum is PostgreSQL 12 in /other/lib"),
-        ({"machine": "aarch64 glibc 2.36"}, "another kind of machine, aarch64"),
-        ({"python": "3.12.1"}, "must be Python 3.11 there too.*Received: 3.12.1"),
-        ({"python": ""}, "must be Python 3.11 there too.*There is none"),
+        ({"machine": "aarch64 glibc 2.36"}, "its machine type is aarch64"),
+        ({"python": "3.12.1"}, "must be Python 3.11 there.*Received: 3.12.1"),
+        ({"python": ""}, "must be Python 3.11 there.*There is none"),
         ({"closed": "/gp/lib", "library": ""}, "gpadmin may not write to /gp/lib"),
         ({"clock_offset_s": -7.25}, r"its clock is 7\.2 s behind"),
         ({"free_kb": 1 << 10, "library": ""}, "1 MB are free in /gp/lib; 1126 MB are needed"),

@@ -70,7 +70,7 @@ def read_cluster(session: Connection) -> Cluster:
     Unsupported
         If the server has no segments.
     InsufficientPrivilege
-        If the role is no superuser, or we are not the operating system user that owns the cluster.
+        If the role is not a superuser, or we are not the operating system user that owns the cluster.
     NotReady
         If we are not at the coordinator's host, or our library is not the server's.
     """
@@ -81,7 +81,7 @@ def read_cluster(session: Connection) -> Cluster:
             hint="One PostgreSQL server is installed on by make install PG_CONFIG=...",
         )
     if session.info.parameter_status("is_superuser") != "on":
-        raise InsufficientPrivilege(f"role {session.info.user} is no superuser of the cluster")
+        raise InsufficientPrivilege(f"role {session.info.user} is not a superuser of the cluster")
     host = session.info.host or "/"
     if not (host.startswith("/") or host in ("localhost", "127.0.0.1", "::1")):
         raise NotReady(

@@ -89,7 +89,7 @@ class CheckContext:
     def probe(self) -> "Probe":
         """What the server's own operating system user sees; asked once, and only as a superuser."""
         if not self.is_superuser:
-            return Probe(refusal=f"role {self.role} is no superuser")
+            return Probe(refusal=f"role {self.role} is not a superuser")
         try:
             with self.session.cursor() as cursor:
                 cursor.execute(resources.files(__package__).joinpath("probe.sql").read_text())

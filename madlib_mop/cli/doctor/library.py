@@ -71,5 +71,5 @@ def _catalog_login(inside: Header, context: CheckContext) -> Finding:
         return Finding("catalog login", State.FAIL, login["error"], mend)
     if not login["is_superuser"]:
         mend = f'As a superuser: ALTER ROLE "{login["role"]}" SUPERUSER'
-        return Finding("catalog login", State.FAIL, f"role {login['role']} is no superuser", mend)
+        return Finding("catalog login", State.FAIL, f"role {login['role']} is not a superuser", mend)
     return Finding("catalog login", State.OK, f"the server's user logs in as {login['role']} by the local socket")

@@ -18,7 +18,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "superuser",
             State.WARN,
-            f"role {context.role} is no superuser: checks inside the server are skipped",
+            f"role {context.role} is not a superuser: checks inside the server are skipped",
             "Run the doctor with a superuser's --dsn.",
         )
     yield _plpython(context)

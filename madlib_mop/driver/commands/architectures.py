@@ -89,15 +89,19 @@ def _model(call: Call) -> tuple[DescribedModel, bytes | None]:
     weights, source = given.get("model_weights"), (given.get("weights") or "").strip()
     if source and weights is not None:
         raise InvalidParameter(
-            f"model_weights and weights exclude each other. Received: {len(weights)} bytes, and weights {source!r}",
-            hint="model_weights are those of all layers; weights names a table to take them from by layer.",
+            f"model_weights and weights are mutually exclusive. Received: {len(weights)} bytes, and weights {source!r}",
+            hint="model_weights contains the weights of all layers; weights names a table to take them from, layer by "
+            "layer.",
         )
     if not source and given.get("weights_key") is not None:
-        raise InvalidParameter(f"weights_key is a row of the table weights. Received: {given['weights_key']}, no table")
+        raise InvalidParameter(
+            f"weights_key selects a row of the table weights, which is missing. Received: "
+            f"weights_key {given['weights_key']}"
+        )
     with LocalTrainer(session) as trainer:
         if source:
             model, start = weights_by_layer(session, trainer, arch, source, given.get("weights_key"))
-            anew = f"; drawn anew: {', '.join(start.drawn)}" if start.drawn else ""
+            anew = f"; newly drawn: {', '.join(start.drawn)}" if start.drawn else ""
             session.notice(f"{call.function}: weights taken from {start.label}: {', '.join(start.taken)}{anew}")
             return model, start.weights
         model = describe_model(trainer, arch)
@@ -141,6 +145,6 @@ def _check_columns(session: CallerSession, table: Relation, name: str) -> None:
     present = {column.name for column in session.columns(table)}
     if missing := [column for column in COLUMNS if column not in present]:
         raise UndefinedColumn(
-            f"{_WHAT}: {table} is no table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
-            hint="load_keras_model makes such a table where there is none.",
+            f"{_WHAT}: {table} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
+            hint="load_keras_model creates such a table if it does not exist.",
         )

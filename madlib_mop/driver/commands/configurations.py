@@ -158,7 +158,7 @@ def generate_model_configs(call: Call) -> None:
     if kind == "random" and len(rows) < given["num_configs"]:
         session.warning(
             f"{call.function}: only {len(rows)} of {given['num_configs']} configurations could be drawn;"
-            " the others were there already"
+            " the table already has the others"
         )
     if existing is None:
         create_selection(session, target)
@@ -181,14 +181,14 @@ def _search(given: Mapping[str, Any]) -> str:
             if given.get(name) is not None:
                 raise InvalidParameter(
                     f"{name} must be NULL for search_type 'grid'. Received: {given[name]!r}",
-                    hint="A grid has all combinations; search_type 'random' draws some.",
+                    hint="A grid has all combinations; search_type 'random' draws a sample.",
                 )
     elif not is_int(num_configs) or num_configs < 1:
         raise InvalidParameter(
             f"num_configs must be a whole number of 1 or more for search_type 'random'. Received: {num_configs!r}"
         )
     else:
-        _check_number(num_configs, "num_configs asks for")
+        _check_number(num_configs, "num_configs requests")
     return kind
 
 
@@ -197,7 +197,7 @@ def _check_number(n_configurations: int, what: str) -> None:
     if n_configurations > MAX_CONFIGURATIONS:
         raise InvalidParameter(
             f"{what} {n_configurations:,} configurations; a table takes at most {MAX_CONFIGURATIONS:,} at once",
-            hint="Give fewer; the table can be appended to by generate_model_configs.",
+            hint="Reduce the number; generate_model_configs can append more to the table afterwards.",
         )
 
 
@@ -292,7 +292,7 @@ def _check_summary(
     relation = session.existing(before, _ARCH) if before else None
     if relation is None or relation.oid != arch_table.oid:
         raise InvalidParameter(
-            f"{_ARCH}: {name} was made of architecture table {before if written == given[_ARCH] else written}."
+            f"{_ARCH}: {name} was created from architecture table {before if written == given[_ARCH] else written}."
             f" Received: {given[_ARCH]!r}",
             hint="Append with the same architecture table, or choose another model selection table.",
         )

@@ -19,7 +19,7 @@ def load_custom_function(call: Call) -> None:
     Raises
     ------
     InsufficientPrivilege
-        If the caller is no superuser, or others may write to the table.
+        If the caller is not a superuser, or others may write to the table.
     UnreadableText, InvalidParameter, Unsupported
         If the object is not Python source that defines the name, or a pickle where these are refused; or the name is
         Keras' own, or taken.
@@ -31,7 +31,7 @@ def load_custom_function(call: Call) -> None:
     if value is None or not len(value):
         raise InvalidParameter(
             f"object is missing. Received: {'NULL' if value is None else 'no bytes'}",
-            hint="Give Python source as UTF-8 bytes: convert_to('def ...', 'UTF8').",
+            hint="Pass Python source as UTF-8 bytes: convert_to('def ...', 'UTF8').",
         )
     if is_pickle(value):
         check_pickle("the object", pickles_allowed(call.session))
@@ -75,9 +75,9 @@ def _superusers_only(call: Call) -> None:
     )
     if not row["is_superuser"]:
         raise InsufficientPrivilege(
-            f"custom functions are code that the server runs, so superusers alone register and delete them."
+            f"custom functions are code that the server runs, so only superusers register and delete them."
             f" Received a call by role {call.info.role}",
-            hint="Ask a superuser; everybody may use what is registered.",
+            hint="Ask a superuser; every role may use registered functions.",
         )
 
 
@@ -98,7 +98,7 @@ def _add(call: Call, name: str, value: bytes, description: str | None) -> None:
     )
     if not added:
         raise InvalidParameter(
-            f"{table} has a function of that name already. Received: {name!r}",
+            f"{table} already has a function of that name. Received: {name!r}",
             hint="Delete it first by delete_custom_function, or choose another name.",
         )
     session.notice(f"{call.function}: {name} is in {table}, id {added[0]['id']}")

@@ -91,9 +91,9 @@ def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTab
             n_rows += shapes[0][0]
     if n_rows != shard.n_rows:  # a transaction at a host that this one has begun before the rows were there
         raise NotReady(
-            f"test_table: segment {shard.segment_id} of {packed.relation} shows this transaction {n_rows} of its"
-            f" {shard.n_rows} rows",
-            hint="COMMIT first: the table was packed after this transaction had begun to read at that host.",
+            f"test_table: segment {shard.segment_id} of {packed.relation} has {shard.n_rows} rows, but this"
+            f" transaction can see {n_rows}",
+            hint="COMMIT first: this transaction's snapshot at that host is older than the packed table.",
         )
     trainer.ask({"op": "shard_end", "shard": key})
 

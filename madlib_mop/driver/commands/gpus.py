@@ -16,7 +16,7 @@ def gpu_configuration(call: Call) -> None:
     output = session.output(a.get("output_table"), ("",), "output_table")
     found = gpus.list_by_driver() if source == "nvidia" else _seen_by_tensorflow(call)
     if not found:
-        session.notice(f"{call.function}: {source} shows no GPU on this host; {output} has no rows")
+        session.notice(f"{call.function}: {source} found no GPU on this host; {output} has no rows")
     made = statement("CREATE TABLE {t} (hostname pg_catalog.text, gpu_descr pg_catalog.text)", t=output)
     session.execute(made + table_form(session))
     for description in found:

@@ -25,13 +25,13 @@ def give_help(call: Call) -> str:
     # looked up, not opened by name: a caller who writes the topic himself reads our texts and no other file
     texts = {file.name: file for file in files("madlib_mop.driver").joinpath("help").iterdir()}
     if f"{topic}.txt" not in texts:
-        raise InvalidParameter(f"there is no help on that topic. Received: {topic!r}")
+        raise InvalidParameter(f"there is no help for this topic. Received: {topic!r}")
     text = texts[f"{topic}.txt"].read_text(encoding="utf-8")
     if option is None:
         return text.split("\n\n\n", 1)[0].rstrip() + f"\n\nFor the whole manual: SELECT madlib.{topic}('usage');"
     if option.strip().lower() not in _USAGE_WORDS:
         raise InvalidParameter(
-            f"{topic}: no help of that kind. Received: {option!r}", hint=f"SELECT madlib.{topic}('usage');"
+            f"{topic}: there is no help of this kind. Received: {option!r}", hint=f"SELECT madlib.{topic}('usage');"
         )
     text = text.rstrip().replace("{usage}", usage(find_function(topic)))
     return _LIST.sub(lambda found: _list(found[1]), text)

@@ -61,7 +61,7 @@ def add_host(call: Call) -> None:
     asked = call.arguments.get("n_segments")
     if session.execute("SELECT 1 AS found FROM madlib_mop.host WHERE server = $1", [server]):
         raise NotReady(
-            f"server {server} was added already. Received: {server!r}",
+            f"server {server} has already been added. Received: {server!r}",
             hint=f"To pair anew, or with another n_segments: SELECT madlib_mop.remove_host('{server}'); first.",
         )
     record = open_record(call.info)
@@ -87,7 +87,7 @@ def add_host(call: Call) -> None:
                 raise
         except psycopg.Error as error:
             raise _failed(error, login) from None
-    session.notice(f"{call.function}: server {server} carries {n_segments} segments from now on")
+    session.notice(f"{call.function}: server {server} now holds {n_segments} segments")
 
 
 def remove_host(call: Call) -> None:
@@ -109,19 +109,20 @@ def remove_host(call: Call) -> None:
         )
     if session.execute(_OPEN_TRANSACTIONS, [server])[0]["n"]:
         raise NotReady(
-            f"server {server} is being packed to, by a transaction that has not ended",
-            hint="Call again when it has.",
+            f"a transaction that has not ended is packing to server {server}",
+            hint="Call again when it has ended.",
         )
     session.execute("DELETE FROM madlib_mop.host_shard WHERE server = $1", [server])
     session.execute("DELETE FROM madlib_mop.host WHERE server = $1", [server])
     if n_left:
-        session.warning(f"{call.function}: {n_left} tables that nobody needs stay at server {server}")
+        session.warning(f"{call.function}: {n_left} unused tables remain at server {server}")
     try:
         _unpair(catalog, server, call.info.role, rows[0]["coordinator"])
     except MopError as error:
         session.warning(
-            f"{call.function}: server {server} was not told: {error.message}; there, DELETE FROM madlib_mop.coordinator"
-            f" WHERE coordinator = '{rows[0]['coordinator']}' takes this server's right to give it work"
+            f"{call.function}: server {server} could not be updated: {error.message}. On that server, run DELETE FROM "
+            f"madlib_mop.coordinator"
+            f" WHERE coordinator = '{rows[0]['coordinator']}' to revoke this server's right to run segments there"
         )
 
 
@@ -158,9 +159,9 @@ def _try_trainer(session: CallerSession, record: Record, login: HostLogin, coord
     told = answer.get("error") or answer.get("host_refused") or answer.get("host_lost") or answer.get("died")
     if told is not None:
         raise NotReady(
-            f"server {login.server} does not start a trainer",
+            f"server {login.server} cannot start a trainer",
             detail=told.get("message") or f"it ended with status {told.get('status')}: {told.get('stderr')}",
-            hint="`madlib-mop doctor` at that host says what is missing.",
+            hint="Run `madlib-mop doctor` on that host to see what is missing.",
         )
 
 
@@ -170,14 +171,14 @@ def _superusers_only(call: Call) -> None:
     )
     if not row["is_superuser"]:
         raise InsufficientPrivilege(
-            f"superusers alone say which servers carry segments. Received a call by role {call.info.role}",
-            hint="Ask a superuser; SELECT * FROM madlib_mop.hosts; shows which do.",
+            f"only superusers may add or remove hosts. Received a call by role {call.info.role}",
+            hint="Ask a superuser; SELECT * FROM madlib_mop.hosts; lists the hosts.",
         )
 
 
 def _failed(error: psycopg.Error, login: HostLogin) -> MopError:
     return NotReady(
-        f"server {login.server} was lost, or refused what had to be asked of it",
+        f"server {login.server} was lost, or rejected a request",
         detail=reason(error, login),
-        hint="`madlib-mop doctor` at that host says what is wrong with it.",
+        hint="Run `madlib-mop doctor` on that host to find the cause.",
     )

@@ -38,13 +38,14 @@ def resume(call: Call) -> None:
     run_id = run.run_id
     if call.info.role_oid != run.owner_oid:
         raise InsufficientPrivilege(
-            f"run {run_id} is that of role {run.owner}, to whom its output tables will belong."
+            f"run {run_id} belongs to role {run.owner}, who will own its output tables."
             f" Received a call by role {call.info.role}",
-            hint=f"Log in as {run.owner}; then resume it.",
+            hint=f"Log in as {run.owner} to resume it.",
         )
     if run.state is RunState.FINISHED and outputs_of(run).has_outputs(call.session, record, run):
         call.session.notice(
-            f"run {run_id} is finished, and its output table {run.plan.output.relation} is there: nothing is left to do"
+            f"run {run_id} is finished, and its output table {run.plan.output.relation} exists: there is nothing to "
+            f"resume"
         )
         return
     if call.continue_run is None and not run.state.is_trained:
@@ -93,7 +94,7 @@ def cancel(call: Call) -> bool:
         return True
     if record.known_run(run_id).state is RunState.RUNNING and record.take(run_id):
         sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
-        record.end_run(run_id, RunState.INTERRUPTED, "its driver had gone", 0.0)
+        record.end_run(run_id, RunState.INTERRUPTED, "its driver no longer exists", 0.0)
         record.give_up(run_id)
     call.session.notice(f"run {run_id} is not training: it is {record.known_run(run_id).state}")
     return False
@@ -105,7 +106,7 @@ def drop_run(call: Call) -> None:
     run = find_run(record, call)
     run_id = run.run_id
     if not record.take(run_id):
-        raise NotReady(f"run {run_id} is going on", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
+        raise NotReady(f"run {run_id} is running", hint=f"SELECT madlib_mop.cancel({run_id}); stops it.")
     end_old_writers(record, run_id)
     for slot in existing_slots(record, run_id):
         drop_slot(record, slot)
@@ -152,8 +153,8 @@ def _tell_of_new_segments(call: Call, run: Run) -> None:
     training = run.plan.training
     for segment_id in new_segments(call.session, training):
         call.session.warning(
-            f"run {run.run_id}: {training.table} has got segment {segment_id} since the run was begun;"
-            " the run ends on the segments that it began with, and a warm start takes all of them"
+            f"run {run.run_id}: {training.table} got segment {segment_id} after the start of the run;"
+            " the run continues on its original segments. A warm start uses all segments"
         )
 
 
@@ -165,6 +166,6 @@ def _recorded(record: Record, run: Run) -> list[Visit] | None:
     if parent is None or record.run(parent) is None:
         raise NotReady(
             f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped",
-            hint=f"SELECT madlib_mop.drop_run({run.run_id}); forgets this one too.",
+            hint=f"SELECT madlib_mop.drop_run({run.run_id}); drops the record of this run too.",
         )
     return [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(parent)]

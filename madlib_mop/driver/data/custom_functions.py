@@ -27,7 +27,7 @@ COLUMNS = {"id": ("integer",), "name": ("text",), "description": ("text",), "obj
 SETTING = "pickled_functions"
 _WHAT = "object_table"
 
-# Who is no superuser, nor can become one, and may write the table. A right to make triggers is one to change what is
+# Who is not a superuser, nor can become one, and may write the table. A right to make triggers is one to change what is
 # written; pg_write_all_data, a role since PostgreSQL 14, is a right to write that no table shows.
 _RIGHTS = """
 SELECT c.relkind::pg_catalog.text AS kind, o.rolname::pg_catalog.text AS owner, o.rolsuper AS is_superusers,
@@ -66,7 +66,7 @@ def object_relation(object_table: str | None, stored: bool = False) -> Relation:
         If it is missing, has a schema, or is no name.
     """
     if object_table is None or not object_table.strip():
-        raise InvalidParameter(f"{_WHAT} is missing. Received: {object_table!r}", hint="Give the name of a table.")
+        raise InvalidParameter(f"{_WHAT} is missing. Received: {object_table!r}", hint="Pass the name of a table.")
     schema, base = split_name(object_table, _WHAT)
     if schema is not None and not (stored and schema == SCHEMA):
         raise InvalidParameter(
@@ -91,30 +91,31 @@ def find_object_table(session: CallerSession, object_table: str | None, stored: 
     if table is None:
         raise UndefinedTable(
             f"{_WHAT} does not exist in schema {SCHEMA}. {received}",
-            hint="A superuser makes it by load_custom_function or load_top_k_accuracy_function.",
+            hint="A superuser creates it with load_custom_function or load_top_k_accuracy_function.",
         )
     (rights,) = session.execute(_RIGHTS, [table.oid], ["bigint"])
     if rights["kind"] != "r":
         raise InsufficientPrivilege(
-            f"{_WHAT}: {table} is not an ordinary table, so that others may decide what it shows. {received}",
-            hint="A superuser makes such tables by load_custom_function.",
+            f"{_WHAT}: {table} must be an ordinary table, because other roles could control the rows of a view or "
+            f"foreign table. {received}",
+            hint="A superuser creates such tables with load_custom_function.",
         )
     if not rights["is_superusers"]:
         raise InsufficientPrivilege(
-            f"{_WHAT}: {table} belongs to {rights['owner']}, who is no superuser. {received}",
-            hint="Custom functions are code that the server runs: superusers alone register them.",
+            f"{_WHAT}: {table} belongs to {rights['owner']}, who is not a superuser. {received}",
+            hint="Custom functions are code that the server runs: only superusers may register them.",
         )
     if rights["writer"] is not None:
         raise InsufficientPrivilege(
-            f"{_WHAT}: role {rights['writer']}, which is no superuser, may write to {table}. {received}",
-            hint=f"REVOKE the right: superusers alone may write to {table}, for it holds code.",
+            f"{_WHAT}: role {rights['writer']}, which is not a superuser, may write to {table}. {received}",
+            hint=f"REVOKE the right: only superusers may write to {table}, because it contains code.",
         )
     columns = {column.name: column.type_sql for column in session.columns(table)}
     for name, types in COLUMNS.items():
         if columns.get(name) not in types:
             raise UndefinedColumn(
                 f"{_WHAT}: {table} has no column {name} of type {types[0]}. {received}",
-                hint="load_custom_function makes such a table where there is none.",
+                hint="load_custom_function creates such a table if it does not exist.",
             )
     return table
 
@@ -171,7 +172,7 @@ def read_custom_functions(
         if not (object_table or "").strip():
             raise InvalidParameter(
                 f"custom function {missing[0]!r} needs an object_table. Received: {object_table!r}",
-                hint="Give the table that load_custom_function registered it in.",
+                hint="Pass the table in which load_custom_function registered it.",
             )
         objects |= _read(session, find_object_table(session, object_table, stored), missing)
     functions = CustomFunctions(dict(sorted(objects.items())), pickles_allowed(session) if objects else False)
@@ -225,7 +226,7 @@ def tell_changed(session: CallerSession, object_table: str | None, used: CustomF
     now = {row["name"]: row["object"] for row in rows}
     if changed := [name for name, value in used.objects.items() if now.get(name) != value]:
         session.notice(
-            f"warm start: custom function {', '.join(changed)}: going on with what the earlier run used;"
+            f"warm start: custom function {', '.join(changed)}: the earlier run's version is used;"
             f" {table} has changed since"
         )
 
@@ -249,14 +250,14 @@ def check_pickle(what: str, allowed: bool) -> None:
     """Raise unless pickles may be opened, by a superuser's setting, and can be, by dill."""
     if not allowed:
         raise Unsupported(
-            f"{what} is a pickle: opening one runs whatever code it holds, so it is not done here",
+            f"{what} is a pickle. Unpickling can run arbitrary code, so pickles are rejected",
             hint="Register the function's Python source instead. Where pickles are trusted, a superuser says so:"
             f" INSERT INTO madlib_mop.setting (name, value) VALUES ('{SETTING}', 'on').",
         )
     if importlib.util.find_spec("dill") is None:
         raise NotReady(
-            f"{what} is a dill pickle, and the library has no dill to open it with",
-            hint=f"As who owns the library: {sys.prefix}/bin/python -m pip install 'dill>=0.3.8,<1'",
+            f"{what} is a dill pickle, and dill is not installed in the library's environment",
+            hint=f"As the owner of the library, run {sys.prefix}/bin/python -m pip install 'dill>=0.3.8,<1'",
         )
 
 

@@ -60,12 +60,13 @@ def require_gpus(what: str) -> int:
     n_gpus = count_gpus()
     if not n_gpus:
         raise Unsupported(
-            f"{what}: this host has no GPU; NVIDIA's devices were looked for in {DEVICE_NODES}",
+            f"{what}: this host has no GPU: there are no NVIDIA devices at {DEVICE_NODES}",
             hint="Use CPUs (use_gpus => false, 'all_segments'), or install NVIDIA's driver on the server's host.",
         )
     if _has_cpu_build_only():
         raise Unsupported(
-            f"{what}: the host has {n_gpus} GPU(s), but the library's TensorFlow is tensorflow-cpu, which uses none",
+            f"{what}: the host has {n_gpus} GPU(s), but the library's TensorFlow is tensorflow-cpu, which cannot use "
+            f"GPUs",
             hint="Install tensorflow[and-cuda] instead of tensorflow-cpu into the library's virtual environment.",
         )
     return n_gpus
@@ -82,18 +83,20 @@ def list_by_driver() -> list[str]:
     tool = next((path for path in NVIDIA_SMI if Path(path).is_file()), None)
     if tool is None:
         raise NotReady(
-            f"source => 'nvidia': nvidia-smi is not installed on this host; looked for {', '.join(NVIDIA_SMI)}",
+            f"source => 'nvidia': nvidia-smi is not installed on this host; searched: {', '.join(NVIDIA_SMI)}",
             hint="Install NVIDIA's driver on the server's host, or ask TensorFlow: source => 'tensorflow'.",
         )
     try:
         done = subprocess.run([tool, "-L"], env={"LC_ALL": "C"}, capture_output=True, text=True, timeout=_WITHIN_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotReady(f"{tool} -L cannot be run: {error}", hint="The server's administrator can try it.") from None
+        raise NotReady(
+            f"{tool} -L cannot be run: {error}", hint="Ask the server's administrator to run this command."
+        ) from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise NotReady(
-            f"{tool} -L ended with status {done.returncode}: {said[0] if said else 'it said nothing'}",
-            hint="NVIDIA's driver is not running as it should; the server's administrator can try the same command.",
+            f"{tool} -L ended with status {done.returncode}: {said[0] if said else 'no output'}",
+            hint="NVIDIA's driver does not work correctly; ask the server's administrator to run this command.",
         )
     return [line.strip() for line in done.stdout.splitlines() if line.startswith("GPU ")]
 

@@ -58,30 +58,31 @@ def problems(
     number, version, in_recovery, is_superuser, extension, offered = one_row(connection.execute(_FACTS))
     if not is_superuser and not is_paired:
         yield NotReady(
-            f"the user mapping of role {login.role} for server {server} is to a role that is no superuser there",
-            hint="A superuser's mapping to a superuser is used once, to pair the two servers; others map as they like.",
+            f"the user mapping of role {login.role} for server {server} names a role that is not a superuser there",
+            hint="To pair the two servers, a superuser must be mapped to a superuser; other roles can be mapped to "
+            "any role.",
         )
         return
     if number < LEAST_VERSION:
         yield NotReady(
-            f"server {server} is PostgreSQL {version}; {LEAST_VERSION // 10000} is the first that can carry segments",
+            f"server {server} is PostgreSQL {version}; {LEAST_VERSION // 10000} or newer is required to hold segments",
             hint="Upgrade it.",
         )
     if in_recovery:
-        yield NotReady(f"server {server} is a standby, where nothing can be written", hint="Add its primary.")
+        yield NotReady(f"server {server} is a standby, which is read-only", hint="Add its primary.")
     with catalog.cursor() as cursor:
         cursor.execute(_WHICH)
         if cursor.fetchone() == connection.execute(_WHICH).fetchone():
             yield NotReady(
                 f"server {server} is this server itself",
-                hint="This one carries segments anyway: `here` in the setting madlib_mop.hosts.",
+                hint="This server holds segments without being added; it is `here` in the setting madlib_mop.hosts.",
             )
             return
     if extension is None:
         missing = "CREATE EXTENSION madlib_mop CASCADE;"
         yield NotReady(
             f"server {server}: its database has no extension madlib_mop",
-            hint=f"At that host: {missing}" if offered else f"At that host: make install PG_CONFIG=...; then {missing}",
+            hint=f"On that host: {missing}" if offered else f"On that host: make install PG_CONFIG=...; then {missing}",
         )
         return
     if extension != __version__:
@@ -97,14 +98,14 @@ def problems(
         yield NotReady(
             f"server {server}: the library of extension madlib_mop does not work there",
             detail=reason(error, login),
-            hint="`madlib-mop doctor` at that host says what is missing.",
+            hint="Run `madlib-mop doctor` on that host to see what is missing.",
         )
         return
     other = [f"{name} {versions[name]} (here {ours[name]})" for name in SAME if versions[name] != ours[name]]
     if other:
         yield NotReady(
-            f"server {server} has other versions, which would not compute the same bits: {', '.join(other)}",
-            hint="Install the same versions on both: make install makes the library's environment anew.",
+            f"server {server} has different versions, which may not compute the same bits: {', '.join(other)}",
+            hint="Install the same versions on both: make install rebuilds the library's environment.",
         )
     offset_s = clock_offset_s(connection)
     if abs(offset_s) > MOST_CLOCK_OFFSET_S:
@@ -116,7 +117,7 @@ def clock_problem(server: str, offset_s: float) -> NotReady:
     off = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'}"
     return NotReady(
         f"the clock of server {server} is {off} this one's; {MOST_CLOCK_OFFSET_S:g} s are allowed",
-        hint="Let both be set by NTP: the record's times would not fit together.",
+        hint="Synchronise both clocks with NTP, so that the record's times are comparable.",
     )
 
 
@@ -135,8 +136,8 @@ def _other_name(connection: psycopg.Connection, login: HostLogin, catalog: Catal
     for (coordinator,) in known:
         if coordinator in by_name:
             yield NotReady(
-                f"server {login.server} is the same server as {by_name[coordinator]}, which was added already",
-                hint="One name is enough: its segments run side by side.",
+                f"server {login.server} is the same server as {by_name[coordinator]}, which has already been added",
+                hint="Add each server once; the segments of one host run in parallel.",
             )
             return
 
@@ -149,7 +150,7 @@ def _pairing(connection: psycopg.Connection, login: HostLogin, catalog: CatalogC
     theirs = connection.execute(_THEIRS, [coordinator]).fetchone()
     if theirs is None or bytes(theirs[0]) != bytes(key):
         yield NotReady(
-            f"server {login.server} does not know the key that it shares with this server, and refuses its work",
+            f"server {login.server} rejects this server's requests: it does not have the shared key",
             hint=f"Pair them anew: SELECT madlib_mop.remove_host('{login.server}');"
             f" SELECT madlib_mop.add_host('{login.server}');",
         )

@@ -31,7 +31,9 @@ def drop_if_empty(call: Call, table: Relation, rows: str) -> None:
     if not state or state[0]["hides_rows"] or not state[0]["is_owner"]:
         return
     if state[0]["is_used"]:
-        session.warning(f"{call.function}: {table} is empty now, but is kept: a view or another object depends on it")
+        session.warning(
+            f"{call.function}: {table} is empty, but was not dropped: a view or another object depends on it"
+        )
         return
     session.execute(statement("DROP TABLE {table}", table=table))
-    session.notice(f"{call.function}: {table} had no other {rows} and was dropped")
+    session.notice(f"{call.function}: {table} was dropped, because it had no other {rows}")

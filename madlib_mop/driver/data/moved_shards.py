@@ -33,7 +33,7 @@ def follow_shards(call: Call, record: Record, run: Run) -> None:
             place = _in_plan(source, places[shard.segment_id]) if places else shard.place
             if place != shard.place:
                 server = place and place.server
-                messages.append(f"segment {shard.segment_id} of {source.table} is at {server or 'here'} now")
+                messages.append(f"segment {shard.segment_id} of {source.table} is now at {server or 'here'}")
                 record.set_segment(run.run_id, data_set, shard.segment_id, place=server)
             segments.append(replace(shard, place=place))
         moved[data_set] = replace(source, segments=tuple(segments))
@@ -58,9 +58,9 @@ def _places_now(call: Call, source: PackedData) -> dict[int, ShardPlace]:
     for shard in source.segments:
         if shard.key is None or of_keys.get(shard.key) != shard.segment_id:
             raise InvalidParameter(
-                f"{relation} was distributed anew since the run was planned: segment {shard.segment_id} is no"
-                " shard of it any more",
-                hint="A new run that starts warm from this one's models takes the table once it is packed again.",
+                f"{relation} was redistributed after the run was planned: segment {shard.segment_id} is no"
+                " longer one of its shards",
+                hint="Pack the table again, then start a new run with a warm start from this run's models.",
             )
     places = {of_keys[key]: place for key, place in engine.shard_places(session, relation).items()}
     check_reachable(session, relation, sorted({p.server for p in places.values() if p.server is not None}))

@@ -195,7 +195,7 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
     with ShardReader(session, relation, places, are_all) as reader:
         if are_all and (strange := reader.strange_key()) is not None:
             raise InvalidParameter(
-                f"{what}: {relation} has rows with __dist_key__ {strange} beside those of another one in a shard; each"
+                f"{what}: {relation} has a shard with more than one value of __dist_key__, among them {strange}; each"
                 f" shard must have one value. Received: {name!r}",
                 hint=_PACK_AGAIN,
             )
@@ -288,7 +288,7 @@ def _read_summary(session: CallerSession, relation: Relation, name: str | None, 
     for column in ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const"):
         value = rows[0][column]
         if value is None or value == [] or (isinstance(value, list) and None in value):
-            raise InvalidParameter(f"{what}: {summary} does not tell the {column}. Received: {value}", hint=_PACK_AGAIN)
+            raise InvalidParameter(f"{what}: {summary} has no value for {column}. Received: {value}", hint=_PACK_AGAIN)
     return _Summary(found, types, rows[0])
 
 
@@ -303,7 +303,7 @@ def _check_types(relation: Relation, types: dict[str, str], columns: list[str], 
     for column, kinds in expected.items():
         if column not in types:
             raise UndefinedColumn(
-                f"{what}: table {relation} has no column {column!r}, which its summary tells of. Received: {name!r}",
+                f"{what}: table {relation} has no column {column!r}, which its summary lists. Received: {name!r}",
                 hint=_PACK_AGAIN,
             )
         if types[column] not in kinds:
@@ -396,7 +396,7 @@ def gpus_of_run(use_gpus: bool | None, packed: PackedTable) -> dict[int, int]:
     """
     if use_gpus and packed.limits.gpus is not None:
         raise Unsupported(
-            f"use_gpus => true cannot be done on {packed.relation}: {packed.limits.gpus}",
-            hint="Leave use_gpus out, or pack into segments on this server: SET madlib_mop.hosts = 'here';",
+            f"use_gpus => true cannot be used with {packed.relation}: {packed.limits.gpus}",
+            hint="Omit use_gpus, or pack into segments on this server: SET madlib_mop.hosts = 'here';",
         )
     return assign_gpus(use_gpus, [shard.segment_id for shard in packed.shards])

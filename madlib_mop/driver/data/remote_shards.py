@@ -159,8 +159,8 @@ class ShardReader:
             if error.sqlstate == "42501":
                 raise InsufficientPrivilege(
                     message,
-                    hint="Its rows at other servers are read as the role that your user mapping names: GRANT SELECT"
-                    " there too, or let it be packed as a role that you are mapped to.",
+                    hint="Its rows on other servers are read as the role in your user mapping: GRANT SELECT there"
+                    " too, or pack the table as a role that you are mapped to.",
                 ) from None
             raise NotReady(message, hint="madlib_mop.hosts lists the servers.") from None
 

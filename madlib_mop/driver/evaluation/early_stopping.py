@@ -70,7 +70,7 @@ class EarlyStops:
             names = ", ".join(sorted({_prefix(m.data_set) + m.name for m in metrics}))
             raise InvalidParameter(
                 f"early_stopping: mst_key {mst_key} has no such metric. Received: {self._rules[mst_key].metric!r}",
-                hint=f"Its metrics are {names}. Begin a new run.",
+                hint=f"Its metrics are {names}. Start a new run.",
             )
         return self._decide(mst_key)
 

@@ -44,7 +44,7 @@ class EvaluationTask:
 
 def evaluation_task(evaluation: schedule.Evaluation) -> EvaluationTask:
     """Return what an evaluation of the scheduler's carries."""
-    assert isinstance(evaluation.payload, EvaluationTask), "only the driver asks for evaluations"
+    assert isinstance(evaluation.payload, EvaluationTask), "only the driver requests evaluations"
     return evaluation.payload
 
 

@@ -57,8 +57,8 @@ def _find(session: CallerSession, name: str | None, model_id: int | None) -> Pla
     present = {column.name for column in session.columns(relation)}
     if missing := [column for column in _COLUMNS if column not in present]:
         raise UndefinedColumn(
-            f"{_WHAT}: {relation} is no table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
-            hint="load_keras_model makes such a table where there is none.",
+            f"{_WHAT}: {relation} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
+            hint="load_keras_model creates such a table if it does not exist.",
         )
     ids = [row["id"] for row in session.execute(statement("SELECT {i} AS id FROM {t}", i=_ID, t=relation))]
     n_found = ids.count(model_id)
@@ -69,7 +69,7 @@ def _find(session: CallerSession, name: str | None, model_id: int | None) -> Pla
             "model_id is missing. Received: NULL"
             if model_id is None
             else f"model_id is not in {relation}. Received: {model_id}",
-            hint=f"Give one of: {shown}." if known else "The table is empty.",
+            hint=f"Use one of: {shown}." if known else "The table is empty.",
         )
     if n_found > 1:
         raise InvalidParameter(f"{_WHAT}: {relation} has {n_found} rows with model_id {model_id}. Received: {name!r}")
@@ -85,7 +85,7 @@ def _outputs(shape: ModelShape, label: str, arguments: Mapping[str, Any]) -> tup
     if count != shape.n_outputs:
         raise InvalidParameter(
             f"dependent_count is the number of outputs, and {label} has {shape.n_outputs}. Received: {count}",
-            hint=f"Give dependent_count => {shape.n_outputs}.",
+            hint=f"Use dependent_count => {shape.n_outputs}.",
         )
     names = ["dependent_var"] if count == 1 else [f"dependent_var_{number}" for number in range(count)]
     listed = _class_values(arguments.get("class_values"), count, label)
@@ -95,9 +95,9 @@ def _outputs(shape: ModelShape, label: str, arguments: Mapping[str, Any]) -> tup
         of_two = n_units == 1 and activation in _SCORES and values is not None and len(values) == 2
         if values is not None and n_units is not None and len(values) != n_units and not of_two:
             raise InvalidParameter(
-                f"class_values has {len(values)} values for {name}, of which {label} gives {n_units}."
+                f"class_values has {len(values)} values for {name}, for which {label} has {n_units} outputs."
                 f" Received: {list(values)}",
-                hint="Give one for each unit of the last layer, in their order; NULL leaves them out.",
+                hint="Pass one for each unit of the last layer, in order, or NULL for none.",
             )
         is_number = values is None and n_units == 1 and activation not in _SCORES
         outputs.append(Output(name, "real" if is_number else "real[]", values, None, None, is_exact=True))
@@ -117,7 +117,7 @@ def _class_values(given: list[Any] | None, count: int, label: str) -> list[Value
     if len(given) != count:
         raise InvalidParameter(
             f"class_values has {len(given)} lists of values, but {label} has {count} outputs. Received: {given}",
-            hint="Give one list an output: ARRAY[ARRAY['a', 'b', 'c'], ARRAY['x', 'y', NULL]].",
+            hint="Pass one list for each output: ARRAY[ARRAY['a', 'b', 'c'], ARRAY['x', 'y', NULL]].",
         )
     return [_without_padding(values) or None for values in given]
 

@@ -68,7 +68,7 @@ class DescribedModel:
         raise InvalidParameter(
             f"{what} do not fit the architecture, which has {self.n_bytes // FLOAT32_BYTES} weights of 4 bytes."
             f" Received: {n_bytes} bytes, {values}",
-            hint="Give all arrays of get_weights(), one after the other, as float32.",
+            hint="Pass all arrays of get_weights(), concatenated, as float32.",
             detail="Weights by layer: " + ", ".join(map(str, self.layers)),
         )
 

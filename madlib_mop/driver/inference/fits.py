@@ -31,7 +31,7 @@ def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[
         raise InvalidParameter(
             f"column {column!r} has rows of the shape {list(row)}, but input {number + 1} of {model.label} takes"
             f" {['any' if size is None else size for size in wanted]}",
-            hint="Give the data as they were for training.",
+            hint="Pass data of the same form as in training.",
         )
 
 
@@ -67,7 +67,7 @@ def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
         n_values = shape[-1] if shape else 1
         by_index = shape == [1] and classes is not None
         if n_units is not None and n_values != n_units and not by_index:
-            raise _unlike(packed, f"its column {column!r} has {n_values} values a row, {model.label} gives {n_units}")
+            raise _unlike(packed, f"its column {column!r} has {n_values} values a row, {model.label} has {n_units}")
         if None not in (classes, output.values_text) and classes != output.values_text:
             trained = f"{model.label} has {output.values_text}"
             raise _unlike(packed, f"its column {column!r} has the classes {classes}, {trained}")

@@ -147,7 +147,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
         if mst_key is not None:
             raise InvalidParameter(
                 f"mst_key is for tables with many models; {relation} has one. Received: {mst_key}",
-                hint="Leave mst_key out.",
+                hint="Omit mst_key.",
             )
         params_table, label = summary, str(relation)
     params = _read_params(session, params_table, mst_key, name)
@@ -182,7 +182,7 @@ def _check_key(
 ) -> None:
     keys = session.execute(statement("SELECT mst_key FROM {t} ORDER BY mst_key", t=relation))
     shown = ", ".join(str(row["mst_key"]) for row in keys[:_N_KEYS_SHOWN]) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
-    choose = f"Give one of: {shown}. {info} tells how good each is." if keys else "The table is empty."
+    choose = f"Use one of: {shown}. {info} has their metrics." if keys else "The table is empty."
     if mst_key is None:
         raise InvalidParameter(f"mst_key is missing: {relation} has {len(keys)} models. Received: NULL", hint=choose)
     n_found = sum(row["mst_key"] == mst_key for row in keys)
@@ -204,9 +204,7 @@ def _check_key(
     raise InvalidParameter(f"mst_key {mst_key} is not in {relation}. Received: {mst_key}", hint=choose)
 
 
-def _read_params(
-    session: CallerSession, table: Relation, mst_key: int | None, name: str | None
-) -> dict[str, Any]:
+def _read_params(session: CallerSession, table: Relation, mst_key: int | None, name: str | None) -> dict[str, Any]:
     _need_columns(session, table, _PARAMS, "model_table", name)
     query = statement("SELECT {c} FROM {t}", c=[Identifier(column) for column in _PARAMS], t=table)
     rows = _of_key(session, query, mst_key)
@@ -245,7 +243,7 @@ def _class_values(
     _need_columns(session, summary, (held,), "model_table", name)
     (known,) = [column for column in session.columns(summary) if column.name == held]
     if not known.is_array:
-        raise InvalidParameter(f"model_table: column {held!r} of {summary} is no array. Received: {name!r}")
+        raise InvalidParameter(f"model_table: column {held!r} of {summary} is not an array. Received: {name!r}")
     text = "pg_catalog.textin(pg_catalog.array_out({c}))"  # not by a cast that the owner of an enum may have made
     query = f"SELECT {'{c}' if known.is_safe else text}::pg_catalog.text[] AS values, {text} AS text FROM {{t}}"
     (row,) = session.execute(statement(query, c=Identifier(held), t=summary))
@@ -259,7 +257,7 @@ def read_weights(session: CallerSession, model: TrainedModel) -> bytes:
     place = model.place
     rows = session.execute(place.weights_query, place.params, place.types)
     if len(rows) != 1 or rows[0]["weights"] is None:
-        raise NotReady(f"{model.label} was changed while it was read", hint="Call again.")
+        raise NotReady(f"{model.label} was changed while it was being read", hint="Call again.")
     weights: bytes = rows[0]["weights"]
     return weights
 
@@ -288,9 +286,10 @@ def read_architecture(session: CallerSession, place: Place, what: str, label: st
     if not rows[0]["has_weights"]:
         raise Unsupported(
             f"{what}: {label} has no weights: model_weights is NULL",
-            hint="Load them with it: load_keras_model(table, model_arch, model_weights)."
+            hint="Load the architecture with its weights: load_keras_model(table, model_arch, model_weights)."
             if place.key_column == "model_id"
-            else "Weights that do not fit into a field of 1 GB stay in madlib_mop.model_state, for a warm start only.",
+            else "Weights that do not fit into a field of 1 GB are only in madlib_mop.model_state; only a warm start "
+            "can use them.",
         )
     try:
         return check_architecture(rows[0]["arch"])
@@ -327,8 +326,8 @@ def _companion(session: CallerSession, relation: Relation, suffix: str, name: st
     found = session.existing(relation.with_suffix(suffix).sql)
     if found is None:
         raise UndefinedTable(
-            f"model_table: {relation} has no {relation.name}{suffix} beside it. Received: {name!r}",
-            hint="Give the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.",
+            f"model_table: {relation} has no table {relation.name}{suffix} in its schema. Received: {name!r}",
+            hint="Pass the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.",
         )
     return found
 
@@ -341,7 +340,7 @@ def _need_columns(
         if column not in present:
             raise UndefinedColumn(
                 f"{what}: {relation} has no column {column!r}. Received: {name!r}",
-                hint="Give the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.",
+                hint="Pass the output table of madlib_keras_fit_multiple_model or madlib_keras_fit.",
             )
     return present
 

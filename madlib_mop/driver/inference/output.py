@@ -62,8 +62,8 @@ class Output:
             return [None] if n_units == 1 and self.is_number(1) else [str(unit) for unit in range(n_units)]
         if len(self.values) > n_units or (self.is_exact and len(self.values) < n_units):
             raise InvalidParameter(
-                f"the model gives {n_units} values for {self.name!r}, which has {len(self.values)} classes",
-                hint="Give one class value for each."
+                f"the model has {n_units} outputs for {self.name!r}, which has {len(self.values)} classes",
+                hint="Pass one class value for each output."
                 if self.is_exact
                 else "The _summary table does not belong to this model.",
             )

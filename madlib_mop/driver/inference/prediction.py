@@ -96,15 +96,15 @@ def _scores(answer: Frame, model: TrainedModel, rows: Rows) -> list[np.ndarray]:
     header, blobs = answer
     if len(blobs) != len(model.outputs):
         raise InvalidParameter(
-            f"{model.label} gives {len(blobs)} outputs, but there are {len(model.outputs)} dependent columns"
+            f"{model.label} has {len(blobs)} outputs, but there are {len(model.outputs)} dependent columns"
         )
     scores = []
     for output, shape, blob in zip(model.outputs, header["shapes"], blobs, strict=True):
         if len(shape) > 2:
             raise Unsupported(
-                f"{model.label} gives an array of the shape {shape[1:]} a row for {output.name!r};"
-                " predict writes one value a class",
-                hint="Flatten the output, by a last layer Flatten().",
+                f"{model.label} returns an array of the shape {shape[1:]} a row for {output.name!r};"
+                " predict writes one value for each class",
+                hint="Flatten the output with a last layer Flatten().",
             )
         scores.append(np.frombuffer(blob, np.float32).reshape(len(rows.ids), -1))
     return scores

@@ -46,7 +46,7 @@ class ResultTable:
         name = table.id_column.name
         if name in _COLUMNS:
             raise InvalidParameter(
-                f"id_col: the output table has a column {name!r} of its own. Received: {name!r}",
+                f"id_col: the output table already has a column {name!r}. Received: {name!r}",
                 hint="Rename the id column in a view.",
             )
         self.n_rows = 0

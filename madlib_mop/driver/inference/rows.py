@@ -105,21 +105,21 @@ def read_test_table(
         raise InvalidParameter(
             f"independent_varname has {len(x_names)} columns, but {model.label} has {n_inputs} inputs."
             f" Received: {shorten(independent_varname)}",
-            hint="Give one column an input, in the order of training; or for a single input as many columns of numbers"
-            " as it is wide.",
+            hint="Name one column for each input, in the order used for training; for a single input, name one column"
+            " of numbers for each of its values.",
         )
     known = {column.name: column for column in session.columns(relation)}
     if "buffer_id" in known and f"{x_names[0]}_shape" in known:
         raise InvalidParameter(
             f"test_table: {relation} is a packed table. Received: {name!r}",
-            hint="Predict from the rows as they were before they were packed; evaluate takes packed tables.",
+            hint="Pass the table of rows before packing; madlib_keras_evaluate takes packed tables.",
         )
     id_column = find_column(known, id_names[0], "id_col", relation)
     if not (id_column.is_safe or id_column.is_enum):
         raise InvalidParameter(
-            f"id_col: column {id_column.name!r} is of type {id_column.type_sql}, which another role made: its"
-            f" casts would be that role's code. Received: {id_col!r}",
-            hint="A view can cast it to text.",
+            f"id_col: column {id_column.name!r} is of type {id_column.type_sql}, which another role created:"
+            f" its casts could run that role's code. Received: {id_col!r}",
+            hint="Cast it to text in a view.",
         )
     columns = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
     if not is_one_row:

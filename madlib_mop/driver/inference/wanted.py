@@ -10,7 +10,7 @@ import numpy as np
 
 from madlib_mop.errors import InvalidParameter
 
-_HINT = "Give 'prob', 'response', an integer of at least 1, or a number from 0 to below 1."
+_HINT = "Use 'prob', 'response', an integer of at least 1, or a number from 0 to below 1."
 
 
 class Form(Enum):
@@ -74,7 +74,7 @@ def read_pred_type(arguments: Mapping[str, Any]) -> PredType:
         return PredType(Form.PROB)
     received = f"Received: {value!r}"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise InvalidParameter(f"pred_type is not one that is known. {received}", hint=_HINT)
+        raise InvalidParameter(f"pred_type is invalid. {received}", hint=_HINT)
     if isinstance(value, str):
         word = value.strip().lower()
         if word in (Form.PROB.value, Form.RESPONSE.value):
@@ -83,16 +83,16 @@ def read_pred_type(arguments: Mapping[str, Any]) -> PredType:
         try:
             value = float(word)
         except ValueError:
-            raise InvalidParameter(f"pred_type is not one that is known. {received}", hint=_HINT) from None
+            raise InvalidParameter(f"pred_type is invalid. {received}", hint=_HINT) from None
     if kind == "integer" and math.isfinite(value):
         if value < 1:
-            raise InvalidParameter(f"pred_type as an integer is a rank, and must be at least 1. {received}", hint=_HINT)
+            raise InvalidParameter(f"an integer pred_type is a rank and must be at least 1. {received}", hint=_HINT)
         return PredType(Form.RANK, int(value))
     value = float(value)  # JSON has no NaN: the server writes it as text
     if not (math.isfinite(value) and 0 <= value < 1):
         whole = " For a rank write an integer, e.g. 2 or 2::integer." if value >= 1 else ""
         raise InvalidParameter(
-            f"pred_type as a float8 is a probability, and must be from 0 to below 1. {received}", hint=_HINT + whole
+            f"a float8 pred_type is a probability and must be from 0 to below 1. {received}", hint=_HINT + whole
         )
     return PredType(Form.THRESHOLD, value)
 

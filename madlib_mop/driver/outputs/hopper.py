@@ -80,7 +80,7 @@ def check_outputs(
     DuplicateTable, ReadOnly, InsufficientPrivilege, InvalidParameter
     """
     output = run.plan.output.relation
-    what = f"run {run.run_id} is to write table {output}, which"
+    what = f"run {run.run_id} writes table {output}, which"
     session.check_may_write(str(output), what)
     if run.warm_start and run.kind != "replay" and session.existing(output.sql) is not None:
         (replaceable or check_replaceable)(session, output, run.plan.summary)
@@ -131,9 +131,9 @@ def check_some_trained(run_id: int, models: list[Model]) -> None:
     reasons = [f"mst_key {model.mst_key}: {model.state_detail}" for model in models]
     many = f"all {len(models)} models failed" if len(models) > 1 else "its only model failed"
     raise ModelFailed(
-        f"run {run_id}: {many}, so there is nothing to write. {reasons[0]}",
+        f"run {run_id}: {many}, so no output tables were written. {reasons[0]}",
         detail="\n".join(reasons),
-        hint=f"SELECT mst_key, state_detail FROM madlib_mop.leaderboard WHERE run_id = {run_id}; shows it again.",
+        hint=f"SELECT mst_key, state_detail FROM madlib_mop.leaderboard WHERE run_id = {run_id}; shows all reasons.",
     )
 
 
@@ -195,7 +195,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     if failed:
         session.warning(
             f"run {run_id}: {len(failed)} of {len(models)} models failed (mst_key {', '.join(map(str, failed))});"
-            f" why is in {output}_info.status_detail"
+            f" the reasons are in {output}_info.status_detail"
         )
 
 
@@ -211,9 +211,7 @@ def _create(session: CallerSession, output: Relation, run: Run) -> None:
     create_table(session, output.with_suffix("_summary"), _summary_columns(run.plan.summary))
 
 
-def _write_model(
-    session: CallerSession, record: Record, output: Relation, model: Model, segment: int | None
-) -> None:
+def _write_model(session: CallerSession, record: Record, output: Relation, model: Model, segment: int | None) -> None:
     weights = weights_to_write(session, record, model, f"mst_key {model.mst_key}")
     session.execute(
         statement(

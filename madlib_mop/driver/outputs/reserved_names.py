@@ -39,7 +39,7 @@ def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: 
         if not record.may_write(session.info.role_oid, table):
             raise InsufficientPrivilege(
                 f"role {session.info.role} may not create tables in schema {table.schema}. Received: {table}",
-                hint=f"GRANT CREATE ON SCHEMA {table.schema} TO {session.info.role}; or name a schema of your own.",
+                hint=f"GRANT CREATE ON SCHEMA {table.schema} TO {session.info.role}; or use a schema of your own.",
             )
     holder = record.holder(session.info.pid, session.keeps_names_until_it_ends)
     if holder is None:
@@ -51,9 +51,9 @@ def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: 
     ((run_id,),) = record.execute(_RUN, [pid])
     whose = f"run {run_id}" if run_id is not None else "another session's call"
     raise NotReady(
-        f"table {table} is being written by {whose}, in the session with process number {pid}."
+        f"table {table} is being written by {whose}, in the session with process ID {pid}."
         f" Received: {run.plan.output.relation}",
-        hint=f"Choose another name, or wait until it has ended; SELECT madlib_mop.cancel({run_id}); stops it."
+        hint=f"Choose another name, or wait until it ends; SELECT madlib_mop.cancel({run_id}); stops it."
         if run_id is not None
         else "Choose another name, or wait until that session's transaction has ended.",
     )

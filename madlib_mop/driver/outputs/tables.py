@@ -50,13 +50,13 @@ def check_droppable(session: CallerSession, table: Relation, columns: set[str], 
     (row,) = session.execute(_OWN, [table.oid], ["bigint"])
     if not row["is_table"] or not columns <= {column.name for column in session.columns(table)}:
         raise DuplicateTable(
-            f"{what}: {table} exists and is not a table that a fit function wrote, so it is not dropped.",
+            f"{what}: {table} exists and was not written by a fit function, so it is not dropped.",
             hint="Rename it, or choose another name.",
         )
     if not row["is_own"]:
         raise InsufficientPrivilege(
-            f"{what}: {table} does not belong to role {session.info.role}, which therefore cannot drop it.",
-            hint="Let its owner do it, or choose another name.",
+            f"{what}: {table} does not belong to role {session.info.role}, so that role cannot drop it.",
+            hint="Ask its owner to drop it, or choose another name.",
         )
     for dependent in session.execute(_DEPENDENTS, [table.oid], ["bigint"]):
         raise DuplicateTable(
@@ -95,8 +95,8 @@ def telling_how_to_resume(run: Run) -> Iterator[None]:
         resume = f"SELECT madlib_mop.resume({run_id});"
         if error.sqlstate in _THERE:
             raise DuplicateTable(
-                f"run {run_id} is trained, but its output tables cannot be made: somebody else has made one of their"
-                f" names meanwhile ({error.message}). Nothing of the run is lost. Received: {output}",
+                f"run {run_id} is trained, but its output tables cannot be created: another session has created a"
+                f" table of the same name ({error.message}). The run's results are kept. Received: {output}",
                 hint=f"Rename or drop it, then {resume} or give another name:"
                 f" SELECT madlib_mop.resume({run_id}, output_table => '...');",
             ) from None
@@ -110,7 +110,7 @@ def read_replace(arguments: Mapping[str, Any]) -> bool:
     if arguments.get("replace") and arguments.get("warm_start"):
         raise InvalidParameter(
             "replace and warm_start cannot both be true. Received: true and true",
-            hint="warm_start goes on with the models of the output table; replace drops them.",
+            hint="warm_start continues with the models of the output table; replace drops them.",
         )
     return bool(arguments.get("replace"))
 
@@ -139,7 +139,7 @@ def if_there(
             return None
         if not all(columns <= {c.name for c in session.columns(table)} for table, columns in found):
             return ""
-        return _drop_hint(output) if known is MODEL_TABLES else "Give replace => true, or choose another name."
+        return _drop_hint(output) if known is MODEL_TABLES else "Use replace => true, or choose another name."
 
     return answer
 
@@ -164,7 +164,7 @@ def find_models(session: CallerSession, name: str | None) -> list[Relation]:
     """
     what = "model_table"
     if name is None or not name.strip():
-        raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give the name of a table.")
+        raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Pass the name of a table.")
     schema, base = split_name(name, what)
     tables: list[Relation] = []
     for suffix, columns in MODEL_TABLES.items():
@@ -176,7 +176,7 @@ def find_models(session: CallerSession, name: str | None) -> list[Relation]:
     if not tables:
         raise InvalidParameter(
             f"{what}: there is neither a table {base} nor {base}_info or {base}_summary. Received: {name!r}",
-            hint="Give the name of a table that a fit function wrote, with its schema if it is not in search_path.",
+            hint="Pass the name of a table that a fit function wrote, with its schema if that is not in search_path.",
         )
     return tables
 
@@ -202,9 +202,9 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
         if present not in (columns, [name for name in columns if name != QUALIFIED[0]]):  # older ones do not have it
             odd = sorted({*present} ^ {*columns}) or present
             raise InvalidParameter(
-                f"{argument}: a warm start cannot write its results into {table}, which has other columns"
+                f"{argument}: a warm start cannot write its results into {table}, which has different columns"
                 f" ({', '.join(odd)}). Received: {output}",
-                hint="Leave warm_start out and give a new name.",
+                hint="Omit warm_start and choose a new name.",
             )
         (row,) = session.execute(
             "SELECT bool_and(pg_catalog.has_table_privilege($1::pg_catalog.oid, p)) AS allowed"
@@ -214,7 +214,7 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
         )
         if not row["allowed"]:
             raise InsufficientPrivilege(
-                f"{argument}: role {session.info.role} may not replace the rows of {table}. Received: {output}",
+                f"{argument}: role {session.info.role} cannot replace the rows of {table}. Received: {output}",
                 hint=f"GRANT SELECT, INSERT, DELETE ON {table} TO {session.info.role};",
             )
 

@@ -217,7 +217,9 @@ def split_columns(text: str | None, what: str) -> list[str]:
         If an entry is not one column name.
     """
     if text is None or not text.strip():
-        raise InvalidParameter(f"{what} is missing. Received: {text!r}", hint="Name one or more columns, with commas.")
+        raise InvalidParameter(
+            f"{what} is missing. Received: {text!r}", hint="Name one or more columns, separated by commas."
+        )
     entries, quoted = [""], False
     for character in text:
         quoted ^= character == '"'
@@ -229,7 +231,7 @@ def split_columns(text: str | None, what: str) -> list[str]:
     for entry in entries:
         schema, name = split_name(entry, what)
         if schema is not None:
-            raise UnreadableText(f"{what} takes names of columns only. Received: {text!r}")
+            raise UnreadableText(f"{what} takes column names only. Received: {text!r}")
         names.append(name)
     return names
 
@@ -238,16 +240,18 @@ def _check_packed_names(names: list[str]) -> None:
     """Refuse names that the packed table or its summary could not have side by side, and too many of them."""
     if len(names) > MAX_PACKED_COLUMNS:
         raise InvalidParameter(
-            f"{len(names)} columns would be packed apart; a row of a packed table has room for {MAX_PACKED_COLUMNS}",
-            hint="Columns of numbers alone are one input. Put the others into an array, by a view: ARRAY[a, b, c].",
+            f"{len(names)} columns would be packed separately; a row of a packed table can have at most "
+            f"{MAX_PACKED_COLUMNS}",
+            hint="If all columns are numbers, they are packed as one input. Otherwise combine columns into an array "
+            "in a view: ARRAY[a, b, c].",
         )
     made = list(_FIXED_COLUMNS)
     for name in names:
         for candidate in (name, f"{name}_shape"):
             if candidate in made:
                 raise InvalidParameter(
-                    f"column {name!r} would give the packed table two columns {candidate!r}",
-                    hint="Name each column once, and rename columns in a view where they clash.",
+                    f"column {name!r} would result in two columns of the packed table named {candidate!r}",
+                    hint="Name each column once, and use a view to rename columns that clash.",
                 )
             made.append(candidate)
         if len(f"{name}_class_values".encode()) > MAX_NAME_BYTES:
@@ -285,7 +289,11 @@ def _dependent(column: Column, as_number: bool) -> SourceColumn:
     if as_number:
         if column.type_name in _ARRAY_ELEMENTS:
             return SourceColumn(column, Kind.NUMBER)
-        raise _refusal(column, "dependent_varname", "a number or a numeric array, since no classes are wanted")
+        raise _refusal(
+            column,
+            "dependent_varname",
+            "a number or a numeric array, because num_classes => '{}' packs values as they are",
+        )
     if column.type_name in (*_ARRAY_ELEMENTS, *_STRINGS, "bool") or column.is_enum:
         return SourceColumn(column, Kind.CLASS)
     raise _refusal(column, "dependent_varname", "a boolean, text, a number, an enum or a numeric array")
@@ -294,5 +302,5 @@ def _dependent(column: Column, as_number: bool) -> SourceColumn:
 def _refusal(column: Column, what: str, takes: str) -> InvalidParameter:
     return InvalidParameter(
         f"{what}: column {column.name!r} cannot be packed. It must be {takes}. Received type: {column.type_sql}",
-        hint="A view can cast it, domains included.",
+        hint="Cast it in a view; domains must also be cast.",
     )

@@ -29,9 +29,10 @@ def read_labels(text: str | None, y_names: list[str]) -> list[bool]:
     words = [word.strip().lower().replace("_", "-") for word in (text or ONE_HOT).split(",")]
     if any(word not in (ONE_HOT, INDEX) for word in words) or len(words) not in (1, len(y_names)):
         raise InvalidParameter(
-            f"labels must be 'one-hot' or 'index', once or for each of {len(y_names)} dependent columns."
+            f"labels must be 'one-hot' or 'index', once for all or once for each of the {len(y_names)} dependent "
+            f"columns."
             f" Received: {text!r}",
-            hint="'index' packs the number of the class, for sparse losses, and for one unit and two classes.",
+            hint="'index' packs the number of the class: use it with sparse losses, or with one unit for two classes.",
         )
     return [word == INDEX for word in (words * len(y_names) if len(words) == 1 else words)]
 
@@ -41,7 +42,7 @@ def in_form(classes: Classes, as_index: bool, column: SourceColumn) -> Classes:
     if as_index and classes.width < 2:
         raise InvalidParameter(
             f"labels => 'index' needs two classes or more; column {column.name!r} has {classes.width}",
-            hint="num_classes => '{2}' makes room for a class that no row has.",
+            hint="num_classes => '{2}' reserves a class that has no rows.",
         )
     return replace(classes, as_index=as_index)
 
@@ -49,8 +50,8 @@ def in_form(classes: Classes, as_index: bool, column: SourceColumn) -> Classes:
 def not_classes(column: SourceColumn) -> InvalidParameter:
     """Return the error for a column that has no classes to number."""
     return InvalidParameter(
-        f"labels => 'index' is for columns of labels; {column.name!r} is packed as it is ({column.column.type_sql})",
-        hint="Leave labels out; num_classes => '{}' keeps numbers as they are.",
+        f"labels => 'index' is for label columns; {column.name!r} is packed unchanged ({column.column.type_sql})",
+        hint="Omit labels; num_classes => '{}' packs numbers unchanged.",
     )
 
 
@@ -66,10 +67,10 @@ def told_of_classes(column: SourceColumn, found: DistinctValues) -> str:
         text += ", ..."
     if found.texts[0] is None:
         text += (
-            f"; NULL is a class of its own, with {found.counts[0]} rows: leave them out by a view where it is a label"
-            " that is missing"
+            f"; NULL is a class of its own, with {found.counts[0]} rows: if NULL means a missing label, exclude these"
+            " rows with a view"
         )
     kind = column.column.type_name
     if (kind in _FLOATS and n > 2) or (kind in _INTEGERS and n > _MANY_NUMBERS):
-        text += f"; {n} numbers became {n} classes: for a regression give num_classes => '{{}}'"
+        text += f"; {n} numbers became {n} classes: for regression, use num_classes => '{{}}'"
     return text

@@ -101,7 +101,7 @@ def training_preprocessor_dl(call: Call) -> None:
                 raise InvalidParameter(
                     f"num_classes has {width} for column {encoder.name!r}, whose arrays have the shape"
                     f" {list(encoder.shape)}. Received: {arguments['num_classes']}",
-                    hint="Write NULL for a column that is a numeric array.",
+                    hint="Use NULL for a column that is a numeric array.",
                 )
         _pack(call, packing, queries, classes, encoders, seed)
 
@@ -146,7 +146,7 @@ def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[b
         if n_present < n_rows and not has_classes:
             raise InvalidParameter(
                 f"column {name!r} is NULL in {n_rows - n_present} of {n_rows} rows of {source.text}",
-                hint="Leave such rows out, by a view.",
+                hint="Exclude such rows with a view.",
             )
     text = arguments["output_table"].strip()
     return Packing(engine, source, output, text, distribution, arguments["buffer_size"], constant, n_rows, image_shape)
@@ -159,7 +159,7 @@ def _read_num_classes(widths: list[int | None] | None, y_names: list[str]) -> li
     if len(widths) != len(y_names):
         raise InvalidParameter(
             f"num_classes has {len(widths)} elements for {len(y_names)} dependent columns. Received: {widths}",
-            hint="Give one number for each dependent column; NULL where the data tells.",
+            hint="Pass one number for each dependent column; NULL takes it from the data.",
         )
     for width in widths:
         if width is not None and (not isinstance(width, int) or not 1 <= width <= MAX_CLASSES):
@@ -172,8 +172,8 @@ def _read_image_shape(shape: list[int] | None, source: Source) -> tuple[int, ...
         return None
     if not any(column.kind is Kind.IMAGE for column in source.independent):
         raise InvalidParameter(
-            f"image_shape is for columns of encoded images, and there is none. Received: {shape}",
-            hint="An encoded image is a bytea that holds a JPEG or PNG file.",
+            f"image_shape applies to columns of encoded images, but there is none. Received: {shape}",
+            hint="An encoded image is a bytea value that contains a JPEG or PNG file.",
         )
     good = len(shape) in (2, 3) and all(isinstance(size, int) and 1 <= size <= 1 << 13 for size in shape)
     if not good or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
@@ -189,18 +189,18 @@ def _classes(queries: SourceQueries, i: int, found: DistinctValues, wanted: int 
     column = queries.source.columns[i]
     if column.column.type_name in ("float4", "float8", "numeric") and (number := queries.special_number(i)):
         raise InvalidParameter(
-            f"column {column.name!r} holds {number}, which is no class", hint="Replace it, or leave the row out."
+            f"column {column.name!r} contains {number}, which cannot be a class", hint="Replace it, or exclude the row."
         )
     n_values = len(found.texts)
     if wanted is not None and wanted < n_values:
         raise InvalidParameter(
             f"num_classes has {wanted} for column {column.name!r}, which has {n_values} distinct values",
-            hint="Give that many or more; NULL counts as a value.",
+            hint="Use at least that number; NULL counts as a value.",
         )
     if n_values > MAX_CLASSES:
         raise InvalidParameter(
-            f"column {column.name!r} has {n_values} distinct values; at most {MAX_CLASSES} can be classes",
-            hint="For regression on a number give num_classes => '{}'.",
+            f"column {column.name!r} has {n_values} distinct values; at most {MAX_CLASSES} classes are supported",
+            hint="For regression, use num_classes => '{}'.",
         )
     holder, name = output.with_suffix("_summary"), f"{column.name}_class_values"
     type_sql, has_null, counts = column.column.type_sql, found.texts[0] is None, tuple(found.counts)
@@ -241,7 +241,7 @@ def _encoders(
             header = read_header(first_row[i])
             if not header.n_elements:
                 raise InvalidParameter(
-                    f"column {column.name!r} is an empty array (the first row)", hint="Leave such rows out, by a view."
+                    f"column {column.name!r} is an empty array (the first row)", hint="Exclude such rows with a view."
                 )
             is_y = i >= len(packing.source.independent)
             as_int16 = is_y and column.is_integer_array and queries.fits_smallint(i)
@@ -311,8 +311,9 @@ def _pack(
             store.insert(buffer.segment, buffer.buffer_id, buffer.values, buffer.shapes)
         if packer.n_rows != plan.n_rows:
             raise NotReady(
-                f"{source.text} was changed while it was packed: {plan.n_rows} rows were counted, {packer.n_rows} read",
-                hint="Call again, or in a transaction with REPEATABLE READ.",
+                f"{source.text} was changed while it was being packed: {plan.n_rows} rows were counted, "
+                f"{packer.n_rows} read",
+                hint="Call again, or call in a REPEATABLE READ transaction.",
             )
         store.finish()
     _tell(call, packing, plan, seed)
@@ -330,7 +331,7 @@ def _tell(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> N
     call.session.notice(f"{call.function}: {text}")
     if plan.n_rows < len(plan.segments):
         empty = ", ".join(map(str, plan.segments[plan.n_rows :]))
-        call.session.warning(f"{call.function}: there are too few rows for all segments; these get none: {empty}")
+        call.session.warning(f"{call.function}: there are fewer rows than segments; these segments get none: {empty}")
 
 
 def _raw_column(column: BytesColumn | list[Any]) -> RawColumn:

@@ -53,7 +53,7 @@ def choose_segments(engine: Engine, session: CallerSession, rules: str | None) -
         limit = engine.limits([segment.place for segment in everywhere]).gpus
         if limit is not None:
             raise Unsupported(
-                f"{_GPU_RULE} cannot be followed on this engine: {limit}",
+                f"{_GPU_RULE} cannot be used on this engine: {limit}",
                 hint=f"SET {HOSTS} = 'here'; or list the segments in a table with a column dbid.",
             )
         require_gpus(_GPU_RULE)
@@ -71,13 +71,13 @@ def _listed_segments(session: CallerSession, text: str, everywhere: Mapping[int,
     if "dbid" not in known or known["dbid"].type_name not in _INTEGER_TYPES:
         raise UndefinedColumn(
             f"distribution_rules: table {table} has no integer column 'dbid'",
-            hint="Give 'all_segments', 'gpu_segments', or a table with one row a segment: dbid 1 is segment 0.",
+            hint="Use 'all_segments', 'gpu_segments', or a table with one row for each segment: dbid 1 is segment 0.",
         )
     query = statement("SELECT DISTINCT t.{dbid} AS dbid FROM {table} t", dbid=Identifier("dbid"), table=table)
     dbids = [row["dbid"] for row in session.execute(query)]
     unknown = [dbid for dbid in dbids if dbid not in everywhere]
     if unknown or not dbids:
-        what = f"dbid {'NULL' if unknown[0] is None else unknown[0]} is no segment" if unknown else "has no rows"
+        what = f"dbid {'NULL' if unknown[0] is None else unknown[0]} is not a segment" if unknown else "has no rows"
         raise InvalidParameter(
             f"distribution_rules: table {table}: {what}. Received: {text!r}",
             hint=f"There are {len(everywhere)} segments ({SEGMENTS}): dbid {min(everywhere)} to {max(everywhere)}.",

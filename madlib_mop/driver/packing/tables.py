@@ -263,7 +263,7 @@ def row_label(columns: Mapping[str, BytesColumn | list[Any]], row: int, n_before
         Rows that were read before the batch.
     """
     naming = {name.removeprefix(_ROW): c for name, c in columns.items() if name.startswith(_ROW)}
-    return row_name(naming, row) if naming else f"row {n_before + row + 1} in the order of reading"
+    return row_name(naming, row) if naming else f"row {n_before + row + 1} in reading order"
 
 
 def _slots_of(i: int, column: SourceColumn) -> dict[str, Column]:

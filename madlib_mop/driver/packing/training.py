@@ -11,7 +11,7 @@ from madlib_mop.driver.session.relations import Column
 from madlib_mop.errors import InvalidParameter, UndefinedTable
 from madlib_mop.packing.encoders import Encoder
 
-_PACK_AGAIN = "Give the output table of training_preprocessor_dl."
+_PACK_AGAIN = "Pass the output table of training_preprocessor_dl."
 _NEEDED = ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const", "num_classes")
 _INTEGERS = ("smallint", "integer", "bigint")
 _STRINGS = ("text", "character varying", "character")
@@ -68,7 +68,9 @@ class TrainingTable:
             if len(names) != len(ours):
                 raise InvalidParameter(
                     f"{what} has {len(names)} columns, but {self.table} has {len(ours)}. Received: {', '.join(names)}",
-                    hint="Give as many, in the same order: " + ", ".join(repr(column.name) for column in ours) + ".",
+                    hint="Name the same number of columns, in the same order: "
+                    + ", ".join(repr(column.name) for column in ours)
+                    + ".",
                 )
 
     def check_columns(self, source: Source) -> None:
@@ -90,7 +92,7 @@ class TrainingTable:
                 raise InvalidParameter(
                     f"column {column.name!r} is of type {column.column.type_sql}, but {self.table} was packed from"
                     f" {vartype}",
-                    hint="A view can cast it.",
+                    hint="Cast it in a view.",
                 )
 
     def check_shapes(self, encoders: list[Encoder]) -> None:
@@ -118,8 +120,8 @@ def read_training_table(session: CallerSession, text: str) -> TrainingTable:
     holder = session.existing(table.with_suffix("_summary").sql)
     if holder is None:
         raise UndefinedTable(
-            f"training_preprocessor_table has no table {table.name + '_summary'!r} beside it. Received: {text!r}",
-            hint="Give the output table of training_preprocessor_dl.",
+            f"training_preprocessor_table has no table {table.name + '_summary'!r} in its schema. Received: {text!r}",
+            hint="Pass the output table of training_preprocessor_dl.",
         )
     known = {column.name: column for column in session.columns(holder)}
     rows = []
@@ -128,7 +130,7 @@ def read_training_table(session: CallerSession, text: str) -> TrainingTable:
         rows = session.execute(statement("SELECT {needed} FROM {holder}", needed=needed, holder=holder))
     if len(rows) != 1:
         raise InvalidParameter(
-            f"training_preprocessor_table was not made by training_preprocessor_dl. Received: {text!r}"
+            f"training_preprocessor_table was not created by training_preprocessor_dl. Received: {text!r}"
         )
     (summary,) = rows
     independent = tuple(_packed_column(session, table, name) for name in summary["independent_varname"])

@@ -77,10 +77,10 @@ def _check_one(arch: Node, packed: PackedTable) -> None:
 
 def _hint(units: int, classes: int | None, row: list[int]) -> str:
     if units == 1 and classes == 2 and row == [2]:
-        return "Pack it with labels => 'index', which makes two classes 0 and 1; or give the last layer 2 units."
+        return "Pack it with labels => 'index', which makes two classes 0 and 1; or use 2 units in the last layer."
     if not classes and row == [1]:
         return "A sparse loss needs classes: pack it with labels => 'index', without num_classes => '{}'."
-    return "The last layer needs as many units; num_classes of training_preprocessor_dl adds classes."
+    return "Use that number of units in the last layer; num_classes of training_preprocessor_dl adds classes."
 
 
 def _units_that_fit(row: list[int]) -> set[int]:

@@ -1,4 +1,4 @@
-"""The plan of a run of model averaging: all that a call of madlib_keras_fit asks for, checked before any work."""
+"""The plan of a run of model averaging: all that a call of madlib_keras_fit requests, checked before any work."""
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
@@ -106,15 +106,15 @@ def _find_warm_start(
     if not columns >= {"model_weights", "model_arch"} or "mst_key" in columns:
         raise UndefinedTable(
             f"model: warm_start needs a table that madlib_keras_fit wrote. Received: {output}",
-            hint="Give the name of an earlier output table, or leave warm_start out.",
+            hint="Pass the name of an earlier output table, or omit warm_start.",
         )
     rows = session.execute(
         statement("SELECT pg_catalog.encode(pg_catalog.sha256(model_weights), 'hex') AS digest FROM {t}", t=output)
     )
     if len(rows) != 1:
         raise InvalidParameter(
-            f"model: a warm start needs a table of one row; {output} has {len(rows)}. Received: {output}",
-            hint="Leave warm_start out and give a new name.",
+            f"model: a warm start needs a table with one row; {output} has {len(rows)}. Received: {output}",
+            hint="Omit warm_start and choose a new name.",
         )
     digest = rows[0]["digest"]
     parent = record.newest_run(str(output), owner)
@@ -130,8 +130,8 @@ def _find_warm_start(
     if digest is None:
         raise no_weights(f"model: {output}", state is not None)
     session.notice(
-        "warm start: going on with the weights only, the optimizer starts anew (no training state is recorded for"
-        " these weights and parameters)"
+        "warm start: continuing with the weights only; the optimizer state is reset (no training state is"
+        " recorded for these weights and parameters)"
     )
     (row,) = session.execute(statement("SELECT model_weights FROM {t}", t=output))
     return WarmStart(run_id, seed, {MST_KEY: WarmModel(next_epoch, weights=row["model_weights"])})

@@ -47,7 +47,7 @@ def _check_due(rule: EarlyStopping, num_iterations: int, frequency: int) -> None
     n_due = sum(is_due(epoch, 1, num_iterations, frequency) for epoch in range(1, num_iterations + 1))
     if n_due < 2 or (n_due <= rule.patience + 1 and not rule.restore_best):
         raise InvalidParameter(
-            f"early_stopping: metrics are computed {n_due} times in {num_iterations} iterations, so that patience"
+            f"early_stopping: metrics are computed {n_due} times in {num_iterations} iterations, so patience"
             f" {rule.patience} would never stop a model early. Received: metrics_compute_frequency {frequency}",
             hint="Set metrics_compute_frequency => 1, lower patience, or allow more iterations.",
         )
@@ -59,7 +59,7 @@ def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has
     if metric.startswith("val_") and not has_validation:
         raise InvalidParameter(
             f"early_stopping: {metric} needs a validation_table. Received: metric={metric}",
-            hint=f"Give one, or watch {metric.removeprefix('val_')}, of the training data.",
+            hint=f"Pass one, or use {metric.removeprefix('val_')}, which is computed on the training data.",
         )
     name = metric.removeprefix("val_")
     compiled = parse_compile_params(c.compile_params, c.custom_names)
@@ -67,7 +67,7 @@ def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has
     if not any(name == known or name.endswith(f"_{known}") for known in names):  # of an output, say kind_accuracy
         raise InvalidParameter(
             f"early_stopping: mst_key {c.mst_key} has no such metric. Received: metric={metric}",
-            hint=f"Its metrics are {', '.join(sorted(names))}; with val_ before, of the validation data.",
+            hint=f"Its metrics are {', '.join(sorted(names))}; the prefix val_ selects the validation data.",
         )
     mode = rule.mode
     if mode == "auto":

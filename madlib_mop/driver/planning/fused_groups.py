@@ -152,4 +152,4 @@ def _told(grouping: Grouping) -> str:
         keys = [key for key, why in grouping.apart.items() if why == reason]
         shown = ", ".join(map(str, keys[:_KEYS_SHOWN])) + (" ..." if n > _KEYS_SHOWN else "")
         told.append(f"{reason} (mst_key {shown})")
-    return f"{sentence}, {len(grouping.apart)} apart: {'; '.join(told)}"
+    return f"{sentence}, {len(grouping.apart)} separately: {'; '.join(told)}"

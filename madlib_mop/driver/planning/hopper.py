@@ -1,4 +1,4 @@
-"""The plan of a run: everything that a call of the hopper asks for, checked before any work starts."""
+"""The plan of a run: everything that a call of the hopper requests, checked before any work starts."""
 
 import secrets
 from collections.abc import Mapping
@@ -207,7 +207,7 @@ def read_frequency(arguments: Mapping[str, Any], num_iterations: int) -> int:
     if not 1 <= value <= num_iterations:
         raise InvalidParameter(
             f"metrics_compute_frequency must be from 1 to num_iterations ({num_iterations}). Received: {value}",
-            hint="Leave it out to compute metrics after the last iteration only.",
+            hint="Omit it to compute metrics only after the last iteration.",
         )
     return value
 

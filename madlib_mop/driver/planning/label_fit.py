@@ -98,12 +98,13 @@ def _check_loss(loss: Any, labels: Labels, units: int | None, n_classes: int, wh
         if units is not None and units != n_classes:
             raise InvalidParameter(
                 f"the architecture's output has {units} units, but {where} has {n_classes} classes",
-                hint="The last layer needs a unit a class; num_classes of training_preprocessor_dl adds classes.",
+                hint="The last layer needs one unit for each class; num_classes of training_preprocessor_dl adds "
+                "classes.",
             )
     elif plain in _OF_TWO and units == 1 and n_classes > 2:
         raise InvalidParameter(
-            f"loss {name!r} of one unit tells two classes apart, but {where} has {n_classes}",
-            hint="Use a unit a class with 'sparse_categorical_crossentropy'.",
+            f"loss {name!r} with one unit is for two classes, but {where} has {n_classes}",
+            hint="Use one unit for each class with 'sparse_categorical_crossentropy'.",
         )
     elif plain in _KNOWN_LOSSES and units not in (None, 1):
         raise InvalidParameter(
@@ -163,12 +164,13 @@ def weights_of_classes(fit_params: Iterable[str], packed: PackedTable) -> dict[i
         return None
     if len(packed.dependent) > 1:
         raise InvalidParameter(
-            f"fit_params: class_weight is given for {len(packed.dependent)} outputs. Received: 'balanced'",
-            hint="Keras weights classes in models with a single output only; leave class_weight out.",
+            f"fit_params: class_weight cannot be used with {len(packed.dependent)} outputs. Received: 'balanced'",
+            hint="Keras supports class weights only for models with a single output; omit class_weight.",
         )
     if not packed.class_counts[0]:
         raise InvalidParameter(
-            f"fit_params: class_weight='balanced' needs the rows of each class, which {packed.relation} does not tell."
+            f"fit_params: class_weight='balanced' needs the number of rows of each class, which {packed.relation} "
+            f"does not record."
             " Received: 'balanced'",
             hint="Pack it again from a column of labels, not of arrays; or write the weights: {0: 1.0, 1: 3.0}.",
         )

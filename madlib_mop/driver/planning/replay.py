@@ -16,6 +16,7 @@ from madlib_mop.schedule.bulk import AVERAGING
 
 _OUTPUT = ("model_output_table", "model")  # what the fit functions call it
 
+
 def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo) -> RunPlan:
     """Plan the replay of a run.
 
@@ -39,13 +40,13 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
         if parent is None:
             raise NotReady(
                 f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped",
-                hint="A run can be replayed while it is recorded.",
+                hint="A run can be replayed only while its record exists.",
             )
         run = parent
     if not run.state.is_trained:
         raise NotReady(
             f"run {run.run_id} has not ended: it is {run.state}",
-            hint=f"SELECT madlib_mop.resume({run.run_id}); ends it; then it can be replayed.",
+            hint=f"SELECT madlib_mop.resume({run.run_id}); completes it; then it can be replayed.",
         )
     models = [] if run.is_search else record.models(run.run_id)  # a search adds them anew, in the order of the record
     summary = replace(run.plan.summary, model=str(output))
@@ -116,8 +117,8 @@ def _states(record: Record, run: Run, models: list[Model]) -> WarmStart | None:
         parent, begun = parents.get(m.mst_key), first.get(m.mst_key)
         if parent is None or (begun is not None and parent.digest != begun.digest_in):
             raise NotReady(
-                f"run {run.run_id} went on from the states of run {run.parent_run_id}, which are gone",
-                hint="A warm-started run can be replayed while the run that it went on from is recorded.",
+                f"run {run.run_id} continued from the states of run {run.parent_run_id}, which were dropped",
+                hint="A warm-started run can be replayed only while the record of its parent run exists.",
             )
         found[m.mst_key] = WarmModel(m.first_epoch, state=parent)
     return WarmStart(run.parent_run_id, run.seed, found)

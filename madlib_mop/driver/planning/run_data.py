@@ -165,7 +165,7 @@ def _check_same_data(source: PackedTable, validation: PackedTable) -> None:
     for what, ours, theirs in checks:
         if ours != theirs:
             raise InvalidParameter(
-                f"validation_table: its {what} is not that of source_table. Received: {theirs}, expected: {ours}",
+                f"validation_table: its {what} differs from that of source_table. Received: {theirs}, expected: {ours}",
                 hint="Pack it by validation_preprocessor_dl with source_table as training_preprocessor_table.",
             )
 
@@ -181,25 +181,26 @@ def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, calle
     relation: Relation = packed.relation
     if relation.is_temp:
         raise Unsupported(
-            f"{what}: {relation} is a temporary table, which no other session sees. Received: {relation.name!r}",
-            hint="Pack the data into an ordinary table: the segments' workers are sessions of their own.",
+            f"{what}: {relation} is a temporary table, which other sessions cannot read. Received: {relation.name!r}",
+            hint="Pack the data into an ordinary table: the segments' workers are separate sessions.",
         )
     if not record.execute("SELECT 1 FROM pg_catalog.pg_class WHERE oid = %s", [relation.oid]):
         raise NotReady(
-            f"{what}: {relation} was made in this transaction, which is not committed. Received: {relation.name!r}",
-            hint="COMMIT first: the segments' workers are sessions of their own and see committed tables only.",
+            f"{what}: {relation} was created in this transaction, which is not committed. Received: {relation.name!r}",
+            hint="COMMIT first: the segments' workers are separate sessions and can only read committed tables.",
         )
     if packed.row_security and packed.limits.row_security is not None:
         raise Unsupported(
-            f"{what}: {relation} has row-level security, which cannot be kept: {packed.limits.row_security}."
+            f"{what}: {relation} has row-level security, which cannot be enforced: {packed.limits.row_security}."
             f" Received: {relation.name!r}",
-            hint="Pack the rows that are to be trained on into a table of your own, or into segments on this server:"
+            hint="Pack the rows to train on into a table of your own, or into segments on this server:"
             " SET madlib_mop.hosts = 'here';",
         )
     if record.execute(_LOCKED, [relation.oid, caller_pid]):
         raise NotReady(
-            f"{what}: this transaction has locked {relation} against all others. Received: {relation.name!r}",
-            hint="COMMIT first: the segments' workers are sessions of their own and would wait for the lock.",
+            f"{what}: this transaction holds a lock on {relation} that blocks other sessions. Received: "
+            f"{relation.name!r}",
+            hint="COMMIT first: the segments' workers are separate sessions and would wait for the lock.",
         )
 
 

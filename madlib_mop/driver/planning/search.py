@@ -1,4 +1,4 @@
-"""The plan of a search: everything that a call of madlib_keras_automl asks for, checked before any work starts."""
+"""The plan of a search: everything that a call of madlib_keras_automl requests, checked before any work starts."""
 
 import json
 import secrets
@@ -71,8 +71,8 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         fit_params = parser.fit_params(fit_text, f"fit_params_grid gives {fit_text}")
         if fit_params.early_stopping is not None:
             raise InvalidParameter(
-                f"fit_params_grid: a search says itself how far a model goes. Received: {fit_text}",
-                hint="Leave early_stopping out; train the best configuration with it afterwards.",
+                f"fit_params_grid: a search decides itself when to stop a model. Received: {fit_text}",
+                hint="Omit early_stopping; afterwards, train the best configuration with it.",
             )
     functions = read_custom_functions(session, a.get("object_table"), custom_names)
     random_state = secrets.randbelow(MAX_SEED) if a["random_state"] is None else a["random_state"]
@@ -100,7 +100,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     _apart(output, selection, a)
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     if settings.fused_training:
-        session.notice("fused training: not used, a search adds and ends models one by one")
+        session.notice("fused training: not used, a search adds and stops models one by one")
     check_connections(record, data.source, call.info.role)
     summary = data.summary(
         model=a["model_output_table"],
@@ -148,9 +148,9 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
 def _frequency(value: int | None, max_epochs: int) -> int | None:
     if value is not None and not 1 <= value <= max_epochs:
         raise InvalidParameter(
-            f"metrics_compute_frequency must be from 1 to the most iterations of a model ({max_epochs})."
+            f"metrics_compute_frequency must be from 1 to the maximum number of iterations of a model ({max_epochs})."
             f" Received: {value}",
-            hint="Leave it out to compute metrics only where the search decides by them.",
+            hint="Omit it to compute metrics only when the search needs them.",
         )
     return value
 

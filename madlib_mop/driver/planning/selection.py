@@ -17,7 +17,7 @@ from madlib_mop.models.parameters.functions import flat_names
 from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params, told_of_recorded
 from madlib_mop.models.stored import check_statistics, readable_by_keras
 
-_MAKE_AGAIN = "Make it with load_model_selection_table or generate_model_configs."
+_MAKE_AGAIN = "Create it with load_model_selection_table or generate_model_configs."
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 _ARCH_COLUMNS = ("model_id", "model_arch", "model_weights")
 
@@ -223,9 +223,9 @@ def read_architecture(session: CallerSession, table: Relation, model_id: int) ->
     )
     if len(rows) != 1:
         raise InvalidParameter(
-            f"model_arch_table: {table} must have one row for each model_id that a configuration names."
+            f"model_arch_table: {table} must have one row for each model_id in the configurations."
             f" Received: {len(rows)} rows of model_id {model_id}",
-            hint="Load the architecture with load_keras_model, or take its configurations out.",
+            hint="Load the architecture with load_keras_model, or remove its configurations.",
         )
     try:
         arch = check_architecture(rows[0]["arch"])
@@ -243,6 +243,6 @@ def _need_columns(
     present = {column.name for column in session.columns(relation)}
     for column in columns:
         if column not in present:
-            hint = "Make it with load_keras_model." if what == "model_arch_table" else _MAKE_AGAIN
+            hint = "Create it with load_keras_model." if what == "model_arch_table" else _MAKE_AGAIN
             raise UndefinedColumn(f"{what}: table {relation} has no column {column!r}. Received: {name!r}", hint=hint)
     return present

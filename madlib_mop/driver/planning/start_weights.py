@@ -81,13 +81,13 @@ def _listed(session: CallerSession, relation: Relation, types: dict[str, str], k
     if key is not None:
         raise InvalidParameter(
             f"weights_key is for tables of models; {relation} is a list of layers. Received: {key}",
-            hint="Leave weights_key out.",
+            hint="Omit weights_key.",
         )
     _check_type(relation, types, "weights", "bytea")
     rows = session.execute(statement("SELECT layer::pg_catalog.text AS layer, weights FROM {t}", t=relation))
     layers = {row["layer"]: row["weights"] for row in rows}
     if len(layers) < len(rows) or None in layers or None in layers.values():
-        raise InvalidParameter(f"weights: {relation} must have one row a layer, and no NULL in it")
+        raise InvalidParameter(f"weights: {relation} must have one row for each layer, without NULL")
     return SourceWeights(str(relation), {layer: bytes(weights) for layer, weights in layers.items()}, None)
 
 
@@ -97,8 +97,8 @@ def _of_model(
     if missing := [column for column in ("model_arch", "model_weights") if column not in types]:
         raise UndefinedColumn(
             f"{_WHAT}: {relation} has no column {missing[0]!r}. Received: {name!r}",
-            hint="Give an output table of a fit function, a table of architectures, or one of the columns layer and"
-            " weights.",
+            hint="Pass an output table of a fit function, a table of architectures, or a table with the columns"
+            " layer and weights.",
         )
     _check_type(relation, types, "model_weights", "bytea")
     key_column = next((column for column in _KEYS if column in types), None)
@@ -115,7 +115,9 @@ def _of_model(
         many = "no such row" if not rows else "more than one row"
         raise InvalidParameter(
             f"{_WHAT}: {label} has {many}. Received: {name!r}, weights_key {key}",
-            hint=f"Give weights_key => the {key_column} to take." if key_column else "Give a table of one model.",
+            hint=f"Select a row with weights_key => its {key_column}."
+            if key_column
+            else "Pass a table with one model.",
         )
     if rows[0]["weights"] is None or rows[0]["arch"] is None:
         raise InvalidParameter(f"{_WHAT}: {label} has no weights. Received: {name!r}")
@@ -151,9 +153,9 @@ def _joined(model: DescribedModel, source: SourceWeights, name: str) -> StartWei
         start += layer.n_bytes
     if not taken:
         raise InvalidParameter(
-            f"{_WHAT}: {source.label} has no layer of the architecture's. Received: {name!r}",
+            f"{_WHAT}: {source.label} has no layer with the name of a layer of the architecture. Received: {name!r}",
             hint=f"It has {', '.join(source.layers) or 'none'}; the architecture has"
-            f" {', '.join(layer.name for layer in model.layers) or 'none'}. Layers go by their names.",
+            f" {', '.join(layer.name for layer in model.layers) or 'none'}. Layers are matched by name.",
         )
     return StartWeights(b"".join(pieces), taken, drawn, source.label)
 
@@ -166,7 +168,7 @@ def _check_fits(layer: LayerWeights, piece: bytes, source: SourceWeights) -> Non
     raise InvalidParameter(
         f"{_WHAT}: layer {layer.name!r} of {source.label} has {has}, but the architecture's has"
         f" {_text(layer.shapes)}, {layer.n_bytes} bytes",
-        hint="A layer that is to start anew needs a name of its own in the new architecture.",
+        hint="To start a layer from new weights, give it a different name in the new architecture.",
     )
 
 

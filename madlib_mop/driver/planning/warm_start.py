@@ -65,7 +65,7 @@ def find_warm_start(
         raise UndefinedTable(
             f"model_output_table: warm_start needs a table that madlib_keras_fit_multiple_model wrote."
             f" Received: {output}",
-            hint="Give the name of an earlier output table, or leave warm_start out.",
+            hint="Pass the name of an earlier output table, or omit warm_start.",
         )
     found = session.execute(
         statement(
@@ -88,14 +88,12 @@ def find_warm_start(
         elif digests[c.mst_key] is None:
             raise no_weights(f"model_output_table: mst_key {c.mst_key} of {output}", state is not None)
         else:
-            models[c.mst_key] = WarmModel(
-                state.epoch + 1 if state else 1, weights=_weights(session, output, c.mst_key)
-            )
+            models[c.mst_key] = WarmModel(state.epoch + 1 if state else 1, weights=_weights(session, output, c.mst_key))
     weights_only = sorted(key for key, model in models.items() if model.state is None)
     if weights_only:
         session.notice(
-            f"warm start: mst_key {', '.join(map(str, weights_only))}: going on with the weights only, the optimizer"
-            " starts anew (no training state is recorded for these weights and parameters)"
+            f"warm start: mst_key {', '.join(map(str, weights_only))}: continuing with the weights only; the"
+            " optimizer state is reset (no training state is recorded for these weights and parameters)"
         )
     return WarmStart(parent.run_id if parent else None, parent.seed if parent else None, models)
 
@@ -124,14 +122,14 @@ def is_state_of(model: Model | None, weights_digest: str | None) -> bool:
 def no_weights(label: str, has_state: bool) -> NotReady:
     """Return the error of a warm start without states, because weights of over 1 GB are in no table."""
     reason = (
-        "its recorded state is of other compile parameters or another architecture"
+        "its recorded state has different compile parameters or another architecture"
         if has_state
-        else "no recorded run of yours has its state"
+        else "none of your recorded runs has its state"
     )
     return NotReady(
-        f"{label} has no weights to go on with: model_weights is NULL, and {reason}",
-        hint="Weights that do not fit into a field of 1 GB are in the record alone, with the parameters they were"
-        " trained with. Give those again, or leave warm_start out.",
+        f"{label} has no weights to continue with: model_weights is NULL, and {reason}",
+        hint="Weights that do not fit into a field of 1 GB are only in the record, together with their training"
+        " parameters. Use the same parameters again, or omit warm_start.",
     )
 
 
@@ -140,6 +138,6 @@ def _weights(session: CallerSession, output: Relation, mst_key: int) -> bytes:
         statement("SELECT model_weights FROM {t} WHERE mst_key = $1", t=output), [mst_key], ["integer"]
     )
     if len(rows) != 1:
-        raise InvalidParameter(f"model_output_table: mst_key {mst_key} is there {len(rows)} times. Received: {output}")
+        raise InvalidParameter(f"model_output_table: mst_key {mst_key} occurs {len(rows)} times. Received: {output}")
     weights: bytes = rows[0]["model_weights"]
     return weights

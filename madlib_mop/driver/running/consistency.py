@@ -46,9 +46,11 @@ class RunConsistency:
         table, planned = packed.table, {s.segment_id: s.n_rows for s in packed.segments}[segment_id]
         if shard["n_rows"] != planned:
             raise NotReady(
-                f"{table}: the worker of segment {segment_id} sees {shard['n_rows']} rows, the caller saw {planned}",
-                hint="Commit the transaction that packed the table, and let nobody change it while a run uses it."
-                " Where a row policy reads a setting by a function, set that by ALTER ROLE, for other sessions too.",
+                f"{table}: the worker of segment {segment_id} can see {shard['n_rows']} rows, but the caller could "
+                f"see {planned}",
+                hint="Commit the transaction that packed the table, and do not change the table while a run uses"
+                " it. If a row policy reads a setting with a function, set it with ALTER ROLE, so that it applies to "
+                "other sessions too.",
             )
         known = self._fingerprints.get(key)
         if known is None:
@@ -56,8 +58,8 @@ class RunConsistency:
             self._fingerprints[key] = shard["fingerprint"]
         elif known != shard["fingerprint"]:
             raise InvalidParameter(
-                f"{table}: the rows of segment {segment_id} are no longer those that the run was trained on",
-                hint="Bring the packed table back as it was, or start a new run.",
+                f"{table}: the rows of segment {segment_id} differ from the rows that the run was trained on",
+                hint="Restore the packed table, or start a new run.",
             )
 
     def check_versions(self, answer: Header) -> None:

@@ -143,7 +143,7 @@ def take(record: Record, run_id: int, anew: bool = False) -> None:
     while not (record.take_anew(run_id) if anew else record.take(run_id)):
         if time.monotonic() > deadline or record.known_run(run_id).state is not RunState.RUNNING:
             raise NotReady(
-                f"run {run_id} is being worked on by another session",
+                f"run {run_id} is in progress in another session",
                 hint=f"madlib_mop.progress shows it; SELECT madlib_mop.cancel({run_id}); stops it.",
             )
         time.sleep(0.1)

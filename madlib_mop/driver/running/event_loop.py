@@ -80,9 +80,7 @@ class EventLoop:
 
 def was_cancelled(run_id: int, by: str) -> Cancelled:
     """Return the error of a run that somebody has cancelled."""
-    return Cancelled(
-        f"run {run_id} was cancelled by {by}", hint=f"SELECT madlib_mop.resume({run_id}); goes on with it."
-    )
+    return Cancelled(f"run {run_id} was cancelled by {by}", hint=f"SELECT madlib_mop.resume({run_id}); continues it.")
 
 
 def told_reason(fd: int) -> str:

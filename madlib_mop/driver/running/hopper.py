@@ -235,7 +235,7 @@ class Hopper(RunLoop[Task]):
         plan = replace(plan, fused_training=replace(fused, dissolved=tuple(dissolved)))
         self._run = replace(self._run, plan=plan)
         self._record.set_run(self._run_id, plan=plan)
-        self._progress.tell(f"mst_keys {', '.join(map(str, members))} train apart from here: together, {reason}")
+        self._progress.tell(f"mst_keys {', '.join(map(str, members))} train separately from now on: together, {reason}")
         for work in self._works(members):
             self._plan.add_model(work)
 

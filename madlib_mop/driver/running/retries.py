@@ -124,11 +124,11 @@ class Attempts:
             return RetryDecision(again, False, {"sqlstate": "53200", "message": message, "hint": hint})
         memory = ran_out_of_memory(status, stderr)
         name = _SIGNALS.get(-status, f"status {status}")
-        message = "its trainer ran out of memory" if memory else f"its trainer died ({name}) again and again"
+        message = "its trainer ran out of memory" if memory else f"its trainer died repeatedly ({name})"
         hint = (
             "Use a smaller batch_size or a smaller network, or raise madlib_mop.trainer_memory_mb."
             if memory
-            else f"Its last words: {last_words(stderr)}"
+            else f"Its last output: {last_words(stderr)}"
         )
         limit = MAX_MEMORY_FAULTS if memory else MAX_FAULTS
         return self._count(task, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
@@ -137,11 +137,14 @@ class Attempts:
         """A statement of the worker's failed: rights, and what is missing, end the run, anything else may pass."""
         sqlstate = error["sqlstate"] or ""
         if sqlstate == "42P01" and not error.get("hint"):  # dropped, or moved by the engine
-            error = {**error, "hint": "madlib_mop.resume goes on once it is there, and finds shards that moved."}
+            error = {
+                **error,
+                "hint": "Once the host is available again, madlib_mop.resume continues the run and finds moved shards.",
+            }
         if sqlstate[:2] in ("42", "28", "22") or sqlstate == "55000":
             return RetryDecision(False, True, error)
         if sqlstate == "55P03":
-            error = {**error, "hint": "Some transaction, perhaps the caller's own, holds a lock on the packed table."}
+            error = {**error, "hint": "A transaction, possibly the caller's own, holds a lock on the packed table."}
             return RetryDecision(False, True, error)
         self._faults[repr(task)] += 1
         n_faults = self._faults[repr(task)]

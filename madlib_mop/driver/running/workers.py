@@ -115,9 +115,10 @@ class Workers:
         self._lost_at_work[segment] += 1
         if self._lost_at_work[segment] > _MAX_LOST_AT_WORK:
             raise NotReady(
-                f"the host of segment {segment} was lost {_MAX_LOST_AT_WORK} times in a row at its work",
+                f"the host of segment {segment} was lost {_MAX_LOST_AT_WORK} times in a row while it was working",
                 detail=message,
-                hint=f"The log of the server there says why; SELECT madlib_mop.resume({self._run_id}); goes on.",
+                hint=f"The log of that server has the reason; SELECT madlib_mop.resume({self._run_id}); continues the "
+                f"run.",
             )
         self._lost_hosts[segment] = _LostHost(time.monotonic(), message, self._lost_at_work[segment] - 1)
         self._ask_later(segment)
@@ -137,9 +138,9 @@ class Workers:
         refused = (failure.sqlstate or "")[:2] in _REFUSED_STATES or not found.may_pass
         if self._lost_at_work[segment] > _MAX_LOST_AT_WORK:
             raise NotReady(
-                f"the sessions of segment {segment} were lost {_MAX_LOST_AT_WORK} times in a row at its work",
+                f"the sessions of segment {segment} were lost {_MAX_LOST_AT_WORK} times in a row while it was working",
                 detail=failure.message,
-                hint=f"The server's log says why; SELECT madlib_mop.resume({self._run_id}); goes on with the run.",
+                hint=f"The server's log has the reason; SELECT madlib_mop.resume({self._run_id}); continues the run.",
             )
         if self._failed_openings[segment] > _MAX_FAILED_OPENINGS and found.failure in _FULL:
             raise OutOfResources(
@@ -210,7 +211,7 @@ class Workers:
         waited_s = time.monotonic() - host.since
         if fields["outcome"] == "done":
             del self._lost_hosts[segment]
-            self._tell(f"segment {segment} goes on: its host is back after {waited_s:.1f} s")
+            self._tell(f"segment {segment} continues: its host is available again after {waited_s:.1f} s")
             return Opened()
         if fields["outcome"] in ("failed", "sql"):
             raise from_dict(fields["error"])
@@ -218,10 +219,10 @@ class Workers:
             host.message = fields["error"]["message"]
         if waited_s > self._host_wait_s:
             raise NotReady(
-                f"the host of segment {segment} has not come back in {self._host_wait_s} s",
+                f"the host of segment {segment} was not available again within {self._host_wait_s} s",
                 detail=host.message,
-                hint=f"SELECT madlib_mop.resume({self._run_id}); goes on when it is there again;"
-                " SET madlib_mop.host_wait_s to wait longer.",
+                hint=f"SELECT madlib_mop.resume({self._run_id}); continues the run when the host"
+                " is available again; SET madlib_mop.host_wait_s to wait longer.",
             )
         self._ask_later(segment)
         return None
@@ -248,8 +249,8 @@ def end_old_writers(record: Record, run_id: int) -> None:
     left = [pid for pid, has_ended in ended if not has_ended]
     if left and record.execute("SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s)", [left]):
         raise NotReady(
-            f"session {left[0]} of an earlier driver still works on run {run_id}",
-            hint="Try again when it has ended.",
+            f"session {left[0]} of an earlier driver is still working on run {run_id}",
+            hint="Call again when it has ended.",
         )
 
 

@@ -22,7 +22,7 @@ from madlib_mop.errors import MopError, NotReady
 from madlib_mop.search import SearchSpace, make_search, parse_params
 from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish, Search, Stop
 
-_BUDGET = "the budget was spent"
+_BUDGET = "the time budget was used up"
 
 
 def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Searcher":
@@ -113,8 +113,9 @@ class Searcher(RunController):
         """Hold that the search has nothing more to propose."""
         if not self._over:
             raise MopError(
-                f"run {self._run_id}: its search waits for results that nothing is left to bring",
-                hint="In a replay: a model has failed that had not failed before. Otherwise please report it.",
+                f"run {self._run_id}: its search waits for results, but no task is left to produce them",
+                hint="In a replay, this means that a model failed which did not fail in the original run. Otherwise, "
+                "please report it.",
             )
         if isinstance(self._search, RecordedSearch):
             for mst_key in self._search.untrained.keys() & self._model_changes.models.keys():
@@ -160,9 +161,10 @@ class Searcher(RunController):
         actions = self._call(event.event, event.mst_key, event.epoch, event.loss)
         if to_json(actions) != event.actions:
             raise NotReady(
-                f"run {self._run_id}: the search decides otherwise now than when it was recorded, at event"
+                f"run {self._run_id}: the search's decision differs from the recorded one at event"
                 f" {event.ordinal} ({event.event})",
-                hint="A library such as Optuna may have changed since; bring its version back, or start a new search.",
+                hint="The version of a library such as Optuna may have changed; restore that version, or start a new "
+                "search.",
             )
         self._progress.repeated(event, actions)
 

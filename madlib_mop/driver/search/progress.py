@@ -71,7 +71,7 @@ class SearchProgress(Progress):
         for action in actions:
             if isinstance(action, Finish):
                 self._session.notice(
-                    f"run {self._run.run_id}: {action.reason}; the models end with the epochs that they are in"
+                    f"run {self._run.run_id}: {action.reason}; the models stop at the end of their current epochs"
                 )
             else:
                 self._counts[_WORDS[type(action)]] += 1

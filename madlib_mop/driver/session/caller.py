@@ -52,7 +52,7 @@ class Batch:
 class CallerSession(RelationLookup):
     """Runs SQL in the caller's backend over frames.
 
-    One request is in flight at a time, except that `stream` asks for its next batch ahead; its answer is then read
+    One request is in flight at a time, except that `stream` requests its next batch ahead; its answer is then read
     before anything else is sent, so that two full pipes never wait for each other.
     """
 

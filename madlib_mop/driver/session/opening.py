@@ -27,7 +27,7 @@ def find_run(record: Record, call: Call) -> Run:
     run = record.run(run_id) if isinstance(run_id, int) else None
     if run is None or not record.may_see(call.info.role_oid, run.owner_oid):
         raise InvalidParameter(
-            f"there is no run of yours with that run_id. Received: {run_id}",
+            f"you have no run with this run_id. Received: {run_id}",
             hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",
         )
     return run

@@ -104,7 +104,8 @@ class Progress:
         """Warn that the bits may not be those that the run would have had."""
         changed = ", ".join(f"{name} {before[name]} -> {now[name]}" for name in now if before.get(name) != now[name])
         self._session.warning(
-            f"run {self._run.run_id}: {changed} since it was begun; its bits may differ from an undisturbed run's"
+            f"run {self._run.run_id}: {changed} since the start of the run; its weights may differ in some bits from "
+            f"those of an uninterrupted run"
         )
 
     def _report(self, scheduler: TimeLeft) -> None:

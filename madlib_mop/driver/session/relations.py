@@ -108,12 +108,12 @@ class RelationLookup(ABC):
         if found is None:
             raise UndefinedTable(
                 f"{what} does not exist. Received: {name!r}",
-                hint="Write its schema too, or set search_path; names without quotes are folded to lower case.",
+                hint="Qualify the name with its schema, or set search_path; unquoted names are folded to lower case.",
             )
         if found.kind not in _WITH_ROWS:
             raise InvalidParameter(
                 f"{what} is neither a table nor a view. Received: {name!r}",
-                hint="Give the name of a table or of a view.",
+                hint="Pass the name of a table or a view.",
             )
         return found
 
@@ -137,7 +137,7 @@ class RelationLookup(ABC):
             If a column is of a type whose casts somebody else may have made.
         """
         if name is None or not name.strip():
-            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give the name of a table.")
+            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Pass the name of a table.")
         schema, base = split_name(name, what)
         text = f"{quote(schema)}.{quote(base)}" if schema else quote(base)
         query = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::pg_catalog.int8 AS oid"
@@ -213,14 +213,15 @@ class RelationLookup(ABC):
             If it has no schema that is there.
         """
         if name is None or not name.strip():
-            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Give a name for it.")
+            raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Pass a name for it.")
         schema, base = split_name(name, what)
         if schema is None:
             (row,) = self._in_callers_path("SELECT pg_catalog.current_schema()::pg_catalog.text AS schema", [])
             schema = row["schema"]
             if schema is None:
                 raise InvalidParameter(
-                    f"{what} has no schema to be made in: search_path names none that exists. Received: {name!r}",
+                    f"{what} has no schema to be created in: search_path contains no existing schema. Received: "
+                    f"{name!r}",
                     hint="Write schema.name.",
                 )
         elif schema != "pg_temp":
@@ -228,7 +229,7 @@ class RelationLookup(ABC):
             if not rows:
                 raise InvalidParameter(
                     f"{what}: there is no schema {schema!r}. Received: {name!r}",
-                    hint="Make it first, or leave the schema out.",
+                    hint="Create it first, or omit the schema.",
                 )
         return Relation(schema, base, 0, "r", schema == "pg_temp")
 
@@ -243,7 +244,8 @@ class RelationLookup(ABC):
         if self.caller_setting("transaction_read_only") == "on":
             raise ReadOnly(
                 f"{what} cannot be written in a read-only transaction. Received: {name!r}",
-                hint="BEGIN READ WRITE begins a transaction that may write; SET default_transaction_read_only = off.",
+                hint="Start a read-write transaction with BEGIN READ WRITE, or SET default_transaction_read_only = "
+                "off.",
             )
 
     def check_may_create(self, target: Relation, name: str | None, what: str) -> None:
@@ -257,7 +259,7 @@ class RelationLookup(ABC):
         if not row["allowed"]:
             raise InsufficientPrivilege(
                 f"{what}: role {self.info.role} may not create tables in schema {target.schema}. Received: {name!r}",
-                hint=f"GRANT CREATE ON SCHEMA {target.schema} TO {self.info.role}; or name a schema of your own.",
+                hint=f"GRANT CREATE ON SCHEMA {target.schema} TO {self.info.role}; or use a schema of your own.",
             )
 
     def columns(self, relation: Relation) -> list[Column]:

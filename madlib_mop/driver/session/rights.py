@@ -95,8 +95,9 @@ def check_owners(session: Any, relation: Relation, what: str) -> None:
     kind, name, owner = found[0]["kind"], found[0]["name"], found[0]["owner"]
     uses = f"{kind} {relation}" if found[0]["is_itself"] else f"{relation} uses {kind} {name}, which"
     raise InsufficientPrivilege(
-        f"{what}: {uses} belongs to {owner}, who is no superuser: a superuser's call would run the code of {owner}",
-        hint=f"Log in as {owner}, or as another role that may read it and is no superuser (SET ROLE is not enough); or"
+        f"{what}: {uses} belongs to {owner}, who is not a superuser: a superuser's call would run the code of {owner}",
+        hint=f"Log in as {owner}, or as another role that may read it and is not a superuser (SET ROLE is not "
+        f"enough); or"
         " let a superuser own it: ALTER ... OWNER TO.",
     )
 
@@ -108,6 +109,7 @@ def check_types(session: Any, relation: Relation, what: str) -> None:
     """
     if found := session.execute(_TYPES, [relation.oid], ["bigint"]):
         raise InvalidParameter(
-            f"{what}: column {found[0]['name']!r} of {relation} is of type {found[0]['type_sql']}, which a user made",
-            hint="Such tables have columns of PostgreSQL's own types only.",
+            f"{what}: column {found[0]['name']!r} of {relation} is of type {found[0]['type_sql']}, which is "
+            f"user-defined",
+            hint="Use a table whose columns have built-in types of PostgreSQL only.",
         )

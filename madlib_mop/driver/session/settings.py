@@ -212,4 +212,4 @@ def _sources(name: str, fixed: dict[str, str], session: CallerSession) -> list[t
 
 
 def _reset_hint(name: str) -> str:
-    return f"RESET madlib_mop.{name}; gives it its default again, unless a superuser's row has set it."
+    return f"RESET madlib_mop.{name}; resets it to its default, unless a row of madlib_mop.setting sets it."

@@ -142,7 +142,7 @@ class ModelChanges:
         complete = begun == model.epoch and model.position in (0, self._n_segments)
         untrained = model.is_just_taken_over and in_visit is None
         if begun < model.first_epoch or (begun == model.first_epoch and not complete) or untrained:
-            what = "it was trained with the state that it took over" if untrained else "its first epoch was complete"
+            what = "it was trained with the state that it copied" if untrained else "its first epoch was complete"
             self.models.stopped(key, f"{change.reason} before {what}")
             return lambda: self._scheduler.drop(key)
         self.models.shortened(key, begun)

@@ -55,7 +55,7 @@ class HostLogin:
     options : mapping of str to str
         libpq's keywords.
     must_use_password : bool
-        As postgres_fdw demands it of whoever is no superuser: else the server's own operating system user, who opens
+        As postgres_fdw demands it of whoever is not a superuser: else the server's own operating system user, who opens
         the session, would be let in for what it is and not for what the role knows.
     """
 
@@ -91,7 +91,7 @@ def read_login(catalog: CatalogConnection, server: str, role: str) -> HostLogin:
     wrapper, is_superuser, may_use, server_options, is_mapped, user_options = row
     if wrapper != WRAPPER:
         raise InvalidParameter(
-            f"server {server} is one of {wrapper}; segments can be at servers of {WRAPPER}. Received: {server!r}",
+            f"server {server} uses {wrapper}; segments can only be on servers that use {WRAPPER}. Received: {server!r}",
             hint=f"CREATE SERVER ... FOREIGN DATA WRAPPER {WRAPPER} OPTIONS (host '...', dbname '...');",
         )
     if not may_use:
@@ -102,7 +102,7 @@ def read_login(catalog: CatalogConnection, server: str, role: str) -> HostLogin:
     must = not is_superuser and options.get("password_required", "true").lower() not in ("false", "off", "no", "0")
     if must and not options.get("password"):
         raise NotReady(
-            f"the user mapping of role {role} for server {server} has no password: superusers alone need none",
+            f"the user mapping of role {role} for server {server} has no password: only superusers may omit it",
             hint=f"ALTER USER MAPPING FOR {quote(role)} SERVER {quote(server)} OPTIONS (ADD password '...');",
         )
     return HostLogin(server, role, options, must)
@@ -120,7 +120,7 @@ def unknown_server(server: str) -> MopError:
 def no_usage(server: str, role: str) -> MopError:
     """Return the error for a role that may not use a server."""
     return InsufficientPrivilege(
-        f"role {role} may not use server {server}, which carries segments",
+        f"role {role} has no right to use server {server}, which holds segments",
         hint=f"GRANT USAGE ON FOREIGN SERVER {quote(server)} TO {quote(role)}; or for segments on this server only:"
         " SET madlib_mop.hosts = 'here';",
     )
@@ -129,7 +129,7 @@ def no_usage(server: str, role: str) -> MopError:
 def no_mapping(server: str, role: str) -> MopError:
     """Return the error for a role that cannot log in at a server."""
     return NotReady(
-        f"role {role} has no user mapping for server {server}, which carries segments",
+        f"role {role} has no user mapping for server {server}, which holds segments",
         hint=f"CREATE USER MAPPING FOR {quote(role)} SERVER {quote(server)} OPTIONS (user '...', password '...');",
     )
 
@@ -182,15 +182,17 @@ def connect_host(
         connection.autocommit = autocommit
     except psycopg.Error as error:
         raise NotReady(
-            f"server {login.server} does not let role {login.role} in by its user mapping, or cannot be reached",
+            f"server {login.server} cannot be reached, or rejects the login of role {login.role} by its user mapping",
             detail=reason(error, login),
-            hint=f"The options of CREATE SERVER {quote(login.server)} and of the user mapping say where, and as whom.",
+            hint=f"The options of CREATE SERVER {quote(login.server)} and of the user mapping define the address and "
+            f"the role.",
         ) from None
     if login.must_use_password and not connection.pgconn.used_password:
         connection.close()
         raise NotReady(
-            f"server {login.server} let role {login.role} in without asking for the password of its user mapping",
-            hint="Who is no superuser must be asked for one: in the host's pg_hba.conf, scram-sha-256.",
+            f"server {login.server} accepted role {login.role} without the password of its user mapping",
+            hint="A role that is not a superuser must log in with a password: use scram-sha-256 in the host's "
+            "pg_hba.conf.",
         )
     return connection
 

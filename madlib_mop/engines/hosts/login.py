@@ -76,7 +76,7 @@ def log_in(options: Mapping[str, Any]) -> psycopg.Connection:
             if not refused and (any(words in message for words in _FULL) or not _is_up(options)):
                 raise
             if refused or pause_s is None:
-                hint = "See the user mapping (pg_user_mappings), and pg_hba.conf there."
+                hint = "Check the user mapping (pg_user_mappings) and pg_hba.conf there."
                 raise NotLetIn("28000", message, hint) from None
         time.sleep(pause_s)
     raise AssertionError("the last try returns or raises")

@@ -137,8 +137,8 @@ class Host:
             # as postgres_fdw has it: without a password it would be the server's own identity that is used
             raise NotLetIn(
                 "2F003",
-                "it does not ask for a password, and only a superuser may do without",
-                "Its pg_hba.conf must ask the mapping's user for a password (scram-sha-256).",
+                "it does not request a password, and only superusers may log in without one",
+                "Its pg_hba.conf must require a password from the mapping's user (scram-sha-256).",
             )
         self._connection.execute(LIFT_NEW_TIMEOUTS)
         check_version(self._connection, access["server"])

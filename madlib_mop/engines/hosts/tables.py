@@ -185,9 +185,9 @@ class _Host:
                 yield cursor
         except psycopg.Error as error:
             raise NotReady(
-                f"server {self._login.server} could not take its share of the packed table",
+                f"server {self._login.server} could not store its part of the packed table",
                 detail=reason(error, self._login),
-                hint="Nothing was packed. When the host is well again, call again; or leave it out by the setting"
+                hint="Nothing was packed. Call again when the host works, or exclude it with the setting"
                 " madlib_mop.hosts.",
             ) from None
 
@@ -215,14 +215,14 @@ def _room(connection: psycopg.Connection, login: HostLogin) -> str:
         schema, may_use = one_row(cursor)
         if schema is None:
             raise InsufficientPrivilege(
-                f"the user mapping of role {login.role} for server {login.server} is to a role that may create tables"
-                " in no schema of its search_path there",
+                f"the user mapping of role {login.role} for server {login.server} names a role that cannot create"
+                " tables in any schema of its search_path there",
                 hint="At that host, for the role that the user mapping names: CREATE SCHEMA AUTHORIZATION ...;",
             )
         if not may_use:
             raise InsufficientPrivilege(
-                f"the user mapping of role {login.role} for server {login.server} is to a role that may not use"
-                " extension madlib_mop there",
+                f"the user mapping of role {login.role} for server {login.server} names a role that has no"
+                " right to use extension madlib_mop there",
                 hint="At that host, for the role that the user mapping names: SELECT madlib_mop.grant_use('...');",
             )
         cursor.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog', false)")

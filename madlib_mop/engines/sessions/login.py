@@ -145,7 +145,8 @@ def check_limit(catalog: connection, role: str, n_readers: int) -> None:
     free = free_connections(catalog, role)
     if free is not None and free < n_readers:
         raise OutOfResources(
-            f"the run reads its rows by {n_readers} sessions, but the CONNECTION LIMIT of role {role} leaves {free}",
+            f"the run needs {n_readers} sessions to read its rows, but the CONNECTION LIMIT of role {role} leaves "
+            f"{free}",
             hint="Close other sessions of the role, raise its limit, or pack the data into fewer segments.",
         )
 

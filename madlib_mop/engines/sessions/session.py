@@ -70,7 +70,7 @@ class Failure:
         """The worker's answer "host", where rows at a host that is lost were to be read from here; else None."""
         if self.lost or not (self.sqlstate or "").startswith("08"):
             return None
-        return {"outcome": "host", "server": "of the rows that it was to read", "error": self.error}
+        return {"outcome": "host", "server": "of the rows that it had to read", "error": self.error}
 
     @property
     def error(self) -> Header:

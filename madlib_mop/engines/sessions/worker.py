@@ -140,7 +140,7 @@ class Worker:
         return self._load, self._reader
 
     def _need_rows(self, reading: "Reading | None") -> None:
-        assert self._task is not None, "a writer asks for rows in a task only"
+        assert self._task is not None, "a writer requests rows in a task only"
         self._load = _Load(self._task["data_set"], self._task["segment_id"], reading)
         if reading is not None and (self._reader is None or self._reader.state is SessionState.BROKEN):
             self._reader = Session(self._reader_target)

@@ -52,7 +52,7 @@ def find_name(name: str, table: Mapping[str, object], what: str) -> str:
     try:
         return by_lower[name.lower()]
     except KeyError:
-        raise InvalidParameter(f"{what} is not known. Received: {name!r}", hint=suggestion(name, table)) from None
+        raise InvalidParameter(f"{what} is unknown. Received: {name!r}", hint=suggestion(name, table)) from None
 
 
 def check_call(spec: CallSpec, table: Mapping[str, tuple[str, ...]], what: str) -> CallSpec:
@@ -88,7 +88,7 @@ def check_call(spec: CallSpec, table: Mapping[str, tuple[str, ...]], what: str) 
                 hint=suggestion(argument, allowed),
             )
         if argument in kwargs:
-            raise InvalidParameter(f"{what}: {name} is given {argument} twice")
+            raise InvalidParameter(f"{what}: {name} has argument {argument} twice")
         kwargs[argument] = value
     if missing := [argument for argument in REQUIRED.get(name, ()) if argument not in kwargs]:
         raise InvalidParameter(f"{what}: {name} needs {' and '.join(missing)}. Received: {shorten(list(kwargs))}")

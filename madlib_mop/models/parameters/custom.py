@@ -28,7 +28,7 @@ from madlib_mop.models.parameters.literals import shorten
 _OF_KERAS = frozenset({*LOSSES, *METRICS, *LOSS_STRINGS, *METRIC_STRINGS, *OLD_LOSSES, *OLD_METRICS})
 _WORD = re.compile(r"[^\W\d]\w*")
 _PICKLE_PROTOCOLS = range(2, 6)  # dill writes none older, whose bytes would not tell a pickle from text
-_FORM = "Give Python source as UTF-8 bytes, e.g. convert_to($$def my_loss(y_true, y_pred): ...$$, 'UTF8')."
+_FORM = "Pass Python source as UTF-8 bytes, e.g. convert_to($$def my_loss(y_true, y_pred): ...$$, 'UTF8')."
 _TOP_K = '''\
 import keras
 
@@ -89,8 +89,8 @@ def check_name(name: str) -> None:
     """Raise InvalidParameter if a function of Keras has the name."""
     if name in _OF_KERAS:
         raise InvalidParameter(
-            f"name is that of a loss or metric of Keras. Received: {name!r}",
-            hint="Choose another, so that compile_params say which is meant.",
+            f"name is already the name of a loss or metric of Keras. Received: {name!r}",
+            hint="Choose another name, so that compile_params is unambiguous.",
         )
 
 
@@ -115,14 +115,14 @@ def check_source(name: str, value: bytes) -> None:
     match found[-1]:
         case ast.FunctionDef(args=arguments) if not _takes_two(arguments):
             raise InvalidParameter(
-                f"{what}: it must take two arguments by position, y_true and y_pred."
+                f"{what}: it must take two positional arguments, y_true and y_pred."
                 f" Received: def {name}({ast.unparse(arguments)})"
             )
         case ast.AsyncFunctionDef() | ast.ClassDef() as other:
             kind = "a class" if isinstance(other, ast.ClassDef) else "an async function"
             raise InvalidParameter(
                 f"{what} is {kind}, not a function. Received: {shorten(ast.unparse(other))}",
-                hint="Write def name(y_true, y_pred): ..., which gives one value a row.",
+                hint="Write def name(y_true, y_pred): ..., which returns one value for each row.",
             )
 
 
@@ -156,7 +156,7 @@ def _parse(value: bytes, what: str) -> ast.Module:
     except SyntaxError as error:
         reason = f"line {error.lineno}: {error.msg}"
     except (ValueError, MemoryError, RecursionError) as error:
-        reason = str(error) or "nested too deep"
+        reason = str(error) or "nested too deeply"
     raise UnreadableText(f"{what}: the object is not Python source ({reason}). Received: {shorten(text)}", hint=_FORM)
 
 

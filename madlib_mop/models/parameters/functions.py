@@ -85,7 +85,7 @@ class FunctionReader:
             registered = ", ".join(sorted(self.custom_names)) or "none"
             allowed = suggestion(name, {*classes, *strings, *self.custom_names})
             raise InvalidParameter(
-                f"{what}: there is no function of that name in Keras or among the custom functions. Received: {name!r}",
+                f"{what}: neither Keras nor the custom functions have a function of this name. Received: {name!r}",
                 hint=f"Custom functions of the object table: {registered}. {allowed}",
             )
         return check_call(spec, classes, what)

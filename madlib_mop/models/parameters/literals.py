@@ -80,7 +80,7 @@ def read_keywords(text: str, what: str, hint: str | None = None) -> dict[str, An
         raise _unreadable(what, text, hint)
     if call.args:
         raise UnreadableText(
-            f"{what}: every value needs its name, as in name=value. Received: {shorten(ast.unparse(call.args[0]))}",
+            f"{what}: every value needs a name, as in name=value. Received: {shorten(ast.unparse(call.args[0]))}",
             hint=hint,
         )
     return _keywords(call, what, hint, 0)
@@ -116,7 +116,7 @@ def json_int(text: str) -> int:
     """Return a whole number of JSON. Raises ValueError if 64 bits do not hold it."""
     value = int(text)
     if abs(value) > MAX_INT:
-        raise ValueError(f"a number is too large to be held: {shorten(text)}")
+        raise ValueError(f"a number is too large: {shorten(text)}")
     return value
 
 
@@ -124,7 +124,7 @@ def json_float(text: str) -> float:
     """Return a number of JSON. Raises ValueError if a float32 does not hold it."""
     value = float(text)
     if not abs(value) <= MAX_FLOAT:
-        raise ValueError(f"a number is too large to be held: {shorten(text)}")
+        raise ValueError(f"a number is too large: {shorten(text)}")
     return value
 
 
@@ -177,7 +177,7 @@ def _keywords(call: ast.Call, what: str, hint: str | None, depth: int) -> dict[s
         if keyword.arg is None:
             raise _refused(keyword.value, what, hint, "**")
         if keyword.arg in values:
-            raise UnreadableText(f"{what}: {keyword.arg} is given twice", hint=hint)
+            raise UnreadableText(f"{what}: {keyword.arg} occurs twice", hint=hint)
         values[keyword.arg] = _value(keyword.value, what, hint, depth + 1)
     return values
 
@@ -190,7 +190,7 @@ def _value(node: ast.expr, what: str, hint: str | None, depth: int) -> Any:
             return value
         case ast.Constant(value=int() | float() as value):
             if not abs(value) <= (MAX_INT if isinstance(value, int) else MAX_FLOAT):
-                raise UnreadableText(f"{what}: a number is too large to be held: {shorten(value)}", hint=hint)
+                raise UnreadableText(f"{what}: a number is too large: {shorten(value)}", hint=hint)
             return value
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
             value = _value(operand, what, hint, depth + 1)

@@ -53,7 +53,9 @@ def check_optimizer(value: Any, what: str) -> CallSpec:
     kwargs = dict(spec.kwargs)
     if "lr" in kwargs:
         if "learning_rate" in kwargs:
-            raise InvalidParameter(f"{what}: lr and learning_rate are the same; give one. Received: {shorten(kwargs)}")
+            raise InvalidParameter(
+                f"{what}: lr and learning_rate are the same parameter; use one of them. Received: {shorten(kwargs)}"
+            )
         kwargs["learning_rate"] = kwargs.pop("lr")
     decay = kwargs.pop("decay", None)
     _drop_keras_2_defaults(name, kwargs, what)
@@ -99,7 +101,7 @@ def check_schedule(spec: CallSpec, what: str) -> CallSpec:
         boundaries, values = kwargs["boundaries"], kwargs["values"]
         if not isinstance(boundaries, list) or not isinstance(values, list) or len(values) != len(boundaries) + 1:
             raise InvalidParameter(
-                f"{what}: {name} needs a list of boundaries and a list of one more values. "
+                f"{what}: {name} needs a list of boundaries and a list with one value more. "
                 f"Received: boundaries={shorten(boundaries)}, values={shorten(values)}"
             )
         kwargs["values"] = [float(item) for item in values]

@@ -202,8 +202,8 @@ def told_of_recorded(params: Iterable[FitParams]) -> str | None:
     if not names:
         return None
     return (
-        f"fit_params: callbacks: {', '.join(names)} writes nothing, because trainers write no files;"
-        " the record keeps what it would log: see madlib_mop.metric and madlib_mop.timeline"
+        f"fit_params: callbacks: {', '.join(names)} has no effect, because trainers cannot write"
+        " files; the record contains the same figures: see madlib_mop.metric and madlib_mop.timeline"
     )
 
 
@@ -281,7 +281,7 @@ def _callbacks(value: Any) -> Iterator[CallSpec]:
         if not isinstance(spec, CallSpec) or spec.name not in CALLBACKS:
             name = spec.name if isinstance(spec, CallSpec) else spec
             raise InvalidParameter(
-                f"{what}: only some of Keras' callbacks can be used. Received: {shorten(name)}",
+                f"{what}: this callback cannot be used. Received: {shorten(name)}",
                 hint=suggestion(name, {*CALLBACKS, *RECORDED_CALLBACKS}),
             )
         yield _callback(spec, what)
@@ -292,13 +292,16 @@ def _callback(spec: CallSpec, what: str) -> CallSpec:
     if spec.name == "LearningRateScheduler":
         schedule = check_rate(kwargs["schedule"], f"{what}: schedule of LearningRateScheduler")
         if isinstance(schedule, float):
-            raise InvalidParameter(f"{what}: LearningRateScheduler needs a schedule by name. Received: {schedule!r}")
+            raise InvalidParameter(
+                f"{what}: LearningRateScheduler needs the name of a schedule. Received: {schedule!r}"
+            )
         kwargs["schedule"] = schedule
     if "monitor" in CALLBACKS[spec.name]:
         monitor = kwargs.setdefault("monitor", "loss")
         if monitor.startswith("val_"):
             raise InvalidParameter(
-                f"{what}: {spec.name} cannot watch validation data, a visit has none. Received: monitor={monitor!r}",
-                hint="Watch 'loss' or a metric of the training data.",
+                f"{what}: {spec.name} cannot monitor validation data, because visits have none. Received: "
+                f"monitor={monitor!r}",
+                hint="Monitor 'loss' or a metric of the training data.",
             )
     return CallSpec(spec.name, (), kwargs)

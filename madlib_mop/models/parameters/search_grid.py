@@ -127,7 +127,7 @@ def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> lis
             for name, values in choices.items():
                 if _is_range(values):
                     raise InvalidParameter(
-                        f"{what}: {name}: a range can only be searched at random. Received: {shorten(values)}",
+                        f"{what}: {name}: a range can only be used in random search. Received: {shorten(values)}",
                         hint="Use search_type 'random', or write the values to try.",
                     )
     n_optimizers = sum(_n_combinations(choices) for choices in compile_grid.optimizers) or 1
@@ -268,7 +268,7 @@ def _check_range(name: str, values: list[Value]) -> None:
     low, high, distribution = values
     if distribution not in DISTRIBUTIONS:
         raise InvalidParameter(
-            f"{name}: the distribution is not known. Received: {shorten(distribution)}",
+            f"{name}: the distribution is unknown. Received: {shorten(distribution)}",
             hint=suggestion(distribution, DISTRIBUTIONS),
         )
     if low >= high:
@@ -278,7 +278,7 @@ def _check_range(name: str, values: list[Value]) -> None:
     if distribution == "log_near_one" and high >= 1:
         raise InvalidParameter(f"{name}: a 'log_near_one' range must be below 1. Received: {shorten(values)}")
     if _is_whole(name) and not (is_int(low) and is_int(high)):
-        raise InvalidParameter(f"{name}: a range of whole numbers is needed. Received: {shorten(values)}")
+        raise InvalidParameter(f"{name}: the range must consist of whole numbers. Received: {shorten(values)}")
 
 
 def _is_range(values: list[Value]) -> bool:
@@ -312,16 +312,18 @@ def _read_grid(text: str | None, what: str, keys: tuple[str, ...], hint: str) ->
     for item in optimizers:
         if not isinstance(item, dict) or not item or not all(isinstance(name, str) for name in item):
             raise InvalidParameter(
-                f"{what}: {_OPTIMIZERS} holds dicts of an optimizer's arguments. Received: {shorten(item)}", hint=hint
+                f"{what}: {_OPTIMIZERS} must contain dicts of an optimizer's arguments. Received: {shorten(item)}",
+                hint=hint,
             )
         if shared := set(item) & set(choices):
             raise InvalidParameter(
-                f"{what}: {sorted(shared)[0]} stands inside and outside of {_OPTIMIZERS}. Received: {shorten(item)}"
+                f"{what}: {sorted(shared)[0]} occurs both inside and outside of {_OPTIMIZERS}. Received: "
+                f"{shorten(item)}"
             )
         for name, values in item.items():
             _check_list(name, values, what, hint)
     if optimizers and "optimizer" in choices:
-        raise InvalidParameter(f"{what}: optimizer and {_OPTIMIZERS} cannot both be given", hint=hint)
+        raise InvalidParameter(f"{what}: optimizer and {_OPTIMIZERS} are mutually exclusive", hint=hint)
     return Grid(choices, optimizers)
 
 

@@ -178,7 +178,7 @@ def empty_part(metadata: Metadata, pieces: Sequence[Piece], specs: Sequence[Tens
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    # NumPy asks for huge pages: filled 5 times faster than a bytearray.
+    # NumPy requests huge pages: filled 5 times faster than a bytearray.
     part: memoryview = np.empty(_LENGTH_BYTES + len(text) + offset, np.uint8).data
     part[:_LENGTH_BYTES] = len(text).to_bytes(_LENGTH_BYTES, "little")
     part[_LENGTH_BYTES : _LENGTH_BYTES + len(text)] = text

@@ -108,18 +108,18 @@ class ShardBuilder:
                 column.add(rows, self.n_rows)
         self.n_rows += n_rows or 0
         if self._expected_rows is not None and self.n_rows > self._expected_rows:
-            raise invalid_input(f"the shard has more than the {self._expected_rows} rows that were announced")
+            raise invalid_input(f"the shard has more than the {self._expected_rows} announced rows")
 
     def finish(self) -> Shard:
         """Return the shard. Raises Failure (input) for one without rows."""
         if self.n_rows == 0:
             raise invalid_input(
                 "the shard has no rows",
-                hint="Leave segments without rows out of the run. Where a row policy reads a setting by a function, set"
-                " that by ALTER ROLE: the run's sessions are others than yours.",
+                hint="Exclude segments without rows from the run. If a row policy reads a setting with a function, set"
+                " it with ALTER ROLE, because the run's sessions are separate from yours.",
             )
         if self._expected_rows not in (None, self.n_rows):
-            raise invalid_input(f"the shard has {self.n_rows} rows, {self._expected_rows} were announced")
+            raise invalid_input(f"the shard has {self.n_rows} rows, but {self._expected_rows} were announced")
         digest = hashlib.sha256(f"{self.n_rows} {float(self._normalizing_const)!r}".encode())
         for column in self._columns:
             digest.update(column.fingerprint())

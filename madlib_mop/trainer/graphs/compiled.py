@@ -193,7 +193,7 @@ def check_columns(model: keras.Model, spec: DataSpec) -> None:
         if len(tensors) != len(columns):
             raise model_failed(
                 f"the model has {len(tensors)} {side}(s), the packed table has {len(columns)} {letter} column(s)",
-                hint="Name one column for each of them when packing.",
+                hint="Name one column for each of them when you pack the table.",
             )
         for number, (tensor, (_, row)) in enumerate(zip(tensors, columns, strict=True), 1):
             wanted = tuple(tensor.shape[1:])

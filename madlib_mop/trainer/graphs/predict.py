@@ -111,7 +111,7 @@ class Predictor:
         if len(shapes) != len(self._input_shapes):
             raise invalid_input(
                 f"the model has {len(self._input_shapes)} input(s). Received: {len(shapes)}",
-                hint="Give a model with several inputs an array of their bytes:"
+                hint="For a model with several inputs, pass an array of their bytes:"
                 " ARRAY[madlib_mop.array_bytes(x1), madlib_mop.array_bytes(x2)].",
             )
         if all(map(shapes_fit, self._input_shapes, shapes)):
@@ -120,7 +120,7 @@ class Predictor:
             wanted = [["any" if size is None else size for size in shape] for shape in self._input_shapes]
             raise invalid_input(
                 f"x has the shape {_text(shapes)}, but the model takes {_text(wanted)}",
-                hint="Give the data as they were for training; one more dimension in front makes it many rows.",
+                hint="Pass data of the same form as in training; for many rows, add one dimension in front.",
             )
         return False
 
@@ -132,8 +132,8 @@ class Predictor:
                 x /= self._normalizing_const
         if not np.isfinite(x).all():
             raise invalid_input(
-                "x holds NaN, an infinite value, or a number that is too large for float32",
-                hint="Replace it, or leave the row out.",
+                "x contains NaN, an infinite value, or a number that is too large for float32",
+                hint="Replace it, or exclude the row.",
             )
         return x
 
@@ -191,7 +191,7 @@ class Predictors:
     def get(self, key: str) -> Predictor:
         """Return a model. Raises Failure (input) if it is not here."""
         if key not in self._loaded:
-            raise invalid_input("no model is loaded to predict with", hint="Load one first.")
+            raise invalid_input("no model is loaded for prediction", hint="Load one first.")
         self._loaded.move_to_end(key)
         return self._loaded[key]
 

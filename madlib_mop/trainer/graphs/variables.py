@@ -102,7 +102,8 @@ class ModelVariables(Readable):
                 raise model_failed(
                     f"the stored training state does not fit the model: its {group} are {_size(state.specs(group))}, "
                     f"the model's are {_size(expected[group])}",
-                    hint="Architecture or optimizer were changed after the state was stored; start without warm_start.",
+                    hint="The architecture or the optimizer was changed after the state was stored; start without "
+                    "warm_start.",
                 )
 
     def load_weights(self, weights: Blob) -> None:

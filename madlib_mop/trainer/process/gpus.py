@@ -26,7 +26,7 @@ def take(need: bool = True) -> list[str]:
             NotReady(
                 f"use_gpus: the host has a GPU, but TensorFlow {tf.__version__} cannot use it",
                 hint="Its CUDA libraries are missing or do not fit NVIDIA's driver: install tensorflow[and-cuda] into "
-                "the library's virtual environment; the server's log has what TensorFlow said.",
+                "the library's virtual environment; the server's log has TensorFlow's messages.",
             ),
         )
     for device in devices:

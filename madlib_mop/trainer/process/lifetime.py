@@ -67,7 +67,7 @@ def prepare() -> None:
     for parameter, value in _MALLOC.items():
         _libc.mallopt(parameter, value)
     os.environ.update(_ENVIRONMENT)
-    tempfile.tempdir = "/dev/null"  # a library that TensorFlow imports asks for it, and would try out /tmp
+    tempfile.tempdir = "/dev/null"  # a library that TensorFlow imports requests it, and would try out /tmp
 
 
 def show_gpus(numbers: list[int]) -> None:

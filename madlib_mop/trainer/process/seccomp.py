@@ -91,7 +91,7 @@ def _check(checked: Checked, own_pid: int) -> list[Instruction]:
 
 
 def _set_flags() -> list[Instruction]:
-    """Return what comes before the body of ``fcntl``: flags may be set but for that which asks for signals."""
+    """Return what comes before the body of ``fcntl``: flags may be set but for that which requests signals."""
     body = _check(syscalls.SET_FLAGS, 0)
     command = (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * syscalls.CHECKED["fcntl"].position)
     return [command, (_EQUAL, 0, len(body), syscalls.SET_FLAGS_COMMAND), *body]

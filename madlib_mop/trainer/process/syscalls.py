@@ -127,6 +127,6 @@ CHECKED: Mapping[str, Checked] = {
     "prlimit64": Checked((302, 261), 0, values=(0,), own_pid=True),
     "sched_setaffinity": Checked((203, 122), 0, values=(0,), own_pid=True),
 }
-#: Of ``fcntl``, F_SETFL besides, unless it asks for signals.
+#: Of ``fcntl``, F_SETFL besides, unless it requests signals.
 SET_FLAGS = Checked(CHECKED["fcntl"].numbers, 2, mask=_O_ASYNC)
 SET_FLAGS_COMMAND = _F_SETFL

@@ -52,11 +52,11 @@ CALLS = (
     _fit("0A000", "use_gpus => true: ", "", use_gpus="true"),
     _fit("42P01", "validation_table: table public.valid_rows is not", "Pack", validation_table="'valid_rows'"),
     _fit(
-        "22023", "metrics_compute_frequency must be from 1 to num_iterations (2). Received: 3", "Leave it out",
+        "22023", "metrics_compute_frequency must be from 1 to num_iterations (2). Received: 3", "Omit it",
         metrics_compute_frequency="3",
     ),
     _fit("42P01", "model_output_table does not exist. Received: 'never'", "search_path", warm_start="true"),
-    _fit("22023", "seed must be from 0 to 2147483647. Received: -1", "Leave it out", seed="-1"),
+    _fit("22023", "seed must be from 0 to 2147483647. Received: -1", "If you omit it", seed="-1"),
     _fit(
         "22023", f"schedule must be one of {', '.join(SCHEDULES)}. Received: 'fastest'", "Leave it out",
         schedule="'fastest'",
@@ -73,5 +73,5 @@ CALLS = (
         "SELECT madlib.madlib_keras_evaluate('nowhere', 'valid', 'never', mst_key := 1)", "42P01",
         "madlib_keras_evaluate: model_table does not exist. Received: 'nowhere'", "search_path",
     ),
-    BadCall("SELECT madlib_mop.resume(0)", "22023", "resume: there is no run of yours with that run_id", "progress"),
+    BadCall("SELECT madlib_mop.resume(0)", "22023", "resume: you have no run with this run_id", "progress"),
 )  # fmt: skip

@@ -109,7 +109,7 @@ def fingerprint(db, run_id: int) -> str:
 
 
 def hold(name: str, text: str) -> None:
-    """Compare a text with the expected file of that name, or write the file where the environment asks for it."""
+    """Compare a text with the expected file of that name, or write the file where the environment requests it."""
     file = EXPECTED / name
     if os.environ.get(UPDATE):
         file.write_text(text)

@@ -84,7 +84,7 @@ DEFENCES = (
         ("tests/unit/packing/test_images.py::test_the_drivers_decoders_are_shut_in",),
     ),
     Defence(
-        "a backend asks whose the socket is before it asks for a trainer there",
+        "a backend asks whose the socket is before it requests a trainer there",
         "plpython/mop_backend/sockets.py",
         "if owner_of(peer)[1] != os.geteuid():",
         "if owner_of(peer)[1] == -1:",

@@ -45,7 +45,7 @@ def test_ways_are_told_apart(scheme, sight):
 
 @pytest.mark.parametrize("scheme, number", [("light", 0), ("dark", 1)])
 def test_ways_are_seen_on_the_page(scheme, number):
-    """At 3:1 at least, as WCAG 2.1 (1.4.11) asks for graphics; text is never in a way's colour."""
+    """At 3:1 at least, as WCAG 2.1 (1.4.11) requests graphics; text is never in a way's colour."""
     paper = XYZ[1] @ linear(re.findall(r"--card: (#\w{6})", CSS)[number])
     for way, look in LOOKS.items():
         luminances = sorted([paper, XYZ[1] @ linear(getattr(look, scheme))])

@@ -54,8 +54,8 @@ def test_every_type_of_an_argument_and_arrays_of_any_dimensions_are_taken():
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
 def test_a_text_that_the_server_cannot_hold_is_refused(text):
-    assert "cannot hold" in refusal({"table": text}).message
-    assert "cannot hold" in refusal({"values": [[text]]}).message
+    assert "cannot store" in refusal({"table": text}).message
+    assert "cannot store" in refusal({"values": [[text]]}).message
 
 
 @pytest.mark.parametrize("given", [None, [], "x", 1])

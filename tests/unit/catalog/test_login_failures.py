@@ -25,9 +25,9 @@ SAID = {  # by PostgreSQL 15's server and libpq
 }
 WANTED = {
     LoginFailure.NO_ENTRY: f"Add the line `{LINE}` to pg_hba.conf",
-    LoginFailure.REJECTED: "says reject",
+    LoginFailure.REJECTED: "rejects this login",
     LoginFailure.WRONG_PASSWORD: "VALID UNTIL",
-    LoginFailure.OTHER_METHOD: "another way to log in",
+    LoginFailure.OTHER_METHOD: "another authentication method",
     LoginFailure.NO_ROLE: "was dropped",
     LoginFailure.NO_LOGIN: "NOLOGIN",
     LoginFailure.ROLE_FULL: "ALTER ROLE ... CONNECTION LIMIT",

@@ -123,9 +123,9 @@ def test_what_only_speaks_of_memory_is_no_lack_of_it(status, stderr):
 
 def test_the_last_words_are_those_before_the_stacks():
     error = Attempts().decide(VISIT, died(_ABORTED, "F0000 conv.cc:1] Check failed: a == b\n" + _FAULTHANDLER)).error
-    assert error["hint"] == "Its last words: F0000 conv.cc:1] Check failed: a == b"
+    assert error["hint"] == "Its last output: F0000 conv.cc:1] Check failed: a == b"
     error = Attempts().decide(VISIT, died(-signal.SIGSEGV, _FAULTHANDLER)).error
-    assert error["hint"] == "Its last words: Fatal Python error: Aborted"
+    assert error["hint"] == "Its last output: Fatal Python error: Aborted"
 
 
 def test_killed_trainers_do_not_count_as_faults():
@@ -164,7 +164,7 @@ def test_no_traceback_gets_into_a_reason():
     stderr = 'Traceback (most recent call last):\n  File "/secret/path.py", line 1\nValueError: what was wrong\n\n'
     reason = Attempts().decide(VISIT, died(1, stderr)).reason(VISIT)
     assert "Traceback" not in reason and "secret" not in reason and "\n" not in reason
-    assert reason.endswith("Its last words: ValueError: what was wrong")
+    assert reason.endswith("Its last output: ValueError: what was wrong")
 
 
 def test_an_interrupted_run_goes_on_with_the_count():

@@ -55,7 +55,7 @@ def test_every_topic_has_a_short_and_a_whole_text(topic):
 
 @pytest.mark.parametrize("topic", ["../errors", "/etc/hostname", "madlib_keras_predict.txt", "", None, 1, [], {}])
 def test_a_topic_is_looked_up_not_opened(topic):
-    with pytest.raises(InvalidParameter, match="there is no help on that topic"):
+    with pytest.raises(InvalidParameter, match="there is no help for this topic"):
         ask(topic)
 
 
@@ -82,4 +82,4 @@ def test_a_run_that_is_not_there_and_one_that_is_not_a_number_are_refused_alike(
     call = SimpleNamespace(arguments={"run_id": run_id}, info=SimpleNamespace(role="alice", role_oid=5))
     with pytest.raises(InvalidParameter) as caught:
         find_run(record, call)
-    assert caught.value.message == f"there is no run of yours with that run_id. Received: {run_id}"
+    assert caught.value.message == f"you have no run with this run_id. Received: {run_id}"

@@ -22,7 +22,7 @@ def test_pickles_are_refused_unless_a_superuser_said_on():
 
 def test_missing_dill_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "dill" else object())
-    with pytest.raises(NotReady, match="the library has no dill") as caught:
+    with pytest.raises(NotReady, match="dill is not installed") as caught:
         check_openable(CustomFunctions({"f": PICKLE}, pickles=True))
     assert "-m pip install 'dill" in caught.value.hint
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())

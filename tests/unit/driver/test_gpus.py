@@ -37,7 +37,7 @@ def test_without_a_gpu_the_error_says_what_was_looked_for(host):
     with pytest.raises(Unsupported) as caught:
         gpus.assign_gpus(True, [0, 1])
     assert caught.value.message == (
-        f"use_gpus => true: this host has no GPU; NVIDIA's devices were looked for in {host}/nvidia[0-9]*"
+        f"use_gpus => true: this host has no GPU: there are no NVIDIA devices at {host}/nvidia[0-9]*"
     )
     assert "use_gpus => false" in caught.value.hint
 
@@ -66,7 +66,7 @@ def test_the_drivers_tool_is_asked_by_its_path_alone(host, monkeypatch):
     (host / "bin").mkdir()
     write_tool(host / "bin", "echo GPU 9: a trap")
     monkeypatch.setenv("PATH", f"{host}/bin:{os.environ['PATH']}")
-    with pytest.raises(NotReady, match=f"nvidia-smi is not installed on this host; looked for {host}/none"):
+    with pytest.raises(NotReady, match=f"nvidia-smi is not installed on this host; searched: {host}/none"):
         gpus.list_by_driver()
     write_tool(host, f'test "$1" = -L && printf "{LISTED}"')
     assert gpus.list_by_driver() == ["GPU 0: A card (UUID: GPU-1)", "GPU 1: Another card (UUID: GPU-2)"]

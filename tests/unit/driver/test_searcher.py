@@ -172,7 +172,7 @@ class Driver:
         return ModelWork(m.mst_key, m.ordinal, m.last_epoch, epoch, places)
 
     def live(self, stop_after: float = math.inf) -> None:
-        """Work until all is done; the budget is spent after so many tasks."""
+        """Work until all is done; the time budget is used up after so many tasks."""
         self.evaluations.add_missing()
         self.searcher.begin(self.model_changes)
         flights, n_done = [], 0
@@ -288,14 +288,14 @@ def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
     Driver(record, method).live(n_tasks)
     known = {(row.mst_key, row.epoch) for row in record.tables["metrics"]}
     budgets = [e for e in record.tables["events"] if e.event == "budget"]
-    assert len(budgets) == 1 and budgets[0].actions == [{"do": "finish", "reason": "the budget was spent"}]
+    assert len(budgets) == 1 and budgets[0].actions == [{"do": "finish", "reason": "the time budget was used up"}]
     for m in record.models(1):
         assert m.state in (ModelState.TRAINED, ModelState.STOPPED)
         if m.state is ModelState.TRAINED:
             assert m.position == len(SEGMENTS) and (m.mst_key, m.epoch) in known
             assert m.last_epoch == m.epoch
         else:
-            assert "the budget was spent before" in m.state_detail
+            assert "the time budget was used up before" in m.state_detail
     again = replayed(record, method)
     trained = [m for m in history(record)[1] if m[1] is ModelState.TRAINED]
     assert [m for m in history(again)[1] if m[1] is ModelState.TRAINED] == trained

@@ -48,7 +48,7 @@ def test_what_is_refused_would_have_run(marker):
 
 @pytest.mark.parametrize("name", ["Lambda", "TFSMLayer", "TextVectorization", "TorchModuleWrapper"])
 def test_the_reason_is_named(name, marker):
-    with pytest.raises(Unsupported, match=f"{name} is not taken: it "):
+    with pytest.raises(Unsupported, match=f"{name} is not allowed: it "):
         check_architecture(dangerous(marker)[name])
 
 
@@ -104,7 +104,7 @@ def test_unknown_names_get_a_close_match():
 
 
 def test_depth_length_and_number_of_layers_are_limited(monkeypatch):
-    with pytest.raises(UnreadableText, match="nested too deep"):
+    with pytest.raises(UnreadableText, match="nested too deeply"):
         check_architecture('{"class_name":' * 100_000)
     deep = keras_3(dense())
     for level in range(120):

@@ -155,7 +155,7 @@ def test_custom_functions_are_used_by_name():
     model = build_model(perceptron().to_json(), params, 1, {"mine": mine})
     found = model.evaluate(*data_for(model), verbose=0, return_dict=True)
     assert found["mine"] == pytest.approx(found["mae"])
-    with pytest.raises(ModelFailed, match="'mine' is not registered"):
+    with pytest.raises(ModelFailed, match="'mine' is no longer registered"):
         build_model(perceptron().to_json(), params, 1)
 
 

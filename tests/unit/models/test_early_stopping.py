@@ -79,7 +79,7 @@ def test_parameters():
         ("patience=2, min_delta=small", "min_delta must be a number"),
         ("patience=2, restore_best=1", "restore_best must be true or false"),
         ("patience=2, patient=1", "there is no parameter of that name. Received: 'patient'"),
-        ("3", "every value needs its name"),
+        ("3", "every value needs a name"),
         ("patience=2,,", "early_stopping"),
     ],
 )

@@ -175,7 +175,7 @@ REFUSED = {
     "loss='mse', optimizer='adam(lr=Cosine(1,2))'": ("'Cosine'", "Did you mean CosineDecay?"),
     "loss='mse', optimizer='adam(lr=CosineDecay(0.1))'": ("needs decay_steps", None),
     "loss='mse', optimizer='adam(lr=CosineDecay(0.1, 0))'": ("must be above 0. Received: 0", None),
-    "loss='mse', optimizer='adam(lr=PiecewiseConstantDecay([1],[1]))'": ("one more values", None),
+    "loss='mse', optimizer='adam(lr=PiecewiseConstantDecay([1],[1]))'": ("one value more", None),
     "loss='mse', optimizer='adam(lr=CosineDecay(0.1, 5), decay=0.1)'": ("cannot be used together", "Drop decay"),
     "loss='mse', optimizer='sgd(nesterov=maybe)'": ("True or False. Received: 'maybe'", None),
     "loss='mse', optimizer='adam(amsgrad=1)'": ("True or False. Received: 1", None),
@@ -298,7 +298,7 @@ BAD_FIT = {
     "callbacks=[ModelCheckpoint('/tmp/x')]": "'ModelCheckpoint'",
     "callbacks=[TensorBoard(log_dri='/tmp/x')]": "'log_dri'",
     "callbacks=[3]": "Received: 3",
-    "callbacks=[LearningRateScheduler(0.1)]": "schedule by name",
+    "callbacks=[LearningRateScheduler(0.1)]": "the name of a schedule",
     "callbacks=[EarlyStopping(monitor='val_loss')]": "validation data",
     "callbacks=[EarlyStopping(patience='x')]": "a whole number. Received: 'x'",
 }

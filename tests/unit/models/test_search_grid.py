@@ -178,7 +178,7 @@ BAD_GRIDS = {
     "{'optimizer_params_list': ['adam']}": (InvalidParameter, "Received: 'adam'"),
     "{'optimizer_params_list': [{'lr': 0.1}]}": (InvalidParameter, "Received: 0.1"),
     "{'loss': ['mse'], 'optimizer_params_list': [{'loss': ['mse']}]}": (InvalidParameter, "inside and outside"),
-    "{'optimizer': ['adam'], 'optimizer_params_list': [{'lr': [0.1]}]}": (InvalidParameter, "cannot both be given"),
+    "{'optimizer': ['adam'], 'optimizer_params_list': [{'lr': [0.1]}]}": (InvalidParameter, "are mutually exclusive"),
     "{'optimizer_params_list': [{'optimizer': ['adm']}]}": (InvalidParameter, "'adm'"),
     "{'optimizer_params_list': [{'optimizer': [3]}]}": (InvalidParameter, "Received: 3"),
     "": (InvalidParameter, "is missing"),
@@ -214,9 +214,9 @@ def test_bad_ranges_are_errors_before_anything_is_drawn(values):
 
 
 def test_a_grid_has_no_ranges():
-    with pytest.raises(InvalidParameter, match="searched at random"):
+    with pytest.raises(InvalidParameter, match="used in random search"):
         expand_grid(RANGES, FIT_GRID)
-    with pytest.raises(InvalidParameter, match="searched at random"):
+    with pytest.raises(InvalidParameter, match="used in random search"):
         expand_grid(GRID, "{'batch_size': [8, 32, 'linear']}")
 
 

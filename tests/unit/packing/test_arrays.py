@@ -61,11 +61,11 @@ GOOD = np.array([1, 2, 3, 4], "f4")
     ("bad", "nulls", "problem"),
     [
         (None, None, "is NULL"),
-        (GOOD[:3], None, "has the shape [3], where [4] is expected"),
-        (GOOD.reshape(2, 2), None, "has the shape [2, 2], where [4] is expected"),
-        (GOOD[:0], None, "has the shape [], where [4] is expected"),
-        (GOOD, np.array([False, True, False, False]), "holds a NULL element at [2]"),
-        (GOOD, np.array([True] * 4), "holds a NULL element at [1]"),
+        (GOOD[:3], None, "has the shape [3], but [4] is expected"),
+        (GOOD.reshape(2, 2), None, "has the shape [2, 2], but [4] is expected"),
+        (GOOD[:0], None, "has the shape [], but [4] is expected"),
+        (GOOD, np.array([False, True, False, False]), "contains a NULL element at [2]"),
+        (GOOD, np.array([True] * 4), "contains a NULL element at [1]"),
     ],
 )
 @pytest.mark.parametrize("where", [0, 2, 4])
@@ -81,7 +81,7 @@ def test_the_row_that_cannot_be_read_is_named(array_bytes, batch, bad, nulls, pr
 def test_the_element_that_is_null_is_named_in_all_dimensions(array_bytes, batch):
     nulls = np.zeros((2, 3, 4), bool)
     nulls[1, 2, 0] = True
-    with pytest.raises(BadRow, match=r"row 0 holds a NULL element at \[2\]\[3\]\[1\]") as caught:
+    with pytest.raises(BadRow, match=r"row 0 contains a NULL element at \[2\]\[3\]\[1\]") as caught:
         read(batch([array_bytes(np.zeros((2, 3, 4), "f4"), nulls)]), (2, 3, 4), "f4")
     assert caught.value.element == 20
 

@@ -48,7 +48,7 @@ def test_indices_are_the_places_of_the_one_hot_rows(batch):
 
 def test_an_integer_that_does_not_fit_is_never_cut(array_bytes, batch):
     encoder = ArrayEncoder("y", (2,), OID["i4"], INT16)
-    with pytest.raises(BadRow, match="row 1 holds an integer that does not fit"):
+    with pytest.raises(BadRow, match="row 1 contains an integer that does not fit into smallint"):
         encode(encoder, batch([array_bytes(np.array(row, "i4")) for row in ([1, 2], [40_000, 0])]))
 
 
@@ -59,8 +59,8 @@ def test_an_integer_that_does_not_fit_is_never_cut(array_bytes, batch):
         (np.nan, "f8", 1.0, "holds NaN"),
         (np.inf, "f4", 1.0, "holds an infinite value"),
         (-np.inf, "f8", 255.0, "holds an infinite value"),
-        (1e300, "f8", 1.0, "holds a number that is too large for float32"),
-        (1e38, "f4", 1e-5, "holds a number that is too large for float32"),
+        (1e300, "f8", 1.0, "contains a number that is too large for float32"),
+        (1e38, "f4", 1e-5, "contains a number that is too large for float32"),
     ],
 )
 def test_a_number_that_is_not_finite_is_named(array_bytes, batch, value, kind, constant, problem):

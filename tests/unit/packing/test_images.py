@@ -83,7 +83,7 @@ def test_the_image_that_is_not_like_the_others_is_named(pool, pixels, image, whe
     with pytest.raises(BadRow) as caught:
         pool.decode(encoded, None, (12, 10, 3))
     assert caught.value.row == where
-    assert caught.value.problem == "is an image of the shape [5, 10, 3], where [12, 10, 3] is expected"
+    assert caught.value.problem == "is an image of the shape [5, 10, 3], but [12, 10, 3] is expected"
     assert "image_shape" in caught.value.hint
 
 
@@ -110,7 +110,7 @@ def test_an_image_that_ends_its_decoder_is_named_and_the_pool_lives_on(pixels, i
 
     monkeypatch.setattr(images, "_Decoder", Fragile)
     with images.DecoderPool(2) as pool:
-        with pytest.raises(BadRow, match="row 5 is an image that ended its decoder"):
+        with pytest.raises(BadRow, match="row 5 is an image that crashed the decoder"):
             pool.decode(encoded, None, (12, 10, 3))
         assert np.array_equal(pool.decode(encoded[:5], None, (12, 10, 3)), pixels[:5])
 

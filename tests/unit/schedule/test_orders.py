@@ -114,7 +114,7 @@ def test_a_record_that_ends_within_an_epoch_ends_there():
     ],
 )
 def test_a_record_with_gaps_is_refused(recorded):
-    with pytest.raises(InvalidParameter, match=r"the record cannot be repeated: model 0, epoch \d, position \d"):
+    with pytest.raises(InvalidParameter, match=r"the record cannot be replayed: model 0, epoch \d, position \d"):
         make_scheduler("recorded", [ModelWork(0, 0, 3)], {0: 1, 1: 1}, recorded)
 
 

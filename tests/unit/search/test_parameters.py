@@ -63,15 +63,15 @@ BAD = [
     ("hyperband", "R=9.0", InvalidParameter, "R must be a whole number from 1 to 1,000,000. Received: 9.0"),
     ("hyperband", "R=nine", InvalidParameter, "Received: 'nine'"),
     ("hyperband", "R=True", InvalidParameter, "Received: True"),
-    ("hyperband", "R=9, r=9", InvalidParameter, "R is given twice"),
-    ("hyperband", "R=9, R=9", UnreadableText, "R is given twice"),
+    ("hyperband", "R=9, r=9", InvalidParameter, "R occurs twice"),
+    ("hyperband", "R=9, R=9", UnreadableText, "R occurs twice"),
     (
         "hyperband",
         "num_configs=9",
         InvalidParameter,
         "hyperband has no parameter of that name. Received: 'num_configs'",
     ),
-    ("hyperband", "9", UnreadableText, "every value needs its name"),
+    ("hyperband", "9", UnreadableText, "every value needs a name"),
     ("hyperband", "R==9", UnreadableText, "automl_params"),
     ("hyperband", "R=__import__('os')", InvalidParameter, "R must be a whole number"),
     ("hyperband", "R=9, budget_s=0", InvalidParameter, "budget_s must be a number of seconds above 0. Received: 0"),
@@ -99,7 +99,7 @@ def test_a_method_is_found_in_any_case_but_not_by_how_it_begins():
     """'hyper' could be two of them."""
     assert [method_name(text) for text in (None, "HyperBand", " asha ")] == ["hyperband", "hyperband", "asha"]
     for text in ("hyper", "", "random"):
-        with pytest.raises(InvalidParameter, match="automl_method is not known") as caught:
+        with pytest.raises(InvalidParameter, match="automl_method is unknown") as caught:
             method_name(text)
         assert "hyperband" in caught.value.hint
 

@@ -129,13 +129,16 @@ def test_two_functions_of_one_name_never_share_a_graph_and_equal_ones_do(trainer
 
 
 BAD = {
-    "raises when made": (b"x = 1\nraise KeyError('no')\ndef f(a, b): ...", "cannot be made in line 2: KeyError: 'no'"),
-    "exits when made": (b"import sys\nsys.exit(3)\ndef f(a, b): ...", "cannot be made in line 2: SystemExit: 3"),
+    "raises when made": (
+        b"x = 1\nraise KeyError('no')\ndef f(a, b): ...",
+        "cannot be created in line 2: KeyError: 'no'",
+    ),
+    "exits when made": (b"import sys\nsys.exit(3)\ndef f(a, b): ...", "cannot be created in line 2: SystemExit: 3"),
     "imports what is not there": (b"import nowhere\ndef f(a, b): ...", "in line 1: ModuleNotFoundError: No module"),
-    "does not parse": (b"def f(a, b) return", "cannot be made in line 1: SyntaxError"),
+    "does not parse": (b"def f(a, b) return", "cannot be created in line 1: SyntaxError"),
     "is no function": (b"f = 3", "is not a function but a value of type int"),
     "is a class": (b"class f:\n  def __init__(self, a, b): ...", "is not a function but a value of type type"),
-    "takes one": (b"def g(a): ...\nf = g", "must take two arguments by position, y_true and y_pred; it takes (a)"),
+    "takes one": (b"def g(a): ...\nf = g", "must take two positional arguments, y_true and y_pred; it takes (a)"),
     "raises": (b"def f(a, b):\n    c = a\n    return c.nothing(b)", "failed in line 3: AttributeError: "),
     "gives None": (b"def f(a, b): pass", "returned None, not a tensor"),
     "gives text": (b"def f(a, b): return 'good'", "returned values of type string"),
@@ -168,7 +171,7 @@ def test_the_others_go_on(trainer):
 def test_code_runs_in_the_sandbox_only(trainer, tmp_path):
     marker = tmp_path / "marker"
     for line in (f"open({str(marker)!r}, 'w')", "import os; os.system('true') and 1 / 0", "open('/etc/shadow')"):
-        with pytest.raises(TrainerError, match="custom function 'f' cannot be made in line 1"):
+        with pytest.raises(TrainerError, match="custom function 'f' cannot be created in line 1"):
             trainer.train(failing(f"{line}\ndef f(a, b): return a".encode()), "s")
     assert not marker.exists()
 
@@ -188,7 +191,7 @@ def test_a_pickle_is_not_opened_unless_a_superuser_said_so(tmp_path):
     value = pickle.dumps(Bomb(str(marker)))
     with Trainer(sandbox=False) as trainer:  # which is what would show that it ran
         trainer.send_shard("s", *CASE.data(53))
-        with pytest.raises(TrainerError, match="custom function 'f' is a pickle, which is not opened here"):
+        with pytest.raises(TrainerError, match="custom function 'f' is a pickle, which trainers do not load"):
             trainer.train(failing(value), "s")
     assert not marker.exists()
 

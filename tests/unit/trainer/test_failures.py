@@ -125,7 +125,7 @@ def test_class_weights_for_two_outputs(trainer):
     trainer.send_shard("two", *two.data(20))
     request = {**two.request(), "fit_params": "class_weight={0: 2.0}"}
     assert (
-        "class_weight is given for a model with 2 outputs"
+        "class_weight cannot be used for a model with 2 outputs"
         in refused(lambda: trainer.train(request, "two"), "model").message
     )
 
