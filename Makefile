@@ -1,6 +1,6 @@
-# The vocabulary of madlib_mop: `make` or `make help` lists it. The work is done by the scripts in make/.
+# The commands of madlib_mop; `make` or `make help` lists them. They run the scripts in make/.
 # PG_CONFIG=/path/to/pg_config chooses a PostgreSQL (15 or newer), PYTHON=/path/to/python3 the Python that the library's
-# virtual environment is made with, MOP_STATE=/path where things are kept.
+# virtual environment uses, MOP_STATE=/path the state directory.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test coverage server stop psql dsn doctor bench bench-full bench-check lint types docs-tables site install uninstall dist release docker clean
@@ -14,13 +14,13 @@ BENCH = make/server.sh test demo bench && python=$$(make/bench.sh) && \
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
-setup: ## install what is missing: packages, the library's virtual environment, the PostgreSQL tree
+setup: ## install missing parts: packages, the library's virtual environment, the PostgreSQL tree
 	@make/setup.sh test demo
 
 demo: ## train sixteen networks on handwritten digits in a private server, and show the leaderboard
 	@make/demo.sh
 
-test: ## set up, and run the tests that take no more than minutes; ARGS="-k word" for some of them
+test: ## set up, and run the fast tests; ARGS="-k word" selects some of them
 	@make/test.sh $(ARGS)
 
 coverage: ## run the tests and report which lines they ran: coverage/index.html; ARGS as for test
@@ -39,7 +39,7 @@ psql: ## open psql on the private server
 dsn: ## print the libpq URI of the private server, for its owner (make -s dsn)
 	@make/cluster.sh dsn
 
-doctor: ## check the private server's installation, and say how to mend it
+doctor: ## check the private server's installation and print how to fix problems
 	@make/python.sh -I -m madlib_mop.cli doctor
 
 bench: ## run the benchmarks in their short form and print their tables
@@ -48,7 +48,7 @@ bench: ## run the benchmarks in their short form and print their tables
 bench-full: ## compare all ways of training at full size, with three seeds (hours)
 	@$(BENCH) --full $(ARGS)
 
-bench-check: ## fail if a ratio is over 15 % worse than benchmarks/ratios.json says
+bench-check: ## fail if a ratio is over 15 % worse than in benchmarks/ratios.json
 	@$(BENCH) --check $(ARGS)
 
 lint: ## check the style of the Python files
@@ -66,7 +66,7 @@ site: ## build the manual as a web site in site/
 install: ## install into an existing server: make install PG_CONFIG=/path/to/pg_config
 	@make/install.sh install
 
-uninstall: ## remove from an existing server what make install put there
+uninstall: ## remove the files of make install from an existing server
 	@make/install.sh uninstall
 
 dist: ## make a source archive of the last commit in dist/
@@ -76,8 +76,8 @@ release: ## keep this version's SQL and databases of it, for the tests of update
 	@make/setup.sh test && make/python.sh -I make/build_extension.py --keep
 	@make/python.sh -m pytest -q tests/upgrade/make_record.py
 
-docker: ## draw the containers' passwords and build their image (docker/README.md)
+docker: ## generate the containers' passwords and build their image (docker/README.md)
 	@make/docker.sh image
 
-clean: ## stop the private server and remove it, its data and all else that was built
+clean: ## stop the private server and remove it, its data and everything else that was built
 	@make/clean.sh

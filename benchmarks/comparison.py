@@ -88,7 +88,7 @@ class Plan:
 def compare_ways(plans: Sequence[Plan], directory: Path, go_on: bool = False) -> list[Ratio]:
     """Measure plans, print the tables, write page and CSV files; gives the hopper's makespans beside the others'.
 
-    What a directory has from before is written over, unless this is to go on with a comparison that was broken off:
+    What a directory has from before is written over, unless this is to continue an interrupted comparison:
     then what it has measured counts. The page can be made again from the directory by ``python -m report``.
 
     Raises
@@ -121,7 +121,7 @@ def _broken_off(directory: Path, new: Comparison) -> Comparison | None:
     if before.workloads != new.workloads or before.machine.described != new.machine.described:
         raise SystemExit(
             f"{directory} has measurements of another comparison, of {before.machine.commit} at {before.machine.date}."
-            " Name another directory (--output), or leave out --continue to begin anew."
+            " Name another directory (--output), or omit --continue to start from the beginning."
         )
     return before
 

@@ -15,7 +15,7 @@ ALLOWED_LOSS = 1.15
 
 @dataclass(frozen=True)
 class Ratio:
-    """One figure: its name, its value, and what it is to be at most, where the project says so."""
+    """One figure: its name, its value, and what it must be at most, where the project says so."""
 
     name: str
     value: float
@@ -48,11 +48,11 @@ def losses(ratios: Iterable[Ratio], path: Path = RECORDED) -> list[str]:
     for ratio in ratios:
         before = recorded.get(ratio.name)
         if before is None:
-            lines.append(f"{ratio.name}: {ratio.value:.3f}, and none is recorded (make bench-check ARGS=--record)")
+            lines.append(f"{ratio.name}: {ratio.value:.3f}, but no value is recorded (make bench-check ARGS=--record)")
         elif ratio.value > before * ALLOWED_LOSS:
             lines.append(
                 f"{ratio.name}: {ratio.value:.3f}, recorded {before:.3f}: a loss of {ratio.value / before - 1:.0%}"
             )
         if ratio.limit is not None and ratio.value > ratio.limit:
-            lines.append(f"{ratio.name}: {ratio.value:.3f}, it is to be at most {ratio.limit:.2f}")
+            lines.append(f"{ratio.name}: {ratio.value:.3f}, it must be at most {ratio.limit:.2f}")
     return lines

@@ -56,26 +56,26 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dsn", default=os.environ.get("MADLIB_MOP_DSN"))
-    parser.add_argument("--grid", dest="only", choices=SECTIONS, action="append", help="which sections (all)")
+    parser.add_argument("--grid", dest="only", choices=SECTIONS, action="append", help="sections to run (all)")
     parser.add_argument("--rows", type=int, default=4000, help="training rows of the grids (4000)")
     parser.add_argument("--epochs", type=int, default=3, help="their epochs (3)")
     ways = (*WAYS, FUSED)
-    parser.add_argument("--way", dest="ways", choices=ways, action="append", help="which ways of the comparison (all)")
+    parser.add_argument("--way", dest="ways", choices=ways, action="append", help="ways of the comparison to run (all)")
     workloads = [plan.workload for plan in FULL]
     parser.add_argument("--workload", choices=workloads, help="the comparison's one workload (both)")
-    parser.add_argument("--full", action="store_true", help="the comparison at full size, and nothing else")
-    parser.add_argument("--share", type=float, default=1.0, help="share of the comparison's rows that is used (1.0)")
+    parser.add_argument("--full", action="store_true", help="only the comparison, at full size")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the comparison's rows to use (1.0)")
+    parser.add_argument("--continue", dest="go_on", action="store_true", help="continue an interrupted comparison")
     parser.add_argument(
-        "--continue", dest="go_on", action="store_true", help="go on with a comparison that was broken off"
+        "--output", type=Path, default=Path("bench"), help="directory for the comparison's page (./bench)"
     )
-    parser.add_argument("--output", type=Path, default=Path("bench"), help="where the comparison's page goes (./bench)")
     parser.add_argument("--check", action="store_true", help="compare the guarded ratios with the recorded ones")
-    parser.add_argument("--record", action="store_true", help="with --check: record them instead")
+    parser.add_argument("--record", action="store_true", help="with --check: record them instead of comparing")
     arguments = parser.parse_args()
     if not 0 < arguments.share <= 1:
         parser.error(f"--share is a share of the rows, above 0 and at most 1; received {arguments.share}")
     if not arguments.dsn:
-        parser.error("--dsn is missing: `make bench` gives it")
+        parser.error("--dsn is missing: `make bench` sets it")
     if arguments.full and not arguments.only:
         arguments.only = ["comparison"]
     return arguments

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tells a coordinator of its hosts: a foreign server and user mappings for each, and madlib_mop.add_host.
+# Adds hosts to a coordinator: a foreign server and user mappings for each, and madlib_mop.add_host.
 #
 #   MOP_HOSTS           name=host:port, with spaces between them; without it nothing is done
 #   MOP_HOST_USER       the role at the hosts (init-server.sh made it there)

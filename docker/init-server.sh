@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes a new server ready: the extension in its database and, where MOP_USER names one, a role that may use it.
+# Prepares a new server: the extension in its database and, where MOP_USER names one, a role that may use it.
 #
 #   MOP_USER            the role; at a host it is the one that the coordinator's user mappings name
 #   MOP_PASSWORD_FILE   the file with its password, such as a secret of the container

@@ -16,7 +16,7 @@ REDIS_PROGRAM=redis-check-rdb
 main() {
     [ -x "$LIBRARY/venv/bin/python" ] || die "nothing is set up yet. Run: make setup"
     have_redis || install_packages "$REDIS_PACKAGE"
-    have_redis || die "there is still no redis-server after the installation of $REDIS_PACKAGE."
+    have_redis || die "redis-server is missing after the installation of $REDIS_PACKAGE."
     exec 9>"$STATE/bench.lock"
     flock 9
     work=$(mktemp -d)
@@ -24,13 +24,13 @@ main() {
     make_venv
     command -v redis-server >/dev/null || ln -sfn "$(command -v "$REDIS_PROGRAM")" "$VENV/bin/redis-server"
     redis=$(PATH=$PATH:$VENV/bin redis-server --version) || die "redis-server does not run."
-    [[ $redis == "Redis server "* ]] || die "redis-server is no Redis server: it says '$redis'. Install redis-server."
+    [[ $redis == "Redis server "* ]] || die "redis-server is not a Redis server: its version is '$redis'. Install redis-server."
     echo "$VENV/bin/python"
 }
 
 have_redis() { command -v redis-server >/dev/null || command -v "$REDIS_PROGRAM" >/dev/null; }
 
-# What computes is held at the library's versions: another TensorFlow's or NumPy's would be another benchmark.
+# The packages that compute have the library's versions: with another TensorFlow or NumPy, results would not be comparable.
 make_venv() {
     cat "$LIBRARY"/{python,library}.stamp "$REQUIREMENTS" >"$work/stamp"
     cmp -s "$work/stamp" "$VENV/stamp" && return
@@ -43,7 +43,7 @@ make_venv() {
         grep -E '^(tensorflow|keras|numpy|ml.dtypes|h5py|protobuf)' >"$work/library"
     "$VENV/bin/python" -I -m pip --disable-pip-version-check --no-input --quiet install \
         --constraint "$work/library" --requirement "$REQUIREMENTS" >&2 ||
-        die "pip could not install benchmarks/requirements.txt; what it said is above."
+        die "pip could not install benchmarks/requirements.txt; its output is above."
     cp "$work/stamp" "$VENV/stamp"
 }
 

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/common.sh"
 
 [ -d "$STATE" ] || exit 0
-[ -e "$STATE/.madlib_mop" ] || die "$STATE is not a directory that these scripts made: nothing was removed."
+[ -e "$STATE/.madlib_mop" ] || die "$STATE was not created by these scripts: nothing was removed."
 for directory in "$STATE"/clusters/*/; do
     [ ! -d "$directory" ] || "$ROOT/make/cluster.sh" --name "$(basename "$directory")" destroy
 done

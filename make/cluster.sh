@@ -69,7 +69,7 @@ owners_directory() {
     ! is_root || chown "$OWNER:" "$1"
 }
 
-# Makes the data directory under another name first, so that an interrupted try is not taken for a cluster.
+# Makes the data directory under another name first, so that an interrupted attempt is not mistaken for a cluster.
 make_cluster() {
     rm -rf "$DATA" "$DATA.new"
     owners_directory "$DATA.new"
@@ -117,7 +117,7 @@ END
     echo "$socket" >"$CLUSTER/socket"
 }
 
-# Prints the port asked for if it is free, else a free one below those that the kernel gives out.
+# Prints the requested port if it is free, else a free one below the kernel's ephemeral ports.
 free_port() {
     "$PYTHON" -I - "$@" <<'END'
 import random, socket, sys
@@ -157,7 +157,7 @@ check_version() {
     made_by=$(cat "$DATA/PG_VERSION")
     is=$("$BINDIR/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
     [ "$made_by" = "$is" ] ||
-        die "the cluster in $DATA was made by PostgreSQL $made_by, and this is $is. Set PG_CONFIG, or start anew: make clean"
+        die "the cluster in $DATA was created by PostgreSQL $made_by, but this is $is. Set PG_CONFIG, or start from scratch: make clean"
 }
 
 dsn() {

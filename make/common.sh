@@ -1,4 +1,4 @@
-# Sourced by every script here: where things are, who the server runs as, and how we speak to people.
+# Sourced by every script here: paths, the server's user, and functions that print messages.
 #
 #   ROOT    the clone           STATE     everything that is built or run from it
 #   OWNER   OS user of the server: `postgres` when we are root, else the caller
@@ -33,7 +33,7 @@ python_of() {
     [ ! -x "$made_with" ] || echo "$made_with"
 }
 
-# Never the first python3 on the PATH: that may be a version manager's, out of the server's reach.
+# Never the first python3 on the PATH: it may belong to a version manager and be inaccessible to the server.
 PYTHON=${MOP_PYTHON:-$(python_of "$LIBRARY")}
 PYTHON=${PYTHON:-/usr/bin/python3}
 
@@ -44,7 +44,7 @@ die() {
     exit 1
 }
 
-# Runs a command as the server's user, with an environment that says nothing about ours: an embedded Python
+# Runs a command as the server's user, with an environment independent of the caller's: an embedded Python
 # finds its library by the PATH, and the trainers inherit what the server has.
 as_owner() {
     local home
@@ -57,10 +57,10 @@ as_owner() {
     fi
 }
 
-# Installs packages of the operating system, as root or by sudo; else says how.
+# Installs packages of the operating system, as root or with sudo; otherwise prints the command.
 install_packages() {
     local install="apt-get install --yes --no-install-recommends $*" as_root apt_log
-    command -v apt-get >/dev/null || die "missing: $*. This is no Debian: install what they are called here."
+    command -v apt-get >/dev/null || die "missing: $*. This is not Debian: install the packages of the same purpose."
     if is_root; then
         as_root=(env)
     elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
@@ -74,14 +74,14 @@ install_packages() {
     if ! { "${as_root[@]}" apt-get update &&
         "${as_root[@]}" DEBIAN_FRONTEND=noninteractive $install; } </dev/null >"$apt_log" 2>&1; then
         tail -n 20 "$apt_log" >&2
-        die "apt-get failed; its last words are above, all of them in $apt_log"
+        die "apt-get failed; the end of its output is above, all of it in $apt_log"
     fi
     rm "$apt_log"
 }
 
 # Makes the state directory, marked as ours so that `make clean` knows what it may remove.
 make_state() {
-    mkdir -p "$STATE" || die "cannot make the directory $STATE. Set MOP_STATE to a directory that you may write to."
+    mkdir -p "$STATE" || die "cannot create the directory $STATE. Set MOP_STATE to a directory that you can write to."
     [ -e "$STATE/.madlib_mop" ] || printf 'State of the madlib_mop clone in %s\n' "$ROOT" >"$STATE/.madlib_mop"
 }
 
@@ -90,8 +90,8 @@ suits() { "$1" -I -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <
 
 SYSTEM_PYTHONS="/usr/bin/python3 /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11"
 
-# Prints the Python to make a library with: the one asked for, else the one that it was made with, else the first one of
-# the system's that suits. PL/Python may have another one: what runs there needs the standard library only.
+# Prints the Python for a library: the requested one, else the one that it was created with, else the first one of
+# the system's that is suitable. PL/Python may have another one: what runs there needs the standard library only.
 choose_python() {
     local candidate
     if [ -n "${MOP_PYTHON:-}" ]; then
@@ -109,7 +109,7 @@ choose_python() {
     echo /usr/bin/python3
 }
 
-# Prints the pg_config to use: the one asked for, else the one used last, else the newest with PL/Python.
+# Prints the pg_config to use: the requested one, else the last one used, else the newest with PL/Python.
 find_pg_config() {
     local candidate
     if [ -n "${PG_CONFIG:-}" ]; then

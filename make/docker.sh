@@ -13,7 +13,7 @@ secrets() {
         [ -s "$ROOT/docker/secrets/$name" ] && continue
         # readable by the container's user, whose number is not ours; the directory keeps others out
         "$PYTHON" -c 'import secrets; print(secrets.token_urlsafe(24), end="")' >"$ROOT/docker/secrets/$name"
-        say "drew docker/secrets/$name"
+        say "generated docker/secrets/$name"
     done
 }
 
@@ -21,7 +21,7 @@ case ${1:-} in
     secrets) secrets ;;
     image)
         secrets
-        command -v docker >/dev/null || die "docker is not on the PATH: the image is built by it, or by podman as docker."
+        command -v docker >/dev/null || die "docker is not on the PATH. Install docker, or podman under the name docker."
         docker build --file "$ROOT/docker/Dockerfile" --tag madlib_mop "$ROOT"
         ;;
     *) sed -n '2,5s/^# \{0,1\}//p' "$0" && exit 2 ;;

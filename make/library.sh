@@ -38,7 +38,7 @@ install_requirements() {
     [ ${#wanted[@]} -gt 0 ] || return 0
     [ "${wanted[0]}" = library ] && say "installing TensorFlow, Keras and the rest (once; some minutes, 2 GB of disk)"
     for group in "${wanted[@]}"; do requirements+=(--requirement "$work/$group"); done
-    pip install "${requirements[@]}" || die "pip could not install the requirements; what it said is above."
+    pip install "${requirements[@]}" || die "pip could not install the requirements; its output is above."
     for group in "${wanted[@]}"; do cp "$work/$group" "$DIR/$group.stamp"; done
 }
 
@@ -56,7 +56,7 @@ install_library() {
     mkdir "$work/clone"
     (cd "$ROOT" && tar -c --exclude=__pycache__ pyproject.toml madlib_mop plpython) | tar -x --no-same-owner -C "$work/clone"
     pip install --no-deps --no-build-isolation --no-index --force-reinstall "$work/clone" ||
-        die "pip could not install the library; what it said is above."
+        die "pip could not install the library; its output is above."
     rm -rf "$DIR/backend.new"
     mkdir "$DIR/backend.new"
     cp -R "$work/clone/plpython/mop_backend" "$DIR/backend.new/"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes sure that the packages of the operating system are there; installs what is missing when it may, else says how.
+# Checks the packages of the operating system; installs missing ones if it has the right, otherwise prints the command.
 # packages.sh [DIR]: DIR is where the library is, or will be (default: the private server's).
 
 . "$(dirname "$0")/common.sh"
@@ -33,11 +33,11 @@ if [ -n "${PG_CONFIG:-}" ]; then
             "without procedures, declarative partitions and plpython3u. Greenplum 7 is the first that can be used."
     fi
     has_plpython "$PG_CONFIG" ||
-        die "the PostgreSQL of PG_CONFIG=$PG_CONFIG is older than 15 (and no Greenplum 7), or has no server, or no PL/Python (plpython3u)."
+        die "the PostgreSQL of PG_CONFIG=$PG_CONFIG is older than 15 (and not Greenplum 7), or has no server, or no PL/Python (plpython3u)."
 fi
 
 [[ $PYTHON == /usr/bin/python3* ]] || makes_venvs ||
-    die "PYTHON=$PYTHON is no Python, or lacks the modules venv and ensurepip, which come with Python."
+    die "PYTHON=$PYTHON is not Python, or lacks the modules venv and ensurepip, which come with Python."
 
 mapfile -t packages < <(missing)
 if [ ${#packages[@]} -gt 0 ]; then
@@ -46,5 +46,5 @@ if [ ${#packages[@]} -gt 0 ]; then
     [ ${#packages[@]} = 0 ] || die "still missing after the installation: ${packages[*]}"
 fi
 
-suits "$PYTHON" || die "$PYTHON is $("$PYTHON" -V 2>&1), and the library runs on Python 3.11 to 3.13." \
+suits "$PYTHON" || die "$PYTHON is $("$PYTHON" -V 2>&1), but the library needs Python 3.11 to 3.13." \
     "Name such a one: PYTHON=/path/to/python3.13. It need not be the one that PL/Python has."

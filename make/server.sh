@@ -15,7 +15,7 @@ installed=$STATE/clusters/server/extension.sql # the SQL that the database's ext
 version=$("$LIBRARY/venv/bin/python" -I "$ROOT/make/build_extension.py" --print-version)
 built=$("$bindir/pg_config" --sharedir)/extension/madlib_mop--$version.sql
 
-# Runs SQL in a database of the cluster; only what it prints comes out.
+# Runs SQL in a database of the cluster and prints only its output.
 sql() { "$bindir/psql" -XAtq -v ON_ERROR_STOP=1 -d "$("$cluster" dsn "$1")" -c "$2"; }
 
 create_extension() {
@@ -23,7 +23,7 @@ create_extension() {
     cp "$built" "$installed"
 }
 
-# Prints the tables of the extension that hold something to keep, as pg_dump would see it.
+# Prints the tables of the extension with rows that pg_dump would dump.
 kept_tables() {
     "$bindir/psql" -XAtq -v ON_ERROR_STOP=1 -d "$dsn" <<'END' | paste -sd ' '
 SELECT format('SELECT %L WHERE EXISTS (SELECT FROM %s %s)', class.oid::regclass, class.oid::regclass, condition)
@@ -45,15 +45,15 @@ elif [ "$has" != "$version" ] && sql madlib_mop "ALTER EXTENSION madlib_mop UPDA
 elif ! cmp -s "$built" "$installed"; then
     kept=$(kept_tables)
     if [ -n "$kept" ]; then
-        say "the extension's SQL has changed, but the database keeps what it has, for there are rows in: $kept." \
+        say "the extension's SQL has changed, but the database keeps its version, because these tables have rows: $kept." \
             "The Python behind it is new. To start anew without them: make clean server"
     elif sql madlib_mop "DROP EXTENSION madlib_mop" >/dev/null; then
         create_extension
-        say "the extension's SQL has changed: it was made anew"
+        say "the extension's SQL has changed: the extension was created again"
     else
-        say "the extension's SQL has changed, but the database keeps what it has, because of the above." \
+        say "the extension's SQL has changed, but the database keeps its version, because of the error above." \
             "To start anew: make clean server"
     fi
 fi
-say "PostgreSQL runs, with the extension in database madlib_mop: make psql, or"
+say "PostgreSQL is running, with the extension in database madlib_mop. Connect with make psql, or"
 say "  psql '$dsn'"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Everything short of a running server: packages, the library, the PostgreSQL tree, the extension's files.
+# Sets up everything except a running server: packages, the library, the PostgreSQL tree, the extension's files.
 # setup.sh [EXTRA...]; may be run at any time, by several at once, and takes a moment when nothing changed.
 
 . "$(dirname "$0")/common.sh"

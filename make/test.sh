@@ -1,7 +1,7 @@
 #!/bin/bash
 # Sets up and runs the tests; test.sh [pytest's arguments]. The slow ones, those that take defences out, and those that
-# need another server, are asked for by name: make test ARGS="-m slow". Without arguments a process a core runs them,
-# each on a cluster of its own; files are dealt out in their order, for those that take long come first.
+# need another server, run only on request: make test ARGS="-m slow". Without arguments, one process for each core runs them,
+# each on its own cluster; files are distributed in order, because long ones come first.
 
 . "$(dirname "$0")/common.sh"
 

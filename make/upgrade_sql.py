@@ -61,14 +61,16 @@ def path_of_steps(folder: Path, wanted: str) -> dict[str, list[Path]]:
     for file in sorted(folder.glob("*--*.sql")):
         match = STEP.fullmatch(file.name)
         if match is None or match[1] in following or _numbers(match[1]) >= _numbers(match[2]):
-            raise ValueError(f"{file}: the name must be <from>--<to>.sql, upwards, with one file for each <from>")
+            raise ValueError(
+                f"{file}: the name must be <from>--<to>.sql with <from> below <to>, and one file for each <from>"
+            )
         following[match[1]] = match[2], file
     paths = {}
     for version in following:
         at, steps = version, []
         while at != wanted:
             if at not in following or len(steps) > len(following):
-                raise ValueError(f"{folder}: no files lead from {version} to {wanted}, the way ends at {at}")
+                raise ValueError(f"{folder}: no files lead from {version} to {wanted}; the last version is {at}")
             at, file = following[at]
             steps.append(file)
         paths[version] = steps

@@ -1,5 +1,5 @@
--- The schemas: madlib has the names that MADlib's users know, madlib_mop what is this project's alone,
--- madlib_mop_calls what the functions of these two call with their caller's rights, and madlib_mop_internal what only the
+-- The schemas: madlib has the names of Apache MADlib, madlib_mop the names of this project,
+-- madlib_mop_calls the functions that these two call with the caller's rights, and madlib_mop_internal those that only the
 -- driver calls, in sessions of the server's own user.
 
 -- The tables need unique indexes and UPDATE, whatever the default is; the setting lasts to the end of this script.

@@ -1,5 +1,5 @@
--- The record: one row a run, segment, model, part of a state, visit and metric. Written by the driver
--- and, through the functions of 24-writer.sql, by the writer sessions; read by everybody who may see the run.
+-- The record: one row for each run, segment, model, part of a state, visit and metric. Written by the driver
+-- and, through the functions of 24-writer.sql, by the writer sessions; readable by all roles that may see the run.
 
 CREATE TABLE madlib_mop.setting (
     name        text PRIMARY KEY,
@@ -56,7 +56,7 @@ COMMENT ON TABLE madlib_mop.run IS 'One call of a fit function: its arguments, o
 COMMENT ON COLUMN madlib_mop.run.owner IS 'The calling role, stored as its oid; pg_dump writes its name and omits runs of dropped roles';
 COMMENT ON COLUMN madlib_mop.run.state IS 'running -> trained -> finished; madlib_mop.resume() continues interrupted, cancelled and failed runs';
 COMMENT ON COLUMN madlib_mop.run.parent_run_id IS 'The run that a warm start continues or a replay repeats';
-COMMENT ON COLUMN madlib_mop.run.arguments IS 'The arguments of the call that started the run, by name, defaults included. For a replay: those of the repeated run, with the replay's own output table';
+COMMENT ON COLUMN madlib_mop.run.arguments IS 'The arguments of the call that started the run, by name, defaults included. For a replay: those of the repeated run, with the output table of the replay';
 COMMENT ON COLUMN madlib_mop.run.faults IS 'Failed tasks that will be retried, with the numbers of their failures and of kills of their trainer';
 COMMENT ON COLUMN madlib_mop.run.makespan_s IS 'Seconds from the start of the first visit or evaluation to the end of the last, without interruptions';
 COMMENT ON COLUMN madlib_mop.run.lower_bound_s IS 'The greater of the busiest segment''s work and the longest model''s work, in seconds';
@@ -161,7 +161,7 @@ DISTRIBUTED BY (run_id)
 ;
 COMMENT ON TABLE madlib_mop.caller_setting IS 'One setting of the caller''s session that row policies of the run''s tables read, with its value at the start of the run';
 
--- Every commit writes a state anew, and the caller's own statement keeps VACUUM from freeing the old ones as long as it
+-- Every commit writes a new copy of a state, and the caller's own statement prevents VACUUM from freeing the old ones while it
 -- runs. So a run writes its states into a few partitions of its own, and the driver empties by TRUNCATE, which frees
 -- disk at once, a partition that holds no newest state any more (madlib_mop/catalog/state_slots.py).
 CREATE TABLE madlib_mop.model_state (
@@ -285,7 +285,7 @@ COMMENT ON TABLE madlib_mop.reserved_table IS 'One name of an output table that 
 COMMENT ON COLUMN madlib_mop.reserved_table.txid IS 'Set after that transaction has written the table, because it may be prepared then';
 ALTER TABLE madlib_mop.reserved_table ENABLE ROW LEVEL SECURITY;
 
--- A dump has a role's name. Of a role that was dropped it would have a number, which may be another role's elsewhere.
+-- A dump contains role names. For a dropped role it would contain an oid, which may belong to another role elsewhere.
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.setting', '');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.run', 'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.segment',

@@ -1,5 +1,5 @@
--- Other hosts whose servers carry segments. What opens a host to this server is in tables that nobody but a superuser
--- reads, and that pg_dump leaves out: addresses and passwords are in foreign servers and user mappings alone.
+-- Other hosts of segments. The secrets that give this server access to a host are in tables that only a superuser
+-- reads and that pg_dump omits. Addresses and passwords are only in foreign servers and user mappings.
 
 CREATE TABLE madlib_mop.host (
     server       name PRIMARY KEY,
@@ -14,7 +14,7 @@ COMMENT ON TABLE madlib_mop.host IS 'One foreign server with a host of segments;
 COMMENT ON COLUMN madlib_mop.host.coordinator IS 'The random name that identifies this server on that host';
 COMMENT ON COLUMN madlib_mop.host.key IS 'The secret from which the keys that sign this server''s requests to that host are derived';
 
--- Members of pg_read_all_data read every table, but no row without a policy. The superusers' own functions do.
+-- Members of pg_read_all_data can read every table, but no rows without a policy. Functions of superusers can.
 ALTER TABLE madlib_mop.host ENABLE ROW LEVEL SECURITY;
 
 CREATE VIEW madlib_mop.hosts AS

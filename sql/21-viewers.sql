@@ -1,7 +1,7 @@
--- Who lets whom see runs: written by grant_read and revoke_read (sql/90-grants.sql), asked by may_see.
+-- Read access to the runs of other roles: written by grant_read and revoke_read (sql/90-grants.sql), read by may_see.
 
--- From PostgreSQL 16 on a membership may come WITH INHERIT FALSE, SET FALSE: it gives none of the role's rights. A role
--- with CREATEROLE has such a one in each role that it makes.
+-- Since PostgreSQL 16, a membership WITH INHERIT FALSE, SET FALSE grants none of the role's rights. A role
+-- with CREATEROLE gets such a membership in each role that it creates.
 CREATE FUNCTION madlib_mop_calls.acts_as(role oid) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
     SELECT pg_has_role(role, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END)
@@ -9,7 +9,7 @@ $body$;
 COMMENT ON FUNCTION madlib_mop_calls.acts_as(oid) IS 'Whether the current user is a role, or a member that inherits its rights or can SET ROLE to it';
 
 -- if greenplum
--- Policies are no help there, and a function at a segment reads no table: runs are their owners' alone.
+-- Policies cannot be used there, and a function on a segment cannot read tables: only owners see their runs.
 -- else
 CREATE TABLE madlib_mop.viewer (
     owner   regrole NOT NULL,
@@ -21,7 +21,7 @@ ALTER TABLE madlib_mop.viewer ENABLE ROW LEVEL SECURITY;
 CREATE POLICY see ON madlib_mop.viewer FOR SELECT
     USING (madlib_mop_calls.acts_as(owner) OR madlib_mop_calls.acts_as(viewer));
 
--- Who may delete rows of a table may lock it, and so all that ask who sees what. So users may insert alone, and here.
+-- A role with DELETE on a table can lock it, and so block all checks of read access. So users can only insert, into this table.
 CREATE TABLE madlib_mop.viewer_change (
     owner   regrole NOT NULL,
     viewer  regrole NOT NULL,
@@ -46,11 +46,11 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._change_viewer() IS 'Applies a change that the policy of viewer_change accepted';
 
--- after the row is in: only then has the policy let it in
+-- after the insert: only then has the policy accepted the row
 CREATE TRIGGER make AFTER INSERT ON madlib_mop.viewer_change
 FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._change_viewer();
 
--- A dump has roles' names; of a role that was dropped it would have a number, which may be another role's elsewhere.
+-- A dump contains role names; for a dropped role it would contain an oid, which may belong to another role elsewhere.
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.viewer',
     'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles) AND viewer::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
 -- end

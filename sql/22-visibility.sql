@@ -1,6 +1,6 @@
--- Who sees which run: its owner and the roles that are members of the owner; a superuser sees all. Those whom the owner
--- lets (grant_read) see it too, but not what it has trained or was trained from. A role is its oid: its name may be
--- another role's tomorrow.
+-- A run is visible to its owner and to members of the owner's role; a superuser sees all. Roles with read access
+-- (grant_read) see it too, except for states and start weights. Roles are stored as oids, because a name can later
+-- belong to another role.
 
 CREATE FUNCTION madlib_mop_calls.may_own(owner regrole) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$

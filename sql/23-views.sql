@@ -1,4 +1,4 @@
--- What people look at while a run goes on: \watch and BI tools read these.
+-- Views for monitoring a run, for \watch and BI tools.
 
 -- if greenplum
 CREATE VIEW madlib_mop.progress WITH (security_barrier = true) AS

@@ -1,6 +1,6 @@
--- How a writer session reads and writes the record. Nobody has a right to these but superusers: such a session is logged
--- in as the server's own user, and touches no relation of users, so that no code of theirs runs in it. Each keeps its
--- change of a model's state whole, in the one transaction of a visit.
+-- Functions by which a writer session reads and writes the record. Only superusers have rights to them: a writer is logged
+-- in as the server's own user and does not touch users' relations, so users' code cannot run in it. Each function applies
+-- its change of a model's state in the one transaction of a visit.
 
 CREATE FUNCTION madlib_mop_internal.model_of(run_id bigint, mst_key integer) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$

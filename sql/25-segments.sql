@@ -1,10 +1,10 @@
--- Segments at other hosts: by host_access a writer session here learns how to get there, and by segment_open, _put, _send
--- and _get its relay (madlib_mop/engines/hosts/relay.py) has the work done there, by the trainer of the session it opened.
+-- Segments at other hosts: host_access returns the connection parameters to a writer session here; with segment_open, _put, _send
+-- and _get its relay (madlib_mop/engines/hosts/relay.py) uses the trainer of the session that it opened there.
 
 CREATE FUNCTION madlib_mop_internal.host_access(run_id bigint, server text) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
-    -- of what postgres_fdw takes, that which says where and how to connect
+    -- the options of postgres_fdw that define the connection
     connecting constant text[] := '{host,hostaddr,port,dbname,user,password,sslmode,sslrootcert,sslcert,sslkey,sslpassword,sslcrl,sslcrldir,'
         'sslsni,ssl_min_protocol_version,ssl_max_protocol_version,requirepeer,gssencmode,krbsrvname,require_auth,channel_binding,connect_timeout}';
     owner name;

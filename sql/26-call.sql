@@ -1,11 +1,11 @@
--- How every user-facing function reaches the driver, and what the drivers writer and reader sessions of a segment do.
+-- The calls from user-facing functions to the driver, and the functions of a segment's writer and reader sessions.
 
 CREATE FUNCTION madlib_mop_calls._call(function text, arguments text, caller_path text, payload_name text, payload bytea)
 RETURNS text LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp
--- what the driver reads and writes as text must not depend on what is set for the database or the role
+-- the text forms that the driver reads and writes must not depend on settings of the database or the role
 SET quote_all_identifiers = off SET array_nulls = on SET transform_null_equals = off SET extra_float_digits = 1
 SET DateStyle = 'ISO' SET IntervalStyle = 'postgres'
--- the planner overrates what the driver asks of the catalogs: compiling such a query takes 30 ms, running it takes one
+-- the planner overestimates the cost of the driver's catalog queries: JIT compilation takes 30 ms, execution 1 ms
 SET jit = off AS $body$
 @PRELUDE@
 from mop_backend import call
@@ -19,7 +19,7 @@ DECLARE
     detail text := error ->> 'detail';
     hint text := error ->> 'hint';
 BEGIN
-    -- RAISE takes no NULL, and an empty DETAIL would be shown
+    -- RAISE does not accept NULL, and an empty DETAIL would be shown
     IF detail IS NOT NULL AND hint IS NOT NULL THEN
         RAISE EXCEPTION USING MESSAGE = error ->> 'message', ERRCODE = error ->> 'sqlstate', DETAIL = detail, HINT = hint;
     ELSIF detail IS NOT NULL THEN
@@ -105,7 +105,7 @@ BEGIN
     IF NOT pg_terminate_backend(pid) THEN
         RETURN false;
     END IF;
-    FOR i IN 0 .. wait_ms / 10 LOOP -- the server's own wait looks ten times a second
+    FOR i IN 0 .. wait_ms / 10 LOOP -- the server's own wait checks ten times a second
         PERFORM pg_stat_clear_snapshot();
         IF NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = end_session.pid) THEN
             RETURN true;

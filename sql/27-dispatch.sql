@@ -1,6 +1,6 @@
--- Greenplum: how a writer's session, a backend of the coordinator, reaches the trainer of its segment. Each function is
--- run for one row of segment_key, so in the one process that the session has at that row's segment (direct dispatch).
--- Other servers have none of this.
+-- Greenplum: functions by which a writer session, a backend of the coordinator, uses the trainer of its segment. Each function is
+-- run for one row of segment_key, so in the session's process on that row's segment (direct dispatch).
+-- Other servers do not have these functions.
 -- if greenplum
 
 CREATE TABLE madlib_mop.segment_key (
@@ -10,7 +10,7 @@ DISTRIBUTED BY (__dist_key__);
 COMMENT ON TABLE madlib_mop.segment_key IS 'Numbers, distributed by the server: gp_segment_id is the segment that stores rows with this __dist_key__';
 INSERT INTO madlib_mop.segment_key SELECT pg_catalog.generate_series(0, 16383);
 
--- With its owner's rights: Cloudberry may be built so that ordinary roles cannot read gp_segment_configuration.
+-- SECURITY DEFINER, because some builds of Cloudberry do not let ordinary roles read gp_segment_configuration.
 CREATE FUNCTION madlib_mop_calls.cluster_segments(OUT dbid integer, OUT number integer)
 RETURNS SETOF record LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     SELECT c.dbid::integer, c.content::integer FROM pg_catalog.gp_segment_configuration c WHERE c.content >= 0 AND c.role = 'p'

@@ -1,4 +1,4 @@
--- Model averaging: the aggregate that averages training states by rows, and what a writer session keeps of it.
+-- Model averaging: the aggregate that averages training states by rows, and the functions by which a writer session stores the average.
 
 CREATE FUNCTION madlib_mop_calls._average_step(step text, a bytea, b bytea, n_rows bigint)
 RETURNS bytea LANGUAGE plpython3u IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
@@ -93,7 +93,7 @@ BEGIN
             (visit ->> 'started_at')::timestamptz, clock_timestamp(), (visit ->> 'n_rows')::bigint, (visit ->> 'state_bytes')::bigint,
             visit ->> 'digest_in', visit ->> 'digest_out', (visit ->> 'attempt')::integer, (visit ->> 'loss')::double precision,
             coalesce((visit -> 'timing')::jsonb, '{}'));
-    -- an iteration is complete when it is averaged: the last position is for keep_average to give
+    -- an iteration is complete when it is averaged: keep_average sets the last position
     SELECT r.n_segments INTO STRICT n_segments FROM madlib_mop.run r WHERE r.run_id = keep_staged.run_id;
     UPDATE madlib_mop.model m SET
         state = 'training', epoch = (visit ->> 'epoch')::integer, model_bytes = (visit ->> 'model_bytes')::bigint,

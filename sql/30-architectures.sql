@@ -1,4 +1,4 @@
--- Tables of Keras architectures: one row a model, loaded and deleted by id.
+-- Tables of Keras architectures: one row for each model, loaded and deleted by id.
 
 CREATE FUNCTION madlib.load_keras_model(
     keras_model_arch_table varchar,

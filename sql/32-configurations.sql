@@ -1,4 +1,4 @@
--- Model selection tables: which architectures are trained with which parameters.
+-- Model selection tables: combinations of architectures and parameters.
 
 CREATE FUNCTION madlib.load_model_selection_table(
     model_arch_table varchar,

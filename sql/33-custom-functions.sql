@@ -1,4 +1,4 @@
--- Tables of custom losses and metrics, in schema madlib: superusers register, everybody uses.
+-- Tables of custom losses and metrics, in schema madlib: superusers register them, all users use them.
 
 CREATE FUNCTION madlib.load_custom_function(object_table varchar, object bytea, name text, description text DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

@@ -1,4 +1,4 @@
--- Source tables into packed ones, and the helpers that turn arrays into bytes and back.
+-- Packing of source tables, and conversions between arrays and bytes.
 
 CREATE FUNCTION madlib_mop.array_bytes(numbers anyarray)
 RETURNS bytea LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
@@ -56,7 +56,7 @@ RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = 
 DECLARE
     bytes bytea := madlib_mop.array_bytes(numbers);
 BEGIN
-    IF substr(bytes, 5, 4) <> '\x00000000' THEN -- it has a bitmap of NULLs, which may be idle
+    IF substr(bytes, 5, 4) <> '\x00000000' THEN -- it has a NULL bitmap, possibly without a NULL
         IF EXISTS (SELECT FROM unnest(numbers) n WHERE n IS NULL) THEN
             RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'convert_array_to_bytea: the array contains a NULL element',
                 HINT = 'Bytes cannot represent NULL: replace it first.';

@@ -1,4 +1,4 @@
--- Many models: the hopper, and the control of its runs.
+-- Training of many models with the hopper, and the control of runs.
 
 CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(
     source_table varchar, model_output_table varchar, model_selection_table varchar, num_iterations integer,

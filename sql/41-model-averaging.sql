@@ -1,4 +1,4 @@
--- One model: bulk-synchronous model averaging.
+-- Training of one model by bulk-synchronous model averaging.
 
 CREATE FUNCTION madlib.madlib_keras_fit(
     source_table varchar, model varchar, model_arch_table varchar, model_id integer, compile_params varchar, fit_params varchar,
@@ -16,4 +16,4 @@ $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit(
     varchar, varchar, varchar, integer, varchar, varchar, integer, boolean, varchar, integer, boolean, varchar,
     varchar, varchar, integer, boolean, text, text) IS
-    'Trains one model on all segments at once and averages the segments' models after each iteration';
+    'Trains one model on all segments at once and averages the models of the segments after each iteration';

@@ -1,4 +1,4 @@
--- AutoML: searches for good configurations, each one run on the hopper.
+-- AutoML: searches for good configurations; each search is one run of the hopper.
 
 CREATE FUNCTION madlib.madlib_keras_automl(
     source_table varchar, model_output_table varchar, model_arch_table varchar, model_selection_table varchar,

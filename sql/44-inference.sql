@@ -1,4 +1,4 @@
--- Use of trained models: loss and metrics of one over a packed table, its predictions for the rows of any table.
+-- Use of trained models: loss and metrics of a model on a packed table, predictions for the rows of any table.
 
 CREATE FUNCTION madlib.madlib_keras_evaluate(
     model_table varchar,
@@ -17,8 +17,8 @@ $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_evaluate(varchar, varchar, varchar, boolean, integer, text) IS
     'Loss and metrics of a trained model over a packed table, as a table of one row';
 
--- pred_type is a word, a rank or a probability, so there are three functions of one name. Only the first has a default
--- for it: a call without pred_type would else fit all three, and so would one with other arguments by name.
+-- pred_type is a word, a rank or a probability, so there are three functions of the same name. Only the first has a default
+-- for it; otherwise a call without pred_type, or with named arguments, would match all three.
 
 CREATE FUNCTION madlib.madlib_keras_predict(
     model_table varchar,

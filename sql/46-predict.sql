@@ -1,6 +1,6 @@
--- Predictions in any SELECT: a trainer is kept in the session, and the caller's own session reads the model.
--- The functions around raise the errors: PL/Python would put a traceback into the context of each. They call by
--- assignments, since a statement would add its text to that context.
+-- Predictions in any SELECT: the session keeps a trainer, and the caller's own session reads the model.
+-- The wrapper functions raise the errors, because PL/Python would add a traceback to the context of each. They call with
+-- assignments, because a statement would add its text to that context.
 
 CREATE FUNCTION madlib_mop_calls._predict(model_table text, mst_key integer, inputs bytea[], allow_null boolean, caller_path text)
 RETURNS real[] LANGUAGE plpython3u STABLE COST 5000 SET search_path = pg_catalog, pg_temp AS $body$

@@ -1,4 +1,4 @@
--- Which servers carry segments: adding and removing them (the tables are in 21-hosts.sql).
+-- Adding and removing hosts of segments (the tables are in 21-hosts.sql).
 
 CREATE FUNCTION madlib_mop_calls.count_cores() RETURNS integer
 LANGUAGE plpython3u VOLATILE SET search_path = pg_catalog, pg_temp AS $body$

@@ -1,4 +1,4 @@
--- What is installed, and of which version.
+-- The installed versions.
 
 CREATE FUNCTION madlib_mop.version(OUT extension text, OUT package text, OUT python text, OUT tensorflow text, OUT keras text, OUT numpy text, OUT server text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$

@@ -1,24 +1,24 @@
--- Who may do what: nobody anything, until a superuser grants a role a right. Every function belongs to one class, and a
--- new one must be put there (tests/security/test_rights.py); those of madlib_mop_internal are the driver's alone.
+-- Rights: no role has any until a superuser grants them. Every function belongs to one class, and a
+-- new one must be put there (tests/security/test_rights.py); those of madlib_mop_internal are only for the driver.
 
 CREATE FUNCTION madlib_mop_calls._classes(OUT class text, OUT rights text[], OUT schema_name text, OUT names text[]) RETURNS SETOF record
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
 VALUES
-    -- what users call to load, pack, train, use and control models
+    -- functions that load, pack, train, use and control models
     ('train', '{train}'::text[], 'madlib', '{convert_array_to_bytea, convert_bytea_to_real_array, convert_bytea_to_smallint_array,
         delete_custom_function, delete_keras_model, generate_model_configs, gpu_configuration, hyperband_schedule,
         load_custom_function, load_keras_model, load_model_selection_table, load_top_k_accuracy_function, madlib_keras_automl,
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{average_state, cancel, drop_models, drop_run, grant_read, replay, resume, revoke_read, version}'),
-    -- what only reads a model, in any query
+    -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_named,
         predict_named_rows, predict_rows}'),
-    -- what the views of runs call
+    -- functions that the views of runs call
     ('read', '{train, read}', 'madlib_mop', '{higher_is_better}'),
-    -- what superusers call
+    -- functions for superusers
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
-    -- what these, drivers, workers and other servers call, with the caller's rights or a secret of their own
+    -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
     ('internal', '{}', 'madlib_mop_calls', '{_change_viewer, _classes, _grant, _model_tables, end_session}'),
     ('internal', '{train, read}', 'madlib_mop_calls', '{acts_as, may_own, may_see}'),
     ('internal', '{train, predict}', 'madlib_mop_calls', '{_at_coordinator, _predict, _predict_error, _predict_texts, _raise}'),

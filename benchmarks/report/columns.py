@@ -44,8 +44,8 @@ TIME = Group(
         Column(
             "makespan, s",
             lambda row: formats.seconds(row.makespan_s),
-            "Wall time from the begin of the work to its end, start-up and all evaluations included; the median of the"
-            " runs. The work of a program begins with its process: it copies the rows from a file and starts its"
+            "Wall time from the start of the work to its end, start-up and all evaluations included; the median of the"
+            " runs. The work of a program starts with its process: it copies the rows from a file and starts its"
             " workers. The ways in the database (the hopper and model averaging) are calls on a server that runs"
             " already, with rows that are packed already, since that is where the rows live: starting the server and"
             " loading and packing the rows are not counted; importing TensorFlow for the workers is, though a server"
@@ -76,13 +76,15 @@ TIME = Group(
         Column(
             "start-up, s",
             lambda row: formats.seconds(row.startup_s),
-            "From the begin of the work until all was loaded and started (the first training’s begin at the latest);"
+            "From the start of the work until everything was loaded and started (at the latest, the start of the "
+            "first training);"
             " part of the makespan. What is compiled later, with a network’s first mini-batch, is not in it.",
         ),
         Column(
             "compute, worker-s",
             lambda row: formats.seconds(row.compute_s),
-            "The sum over workers of the time in which they trained or evaluated, as each way tells it: wall time, so a"
+            "The sum over workers of the time in which they trained or evaluated, as each way reports it: wall time, "
+            "so a"
             " worker that waits for another within a mini-batch counts as computing.",
         ),
         Column(
@@ -145,7 +147,7 @@ MODELS = Group(
             "above plain, points",
             lambda row: formats.points(row.points_above_plain),
             "By how many percentage points the mean test error is above that of plain Keras, the mean over the seeds"
-            " that both ran with. Negative is better than plain; a few seeds tell no small differences.",
+            " that both ran with. Negative is better than plain; a few seeds do not show small differences.",
         ),
         Column(
             "time to same error, × hopper’s",
@@ -159,7 +161,8 @@ MODELS = Group(
             "same bits twice",
             lambda row: formats.yes(row.same_bits),
             "Whether runs with one seed ended with the same SHA-256 of every configuration’s weights. The hopper’s"
-            " schedule goes by what visits have cost, unless it is told to rotate; what it did is recorded, and replay"
+            " schedule depends on the measured costs of visits, unless schedule rotation is chosen; the order is "
+            "recorded, and replay"
             " repeats it with the same bits.",
         ),
         Column(

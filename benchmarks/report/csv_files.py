@@ -13,7 +13,7 @@ FILES = {
     "table.csv": "the tables above, a line a way and workload",
     "runs.csv": "a line a run",
     "epochs.csv": "test and training error of each configuration after each epoch of each run",
-    "stages.csv": "where the workers’ time went in each run that tells it",
+    "stages.csv": "the workers’ time by activity in each run that reports it",
 }
 
 

@@ -23,7 +23,7 @@ class Range:
 class Point:
     """The test errors (shares of rows) of all configurations, at an epoch or at a time: the best, and their mean."""
 
-    at: float  # epochs, or seconds since the work began
+    at: float  # epochs, or seconds since the start of the work
     best: float
     mean: float | None  # None while there are configurations without an evaluation
 

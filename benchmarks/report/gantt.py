@@ -73,11 +73,11 @@ def _gantt(palette: Palette, identity: str, run: Measurement, window: tuple[floa
     if from_s == 0:
         _mark_startup(palette, axes, run, until_s)
     if run.makespan_s > until_s:
-        words = f"goes on until {formats.seconds(run.makespan_s)} s →"
+        words = f"continues until {formats.seconds(run.makespan_s)} s →"
         axes.annotate(words, (1, 1), (0, 3), "axes fraction", "offset points", ha="right", color=palette["ink"])
     axes.set_yticks(range(run.n_workers), [f"worker {n + 1}" for n in range(run.n_workers)], color=palette["ink"])
     axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.set_xlabel("seconds since the work began")
+    axes.set_xlabel("seconds since the start of the work")
     return plot(palette, figure, identity, title, _alternative(run, window))
 
 

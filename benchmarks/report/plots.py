@@ -90,7 +90,7 @@ def curves(palette: Palette, identity: str, runs: Runs, over: str, which: str) -
         else:
             axes.set_xlim(left=0)
         scale = " (logarithmic)" if axes.get_xscale() == "log" else ""
-        axes.set_xlabel(f"seconds since the work began{scale}")
+        axes.set_xlabel(f"seconds since the start of the work{scale}")
     _label_ends(palette, axes, lines)
     words = "; ".join(
         f"{look(way).name} {formats.percent(points[0][1])} at {formats.number(points[0][0])},"

@@ -84,7 +84,7 @@ class _Processes(contextlib.AbstractContextManager):
                 raise SystemExit(f"{name} was killed by {signal.Signals(-status).name}")
             if status is not None:
                 last = log.read_text(errors="replace").strip().split("\n")[-1]
-                raise SystemExit(f"{name} ended with status {status}; the last it said: {last}")
+                raise SystemExit(f"{name} ended with status {status}; the end of its output: {last}")
 
     def __exit__(self, *_):
         for process, _ in self._started.values():
@@ -98,7 +98,7 @@ def _start_redis(directory: Path, processes: _Processes) -> tuple[str, str]:
     beside = str(Path(sys.executable).parent)  # make/bench.sh has put it there when the system has none
     program = shutil.which("redis-server", path=os.pathsep.join([os.environ.get("PATH", os.defpath), beside]))
     if program is None:
-        raise SystemExit("there is no redis-server on the PATH nor beside the Python. Run: make bench-full")
+        raise SystemExit("redis-server is neither on the PATH nor next to Python. Run: make bench-full")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     password = secrets.token_hex(16)

@@ -23,7 +23,9 @@ def work(spec: Spec) -> Outcome:
     try:
         release = version("horovod")
     except PackageNotFoundError:
-        raise SystemExit("horovod_ring: Horovod is not installed; ways/horovod_ring.py says how it builds") from None
+        raise SystemExit(
+            "horovod_ring: Horovod is not installed; ways/horovod_ring.py describes how to build it"
+        ) from None
     data_bytes = share_out(spec)
     with _meeting_point(spec.n_workers) as environment:
         parts = run_cluster("horovod_ring", spec, {"worker": spec.n_workers}, "worker", environment)

@@ -84,7 +84,7 @@ _HINTS = {
     LoginFailure.NO_ROLE: "The role was dropped while the run used it. Call again; the server's log shows who dropped "
     "it.",
     LoginFailure.NO_LOGIN: "The role cannot log in: someone ran ALTER ROLE ... NOLOGIN. Call again.",
-    LoginFailure.EXPIRED: "ALTER ROLE ... VALID UNTIL 'infinity'; or give the role a new password.",
+    LoginFailure.EXPIRED: "ALTER ROLE ... VALID UNTIL 'infinity'; or set a new password for the role.",
     LoginFailure.ROLE_FULL: "Close sessions of that role, or raise its limit: ALTER ROLE ... CONNECTION LIMIT.",
     LoginFailure.DATABASE_FULL: "Close sessions of the database, or raise its limit:"
     " ALTER DATABASE ... CONNECTION LIMIT.",

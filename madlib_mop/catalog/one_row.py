@@ -13,5 +13,5 @@ def one_row(cursor: Cursor) -> tuple[Any, ...]:
     """Return the next row. Raises RuntimeError if there is none: only for queries that cannot have that."""
     row = cursor.fetchone()
     if row is None:
-        raise RuntimeError("a query that gives a row in any case gave none")
+        raise RuntimeError("a query that always returns a row returned none")
     return row

@@ -47,7 +47,7 @@ class Rotation:
             if not left & (1 << number):
                 raise InvalidParameter(
                     f"model {model.key} has a segment twice, or one too many, among its visits in epoch {model.epoch}",
-                    hint="The run's record is damaged: drop the run and start it anew.",
+                    hint="The run's record is damaged: drop the run and start it again.",
                 )
             left &= ~(1 << number)
         return left
@@ -142,8 +142,8 @@ class Recorded(Rotation):
         left = super().left_after(model, visited)
         if list(visited) != self._orders.get((model.key, model.epoch), [])[: len(visited)]:
             raise InvalidParameter(
-                f"model {model.key} has made other visits in epoch {model.epoch} than those recorded",
-                hint="Drop the replay and start it anew.",
+                f"model {model.key} has made visits in epoch {model.epoch} that differ from the recorded ones",
+                hint="Drop the replay and start it again.",
             )
         return left
 

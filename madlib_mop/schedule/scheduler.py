@@ -186,7 +186,7 @@ class Scheduler:
         progress = self._models[model]
         if progress.dropped or last_epoch < progress.last_epoch:
             raise ValueError(
-                f"model {model} was dropped, or goes on until epoch {progress.last_epoch}, received {last_epoch}"
+                f"model {model} was dropped, or continues until epoch {progress.last_epoch}, received {last_epoch}"
             )
         was_over, before = progress.over, progress.last_epoch
         progress.last_epoch = max(before, self._rule.last_epoch(progress, last_epoch))

@@ -142,7 +142,7 @@ class Search(ABC):
         """
         standing = self._in_training(mst_key)
         if epoch != standing.last_epoch and not (self._finished and standing.epoch < epoch < standing.last_epoch):
-            raise ValueError(f"model {mst_key} is to be evaluated at {standing.last_epoch}, received {epoch}")
+            raise ValueError(f"model {mst_key} must be evaluated at {standing.last_epoch}, received {epoch}")
         standing.epoch, standing.loss = epoch, math.inf if math.isnan(loss) else loss
         if epoch == standing.last_epoch:
             self._end_of_training(standing)
@@ -246,7 +246,7 @@ class Search(ABC):
             if isinstance(action, Extend | Exploit):
                 standing = self._models[action.mst_key]
                 if standing.in_training or standing.failed or action.last_epoch <= standing.epoch:
-                    raise AssertionError(f"{self.name} extends a model that cannot go on: {action}")
+                    raise AssertionError(f"{self.name} extends a model that cannot continue: {action}")
                 standing.last_epoch, standing.in_training = action.last_epoch, True
                 self._n_in_training += 1
         return actions if self._n_in_training else actions + self._end()

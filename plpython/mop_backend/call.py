@@ -244,7 +244,7 @@ class _Conversation:
         elif action == "close":
             self._cursors.pop(header["cursor"]).close()
         else:
-            raise CallError(f"the driver asked for {action!r}, which this backend does not know", "XX000")
+            raise CallError(f"the driver requested {action!r}, which this backend does not support", "XX000")
 
     def _open(self, header: Header, blobs: Sequence[Blob]) -> _ToDriver:
         plan = plpy.prepare(header["sql"], header["types"])

@@ -1,4 +1,4 @@
--- The end of every update: roles that may use some functions may use the new ones that belong to the same right.
+-- The end of every update: roles with a right also get it on the new functions of the same class.
 
 DO $body$
 DECLARE

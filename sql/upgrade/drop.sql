@@ -1,5 +1,5 @@
--- Functions of the extension that this update has not replaced are in the sources no more.
--- Where a user's view or function needs one, the update ends here with an error that names it.
+-- The update has replaced all functions in the sources; the other functions of the extension are obsolete.
+-- If a user's view or function depends on one, the update fails here with an error that names it.
 
 DO $body$
 DECLARE

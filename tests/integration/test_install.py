@@ -164,12 +164,12 @@ def test_changed_sql_replaces_an_extension_without_runs_and_keeps_one_with_rows(
     addition.write_text("COMMENT ON SCHEMA madlib_mop IS 'first change';\n")
     comment = "SELECT obj_description('madlib_mop'::regnamespace)"
     try:
-        assert "was made anew" in clone.make("server").stderr
+        assert "was created again" in clone.make("server").stderr
         assert clone.sql(comment) == "first change"
         clone.sql("INSERT INTO madlib_mop.setting (name, value) VALUES ('test', '1')")
         addition.write_text("COMMENT ON SCHEMA madlib_mop IS 'second change';\n")
         done = clone.make("server")
-        assert "the database keeps what it has, for there are rows in: madlib_mop.setting" in done.stderr
+        assert "the database keeps its version, because these tables have rows: madlib_mop.setting" in done.stderr
         assert clone.sql(comment) == "first change"
         assert clone.sql("DELETE FROM madlib_mop.setting RETURNING value") == "1"
     finally:
@@ -358,7 +358,7 @@ def test_install_into_an_existing_server_and_uninstall(scratch, state, clone):
     existing = Clone(scratch / "another clone", scratch / "another state")
 
     done = existing.make("install", check=False)
-    assert "which server?" in done.stderr and "PG_CONFIG=" in done.stderr
+    assert "PG_CONFIG is missing" in done.stderr and "PG_CONFIG=" in done.stderr
 
     existing.make("install", f"PG_CONFIG={pg_config}", f"PYTHON={sys._base_executable}")
     (existing.state / "bindir").parent.mkdir(exist_ok=True)

@@ -95,7 +95,7 @@ def caller(db):
         (
             {"num_classes": [3], "y": "hot"},
             "22023",
-            "num_classes has 3 for column 'hot', whose arrays have the shape [2]. Received: [3]",
+            "num_classes has 3 for column 'hot', which has arrays of the shape [2]. Received: [3]",
         ),
         (
             {"num_classes": [], "y": "t"},

@@ -159,7 +159,7 @@ def test_a_python_that_has_no_tensorflow_is_refused_in_one_line(machine, minor):
 def test_a_program_that_is_no_python_is_refused_in_one_line(machine):
     done = machine.run("make/packages.sh", PG_CONFIG=machine.server(18), MOP_PYTHON="/bin/false")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert done.stderr.startswith("madlib_mop: PYTHON=/bin/false is no Python")
+    assert done.stderr.startswith("madlib_mop: PYTHON=/bin/false is not Python")
 
 
 def test_the_server_asked_for_is_taken_and_remembered(machine):

@@ -220,7 +220,10 @@ def _generated(
 
 
 def _parsed(parser: Parser, model_id: int, compile_text: str, fit_text: str) -> Row:
-    compile_where, fit_where = f"compile_params_grid gives {compile_text}", f"fit_params_grid gives {fit_text}"
+    compile_where, fit_where = (
+        f"compile_params_grid results in {compile_text}",
+        f"fit_params_grid results in {fit_text}",
+    )
     parser.compile_params(compile_text, compile_where)
     parser.fit_params(fit_text, fit_where)
     return parser.row(model_id, compile_text, fit_text)

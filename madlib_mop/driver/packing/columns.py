@@ -257,7 +257,7 @@ def _check_packed_names(names: list[str]) -> None:
         if len(f"{name}_class_values".encode()) > MAX_NAME_BYTES:
             raise InvalidParameter(
                 f"column {name!r}: {name + '_class_values'!r} would be longer than {MAX_NAME_BYTES} bytes",
-                hint="Give it a shorter name in a view.",
+                hint="Rename it in a view.",
             )
 
 

@@ -99,7 +99,7 @@ def training_preprocessor_dl(call: Call) -> None:
         for encoder, width in zip(encoders[len(packing.source.independent) :], widths or [], strict=False):
             if width is not None and encoder.shape != (width,):
                 raise InvalidParameter(
-                    f"num_classes has {width} for column {encoder.name!r}, whose arrays have the shape"
+                    f"num_classes has {width} for column {encoder.name!r}, which has arrays of the shape"
                     f" {list(encoder.shape)}. Received: {arguments['num_classes']}",
                     hint="Use NULL for a column that is a numeric array.",
                 )

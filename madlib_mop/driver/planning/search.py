@@ -66,9 +66,9 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     space = SearchSpace.read(model_ids, a.get("compile_params_grid"), a.get("fit_params_grid"))
     custom_names: set[str] = set()
     for compile_text, fit_text in space.examples():
-        compile_params = parser.compile_params(compile_text, f"compile_params_grid gives {compile_text}")
+        compile_params = parser.compile_params(compile_text, f"compile_params_grid results in {compile_text}")
         custom_names |= set(compile_params.custom_names)
-        fit_params = parser.fit_params(fit_text, f"fit_params_grid gives {fit_text}")
+        fit_params = parser.fit_params(fit_text, f"fit_params_grid results in {fit_text}")
         if fit_params.early_stopping is not None:
             raise InvalidParameter(
                 f"fit_params_grid: a search decides itself when to stop a model. Received: {fit_text}",
@@ -89,7 +89,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
             weights[origins[model_id]] = blob
     check_fit([(model_id, json.loads(arch)) for model_id, arch in archs.items()], data.source)
     for compile_text in {compile_text for compile_text, _ in space.examples()}:
-        where = f"compile_params_grid gives {compile_text}"
+        where = f"compile_params_grid results in {compile_text}"
         for arch in archs.values():
             check_compile_params(parser.compile_params(compile_text, where), json.loads(arch), data.source)
     class_weight = weights_of_classes([fit_text or "" for _, fit_text in space.examples()], data.source)

@@ -98,7 +98,7 @@ def check_owners(session: Any, relation: Relation, what: str) -> None:
         f"{what}: {uses} belongs to {owner}, who is not a superuser: a superuser's call would run the code of {owner}",
         hint=f"Log in as {owner}, or as another role that may read it and is not a superuser (SET ROLE is not "
         f"enough); or"
-        " let a superuser own it: ALTER ... OWNER TO.",
+        " make a superuser its owner: ALTER ... OWNER TO.",
     )
 
 

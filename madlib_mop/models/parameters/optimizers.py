@@ -116,7 +116,7 @@ def _decayed(name: str, rate: float | CallSpec | None, decay: Any, what: str) ->
     if isinstance(rate, CallSpec):
         raise InvalidParameter(
             f"{what}: decay and a learning-rate schedule cannot be used together. Received: decay={decay!r}",
-            hint="Drop decay; the schedule alone says how the learning rate falls.",
+            hint="Remove decay; the schedule alone determines the learning rate.",
         )
     start = DEFAULT_LEARNING_RATES[name] if rate is None else rate
     return CallSpec(

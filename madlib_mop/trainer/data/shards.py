@@ -150,7 +150,7 @@ def buffer_array(
     fits = is_shape and item_bytes in _DTYPES and len(blob) == n_elements * item_bytes
     if not fits or (is_x and item_bytes == 2) or (is_index and item_bytes != 4):
         raise invalid_input(
-            f"column {name} has {len(blob)} bytes for shape {shape}, which is no packed array", hint=_PACK_AGAIN
+            f"column {name} has {len(blob)} bytes for shape {shape}, which is not a packed array", hint=_PACK_AGAIN
         )
     return np.frombuffer(blob, dtype=np.int32 if is_index else _DTYPES[item_bytes]).reshape(shape)
 

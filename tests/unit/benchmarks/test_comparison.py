@@ -69,6 +69,6 @@ def test_it_does_not_go_on_with_another_comparison(measure, monkeypatch, change)
         plans = [PLANS[0].shrunk(0.5)]
     else:
         monkeypatch.setattr(comparison.Machine, "here", lambda: synthetic.MACHINE)
-    with pytest.raises(SystemExit, match="another comparison.*--continue to begin anew"):
+    with pytest.raises(SystemExit, match="another comparison.*--continue to start from the beginning"):
         measure(plans=plans, go_on=True)
     assert measure(plans=plans)[0] == [("hopper", 1), ("plain", 1), ("ray_tune", 1), ("hopper", 2), ("plain", 2)]

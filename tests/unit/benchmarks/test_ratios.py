@@ -20,7 +20,7 @@ def test_a_limit_holds_whatever_is_recorded(tmp_path):
 
 def test_what_was_never_recorded_is_told(tmp_path):
     (line,) = losses([Ratio("new", 0.1)], tmp_path / "none.json")
-    assert line.startswith("new: ") and "none is recorded" in line
+    assert line.startswith("new: ") and "no value is recorded" in line
 
 
 def test_recording_keeps_the_others(tmp_path):

@@ -176,7 +176,7 @@ REFUSED = {
     "loss='mse', optimizer='adam(lr=CosineDecay(0.1))'": ("needs decay_steps", None),
     "loss='mse', optimizer='adam(lr=CosineDecay(0.1, 0))'": ("must be above 0. Received: 0", None),
     "loss='mse', optimizer='adam(lr=PiecewiseConstantDecay([1],[1]))'": ("one value more", None),
-    "loss='mse', optimizer='adam(lr=CosineDecay(0.1, 5), decay=0.1)'": ("cannot be used together", "Drop decay"),
+    "loss='mse', optimizer='adam(lr=CosineDecay(0.1, 5), decay=0.1)'": ("cannot be used together", "Remove decay"),
     "loss='mse', optimizer='sgd(nesterov=maybe)'": ("True or False. Received: 'maybe'", None),
     "loss='mse', optimizer='adam(amsgrad=1)'": ("True or False. Received: 1", None),
     "loss='mse', optimizer='adam(beta_1=None)'": ("a number. Received: None", None),

@@ -161,7 +161,7 @@ def test_what_cannot_be_is_refused():
     ):
         with pytest.raises(InvalidParameter, match=message):
             scheduler.add_model(work)
-    with pytest.raises(ValueError, match="goes on until epoch 2, received 1"):
+    with pytest.raises(ValueError, match="continues until epoch 2, received 1"):
         scheduler.extend(5, 1)
     scheduler.drop(5)
     with pytest.raises(ValueError, match="was dropped"):

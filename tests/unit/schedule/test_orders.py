@@ -120,5 +120,5 @@ def test_a_record_with_gaps_is_refused(recorded):
 
 def test_a_replay_that_went_another_way_is_refused():
     recorded = [Visit(0, 0, 1, 1), Visit(0, 1, 1, 2)]
-    with pytest.raises(InvalidParameter, match="model 0 has made other visits in epoch 1 than those recorded"):
+    with pytest.raises(InvalidParameter, match="model 0 has made visits in epoch 1 that differ from the recorded ones"):
         make_scheduler("recorded", [ModelWork(0, 0, 1, 1, (1,))], {0: 1, 1: 1}, recorded)

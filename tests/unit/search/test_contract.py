@@ -102,7 +102,7 @@ def test_after_the_end_a_model_may_be_evaluated_before_its_promise():
     """A model that finish cut short counts with the epoch that it has reached."""
     lab = Laboratory(search_of("hyperopt", "num_configs=2, num_iterations=5"))
     lab.call("start", 2)
-    with pytest.raises(ValueError, match="is to be evaluated at 5, received 2"):
+    with pytest.raises(ValueError, match="must be evaluated at 5, received 2"):
         lab.search.result(1, 2, 0.5)
     lab.call("finish")
     assert lab.search.result(1, 2, 0.5) == [] and lab.search.best() == 1
