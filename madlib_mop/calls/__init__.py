@@ -1,8 +1,8 @@
-"""The one specification of every call: what each SQL function takes, for all who list, check or describe arguments.
+"""The single specification of every SQL function's arguments.
 
-The driver checks a call's arguments by it, the command line makes its options of it, the help texts and the manual
-their tables. A test compares it with the signatures in sql/, which users read. Who adds an argument edits the
-signature, this specification, and what uses the argument.
+The driver uses it to check a call's arguments, the command line to create its options, the help texts and the
+manual to create their tables. A test compares it with the signatures in sql/. To add an argument, edit the signature,
+this specification, and the code that uses the argument.
 """
 
 from madlib_mop.calls import control, inference, library, packing, training

@@ -31,7 +31,7 @@ class Argument:
     help : str
         One line for help texts, the command line and the manual.
     default : Any
-        As JSON writes it: None for NULL, `REQUIRED` where there is none.
+        In JSON form: None for NULL, `REQUIRED` if there is none.
     check : Check or None
         Checks, and may normalize, a value that has the right type. NULL is checked too.
     other_types : tuple of str
@@ -50,12 +50,12 @@ class Argument:
 
     @property
     def is_required(self) -> bool:
-        """Whether every call gives it."""
+        """Whether every call must pass it."""
         return self.default is REQUIRED
 
     @property
     def sql_default(self) -> str | None:
-        """The default as SQL writes it; None where there is none."""
+        """The default in SQL; None if there is none."""
         if self.default is REQUIRED:
             return None
         if self.default is None:
@@ -67,7 +67,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of one signature: its name, SQL type, and default as SQL writes it (None where there is none)."""
+    """One parameter of one signature: its name, SQL type, and default in SQL (None if there is none)."""
 
     name: str
     type: str
@@ -89,7 +89,7 @@ class Function:
     forms : tuple of tuple of str
         The names of the arguments of each signature, where no signature has all of them.
     added : tuple of Argument
-        What the SQL wrapper adds to the arguments that the user gives.
+        Arguments that the SQL wrapper adds to the user's.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Function:
     added: tuple[Argument, ...] = ()
 
     def form_arguments(self) -> list[list[Argument]]:
-        """Return the arguments of each form; one form with all of them is the rule."""
+        """Return the arguments of each form; most functions have one form with all arguments."""
         if not self.forms:
             return [list(self.arguments)]
         return [[argument for argument in self.arguments if argument.name in form] for form in self.forms]

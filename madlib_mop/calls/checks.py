@@ -1,4 +1,4 @@
-"""Checks of one argument that need nothing but its value; those that relate two arguments are their consumer's."""
+"""Checks of one argument that need only its value; checks that relate two arguments are in the code that uses them."""
 
 import math
 import struct
@@ -18,9 +18,9 @@ class Whole:
     most : int or None
     hint : str or None
     must : str or None
-        What the message says that the value must do; by default the limit that it passes.
+        The requirement in the message; by default the limit that the value exceeds.
     is_needed : bool
-        Whether NULL is refused.
+        Whether NULL is rejected.
     """
 
     least: int
@@ -111,7 +111,7 @@ class Given:
 
 
 def _float(value: Any, is_single: bool) -> float:
-    """Return a number as the server would hold it; what is too large is infinite."""
+    """Return a number as the server would store it; a number that is too large becomes infinite."""
     try:
         number = float(value)  # JSON has no NaN: the server writes it as text
         return struct.unpack("f", struct.pack("f", number))[0] if is_single else number

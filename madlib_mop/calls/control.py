@@ -1,4 +1,4 @@
-"""The functions around training: runs, hosts, GPUs, and what is installed."""
+"""The functions that control runs and hosts, and list GPUs and versions."""
 
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import Given, OneOf, Whole

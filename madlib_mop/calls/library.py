@@ -1,4 +1,4 @@
-"""The functions that write what models are made of: architectures, configurations, custom functions."""
+"""The functions that define models: architectures, configurations, custom functions."""
 
 from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function

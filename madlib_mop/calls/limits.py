@@ -1,4 +1,4 @@
-"""Limits of arguments that other rooms know too."""
+"""Limits of arguments that other modules use too."""
 
 MAX_SEED = 2**31 - 1
 MAX_ITERATIONS = 1_000_000

@@ -1,7 +1,8 @@
-"""The arguments of a call, held against the specification of its function; done once, when a call arrives.
+"""Checks the arguments of a call against the specification of its function, once, when a call arrives.
 
-The SQL function ``madlib_mop_calls.call`` may be called by everybody who may call the functions above it, with any
-JSON. What a command gets has therefore every argument of its function, of the right type, and no other.
+The SQL function ``madlib_mop_calls.call`` can be called with any JSON by every role that can call the functions
+above it. So this check guarantees that a command gets every argument of its function, with the right type, and no
+others.
 """
 
 from typing import Any
@@ -16,9 +17,9 @@ _NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # JSON has none of these: the se
 
 
 def read_arguments(function: Function, given: Any) -> dict[str, Any]:
-    """Return the arguments of a call by name: what was given, or the default, else None.
+    """Return the arguments of a call by name: the passed value, or the default, or None.
 
-    Names that the function does not have are left out.
+    Unknown names are omitted.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 def _check_texts(name: str, value: Any) -> None:
-    """Refuse a text that the server cannot hold: JSON can write a zero byte, and half of a character."""
+    """Reject a text that the server cannot store: JSON can contain a zero byte, or half of a surrogate pair."""
     if isinstance(value, list):
         for item in value:
             _check_texts(name, item)

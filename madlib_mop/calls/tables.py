@@ -9,7 +9,7 @@ _WIDTH = 120
 
 
 def usage(function: Function) -> str:
-    """Return the call as a help text shows it: a line an argument, with its type, default and help."""
+    """Return the call for a help text: one line for each argument, with its type, default and help."""
     name = ".".join(filter(None, (function.schema, function.name)))
     calls = []
     for arguments in function.form_arguments():

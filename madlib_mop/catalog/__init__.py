@@ -1,1 +1,1 @@
-"""The record of runs as Python sees it: its tables, and the questions asked of them."""
+"""The record of runs in Python: its tables and their queries."""

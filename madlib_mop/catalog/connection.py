@@ -15,7 +15,7 @@ from madlib_mop.errors import NotReady
 
 
 def connect_catalog(sockets: str, port: str, database: str) -> tuple[Engine, connection]:
-    """Open the catalog session: it touches the extension's tables and no user's relation.
+    """Open the catalog session, which touches only the extension's tables, never users' relations.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def connect_catalog(sockets: str, port: str, database: str) -> tuple[Engine, con
     Raises
     ------
     NotReady
-        If the server does not let its own owner in by peer authentication.
+        If the server rejects its own owner's login by peer authentication.
     """
     try:
         return _session(**local_keywords(sockets, port, database))
@@ -95,9 +95,10 @@ def _session(dsn: str | None = None, **keywords: Any) -> tuple[Engine, connectio
 
 
 def _keep_session(context: ExceptionContext) -> None:
-    """Leave the session open when a signal's exception came in a statement: it is what a driver cleans up with.
+    """Keep the session open if a signal's exception interrupts a statement: the driver uses it for cleanup.
 
-    SQLAlchemy takes any such exception for a loss. But libpq has ended the statement before Python runs the handler.
+    SQLAlchemy treats any such exception as a lost connection. But libpq has ended the statement before Python runs the
+    handler.
     """
     if not isinstance(context.original_exception, Exception):
         context.is_disconnect = False

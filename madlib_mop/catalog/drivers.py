@@ -1,7 +1,7 @@
-"""Who drives a run, and who has cancelled it; mixed into `Record`.
+"""The driver of a run, and requests to cancel it; mixed into `Record`.
 
-A driver holds an advisory lock as long as it lives. A cancel is a committed fact on the run's row: what a driver finds
-there after it has begun to listen, and whenever it looks again, is never lost.
+A driver holds an advisory lock during its lifetime. A cancel is committed to the run's row. A driver reads the row
+after it has started to listen and at later checks, so no cancel is lost.
 """
 
 from sqlalchemy import func, select, update
@@ -30,10 +30,10 @@ class RunDrivers(RecordSession):
         self._driven: set[int] = set()
 
     def take(self, run_id: int) -> bool:
-        """Become the run's driver; False while another process is. A cancel that comes from now on is for this driver.
+        """Become the run's driver; return False if another process is. Later cancels are for this driver.
 
-        Advisory locks are open to every role. Who is no driver and holds this one, which nobody else needs, would keep
-        its owner from the run: that is ended, but for a prepared transaction where this session has one open itself.
+        Every role can take advisory locks. A session that is not a driver and holds this lock would block the run, so
+        it is ended; prepared transactions with the lock are rolled back unless this session is in a transaction.
         """
         if run_id in self._driven:
             return True
@@ -43,10 +43,10 @@ class RunDrivers(RecordSession):
         return run_id in self._driven
 
     def take_anew(self, run_id: int) -> bool:
-        """Become the driver of a run that stood still, and forget an earlier cancel of it; False as `take`.
+        """Become the driver of a stopped run and clear an earlier cancel; return False as `take` does.
 
-        `ask_to_cancel` waits for the row that is locked here. So it comes either before, and finds nobody at work, or
-        after, and what it writes is kept.
+        `ask_to_cancel` waits for the row lock taken here. So it runs either before, and finds no driver, or after,
+        and its write is kept.
         """
         end_holders(self.raw, _LOCK, [_LOCK_CLASS, run_id])
         with self.transaction() as session:
@@ -57,24 +57,24 @@ class RunDrivers(RecordSession):
         return True
 
     def give_up(self, run_id: int) -> None:
-        """End being the run's driver; nothing happens in a process that is not."""
+        """Stop being the run's driver; no effect in other processes."""
         if run_id in self._driven:
             self._driven.remove(run_id)
             self._scalar(select(func.pg_advisory_unlock(_LOCK_CLASS, run_id)))
 
     def is_live(self, run_id: int) -> bool:
-        """Return whether some process is the run's driver now."""
+        """Return whether a process is the run's driver now."""
         return bool(self.execute(_DRIVER, [_LOCK_CLASS, run_id]))
 
     def listen(self) -> None:
-        """Ask to be told when somebody cancels a run."""
+        """Subscribe to notifications of cancelled runs."""
         with self.raw.cursor() as cursor:
             cursor.execute(f"LISTEN {CHANNEL}")
 
     def ask_to_cancel(self, run_id: int, by: str) -> bool:
-        """Commit to the run's row that it is to stop, and wake its driver; False if nobody trains it.
+        """Commit a cancel to the run's row and wake its driver; return False if the run is not training.
 
-        A driver that was killed is restarted by the caller's backend. Until then that backend counts as one.
+        The caller's backend restarts a killed driver. Until then, the backend counts as the driver.
         """
         with self.transaction() as session:
             query = select(t.run.c.state, t.run.c.caller_pid).where(t.run.c.run_id == run_id)
@@ -88,7 +88,7 @@ class RunDrivers(RecordSession):
         return True
 
     def cancelled_by(self, run_id: int) -> str | None:
-        """Return who has cancelled the run since its driver began."""
+        """Return the role that has cancelled the run since its driver started."""
         role: str | None = self._scalar(select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id))
         return role
 
@@ -100,7 +100,7 @@ class RunDrivers(RecordSession):
             return session.execute(query).rowcount == 1
 
     def _is_at_work(self, pid: int | None) -> bool:
-        """Return whether a session of this database has a statement under way; yes where it does not tell of that."""
+        """Return whether a session of this database is running a statement; True if its activity is not tracked."""
         query = (
             "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = %s AND datname = pg_catalog.current_database()"
             " AND state IN ('active', 'disabled')"

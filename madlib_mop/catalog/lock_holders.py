@@ -1,8 +1,8 @@
-"""Ending what holds or waits for a lock that drivers alone need; called where such a lock is not to be had.
+"""Ends sessions that hold or wait for a lock that only drivers need; called when such a lock is not available.
 
-PostgreSQL lets every role take any advisory lock, and lock any role by granting it something. Who holds one of ours
-would keep a user from his run, or a run's login role from being dropped, for as long as he likes. Who waits for it
-would have it next.
+In PostgreSQL, every role can take any advisory lock, and lock any role by granting something to it. With one of the
+extension's locks, a session could block another user's run, or prevent that a run's login role is dropped. A
+waiting session would get the lock next.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ WHERE l.pid IS NULL AND own.pid IS NULL AND NOT o.rolsuper AND p.database = pg_c
 def end_holders(catalog: connection, lock: str, params: Sequence[Any]) -> None:
     """End the sessions that hold a lock or wait for it, autovacuum's too, and roll back prepared transactions with it.
 
-    Those of superusers are left alone; so are prepared transactions while the catalog session has one open, in which
-    none can be rolled back.
+    Superusers' sessions are not ended. Prepared transactions cannot be rolled back while the catalog session is in a
+    transaction.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Why the server did not let a session of ours in, and what to do; for the catalog session and for runs' sessions.
+"""Classifies the reasons of failed logins of the catalog session and runs' sessions, with a hint for each.
 
-libpq tells no SQLSTATE of a login that failed, so the server's words decide where there is none. Of a server that says
-it in another language only the SQLSTATE is understood.
+libpq has no SQLSTATE for a failed login, so the server's message is parsed if there is none. For messages in other
+languages, only the SQLSTATE is used.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class LoginFailure(Enum):
-    """What kept a session out."""
+    """The reason of a failed login."""
 
     NO_ENTRY = "no entry"  # pg_hba.conf has no line for it
     REJECTED = "rejected"  # a line of pg_hba.conf says reject
@@ -32,7 +32,7 @@ class LoginFailure(Enum):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What kept a session out, whether to try again can help, and what to do."""
+    """The reason of a failed login, whether a retry can help, and the hint."""
 
     failure: LoginFailure
     may_pass: bool
@@ -99,16 +99,16 @@ _HINTS = {
 
 
 def diagnose(message: str, sqlstate: str | None, line: str) -> Diagnosis:
-    """Return what kept a session out.
+    """Return the reason of a failed login.
 
     Parameters
     ----------
     message : str
-        What libpq or the server said.
+        The message of libpq or the server.
     sqlstate : str or None
-        Where the server told one.
+        If the server sent one.
     line : str
-        The line of pg_hba.conf that lets such a session in, for the hint.
+        The line of pg_hba.conf that accepts such a session, for the hint.
     """
     failure = next((kind for kind, words in _WORDS if re.search(words, message)), None)
     failure = failure or _STATES.get(sqlstate or "", LoginFailure.UNKNOWN)

@@ -1,4 +1,4 @@
-"""Names of tables and columns, and the one place where they are quoted into SQL; used by the driver and the engines."""
+"""Names of tables and columns, and the only code that quotes them into SQL; used by the driver and the engines."""
 
 import string
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def quote(name: str) -> str:
-    """Quote one identifier for SQL, always, so that no name is ever read as a keyword."""
+    """Quote one identifier for SQL, always, so no name can be read as a keyword."""
     if not name or "\0" in name:
         raise InvalidParameter(f"a name must not be empty or contain a zero byte. Received: {name!r}")
     return '"' + name.replace('"', '""') + '"'
@@ -32,14 +32,14 @@ class Identifier:
 
 @dataclass(frozen=True)
 class SqlType:
-    """A type as ``format_type`` wrote it; only ever built from the server's own answer."""
+    """A type as ``format_type`` wrote it; created only from the server's own answer."""
 
     sql: str
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A table or view that exists, or one that is to be made (``oid`` 0)."""
+    """A table or view that exists, or one to be created (``oid`` 0)."""
 
     schema: str
     name: str
@@ -53,7 +53,7 @@ class Relation:
         return f"{quote(self.schema)}.{quote(self.name)}"
 
     def __str__(self) -> str:
-        """The name as a person would type it."""
+        """The name as a user would type it."""
         return f"{self.schema}.{self.name}"
 
     def with_suffix(self, suffix: str) -> "Relation":
@@ -78,7 +78,7 @@ def statement(template: str, **slots: Slot) -> str:
     Raises
     ------
     TypeError
-        If a slot is given anything else, such as a bare string.
+        If a slot gets anything else, such as a plain string.
     """
 
     def text(value: object) -> str:
@@ -97,7 +97,7 @@ def split_name(text: str, what: str = "table name") -> tuple[str | None, str]:
     Returns
     -------
     tuple of (str or None, str)
-        Schema, if one was given, and name.
+        Schema, or None, and name.
 
     Raises
     ------

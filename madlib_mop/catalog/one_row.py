@@ -1,4 +1,4 @@
-"""The row of a query that always gives one; for cursors of psycopg2 and psycopg alike."""
+"""The row of a query that always returns one; for cursors of psycopg2 and psycopg."""
 
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ class Cursor(Protocol):
 
 
 def one_row(cursor: Cursor) -> tuple[Any, ...]:
-    """Return the next row. Raises RuntimeError if there is none: only for queries that cannot have that."""
+    """Return the next row. Raises RuntimeError if there is none, which is a bug in the query."""
     row = cursor.fetchone()
     if row is None:
         raise RuntimeError("a query that always returns a row returned none")

@@ -1,4 +1,4 @@
-"""The record of runs: what the driver writes and reads in the extension's tables, through its catalog session."""
+"""The record of runs: the driver's reads and writes of the extension's tables, in its catalog session."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ class Record(RunDrivers, ReservedTables):
     ----------
     engine : sqlalchemy.Engine
     raw : psycopg2 connection
-        The same session, for what SQLAlchemy does not do.
+        The same session, for operations that SQLAlchemy does not support.
     """
 
     def __init__(self, engine: Engine, raw: connection):
@@ -70,7 +70,7 @@ class Record(RunDrivers, ReservedTables):
     # settings
 
     def settings(self) -> dict[str, str]:
-        """Return the settings that superusers made."""
+        """Return the superusers' settings."""
         return {row["name"]: row["value"] for row in self._rows(select(t.setting))}
 
     # runs
@@ -86,7 +86,7 @@ class Record(RunDrivers, ReservedTables):
     ) -> int:
         """Write a new run with its models, segments, start weights, custom functions and settings, in one transaction.
 
-        This process is its driver before anybody sees it.
+        This process becomes its driver before the run is visible.
 
         Returns
         -------
@@ -109,9 +109,9 @@ class Record(RunDrivers, ReservedTables):
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Make several statements one transaction; those of other methods called meanwhile belong to it.
+        """Run several statements in one transaction, including those of other methods called inside.
 
-        A transaction within another is part of that: what is written there is kept, or not, with all of it.
+        A nested transaction is part of the outer one and is committed or rolled back with it.
         """
         with self._engine.connect() as session:
             if self.raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
@@ -130,14 +130,14 @@ class Record(RunDrivers, ReservedTables):
         return self._first(Run, _run().where(t.run.c.run_id == run_id))
 
     def known_run(self, run_id: int) -> Run:
-        """Return a run that must be there. Raises NotReady if it was dropped meanwhile."""
+        """Return a run that must exist. Raises NotReady if it was dropped."""
         run = self.run(run_id)
         if run is None:
             raise NotReady(f"run {run_id} was dropped", hint="madlib_mop.progress shows the runs that are recorded.")
         return run
 
     def newest_run(self, output_table: str, owner: int) -> Run | None:
-        """Return the newest run of an owner, a role's oid, that was to write an output table and trained its models."""
+        """Return the newest run of an owner, a role's oid, with this output table and trained models."""
         query = (
             _run()
             .where(
@@ -155,7 +155,7 @@ class Record(RunDrivers, ReservedTables):
         self._do(update(t.run).where(t.run.c.run_id == run_id).values(**_columns(values)))
 
     def end_run(self, run_id: int, state: RunState, detail: str | None, training_s: float) -> None:
-        """Write how the run has ended, or paused, and the seconds of training that this driver added."""
+        """Write the run's new state at its end or pause, and add this driver's seconds of training."""
         self._do(
             update(t.run)
             .where(t.run.c.run_id == run_id)
@@ -171,9 +171,9 @@ class Record(RunDrivers, ReservedTables):
         )
 
     def delete_run(self, run_id: int) -> None:
-        """Delete a run and all that belongs to it; its states' partitions must have been dropped.
+        """Delete a run and everything that belongs to it; its states' partitions must have been dropped before.
 
-        Foreign keys would delete the rest with the run, but not every server has them.
+        Foreign keys would delete the rest, but not every server enforces them.
         """
         with self.transaction() as session:
             for table in (*t.OF_RUN, t.run):
@@ -186,12 +186,12 @@ class Record(RunDrivers, ReservedTables):
         return self._all(Model, select(t.model).where(t.model.c.run_id == run_id).order_by(t.model.c.ordinal))
 
     def add_models(self, run_id: int, models: Sequence[Model]) -> None:
-        """Write more models of a run."""
+        """Add models to a run."""
         self._do(insert(t.model).values([replace(model, run_id=run_id).as_row() for model in models]))
         self.set_run(run_id, n_models=t.run.c.n_models + len(models))
 
     def lock_model(self, run_id: int, mst_key: int) -> Model:
-        """Return a model as it is recorded; until the transaction's end no visit of it can be kept."""
+        """Return a recorded model and lock it: until the transaction's end, no visit of it can be committed."""
         query = select(t.model).where(t.model.c.run_id == run_id, t.model.c.mst_key == mst_key).with_for_update()
         return self._all(Model, query)[0]
 
@@ -214,11 +214,11 @@ class Record(RunDrivers, ReservedTables):
         )
 
     def visits(self, run_id: int) -> list[Visit]:
-        """Return a run's kept visits, in the order in which they were kept."""
+        """Return a run's committed visits, in the order of their commits."""
         return self._all(Visit, select(t.visit).where(t.visit.c.run_id == run_id).order_by(t.visit.c.visit_id))
 
     def visit(self, run_id: int, mst_key: int, epoch: int, segment_id: int) -> Visit | None:
-        """Return one kept visit."""
+        """Return one committed visit."""
         v = t.visit.c
         where = v.run_id == run_id, v.mst_key == mst_key, v.epoch == epoch, v.segment_id == segment_id
         return self._first(Visit, select(t.visit).where(*where))
@@ -230,18 +230,19 @@ class Record(RunDrivers, ReservedTables):
         return self._all(Metric, query.order_by(m.mst_key, m.epoch, m.data_set, m.ordinal))
 
     def add_metrics(self, metrics: Sequence[Metric], evaluations: Sequence[Evaluation]) -> None:
-        """Write the metrics of models after an epoch and the evaluations that they are from, all in one transaction."""
+        """Write the metrics of models after an epoch and the evaluations that they are computed from, in one
+        transaction."""
         with self.transaction() as session:
             session.execute(insert(t.evaluation).values([evaluation.as_row() for evaluation in evaluations]))
             session.execute(insert(t.metric).values([metric.as_row() for metric in metrics]))
 
     def start_weights(self, run_id: int) -> dict[str, bytes]:
-        """Return the weights that a run's models start from, by origin."""
+        """Return the start weights of a run's models, by origin."""
         rows = self._rows(select(t.start_weights).where(t.start_weights.c.run_id == run_id))
         return {row["origin"]: bytes(row["weights"]) for row in rows}
 
     def search_events(self, run_id: int) -> list[SearchEvent]:
-        """Return what a run's search was told and what it decided, in order."""
+        """Return the events of a run's search and its decisions, in order."""
         query = select(t.search_event).where(t.search_event.c.run_id == run_id)
         return self._all(SearchEvent, query.order_by(t.search_event.c.ordinal))
 
@@ -250,12 +251,12 @@ class Record(RunDrivers, ReservedTables):
         self._do(insert(t.search_event).values(**event.as_row()))
 
     def custom_functions(self, run_id: int) -> dict[str, bytes]:
-        """Return the custom functions that a run was begun with, by name."""
+        """Return the custom functions of a run, as registered at its start, by name."""
         rows = self._rows(select(t.custom_function).where(t.custom_function.c.run_id == run_id))
         return {row["name"]: bytes(row["object"]) for row in rows}
 
     def caller_settings(self, run_id: int) -> dict[str, str]:
-        """Return the settings of the caller's session that a run's readers set, by name."""
+        """Return the caller's settings that a run's readers set, by name."""
         rows = self._rows(select(t.caller_setting).where(t.caller_setting.c.run_id == run_id))
         return {row["name"]: row["value"] for row in rows}
 
@@ -276,14 +277,14 @@ class Record(RunDrivers, ReservedTables):
         self.set_model(run_id, mst_key, state_slot=slot, state_version=version, **values)
 
     def copy_parts(self, source: Model, run_id: int, mst_key: int, slot: int, version: int) -> None:
-        """Write a model's newest state, as its row has it, once more: in another place, or as another version."""
+        """Copy a model's newest state, as in its row, to another slot or version."""
         s = t.model_state.c
         parts = select(literal(slot), literal(run_id), literal(mst_key), literal(version), s.part, s.data)
         columns = ["slot", "run_id", "mst_key", "version", "part", "data"]
         self._do(insert(t.model_state).from_select(columns, parts.where(*_newest_state(source))))
 
     def delete_state(self, model: Model) -> None:
-        """Delete the newest state of a model as its row has it; another must have been written."""
+        """Delete the newest state of a model, as in its row; another must have been written."""
         self._do(delete(t.model_state).where(*_newest_state(model)))
 
     def state_parts(self, model: Model) -> Iterator[bytes]:
@@ -295,7 +296,7 @@ class Record(RunDrivers, ReservedTables):
             part += 1
 
     def staged_slots(self, run_id: int, mst_key: int, version: int, slots: Sequence[int]) -> dict[int, int]:
-        """Return the slot of each segment's staged part-result that is to be averaged into a version."""
+        """Return the slot of each segment's staged partial result for the average of a version."""
         s = t.model_state.c
         query = select(s.segment_id, s.slot).where(
             s.slot.in_(slots),
@@ -308,7 +309,7 @@ class Record(RunDrivers, ReservedTables):
         return {row["segment_id"]: row["slot"] for row in self._rows(query)}
 
     def execute(self, template: str, params: Params = (), **names: Relation) -> list[SqlRow]:
-        """Run a statement of the driver's own about its tables (DDL, mostly), with names quoted into it."""
+        """Run a statement on the driver's own tables (mostly DDL), with quoted names."""
         with self.raw.cursor() as cursor:
             cursor.execute(statement(template, **names), params)
             return cursor.fetchall() if cursor.description else []
@@ -338,7 +339,7 @@ def _run() -> Select[Any]:
 
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return columns as a statement takes them."""
+    """Return columns in the form for a statement."""
     return {name: as_column(value) for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""What the parts of `Record` that are mixed into it have of its session."""
+"""The session interface that `Record` provides to its mixins."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,18 +17,18 @@ SqlRow = tuple[Any, ...]
 
 
 class RecordSession(ABC):
-    """The catalog session as `Record` has it: see there."""
+    """The catalog session of `Record`: see there."""
 
     raw: connection
     _engine: Engine
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Connection]:
-        """Make several statements one transaction."""
+        """Run several statements in one transaction."""
 
     @abstractmethod
     def execute(self, template: str, params: Params = (), **names: Relation) -> list[SqlRow]:
-        """Run a statement of the driver's own about its tables."""
+        """Run a statement on the driver's own tables."""
 
     @abstractmethod
     def set_run(self, run_id: int, **values: Any) -> None:

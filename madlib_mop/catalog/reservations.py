@@ -1,8 +1,8 @@
 """The names of output tables that sessions have reserved; mixed into `Record`.
 
-A reservation is a committed row that drivers alone write. It holds as long as the caller's transaction or session, and
-whoever wants the name asks the server for that. So every end of these ends it, a crash too, and there is no lock that
-another role could take.
+A reservation is a committed row that only drivers write. It is valid as long as the caller's transaction or session
+exists, which is checked on the server when another call wants the name. So it ends with these, also after a crash, and
+there is no lock that another role could take.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ WHERE n.nspname = %s
 
 @dataclass(frozen=True)
 class Holder:
-    """Who reserves a name: a transaction of a session, or where ``virtualxid`` is None the session."""
+    """The holder of a reserved name: a transaction of a session, or, if ``virtualxid`` is None, the session."""
 
     pid: int
     session_start: datetime
@@ -44,7 +44,7 @@ class ReservedTables(RecordSession):
     """The reservations of names; mixed into `Record`."""
 
     def holder(self, pid: int, whole_session: bool) -> Holder | None:
-        """Return what reserves names for a session with that process number; None if it is not there."""
+        """Return the holder for a session with this process ID; None if the session does not exist."""
         sessions = self.execute(_SESSION, [pid])
         transactions = [(None,)] if whole_session else self.execute(_TRANSACTION, [pid])
         if not sessions or not transactions:
@@ -57,7 +57,7 @@ class ReservedTables(RecordSession):
         Returns
         -------
         tuple of Relation and int, or None
-            A name that somebody else has reserved, and the process number of that session; None where all are free.
+            A name that another session has reserved, and its process ID; None if all were free.
         """
         with self.transaction():
             self.execute("LOCK TABLE madlib_mop.reserved_table IN EXCLUSIVE MODE")
@@ -71,21 +71,21 @@ class ReservedTables(RecordSession):
         return None
 
     def note_transaction(self, holder: Holder, txid: int) -> None:
-        """Keep the number of the transaction that reserves names: it is known by it when it was prepared."""
+        """Store the number of the transaction that reserves names, which identifies it after PREPARE TRANSACTION."""
         r = t.reserved_table.c
         of_holder = r.pid == holder.pid, r.session_start == holder.session_start, r.virtualxid == holder.virtualxid
         self._do(update(t.reserved_table).where(*of_holder).values(txid=txid))
 
     def may_write(self, role: int, table: Relation) -> bool:
-        """Return whether a role, an oid, may make a table of that name, or write into the one that is there.
+        """Return whether a role (an oid) can create a table of this name, or write into the existing one.
 
-        Where the schema is not there, every role may: nobody else can use the name.
+        If the schema does not exist, return True, because no role can use the name.
         """
         rows = self.execute(_MAY_WRITE, [role, role, table.name, table.schema])
         return not rows or bool(rows[0][0])
 
     def _held(self) -> dict[tuple[str, str], Holder]:
-        """Return who holds which names; delete the reservations that have ended."""
+        """Return the holders of reserved names; delete reservations that have ended."""
         held: dict[tuple[str, str], Holder] = {}
         lasts: dict[Holder, bool] = {}
         for row in self._rows(select(t.reserved_table)):
@@ -101,7 +101,7 @@ class ReservedTables(RecordSession):
         return held
 
     def _is_prepared(self, txid: int | None) -> bool:
-        """Return whether a transaction has not ended, though its session may be gone."""
+        """Return whether a transaction has not ended, even if its session has."""
         return txid is not None and bool(self.execute(_IS_PREPARED, [txid])[0][0])
 
 

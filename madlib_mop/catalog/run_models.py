@@ -1,8 +1,8 @@
-"""The models of a run under way: what the record says of each, and the one place where their states change.
+"""The models of a running run: their recorded rows, and the only code that changes their states.
 
-The hopper, model averaging and what they share (evaluations, early stopping, changes by a search) read the models here,
-and tell what has happened to them. A change is recorded first; inside a transaction of the caller's it is recorded when
-that ends, and if it fails, the driver ends with it.
+The hopper, model averaging and their shared parts (evaluations, early stopping, changes by a search) read the models
+here and report changes. A change is recorded first; inside a caller's transaction it is recorded at its commit, and a
+failed commit ends the driver.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,8 @@ class RunModels(Mapping[int, Model]):
     # what a worker has committed
 
     def visit_kept(self, mst_key: int, digest: str, epoch: int, position: int) -> None:
-        """Take note of a visit, which a worker has recorded; what ended during it stays ended in the record."""
+        """Update a model after a visit, which a worker has recorded; a model that ended during the visit stays
+        ended."""
         model = self._models[mst_key]
         state = ModelState.TRAINING if model.state is ModelState.WAITING else model.state
         version = model.state_version + 1
@@ -50,15 +51,16 @@ class RunModels(Mapping[int, Model]):
             self._record.set_model(self._run_id, mst_key, state=model.state)
 
     def part_kept(self, mst_key: int) -> None:
-        """Take note of a visit of model averaging, which a worker has recorded; the model's state stays as it is."""
+        """Update a model after a visit of model averaging, which a worker has recorded; the model's state does not
+        change."""
         self._note(mst_key, state=ModelState.TRAINING)
 
     def average_kept(self, mst_key: int) -> None:
-        """Take note of an average, which a worker has recorded, as the model's newest state."""
+        """Update a model after an average, which a worker has recorded as its newest state."""
         self._note(mst_key, state_version=self._models[mst_key].state_version + 1)
 
     def failure_kept(self, mst_key: int, reason: str) -> None:
-        """Take note that a member of a fused group has failed, which a worker has recorded."""
+        """Mark a member of a fused group as failed, which a worker has recorded."""
         self._note(mst_key, state=ModelState.FAILED, state_detail=reason)
 
     # what the driver decides
@@ -68,30 +70,30 @@ class RunModels(Mapping[int, Model]):
         self._change(mst_key, state=ModelState.FAILED, state_detail=reason)
 
     def trained(self, mst_key: int) -> None:
-        """End a model whose last epoch is complete."""
+        """End a model after its last epoch."""
         self._change(mst_key, state=ModelState.TRAINED)
 
     # what a search decides
 
     def added(self, models: Sequence[Model]) -> None:
-        """Begin further models."""
+        """Add models."""
         self._record.add_models(self._run_id, models)
         for model in models:
             self._models[model.mst_key] = replace(model, run_id=self._run_id)
 
     def extended(self, mst_key: int, last_epoch: int) -> None:
-        """Let a model go on."""
+        """Extend a model."""
         self._change(mst_key, last_epoch=last_epoch, state=ModelState.TRAINING)
 
     def crossed(
         self, mst_key: int, source: int, slot: int, parameters: Parameters, last_epoch: int, keep_optimizer: bool
     ) -> Model:
-        """Let a model go on with a copy of another's newest state, written to a slot, and with other parameters.
+        """Continue a model with a copy of another model's newest state, written to a slot, and with other parameters.
 
         Returns
         -------
         Model
-            The other, as it was copied; until the transaction's end no visit of either can be kept.
+            The other model, as copied; until the transaction's end, no visit of either can be committed.
         """
         old = self._record.lock_model(self._run_id, mst_key)
         copied = self._record.lock_model(self._run_id, source)
@@ -109,29 +111,29 @@ class RunModels(Mapping[int, Model]):
         return copied
 
     def shortened(self, mst_key: int, last_epoch: int) -> None:
-        """Let a model end with an epoch that it is in or has made."""
+        """End a model after its current epoch or an earlier one."""
         self._change(mst_key, last_epoch=last_epoch)
 
     def stopped(self, mst_key: int, reason: str) -> None:
-        """End a model that has nothing to show."""
+        """Stop a model that has no complete epoch."""
         self._change(mst_key, state=ModelState.STOPPED, state_detail=reason)
 
     def ended_as(self, mst_key: int, state: ModelState, detail: str | None) -> None:
-        """Let a model of a replay end as the one that it repeats, whatever it has come to itself."""
+        """End a model of a replay like the model that it repeats, regardless of its own result."""
         self._record.set_model(self._run_id, mst_key, state=state, state_detail=detail)
 
     # what early stopping decides
 
     def best_kept(self, mst_key: int, best: BestState) -> None:
-        """Take the state of an epoch, which was copied, for the model's best."""
+        """Record the copied state of an epoch as the model's best."""
         self._change(mst_key, best_state=best)
 
     def stopped_early(self, mst_key: int, last_epoch: int, detail: str) -> None:
-        """Let a model end with the epoch that it has made."""
+        """End a model with its newest complete epoch."""
         self._change(mst_key, last_epoch=last_epoch, state_detail=detail)
 
     def restored(self, mst_key: int, best: BestState, slot: int, detail: str | None) -> None:
-        """Make the best state of a model, which is in a slot, its newest one; the newest one is deleted."""
+        """Make a model's best state, stored in a slot, its newest one; the previous newest one is deleted."""
         with self._record.transaction():
             self._record.delete_state(self._record.lock_model(self._run_id, mst_key))
             self._change(
@@ -143,13 +145,13 @@ class RunModels(Mapping[int, Model]):
             )
 
     def _change(self, mst_key: int, **columns: Any) -> None:
-        """Record columns of a model, and have them here too."""
+        """Record columns of a model and update its row here."""
         changed = self._changed(mst_key, columns)
         self._record.set_model(self._run_id, mst_key, **columns)
         self._models[mst_key] = changed
 
     def _note(self, mst_key: int, **columns: Any) -> None:
-        """Have columns of a model as somebody else has recorded them."""
+        """Update a model's row with columns that another process has recorded."""
         self._models[mst_key] = self._changed(mst_key, columns)
 
     def _changed(self, mst_key: int, columns: Mapping[str, Any]) -> Model:

@@ -1,4 +1,4 @@
-"""Settings that a session of ours needs, whatever an administrator has set for the database or a role.
+"""Settings of the extension's own sessions, which override those of the database or a role.
 
 Used where the driver, the command line and planning open sessions; workers' are in ``engines/sessions/options.py``.
 """

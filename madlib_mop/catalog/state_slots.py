@@ -1,10 +1,10 @@
-"""Where the states of a run are written: a few partitions that are emptied by TRUNCATE, so that a run stays small.
+"""Manages the partitions to which a run writes its states; they are emptied by TRUNCATE, so a run uses little disk.
 
-VACUUM cannot free a state that is replaced while a run goes on: the caller's own statement holds a snapshot as old as
-the run. TRUNCATE can. So states go into one slot, a partition of `madlib_mop.model_state`, until it is full, then into
+VACUUM cannot free replaced states during a run, because the caller's own statement holds a snapshot as old as the
+run. TRUNCATE can. So states go into one slot, a partition of `madlib_mop.model_state`, until it is full, then into
 the next; a slot whose last state has been replaced is emptied at once and used again. A slot is full with a 64th of
-the run's states: where there are fewer models than that, each state above 1 MB has a slot of its own, and the disk
-holds little more than the newest states. Called by the hopper.
+the run's states: with fewer models than that, each state above 1 MB has its own slot, and little more disk is used
+than for the newest states. Called by the hopper.
 """
 
 import time
@@ -46,13 +46,13 @@ class _Slot:
 
 @dataclass(frozen=True)
 class StoredState:
-    """A state that is kept in a slot: a model's newest one, by the model's key, or another, by a key of its own.
+    """A state stored in a slot: a model's newest one, with the model's key, or another one, with its own key.
 
     Attributes
     ----------
     key : StateKey
     slot, n_bytes : int or None
-        None where there is none yet.
+        None if there is none yet.
     """
 
     key: StateKey
@@ -74,7 +74,7 @@ class StateSlots:
     record : Record
     run_id : int
     states : sequence of StoredState
-        Of each of the run's models its newest, and what is kept besides.
+        The newest state of each model of the run, and other stored states.
     """
 
     def __init__(self, record: Record, run_id: int, states: Sequence[StoredState]):
@@ -96,11 +96,11 @@ class StateSlots:
         self._retry_at = 0.0
 
     def add_models(self, n_models: int) -> None:
-        """Count further models of the run."""
+        """Count added models of the run."""
         self._n_models += n_models
 
     def begin_write(self, mst_key: StateKey) -> int:
-        """Return the slot for a model's visit that begins now; `end_write` must follow."""
+        """Return the slot for a model's visit that starts now; `end_write` must follow."""
         expected = self._expected_bytes(mst_key)
         current = self._current
         if current is None or current.written_bytes + current.reserved_bytes + expected > self._quota():
@@ -112,7 +112,7 @@ class StateSlots:
         return current.number
 
     def end_write(self, slot: int, mst_key: StateKey, n_bytes: int | None = None) -> None:
-        """Note that a visit has ended; with ``n_bytes`` it kept a state of that size in the slot."""
+        """Record the end of a visit; with ``n_bytes`` it stored a state of that size in the slot."""
         self._slots[slot].writers -= 1
         self._slots[slot].reserved_bytes -= self._reserved.pop(mst_key)
         if n_bytes is not None:
@@ -120,20 +120,20 @@ class StateSlots:
             self._put(mst_key, _Place(slot, n_bytes))
 
     def slot_of(self, key: StateKey) -> int:
-        """Return where a state is."""
+        """Return the location of a state."""
         return self._places[key].slot
 
     def rename(self, key: StateKey, mst_key: StateKey) -> None:
-        """Note that what was kept under a key is a model's newest state now, in place of the one that it had."""
+        """Record that the state stored under a key is now a model's newest state, instead of the previous one."""
         self._put(mst_key, self._places[key])
         self._put(key, None)
 
     def release(self, mst_key: StateKey) -> None:
-        """Note that a state is needed no more, though no newer one has taken its place."""
+        """Record that a state is no longer needed, although no newer one has replaced it."""
         self._put(mst_key, None)
 
     def empty_dead(self) -> None:
-        """Free the disk of the slots whose states have all been replaced; later, while somebody reads them."""
+        """Truncate the slots whose states have all been replaced; retry later if a session is reading them."""
         if time.monotonic() < self._retry_at:
             return
         for slot in self._slots.values():
@@ -142,7 +142,7 @@ class StateSlots:
                 return
 
     def compact(self, idle: set[StateKey]) -> None:
-        """Move states of idle models out of the emptiest slot when dead ones take more than their share of the disk."""
+        """Move states of idle models out of the emptiest slot when replaced states use more disk than allowed."""
         written = sum(slot.written_bytes for slot in self._slots.values())
         if written <= _MAX_SPREAD * self._all_live + 2 * _MIN_QUOTA_BYTES:
             return
@@ -155,7 +155,7 @@ class StateSlots:
                 return
 
     def finish(self) -> None:
-        """Drop the slots that hold no state, when the run ends; where another run is in the way, only empty them."""
+        """Drop the slots without a state at the end of the run; if another run blocks that, only empty them."""
         for slot in list(self._slots.values()):
             if self._is_dead(slot):
                 if _within_lock_timeout(self._record, "DROP TABLE {slot}", slot.number):
@@ -185,7 +185,7 @@ class StateSlots:
         return self._slots[number]
 
     def _truncate(self, slot: _Slot) -> bool:
-        """Empty a slot; False if somebody reads it now, such as a dump."""
+        """Empty a slot; return False if a session is reading it, such as pg_dump."""
         done = _within_lock_timeout(self._record, "TRUNCATE {slot}", slot.number)
         if done:
             slot.written_bytes = 0
@@ -209,7 +209,7 @@ class StateSlots:
         return not slot.writers and not self._keys_in(slot.number)
 
     def _put(self, mst_key: StateKey, place: _Place | None) -> None:
-        """Note where a model's newest state is now; None: nowhere."""
+        """Record the location of a model's newest state; None: there is none."""
         old = self._places.pop(mst_key, None)
         if old is not None:
             self._keys[old.slot].discard(mst_key)
@@ -229,12 +229,12 @@ class StateSlots:
 
 
 def newest_states(models: Iterable[Model]) -> list[StoredState]:
-    """Return where the newest states of models are."""
+    """Return the locations of the models' newest states."""
     return [StoredState(m.mst_key, m.state_slot, m.state_bytes) for m in models]
 
 
 def best_states(models: Iterable[Model]) -> list[StoredState]:
-    """Return where the states of best epochs are that are kept beside newest ones."""
+    """Return the locations of the states of best epochs that are stored in addition to newest ones."""
     return [
         StoredState(best_key(m.mst_key), m.best_state.slot, m.best_state.state_bytes)
         for m in models
@@ -254,7 +254,7 @@ def slot_table(number: int) -> Relation:
 
 
 def existing_slots(record: Record, run_id: int) -> list[int]:
-    """Return the numbers of the slots that a run has."""
+    """Return the numbers of a run's slots."""
     prefix = f"model_state_{run_id}_"
     rows = record.execute(
         "SELECT c.relname FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace"
@@ -265,10 +265,10 @@ def existing_slots(record: Record, run_id: int) -> list[int]:
 
 
 def create_slot(record: Record, number: int) -> None:
-    """Make a slot's partition; attaching it blocks no reader and no writer of the others.
+    """Create a slot's partition; attaching it does not block readers or writers of the others.
 
-    Users read it through the whole table, whose policy tells whose run it is; whatever default privileges say, the
-    partition itself shows no row to them. Greenplum distributes it as the table that it is made like.
+    Users read it through the parent table, whose policy checks the run's owner; the partition itself shows no rows
+    to them, regardless of default privileges. Greenplum distributes it like the table that it is created from.
     """
     record.execute(
         "CREATE TABLE {slot} (LIKE madlib_mop.model_state INCLUDING STORAGE) USING heap;"
@@ -280,9 +280,9 @@ def create_slot(record: Record, number: int) -> None:
 
 
 def drop_slot(record: Record, number: int) -> None:
-    """Drop a slot's partition; where readers are in the way, empty it, and leave the rest to `sweep_slots`.
+    """Drop a slot's partition; if readers block that, empty it, and leave the rest to `sweep_slots`.
 
-    A visit of any other run, or the caller's own transaction, may hold the whole table for hours: nothing waits here.
+    A visit of any other run, or the caller's own transaction, may lock the whole table for hours, so this never waits.
     """
     if not _within_lock_timeout(record, "DROP TABLE {slot}", number):
         if not _within_lock_timeout(record, "TRUNCATE {slot}", number):
@@ -290,7 +290,7 @@ def drop_slot(record: Record, number: int) -> None:
 
 
 def sweep_slots(record: Record) -> None:
-    """Drop the slots of runs that are recorded no more, unless readers are in the way again."""
+    """Drop the slots of runs that are no longer recorded, unless readers block that."""
     rows = record.execute(
         "SELECT split_part(c.relname, '_', 3)::pg_catalog.int8 * %s + split_part(c.relname, '_', 4)::pg_catalog.int8"
         " FROM pg_catalog.pg_class c WHERE c.relnamespace = 'madlib_mop'::pg_catalog.regnamespace AND c.relkind = 'r'"
@@ -303,7 +303,8 @@ def sweep_slots(record: Record) -> None:
 
 
 def _within_lock_timeout(record: Record, template: str, number: int) -> bool:
-    """Run a statement on a slot unless its lock is not to be had at once; a string of statements is one transaction."""
+    """Run a statement on a slot if its lock is available at once; several statements in one string are one
+    transaction."""
     try:
         record.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}; {template}", slot=slot_table(number))
     except psycopg2.errors.LockNotAvailable:

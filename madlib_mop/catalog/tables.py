@@ -1,4 +1,4 @@
-"""The extension's tables in SQLAlchemy, as sql/20-catalog.sql makes them (a test holds the two together)."""
+"""The extension's tables in SQLAlchemy, as created by sql/20-catalog.sql (a test compares the two)."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from sqlalchemy.types import UserDefinedType
 
 
 class Role(UserDefinedType[str]):
-    """A role, by its oid: written as a number, selected as the name that it has now."""
+    """A role, by its oid: written as a number, selected as its current name."""
 
     cache_ok = True
 
@@ -31,7 +31,7 @@ class Role(UserDefinedType[str]):
         return "regrole"
 
     def column_expression(self, column: ColumnElement[str]) -> ColumnElement[str]:
-        """Return what a SELECT has for the column; ``unknown (OID=...)`` once the role was dropped."""
+        """Return the column's expression in a SELECT; ``unknown (OID=...)`` once the role was dropped."""
         return func.pg_catalog.pg_get_userbyid(column)
 
 

@@ -1,4 +1,4 @@
-"""``python -m madlib_mop.cli``: the command line where no console script is on the PATH."""
+"""``python -m madlib_mop.cli``: the command line without a console script on the PATH."""
 
 from madlib_mop.cli import main
 

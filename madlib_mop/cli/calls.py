@@ -1,4 +1,4 @@
-"""Commands made of the specification of an SQL function: its arguments are theirs, under the same names."""
+"""Creates commands from the specification of an SQL function, with the same argument names."""
 
 import inspect
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def _parameter(argument: Argument) -> inspect.Parameter:
 
 
 def _value(argument: Argument, value: Any) -> Any:
-    """Return a value of the command line as JSON has it. Raises InvalidParameter for a list that is none."""
+    """Return a value of the command line in JSON form. Raises InvalidParameter for an invalid list."""
     if not argument.type.endswith("[]") or value is None:
         return value
     items = [item.strip() for item in value.strip("{}").split(",")]

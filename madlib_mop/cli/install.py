@@ -1,4 +1,4 @@
-"""The command `madlib-mop install`, for clusters of many hosts; one server is installed on by ``make install``."""
+"""The command `madlib-mop install`, for clusters of many hosts; for one server, use ``make install``."""
 
 import shlex
 import sys
@@ -67,7 +67,7 @@ def install(
 
 
 def show(reports: "Sequence[Report]") -> bool:
-    """Print a table of the hosts, and below it what is wrong with those that fail; True when none does."""
+    """Print a table of the hosts, then the errors of those that failed; return True if none failed."""
     table = Table(
         "host", "segments", "user", "Python", "madlib_mop", "TensorFlow", "free disk", "clock", "result", box=None
     )

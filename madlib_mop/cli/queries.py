@@ -1,10 +1,10 @@
-"""One statement to the server and its rows, for commands that only ask."""
+"""Runs one statement and returns its rows, for commands that only query."""
 
 from typing import Any
 
 
 def query(dsn: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
-    """Run one statement in a session of its own and give its rows. Raises MopError for what the server refuses."""
+    """Run one statement in its own session and return its rows. Raises MopError for errors of the server."""
     import psycopg2
 
     from madlib_mop.cli.sessions import connect

@@ -1,4 +1,4 @@
-"""The commands around runs: those that train drive them in this process, cancel and runs ask the server."""
+"""The commands around runs: those that train are the driver in this process; cancel and runs query the server."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -65,7 +65,7 @@ def runs(dsn: Dsn = "") -> None:
 def _call(
     function: str, arguments: dict[str, Any], settings: list[str] | None, dsn: str, catalog_dsn: str | None
 ) -> None:
-    """Do one call of the driver's in this process; NOTICEs go to stderr, the run's number to stdout."""
+    """Run one call of the driver in this process; NOTICEs go to stderr, the run's number to stdout."""
     from madlib_mop.cli.sessions import driving
     from madlib_mop.driver.commands import find_command
     from madlib_mop.driver.session.call import Call

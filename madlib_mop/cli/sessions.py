@@ -1,4 +1,5 @@
-"""The sessions of a command that trains: the caller's, whose transaction it is, and the superuser's for the record."""
+"""The sessions of a command that trains: the caller's, with the caller's transaction, and the superuser's for the
+record."""
 
 import signal
 import sys
@@ -18,7 +19,7 @@ from madlib_mop.errors import InvalidParameter, MopError, NotReady
 
 
 def connect(dsn: str) -> Connection:
-    """Log in by a DSN; what is not in it comes from PGHOST and its like.
+    """Log in with a DSN; PGHOST and other libpq variables supply the rest.
 
     Raises
     ------
@@ -36,9 +37,9 @@ def connect(dsn: str) -> Connection:
 
 @contextmanager
 def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[DirectSession]:
-    """Return the caller's session for one command of the driver; commit at the end, undo what an error leaves.
+    """Return the caller's session for one command of the driver; commit at the end, roll back after an error.
 
-    It has no timeouts, and its transactions may write, whatever is set for the database or the role.
+    It has no timeouts and its transactions can write, regardless of settings of the database or the role.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
     Raises
     ------
     SystemExit
-        With 128 + the signal's number, after SIGINT or SIGTERM: what was committed of the run is kept.
+        With 128 + the signal's number, after SIGINT or SIGTERM: committed work of the run is kept.
     """
     connection = connect(dsn)
     session = None
@@ -98,7 +99,7 @@ def _row(connection: Connection, query: str, *values: object) -> tuple[Any, ...]
 
 
 def _note(number: int, received: list[int]) -> None:
-    """Keep in mind which signal came, and let it do what it did."""
+    """Remember the signal, and call its previous handler."""
     obey = signal.getsignal(number)
 
     def handle(signum: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The command that forecasts a run on many segments: reads costs, simulates each size asked for, prints a table."""
+"""The command that forecasts a run on many segments: reads costs, simulates each requested size, prints a table."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _cells(made: Forecast) -> list[str]:
 
 
 def _measured(costs: Costs, run_id: int, dsn: str) -> tuple[Costs, list[float]]:
-    """Put a recorded run's mean visit, state and overhead into costs; give what its models cost, too."""
+    """Set the mean visit, state and overhead of a recorded run in the costs; return the costs of its models, too."""
     ((visit_s, overhead_s, state_bytes, rates),) = query(dsn, _MEASURED, run_id)
     if visit_s is None:
         raise InvalidParameter(

@@ -1,1 +1,1 @@
-"""Where segments live and how a session is opened whose work runs at one; called by the driver."""
+"""Locations of segments, and sessions that work for one; called by the driver."""

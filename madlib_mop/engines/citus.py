@@ -1,9 +1,9 @@
-"""The engine Citus: a segment is one shard of a distributed packed table, worked on at the node that has it.
+"""The engine Citus: a segment is one shard of a distributed packed table, processed on the node that stores it.
 
-A packed table is distributed by ``__dist_key__``, with exactly one key a shard, and segment i is the i-th shard in the
-order of their hash ranges. Workers go straight to the shard's node, as they go to a host (`postgres`): who logs in
-where is in foreign servers and user mappings, and add_host has paired each node with this server. Citus places and
-moves shards; where they are is read from its metadata whenever a run is planned or resumed.
+A packed table is distributed by ``__dist_key__``, with exactly one key for each shard, and segment i is the i-th shard
+in the order of their hash ranges. Workers connect directly to the shard's node, as to a host (`postgres`), with the
+logins of foreign servers and user mappings; add_host has paired each node with this server. Citus places and
+moves shards; their locations are read from its metadata whenever a run is planned or resumed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,12 +77,12 @@ _PACK_AGAIN = "Pack the data with training_preprocessor_dl, or validation_prepro
 
 
 def is_citus(session: Session) -> bool:
-    """Return whether a session's database is the coordinator's of a Citus cluster that has other nodes.
+    """Return whether a session's database is the coordinator of a Citus cluster with other nodes.
 
     Raises
     ------
     NotReady
-        If it is that of another node of the cluster, where no run is driven.
+        If it is another node of the cluster, where runs cannot be started.
     """
     if not has_citus(session):
         return False
@@ -112,7 +112,7 @@ class Citus(Engine):
     Parameters
     ----------
     open_catalog : callable
-        Gives the catalog session (psycopg2 connection); called only where somebody packs.
+        Returns the catalog session (psycopg2 connection); called only for packing.
     """
 
     name = "citus"
@@ -130,7 +130,7 @@ class Citus(Engine):
         return _LIMITS
 
     def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
-        """See `Engine.naming_columns`; each shard has ctids of its own, and no column says which shard."""
+        """See `Engine.naming_columns`; ctids repeat in each shard, and no column identifies the shard."""
         return ()
 
     def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
@@ -138,9 +138,9 @@ class Citus(Engine):
         return ()
 
     def segments(self, session: Session) -> list[Segment]:
-        """Return as many segments as the setting says, else as the nodes that take shards carry together.
+        """Return the number of segments in the setting, or the total of the nodes that hold shards.
 
-        Which of them comes to which node, Citus decides when the table is distributed.
+        Citus chooses their nodes when the table is distributed.
 
         Raises
         ------
@@ -163,7 +163,8 @@ class Citus(Engine):
         return [Segment(number, HERE) for number in range(total)]
 
     def check(self, session: Session, segments: Sequence[Segment]) -> None:
-        """See that each node that takes shards is a host which the caller may use; rows come there by Citus."""
+        """Check that each node that holds shards is a host that the caller may use; Citus itself sends the rows
+        there."""
         servers = servers_of(self._nodes(session), _added(session), session.info.database)
         others = [server for server in servers.values() if server is not None]
         if others:
@@ -195,7 +196,7 @@ class Citus(Engine):
         }
 
     def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
-        """See `Engine.shard_keys`; the rows themselves are not asked.
+        """See `Engine.shard_keys`; the rows themselves are not read.
 
         Raises
         ------
@@ -244,7 +245,7 @@ class CitusStore(KeyedStore):
 
 
 def _numbers(session: Session, relation: Relation) -> dict[int, int]:
-    """Return the segment of each key of a distributed table: a shard's key is the least number that falls to it."""
+    """Return the segment of each key of a distributed table: a shard's key is the smallest number that hashes to it."""
     of_shard = {row["id"]: row["number"] for row in session.execute(_NUMBERS, [relation.oid], ["bigint"])}
     n_tried = 32 * len(of_shard) + 32
     while True:

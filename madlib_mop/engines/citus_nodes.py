@@ -1,4 +1,4 @@
-"""Which foreign server leads to which node of a Citus cluster; called by the engine `citus` and by the doctor.
+"""Finds the foreign server of each node of a Citus cluster; called by the engine `citus` and by the doctor.
 
 Pure, but for asking for the addresses of names.
 """
@@ -15,7 +15,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Node:
-    """A node as pg_dist_node has it; ``is_here`` tells of the caller's own server."""
+    """A node as pg_dist_node has it; ``is_here`` marks the caller's own server."""
 
     host: str
     port: int

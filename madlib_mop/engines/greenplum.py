@@ -1,7 +1,7 @@
 """The engine Greenplum: a segment is one of the cluster's, its number the ``gp_segment_id``.
 
-A packed table is DISTRIBUTED BY (__dist_key__) with exactly one key a segment; which key lies where, the server tells
-by madlib_mop.segment_key. A worker reaches its trainer by queries for that key (mop_backend.dispatch).
+A packed table is DISTRIBUTED BY (__dist_key__) with exactly one key a segment; madlib_mop.segment_key has the segment
+of each key. A worker reaches its trainer by queries for that key (mop_backend.dispatch).
 """
 
 from collections.abc import Mapping, Sequence
@@ -139,7 +139,7 @@ class Greenplum(Engine):
         return numbers
 
     def feed_query(self, relation: Relation, columns: Sequence[str]) -> str | None:
-        """Write the query by which a segment feeds its shard to its trainer; ``$1`` is the key, ``$2`` the ticket."""
+        """Return the query by which a segment sends its shard to its trainer; ``$1`` is the key, ``$2`` the ticket."""
         slots = {f"b{i}": Identifier(column) for i, column in enumerate(columns)}
         slots |= {f"s{i}": Identifier(f"{column}_shape") for i, column in enumerate(columns)}
         shapes = ", ".join(f"{{s{i}}}" for i in range(len(columns)))

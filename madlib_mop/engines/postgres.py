@@ -72,7 +72,7 @@ class Postgres(Engine):
         return tuple(partition_suffix(segment.number) for segment in segments)
 
     def segments(self, session: Session) -> list[Segment]:
-        """Deal the segments that the settings ask for over this server and its hosts.
+        """Distribute the segments of the settings over this server and its hosts.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Postgres(Engine):
         return segments
 
     def check(self, session: Session, segments: Sequence[Segment]) -> None:
-        """Log in at each host once, as the packing will, and see that rows may be brought there."""
+        """Log in to each host once, as for packing, and check that rows can be written there."""
         servers = _servers(segments)
         if servers:
             from madlib_mop.engines.hosts.tables import check_hosts
@@ -121,7 +121,7 @@ def segment_of_bound(bound: str) -> int | None:
 
 
 def count_cores() -> int:
-    """Return how many CPU cores this server's processes may use."""
+    """Return the number of CPU cores that this server's processes may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -131,7 +131,7 @@ def _servers(segments: Sequence[Segment]) -> list[str]:
 
 
 def _carriers(session: Session) -> list[Carrier]:
-    """Read which places carry segments: the setting, else all hosts that were added, else this server alone."""
+    """Return the locations of segments: from the setting, else all hosts, else this server only."""
     here = Carrier(HERE, count_cores())
     added = {row["server"]: Carrier(Place(row["server"]), row["n_segments"]) for row in session.execute(_ADDED)}
     text = (session.caller_setting(HOSTS) or "").strip()
@@ -154,7 +154,7 @@ def _carriers(session: Session) -> list[Carrier]:
 
 
 def read_total(session: Session) -> int | None:
-    """Read the number of segments; None where it is not set.
+    """Read the number of segments; None if it is not set.
 
     Raises
     ------

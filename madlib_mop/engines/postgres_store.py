@@ -1,7 +1,8 @@
-"""A packed table on PostgreSQL while it is filled: a partition a segment, a foreign one where the segment is at a host.
+"""A packed table on PostgreSQL while it is filled: one partition for each segment, a foreign table if the segment is
+on a host.
 
-Everything that the caller can name is made in the caller's session, with the caller's rights. Rows of segments here are
-inserted there too; those of other segments go straight to their host (`host_tables`).
+Everything that the caller can name is created in the caller's session, with the caller's rights. Rows of local segments
+are inserted there too; those of other segments are sent directly to their host (`host_tables`).
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class PostgresStore(Store):
         Inputs, then outputs.
     segments : sequence of Segment
     shards : HostTables or None
-        The tables at hosts, where any segment is at one.
+        The tables on hosts, if any segment is on a host.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class PostgresStore(Store):
             self._shards.close()
 
     def _create_remote(self, segment: Segment, part: Relation) -> None:
-        """Make the foreign table of a segment at a host, and have its table there made.
+        """Create the foreign table of a segment on a host, and its table there.
 
-        A buffer may have some megabytes, so that they are fetched one by one.
+        Buffers can have megabytes, so they are fetched one at a time.
         """
         there = self._at_hosts.add(segment, self._table)
         assert segment.place.server is not None, "this segment is at a host"
@@ -103,5 +104,5 @@ class PostgresStore(Store):
 
 
 def partition_suffix(segment: int) -> str:
-    """Return what is added to the packed table's name for the partition of one segment."""
+    """Return the suffix of the packed table's name for the partition of one segment."""
     return f"_seg{segment:d}"

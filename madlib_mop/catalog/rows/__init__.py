@@ -1,1 +1,1 @@
-"""Rows of the record as frozen dataclasses, with attributes named as the columns; made and taken by `Record`."""
+"""Rows of the record as frozen dataclasses with attributes named like the columns; used by `Record`."""

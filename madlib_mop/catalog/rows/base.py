@@ -1,4 +1,4 @@
-"""What rows of the record have in common: made from what a query returns, and given to statements."""
+"""The base of the record's rows: created from query results, and converted for statements."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -16,16 +16,16 @@ class Row:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Return the row that a query has found."""
+        """Return the row for a query's result."""
         return cls(**{f.name: _read(f, row[f.name]) for f in dataclasses.fields(cls)})
 
     def as_row(self) -> dict[str, Any]:
-        """Return the columns as a statement takes them."""
+        """Return the columns in the form for a statement."""
         return {f.name: as_column(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
 
 def as_column(value: Any) -> Any:
-    """Return a value as a statement takes it: what is a document of JSON in the table is one."""
+    """Return a value in the form for a statement; values of JSON columns become JSON."""
     if isinstance(value, StrEnum):
         return str(value)
     return value.as_json() if hasattr(value, "as_json") else value
@@ -37,7 +37,7 @@ def _read(column: dataclasses.Field[Any], value: Any) -> Any:
 
 
 def column(read: Callable[[Any], Any], **keywords: Any) -> Any:
-    """Declare a column whose value is not used as the session returns it."""
+    """Declare a column with a conversion from the session's value."""
     return field(metadata={"read": read}, **keywords)
 
 
@@ -47,9 +47,9 @@ class Document:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Return what the record has."""
+        """Return the value from the record."""
         return cls(**found)
 
     def as_json(self) -> Json:
-        """Return what the record is to have."""
+        """Return the value for the record."""
         return dataclasses.asdict(self)

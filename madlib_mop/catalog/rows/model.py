@@ -1,4 +1,4 @@
-"""The row of a model: one configuration of a run, and how far it is."""
+"""The row of a model: one configuration of a run and its progress."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ STATE_COLUMNS = ("state_bytes", "model_bytes", "forward_parts", "digest", "weigh
 
 @dataclass(frozen=True, slots=True)
 class TakenOver(Document):
-    """Where a search gave a model the state of another.
+    """The copy of another model's state that a search made.
 
     Attributes
     ----------
     mst_key, epoch : int
         The other model, and the epoch of its state.
     version : int
-        What the copy got here.
+        The version of the copy.
     optimizer : bool
         Whether the optimizer's variables are used too.
     """
@@ -33,7 +33,8 @@ class TakenOver(Document):
 
 @dataclass(frozen=True, slots=True)
 class BestState(Document):
-    """The state of a model's best epoch, kept beside its newest one, or in its place once the model has ended.
+    """The state of a model's best epoch, stored in addition to its newest one; it replaces the newest one at the
+    model's end.
 
     Attributes
     ----------
@@ -58,7 +59,7 @@ class BestState(Document):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a model is built and trained by; columns of `madlib_mop.model`.
+    """Parameters for building and training a model; columns of `madlib_mop.model`.
 
     Attributes
     ----------
@@ -85,18 +86,18 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model(Row):
-    """One configuration of a run, and how far it is: a row of `madlib_mop.model`.
+    """One configuration of a run and its progress: a row of `madlib_mop.model`.
 
     Attributes
     ----------
     run_id : int
-        0 while it is planned only.
+        0 in a plan.
     mst_key, ordinal : int
         Its key in the model selection table, and its place among the run's models, from 0.
     model_id, compile_params, fit_params, model_arch, loss_type, metrics_type
         See `Parameters`.
     start_weights : str or None
-        Origin of its start weights in `madlib_mop.start_weights`; None where they are drawn.
+        Origin of its start weights in `madlib_mop.start_weights`; None if they are drawn.
     state : ModelState
     state_detail : str or None
         Why it failed or was stopped, or what early stopping did.
@@ -149,7 +150,7 @@ class Model(Row):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is trained, or has been to its end."""
+        """Whether it is trained, or was trained to its end."""
         return self.state.is_alive
 
     @property
@@ -159,12 +160,12 @@ class Model(Row):
 
     @property
     def best_epoch(self) -> int | None:
-        """The epoch that its state is of, where that is not its newest one."""
+        """The epoch of its state, if that is not the newest epoch."""
         return self.best_state.epoch if self.best_state is not None and self.is_restored else None
 
     @property
     def is_just_taken_over(self) -> bool:
-        """Whether its newest state is that of another and was not trained since: its metrics are older."""
+        """Whether its newest state was copied from another model and not trained since; its metrics are older."""
         return self.taken_over is not None and self.taken_over.version == self.state_version
 
     def iteration(self, epoch: int) -> int:

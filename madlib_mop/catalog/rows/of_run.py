@@ -14,16 +14,16 @@ class Segment(Row):
     Attributes
     ----------
     run_id : int
-        0 while the run is planned only.
+        0 in a plan.
     data_set : str
         ``training`` or ``validation``.
     segment_id : int
     engine : str
     place : str or None
-        The foreign server that it lies at; None for this one.
+        The foreign server that stores it; None for this server.
     n_rows, n_bytes : int
     fingerprint : str or None
-        SHA-256 of its rows, once a trainer was given them.
+        SHA-256 of its rows, once a trainer has loaded them.
     """
 
     run_id: int = 0
@@ -38,7 +38,7 @@ class Segment(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit(Row):
-    """One kept visit of a model to a segment: a row of `madlib_mop.visit`.
+    """One committed visit of a model to a segment: a row of `madlib_mop.visit`.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Visit(Row):
     digest_in, digest_out : str
         SHA-256 of the state before and after it.
     attempt : int
-        How many times it was begun.
+        The number of attempts.
     loss : float or None
     timing : dict
         Seconds of its parts, by name.
@@ -91,9 +91,9 @@ class Metric(Row):
     name : str
     value : float
     elapsed_s : float
-        Seconds of training from the start of the run until it was known.
+        Seconds of training from the start of the run to its computation.
     work_s : float
-        Seconds that trainers took for the evaluations.
+        Seconds of the trainers' work for the evaluations.
     """
 
     run_id: int
@@ -139,7 +139,7 @@ class Evaluation(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEvent(Row):
-    """What a run's search was told, and what it decided: a row of `madlib_mop.search_event`.
+    """One event of a run's search and its decisions: a row of `madlib_mop.search_event`.
 
     Attributes
     ----------

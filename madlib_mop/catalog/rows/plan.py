@@ -1,6 +1,6 @@
-"""The plan of a run, column ``plan`` of `madlib_mop.run`: what the driver that goes on with it needs, and its workers.
+"""The plan of a run, column ``plan`` of `madlib_mop.run`: everything that a resuming driver and its workers need.
 
-Whoever resumes a run reads the plan of the version that began it. So keys that came later may be missing.
+A resumed run may have been planned by an older version, so newer keys can be missing.
 """
 
 import dataclasses
@@ -17,15 +17,15 @@ _HOST_WAIT_S = 600  # of plans that do not say it
 
 @dataclass(frozen=True, slots=True)
 class ShardAccess:
-    """How a worker reads a shard that is not read like the whole table, on this server.
+    """How a worker reads a shard that is not read from the whole table on this server.
 
     Attributes
     ----------
     query : str
     server : str or None
-        The foreign server to read it at.
+        The foreign server to read it from.
     key : int or None
-        Its ``__dist_key__``, where the engine's dispatcher feeds it.
+        Its ``__dist_key__``, if the engine's dispatcher sends its rows.
     """
 
     query: str
@@ -33,7 +33,7 @@ class ShardAccess:
     key: int | None = None
 
     def as_json(self) -> Json:
-        """Return what the plan has."""
+        """Return the value from the plan."""
         if self.key is not None:
             return {"key": self.key, "query": self.query}
         return {"server": self.server, "query": self.query}
@@ -48,7 +48,7 @@ class ShardPlan:
     segment_id, n_rows, n_bytes : int
     place : ShardAccess or None
     key : int or None
-        Its ``__dist_key__``, where that is not the segment's number.
+        Its ``__dist_key__``, if that differs from the segment's number.
     """
 
     segment_id: int
@@ -59,18 +59,18 @@ class ShardPlan:
 
     @property
     def server(self) -> str | None:
-        """The foreign server that it is read at; None for this one."""
+        """The foreign server that it is read from; None for this server."""
         return self.place.server if self.place else None
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Return what the plan has."""
+        """Return the value from the plan."""
         place = found.get("place")
         place = ShardAccess(place["query"], place.get("server"), place.get("key")) if place else None
         return cls(found["segment_id"], found["n_rows"], found.get("n_bytes", 0), place, found.get("key"))
 
     def as_json(self) -> Json:
-        """Return what the plan has."""
+        """Return the value from the plan."""
         written: Json = {"segment_id": self.segment_id, "n_rows": self.n_rows, "n_bytes": self.n_bytes}
         written["place"] = self.place.as_json() if self.place else None
         return written if self.key is None else {**written, "key": self.key}
@@ -114,7 +114,7 @@ class PackedData:
         return cls(**columns, segments=segments, index_inputs=tuple(found.get("index_inputs", ())))
 
     def as_json(self) -> Json:
-        """Return what the plan has."""
+        """Return the value from the plan."""
         written = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         if not self.index_inputs:
             del written["index_inputs"]
@@ -131,7 +131,7 @@ class Output(Document):
 
     @classmethod
     def of(cls, table: Relation) -> Self:
-        """Return a table as a plan has it."""
+        """Return a table for a plan."""
         return cls(table.schema, table.name, table.is_temp)
 
     @property
@@ -142,7 +142,7 @@ class Output(Document):
 
 @dataclass(frozen=True, slots=True)
 class FusedGroup(Document):
-    """Models that are trained together: their mst_keys, and how many places their graph has."""
+    """Models that are trained together: their mst_keys, and the number of places of their graph."""
 
     mst_keys: list[int]
     n_places: int
@@ -155,10 +155,10 @@ class FusedPlan:
     Attributes
     ----------
     most : int
-        How many models may be trained together.
+        The maximum number of models in a group.
     groups : tuple of FusedGroup
     dissolved : tuple of int
-        Numbers of the groups whose models go on apart.
+        Numbers of the groups with models that now train separately.
     """
 
     most: int
@@ -167,18 +167,18 @@ class FusedPlan:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Return what the plan has."""
+        """Return the value from the plan."""
         return cls(found["most"], tuple(map(FusedGroup.from_json, found["groups"])), tuple(found["dissolved"]))
 
     def as_json(self) -> Json:
-        """Return what the plan has."""
+        """Return the value from the plan."""
         groups = [group.as_json() for group in self.groups]
         return {"most": self.most, "groups": groups, "dissolved": list(self.dissolved)}
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """A search as it was asked for.
+    """The arguments of a search.
 
     Attributes
     ----------
@@ -211,17 +211,17 @@ class SearchPlan:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Return what the plan has."""
+        """Return the value from the plan."""
         return cls(**{**found, "selection": Output.from_json(found["selection"])})
 
     def as_json(self) -> Json:
-        """Return what the plan has."""
+        """Return the value from the plan."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Columns of the summary of a run's output that are not the call's arguments as they were given.
+    """Columns of the summary of a run's output that differ from the call's arguments.
 
     Attributes
     ----------
@@ -259,7 +259,7 @@ class Summary:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Return what the plan has."""
+        """Return the value from the plan."""
         known = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name in found}
         return cls(**{**known, "class_values": [tuple(pair) for pair in found["class_values"]]})
 
@@ -284,18 +284,19 @@ class Plan:
     training : PackedData
     validation : PackedData or None
     trainer : dict
-        What a trainer is started with, JSON; see `Settings.trainer_start`.
+        The start parameters of a trainer, JSON; see `Settings.trainer_start`.
     shares : dict
-        What a host deals out its memory by, by the name of its foreign server, JSON; see `Settings.share_at_host`.
+        Parameters for sharing a host's memory among its trainers, by the name of its foreign server, JSON; see
+        `Settings.share_at_host`.
     gpus : dict of int to int
-        The GPU of each segment's trainer, where it is to have one.
+        The GPU of each segment's trainer that uses one.
     worker_host : str
     host_wait_s : float
-        How long a lost host is waited for.
+        Maximum waiting time for a lost host.
     output : Output
     summary : Summary
     class_weight : dict of int to float, or None
-        What ``class_weight='balanced'`` stands for.
+        The value of ``class_weight='balanced'``.
     fused_training : FusedPlan or None
     search : SearchPlan or None
     """
@@ -321,7 +322,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Return the plan that a run has, of whatever version."""
+        """Return the plan of a run, written by any version."""
         return cls(
             training=PackedData.from_json(found["training"]),
             validation=_if_there(PackedData.from_json, found.get("validation")),
@@ -338,7 +339,7 @@ class Plan:
         )
 
     def as_json(self) -> Json:
-        """Return the plan as the run's row has it."""
+        """Return the plan for the run's row."""
         written: Json = {
             "training": self.training.as_json(),
             "validation": self.validation.as_json() if self.validation else None,

@@ -17,13 +17,13 @@ class Run(Row):
     Attributes
     ----------
     run_id : int
-        0 while it is planned only.
+        0 in a plan.
     kind : str
         ``fit_multiple_model``, ``fit``, ``automl`` or ``replay``.
     state : RunState
     state_detail : str or None
     owner_oid : int
-        The role that called; roles are compared by it.
+        The calling role; roles are compared by oid.
     owner : str
         Its name.
     source_table, validation_table, model_output_table, model_selection_table, model_arch_table : str or None
@@ -34,7 +34,7 @@ class Run(Row):
     schedule : str
     n_models, n_segments, n_threads : int
     parent_run_id : int or None
-        The run that a warm start goes on with, or that a replay repeats.
+        The run that a warm start continues, or that a replay repeats.
     arguments : dict
         Of the call that began it, JSON, by name; see `calls.recorded_arguments`.
     plan : Plan
@@ -87,18 +87,18 @@ class Run(Row):
     faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def as_row(self) -> dict[str, Any]:
-        """Return the columns of a new row; the server fills in its number, and what is None."""
+        """Return the columns of a new row; the server assigns its number and columns that are None."""
         columns = Row.as_row(self) | {"owner": self.owner_oid}
         del columns["run_id"], columns["owner_oid"]
         return {name: value for name, value in columns.items() if value is not None}
 
     @property
     def search_plan(self) -> SearchPlan:
-        """The plan of its search, or of the one that it repeats; of a run that `is_search` only."""
+        """The plan of its search, or of the search that it repeats; only for a run that `is_search`."""
         assert self.plan.search is not None, "it is asked of searches only"
         return self.plan.search
 
     @property
     def is_search(self) -> bool:
-        """Whether its models come of a search, or repeat those of one."""
+        """Whether its models come from a search or repeat those of a search."""
         return self.plan.search is not None

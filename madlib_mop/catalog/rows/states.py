@@ -1,4 +1,4 @@
-"""The states of runs and of models, as the record has them, and which may follow which."""
+"""The recorded states of runs and models, and the allowed transitions."""
 
 from enum import StrEnum
 
@@ -21,7 +21,7 @@ class RunState(StrEnum):
 
     @property
     def is_trained(self) -> bool:
-        """Whether nothing is left to be trained."""
+        """Whether training is complete."""
         return self in (RunState.TRAINED, RunState.FINISHED)
 
 
@@ -41,11 +41,11 @@ class ModelState(StrEnum):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the model is trained, or has been to its end."""
+        """Whether the model is trained, or was trained to its end."""
         return self not in (ModelState.FAILED, ModelState.STOPPED)
 
     def may_become(self, state: "ModelState") -> bool:
-        """Return whether a state may follow this one; each may follow itself."""
+        """Return whether a state can follow this one; each can follow itself."""
         return state is self or state in _AFTER[self]
 
 

@@ -1,8 +1,8 @@
 """`madlib-mop install --greenplum` or `--cloudberry`: one library on all hosts, copied from the coordinator's host.
 
-What runs is the installation that ``make install`` made there. It is copied beside the old one on every other host and
-tried out; when all hosts have what they need, each puts it in place by renaming, and the old one goes. So a host that
-lacks something leaves the whole cluster as it was.
+It installs the library that ``make install`` built there. The library is copied next to the old one on every other
+host and tested. When all hosts are ready, each renames it into place and removes the old one. So if one host is not
+ready, the whole cluster stays unchanged.
 """
 
 import json
@@ -26,20 +26,20 @@ _AT_ONCE = 8  # hosts that are worked on side by side
 
 @dataclass(frozen=True)
 class Report:
-    """How it went at one host.
+    """The result at one host.
 
     Attributes
     ----------
     host : Host
         Which.
     facts : Facts or None
-        What it is, where it could be asked.
+        The facts of the host, if it was reachable.
     versions : dict or None
-        What its library said of itself (versions.py).
+        The versions of its library (versions.py).
     done : str
-        What was done there.
+        The action taken there.
     error : MopError or None
-        What is wrong with it.
+        The problem, if any.
     """
 
     host: Host
@@ -56,13 +56,13 @@ class Report:
 
     @property
     def answered(self) -> Header:
-        """What the library of a host said that could be asked."""
+        """The library versions of a reachable host."""
         assert self.versions is not None, "a host without an error was asked"
         return self.versions
 
 
 def install(cluster: Cluster, shell: RemoteShell, say: Callable[[str], None], check_only: bool = False) -> list[Report]:
-    """Bring the library to all hosts and check them; one report a host, in their order.
+    """Copy the library to all hosts and check them; return one report for each host, in their order.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ def install(cluster: Cluster, shell: RemoteShell, say: Callable[[str], None], ch
     shell : RemoteShell
         How to reach the others.
     say : callable
-        Called with what is going on.
+        Called with progress messages.
     check_only : bool
-        Whether to change nothing, and report hosts that have another library.
+        Whether to change nothing and only report hosts with another library.
     """
     return _Installation(cluster, shell, say).run(check_only)
 
@@ -129,7 +129,7 @@ class _Installation:
         self._each(hosts, self._send)
 
     def _compare(self, hosts: Sequence[Host], ours: Facts) -> None:
-        """See that what arrived is what was sent, file by file."""
+        """Check that the copied files equal the sent ones, file by file."""
         new = f"{self._layout.library}.new"
 
         def compare(host: Host) -> None:
@@ -139,7 +139,7 @@ class _Installation:
         self._each(hosts, compare)
 
     def _send(self, host: Host) -> None:
-        """Stream an archive of what is installed here; it lies beside the old library when this ends."""
+        """Stream an archive of the local installation; afterwards it is next to the old library."""
         library, extension = Path(self._layout.library), self._layout.extension
         files = sorted(file.name for file in Path(extension).glob("madlib_mop--*.sql"))
         archive = subprocess.Popen(
@@ -172,7 +172,7 @@ class _Installation:
             self._judge(lambda report: broken(report.answered, expected))
 
     def _finish(self, lacking: Sequence[Host]) -> None:
-        """Put the copies in place, all or none; then see that they are what is here."""
+        """Rename the copies into place, all or none; then check that they equal the local installation."""
         layout = self._layout
         if self._failed():
             for host in lacking:
@@ -193,7 +193,7 @@ class _Installation:
         step: Callable[[Host], _Result],
         note: Callable[[Report, _Result], Report] = lambda report, _: report,
     ) -> None:
-        """Do a step at several hosts at once; note what it gives, or its error."""
+        """Run a step at several hosts in parallel; store its result or its error."""
         hosts = [host for host in hosts if self._reports[host].error is None]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             tasks = {host: pool.submit(step, host) for host in hosts}

@@ -1,4 +1,4 @@
-"""What a host is, and what keeps it from carrying the library; pure."""
+"""The facts of a host, and the reasons why it cannot run the library; pure."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _SPARE = 1.1  # free disk, in sizes of the library
 
 @dataclass(frozen=True)
 class Facts:
-    """What look.sh found at a host; texts are empty where there is nothing.
+    """The output of look.sh at a host; texts are empty if not found.
 
     Attributes
     ----------
@@ -22,11 +22,11 @@ class Facts:
     pkglibdir, sharedir : str
         Where the product is there.
     has_plpython, closed : bool, str
-        Whether PL/Python is there; the first directory that may not be written.
+        Whether PL/Python is installed; the first directory without write access.
     size_kb, free_kb : int
-        Of the library that is there, and of the disk where it lies.
+        Size of the installed library, and free space on its disk.
     clock_offset_s : float
-        How far the clock there is from ours, at least.
+        Minimum difference of the clock there from the local clock.
     library, extension : str
         Digests of the library's files, and of the extension's.
     """
@@ -51,7 +51,7 @@ class Facts:
 
 
 def read_facts(text: str, before_s: float, after_s: float) -> Facts:
-    """Read what look.sh printed, between two moments of our own clock."""
+    """Parse the output of look.sh, with the local times before and after it."""
     found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     clock = float(found.get("clock") or before_s)
     return Facts(
@@ -123,7 +123,7 @@ def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
 
 
 def broken(versions: Header, expected: Header) -> NotReady | None:
-    """Return what is wrong with a host's library by what it says of itself (versions.py); None if nothing is."""
+    """Return the problem of a host's library by its versions (versions.py), or None."""
     errors = [f"{name} ({module['error']})" for name, module in versions["modules"].items() if "error" in module]
     if errors:
         return NotReady(

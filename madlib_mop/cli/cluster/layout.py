@@ -44,7 +44,7 @@ class Layout:
     extension : str
         Directory of the extensions' control files and SQL.
     python : str
-        The interpreter that the library's virtual environment stands on; not part of it, so each host has its own.
+        The base interpreter of the library's virtual environment; each host has its own.
     """
 
     product: Product
@@ -56,23 +56,23 @@ class Layout:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that is to be installed on: the hosts, and where things go at each."""
+    """A cluster to install on: its hosts and the target paths."""
 
     hosts: tuple[Host, ...]
     layout: Layout
 
 
 def read_cluster(session: Connection) -> Cluster:
-    """Ask the coordinator for its hosts and paths, and hold the library that we run from against them.
+    """Read the hosts and paths from the coordinator, and check the running library against them.
 
     Raises
     ------
     Unsupported
         If the server has no segments.
     InsufficientPrivilege
-        If the role is not a superuser, or we are not the operating system user that owns the cluster.
+        If the role is not a superuser, or this process does not run as the operating system user that owns the cluster.
     NotReady
-        If we are not at the coordinator's host, or our library is not the server's.
+        If this is not the coordinator's host, or this library is not the server's.
     """
     product = product_of(*_rows(session, PRODUCT)[0])
     if product is None:
@@ -110,15 +110,15 @@ def read_cluster(session: Connection) -> Cluster:
 
 @contextmanager
 def claim(session: Connection) -> Iterator[None]:
-    """Make sure that nobody else installs meanwhile and that no run goes on, whose trainers would lose their files.
+    """Exclude other installations and check that no run is in progress, because its trainers would lose their files.
 
-    What is locked is the coordinator's data directory, which the cluster's operating system user alone can open: any
+    The lock is on the coordinator's data directory, which only the cluster's operating system user can open; any
     role could take an advisory lock of the server.
 
     Raises
     ------
     NotReady
-        If another one is going on, or a run.
+        If another installation or a run is in progress.
     """
     directory = os.open(_value(session, _DATA), os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""Commands at the hosts of a cluster, by the remote shell or here without one; called by an installation's steps."""
+"""Runs commands on the hosts of a cluster, by the remote shell or locally; called by an installation's steps."""
 
 import shlex
 import socket
@@ -20,11 +20,11 @@ class Host:
     Attributes
     ----------
     name : str
-        As gp_segment_configuration has it.
+        The name in gp_segment_configuration.
     segments : tuple of int
         Its primary segments.
     is_here : bool
-        Whether it is the machine that we run on.
+        Whether it is this machine.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Host:
 
 @dataclass(frozen=True)
 class RemoteShell:
-    """How commands get to hosts.
+    """Runs commands on hosts.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class RemoteShell:
         stdin: IO[bytes] | int = subprocess.DEVNULL,
         timeout_s: float | None = 120.0,
     ) -> str:
-        """Run one of this package's scripts at a host and give what it printed.
+        """Run one of this package's scripts at a host and return its output.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class RemoteShell:
         stdin: IO[bytes] | int = subprocess.DEVNULL,
         timeout_s: float | None = 120.0,
     ) -> str:
-        """Run one command at a host and give what it printed; ``stdin`` is a file. Raises NotReady."""
+        """Run one command at a host and return its output; ``stdin`` is a file. Raises NotReady."""
         words = command if host.is_here else [*self.words, host.name, shlex.join(command)]
         try:
             done = subprocess.run(words, stdin=stdin, capture_output=True, timeout=timeout_s, cwd="/")
@@ -91,7 +91,8 @@ class RemoteShell:
 
 
 def is_this_machine(name: str) -> bool:
-    """Return whether a host's name is this machine's: by its name, or as one of its addresses can be bound here."""
+    """Return whether a host's name is this machine's: it is the local name, or one of its addresses can be bound
+    here."""
     if name in ("localhost", socket.gethostname(), socket.getfqdn()):
         return True
     try:

@@ -1,6 +1,6 @@
 """Run at each host of a cluster in the library's interpreter there: ``python -I -m madlib_mop.cli.cluster.versions``.
 
-Prints one JSON object: the library's version, and those of the packages that it stands on, or why they do not load.
+Prints one JSON object: the library's version, and those of its dependencies, or their import errors.
 """
 
 import json

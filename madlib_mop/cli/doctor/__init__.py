@@ -19,12 +19,12 @@ _MARKS = {
 
 
 def examine(dsn: str) -> Iterator[Finding]:
-    """Check the database of a DSN and give what is found, one finding a check.
+    """Check the database of a DSN; yield one finding for each check.
 
     Parameters
     ----------
     dsn : str
-        libpq URI or keywords; empty for what the environment says.
+        libpq URI or keywords; empty for the libpq environment variables.
     """
     try:
         connection = psycopg2.connect(dsn, connect_timeout=10, application_name="madlib-mop doctor")
@@ -54,7 +54,7 @@ def examine(dsn: str) -> Iterator[Finding]:
 
 
 def show(findings: Iterator[Finding], console: Console) -> bool:
-    """Print findings as they come; True when nothing must be mended."""
+    """Print findings as they arrive; return True if no check failed."""
     healthy = True
     for finding in findings:
         console.print(f"{_MARKS[finding.state]}  {finding.check:<22} {escape(finding.found)}")

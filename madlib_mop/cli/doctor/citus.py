@@ -1,4 +1,4 @@
-"""Checks of a Citus cluster: whether each node that takes shards was added as a host; `hosts` looks at these."""
+"""Check of a Citus cluster: whether each node that holds shards was added as a host; `hosts` checks the hosts."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from madlib_mop.errors import NotReady
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Return one finding; none where there is no Citus, or no node of it takes shards."""
+    """Yield one finding; none without Citus, or without nodes that hold shards."""
     if context.extension_version is None or context.value("SELECT pg_catalog.to_regclass('pg_dist_node')") is None:
         return
     with context.session.cursor() as cursor:

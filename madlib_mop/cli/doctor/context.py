@@ -20,30 +20,30 @@ class CheckContext:
     Parameters
     ----------
     session : psycopg2 connection
-        In autocommit; most checks want a superuser's.
+        In autocommit; most checks need a superuser.
     """
 
     def __init__(self, session: connection):
         self.session = session
 
     def row(self, query: str, parameters: Sequence[Any] | None = None) -> tuple[Any, ...] | None:
-        """Run one statement and give its first row."""
+        """Run one statement and return its first row."""
         with self.session.cursor() as cursor:
             cursor.execute(query, parameters)
             return cursor.fetchone() if cursor.description else None
 
     def value(self, query: str, parameters: Sequence[Any] | None = None) -> Any:
-        """Run one statement and give the first value of its first row; None when there is no row."""
+        """Run one statement and return the first value of its first row; None without a row."""
         row = self.row(query, parameters)
         return row[0] if row else None
 
     def setting(self, name: str) -> str | None:
-        """Return a setting of the server; None when there is none of that name."""
+        """Return a setting of the server; None if it does not exist."""
         value: str | None = self.value("SELECT pg_catalog.current_setting(%s, true)", [name])
         return value
 
     def number(self, name: str) -> int:
-        """Return a setting of the server that each server has, a whole number."""
+        """Return a setting that every server has, as a whole number."""
         return int(self.value("SELECT pg_catalog.current_setting(%s)", [name]))
 
     @cached_property
@@ -80,14 +80,14 @@ class CheckContext:
 
     @cached_property
     def extension_version(self) -> str | None:
-        """Version of the extension installed in this database; None when it is not there."""
+        """Version of the extension installed in this database; None if it is not installed."""
         query = "SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'madlib_mop'"
         version: str | None = self.value(query)
         return version
 
     @cached_property
     def probe(self) -> "Probe":
-        """What the server's own operating system user sees; asked once, and only as a superuser."""
+        """Facts that the server's own operating system user can see; queried once, and only as a superuser."""
         if not self.is_superuser:
             return Probe(refusal=f"role {self.role} is not a superuser")
         try:
@@ -100,7 +100,7 @@ class CheckContext:
 
 
 class Probe:
-    """Facts gathered inside the server; ``refusal`` and ``error`` say why there are none."""
+    """Facts gathered inside the server; ``refusal`` or ``error`` is the reason if there are none."""
 
     def __init__(self, facts: Header | None = None, refusal: str | None = None, error: str | None = None):
         self.facts = facts or {}

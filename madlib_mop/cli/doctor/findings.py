@@ -1,11 +1,11 @@
-"""What a check of the doctor gives."""
+"""The result of a check of the doctor."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class State(Enum):
-    """How a check went."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARN = "warn"  # runs work, but not as well as they could
@@ -15,7 +15,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's report; ``mend`` says what to do about it."""
+    """One line of the doctor's report; ``mend`` is the fix."""
 
     check: str
     state: State

@@ -1,4 +1,4 @@
-"""Checks of the hosts that carry segments, by the user mappings of the role that the doctor logged in as."""
+"""Checks of the hosts of segments, with the user mappings of the role that the doctor logged in as."""
 
 import contextlib
 from collections import Counter
@@ -25,7 +25,7 @@ FROM madlib_mop.host h ORDER BY h.added_at, h.server
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Return one finding or more a host, and one for what is left there; none where no host was added."""
+    """Yield one finding or more for each host, and one for leftover tables; none without hosts."""
     if not context.is_superuser or context.extension_version is None:
         return
     with context.session.cursor() as cursor:
@@ -52,7 +52,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
 
 
 def _leftovers(context: CheckContext, added: set[str]) -> Iterator[Finding]:
-    """Find tables that take room at hosts for nobody, and say what drops them."""
+    """Find unused tables on hosts, and report how to drop them."""
     if not context.value("SELECT EXISTS (SELECT FROM madlib_mop.host_shard)"):
         return
     tables = Counter((t.server, t.role) for t in unused_tables(context.session))

@@ -1,4 +1,4 @@
-"""Checks of the library as the server sees it: its interpreter, TensorFlow, and one version everywhere."""
+"""Checks of the library from within the server: its interpreter, TensorFlow, and equal versions."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ _AGAIN = "Reinstall it: make server (the private server), or make install PG_CON
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Return the findings about the library; all are the word of the server's operating system user."""
+    """Return the findings about the library; all are gathered by the server's operating system user."""
     probe = context.probe
     if probe.refusal or probe.error or probe.get("library") is None:
         why = probe.refusal or probe.error or "the extension is not installed in this database"

@@ -1,4 +1,4 @@
-"""The check of the workers' way in: a role with a password, over 127.0.0.1, as a run's login role will."""
+"""The check of the workers' login: a role with a password, over 127.0.0.1, like a run's login role."""
 
 import secrets
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _LINE = "host all all 127.0.0.1/32 scram-sha-256"
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    """Make a role for a moment, log in as it, drop it."""
+    """Create a temporary role, log in as it, and drop it."""
     if not context.is_superuser:
         yield Finding("worker login", State.SKIP, f"role {context.role} is not a superuser and cannot create a role")
         return
@@ -35,7 +35,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
 
 
 def _try(context: CheckContext, role: str, password: str) -> str | None:
-    """Log in over 127.0.0.1; give the reason why not, or None."""
+    """Log in over 127.0.0.1; return the reason of a failure, or None."""
     try:
         psycopg2.connect(
             host="127.0.0.1",

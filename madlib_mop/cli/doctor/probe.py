@@ -14,13 +14,13 @@ from madlib_mop.errors import MopError
 
 
 def main(sockets: str, port: str, database: str) -> None:
-    """Print what is found."""
+    """Print the findings."""
     facts = {"version": madlib_mop.__version__, "login": login(sockets, port, database)}
     print(json.dumps({**facts, "modules": modules()}))
 
 
 def modules() -> dict[str, dict[str, str]]:
-    """Import what the library stands on; give each one's version, or the error."""
+    """Import the library's dependencies; return the version of each, or the error."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     found = {}
     for name in ("tensorflow", "keras", "numpy", "safetensors", "mop_backend"):
@@ -32,7 +32,7 @@ def modules() -> dict[str, dict[str, str]]:
 
 
 def login(sockets: str, port: str, database: str) -> dict[str, Any]:
-    """Open the driver's catalog session as the driver does, and say who it is or why not."""
+    """Open the catalog session as the driver does; return its role or the error."""
     from madlib_mop.catalog.connection import connect_catalog
 
     try:

@@ -1,4 +1,4 @@
-"""Checks of the server itself: its version, PL/Python, the extension, and what it has to give to a run."""
+"""Checks of the server itself: its version, PL/Python, the extension, and its resources for a run."""
 
 from collections.abc import Iterator
 

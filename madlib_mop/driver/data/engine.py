@@ -44,7 +44,7 @@ def table_form(session: Session, *columns: str) -> str:
 
 
 def distribution(session: Session, *columns: str) -> str:
-    """Return what CREATE TABLE says at its end, so that rows are spread by these columns, or by chance if none."""
+    """Return the clause of CREATE TABLE that distributes rows by these columns, or randomly without columns."""
     return engine_of(session).distribution(columns)
 
 

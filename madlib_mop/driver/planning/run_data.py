@@ -47,7 +47,7 @@ class Data:
     ----------
     source, validation : PackedTable
     gpus : mapping of int to int
-        The GPU of each segment's trainer, where it is to have one.
+        The GPU of each segment's trainer that uses one.
     settings : mapping of str to str
         The caller's values of the settings that row policies of these tables read; no part of the plan, which who
         may see the run reads.

@@ -18,7 +18,7 @@ class SearchModels:
     ----------
     plan : SearchPlan
     class_weight : mapping of int to float, or None
-        What ``class_weight='balanced'`` stands for.
+        The value of ``class_weight='balanced'``.
     """
 
     def __init__(self, plan: SearchPlan, class_weight: Mapping[int, float] | None = None):

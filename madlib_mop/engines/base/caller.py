@@ -1,11 +1,11 @@
-"""What an engine needs of the caller's session; `madlib_mop.driver.session.caller` has it."""
+"""The interface of the caller's session that engines use; `madlib_mop.driver.session.caller` has it."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 
 class Session(Protocol):
-    """What an engine needs of the caller's session (`madlib_mop.driver.session.caller.CallerSession`)."""
+    """The interface of the caller's session that engines use (`madlib_mop.driver.session.caller.CallerSession`)."""
 
     info: Any
 

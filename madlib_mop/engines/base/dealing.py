@@ -1,4 +1,4 @@
-"""Which segment is at which place: segments dealt over places in turn. Pure; called by the postgres engine."""
+"""Distributes segments over locations in turn. Pure; called by the postgres engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from madlib_mop.engines.base.interface import Place, Segment
 
 @dataclass(frozen=True)
 class Carrier:
-    """A place that carries segments, and how many where nobody says a total."""
+    """A location of segments, and its number of segments if no total is set."""
 
     place: Place
     n_segments: int
 
 
 def deal(carriers: Sequence[Carrier], total: int | None) -> list[Segment]:
-    """Deal segments over places in turn.
+    """Distribute segments over locations in turn.
 
     Parameters
     ----------
     carriers : sequence of Carrier
         At least one.
     total : int or None
-        Number of segments, each place then counts alike. None stands for the sum of the carriers' numbers: each place
-        is then passed over once it has as many as it says.
+        Number of segments, distributed evenly. None stands for the sum of the carriers' numbers: each location then
+        gets its own number.
 
     Returns
     -------

@@ -1,12 +1,13 @@
-"""What an engine is: the contract that `postgres` keeps, with hosts behind it or not, and that other engines will keep.
+"""The contract of an engine, implemented by `postgres` (with or without hosts) and the other engines.
 
-An engine answers where data lie and where work runs. Nothing above it (commands, plans, schedules, the hopper) knows
-which one is there: they ask an `Engine`, look into its `Limits`, and carry `Place` values about without reading them.
+An engine determines where data are stored and where work runs. No code above it (commands, plans, schedules, the
+hopper) depends on a particular engine: it calls an `Engine`, checks its `Limits`, and passes `Place` values without
+reading them.
 
 The words
-    segment   one share of the data, and the one trainer that works on it; numbered from 0.
+    segment   one part of the data, and the one trainer that works on it; numbered from 0.
     place     where a segment is. `HERE` is the server that the caller is on.
-    shard     the rows of one packed table that lie at one segment.
+    shard     the rows of one packed table on one segment.
     channel   how a worker session reaches the trainer of its segment (mop_backend.worker): a process beside it, a
               relay to a session at another server, or a query that the engine itself runs at the segment.
 
@@ -60,7 +61,7 @@ HERE = Place()
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment of a table that is to be packed: ``number`` is its ``__dist_key__``."""
+    """A segment of a table to be packed: ``number`` is its ``__dist_key__``."""
 
     number: int
     place: Place = HERE
@@ -73,7 +74,7 @@ class ShardPlace:
     Attributes
     ----------
     server : str or None
-        The foreign server; None is the caller's own, where the shard has a table of its own all the same.
+        The foreign server; None is the caller's own server; there the shard is a separate table, too.
     table : Relation
         The shard's table there.
     """
@@ -84,7 +85,7 @@ class ShardPlace:
 
 @dataclass(frozen=True)
 class Limits:
-    """What an engine cannot do; each is None where it can, else the reason, as the end of a sentence.
+    """The limits of an engine: each attribute is None if supported, else the reason, as the end of a sentence.
 
     Attributes
     ----------
@@ -105,11 +106,12 @@ class Limits:
 
 
 class Store(ABC):
-    """A packed table while it is made and filled; a context: whoever leaves it early has committed nothing anywhere."""
+    """A packed table while it is created and filled; a context manager: nothing is committed anywhere if it is left
+    early."""
 
     @abstractmethod
     def create(self) -> None:
-        """Make the table and a place in it for each segment."""
+        """Create the table and a partition for each segment."""
 
     @abstractmethod
     def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
@@ -117,11 +119,11 @@ class Store(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Make sure that all of it is there; called once, after the last buffer."""
+        """Complete the table; called once, after the last buffer."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of whatever is open; without `finish` before it nothing stays elsewhere."""
+        """Close everything; without `finish` before, nothing remains on other servers."""
 
     def __enter__(self) -> "Store":
         return self
@@ -141,52 +143,53 @@ class Engine(ABC):
 
     @abstractmethod
     def limits(self, places: Sequence[Place]) -> Limits:
-        """Return what cannot be done with segments at these places."""
+        """Return the limits with segments at these locations."""
 
     @abstractmethod
     def segments(self, session: Session) -> list[Segment]:
-        """Return the segments that a table packed now would have; refuse settings that cannot be met, by a MopError."""
+        """Return the segments that a table packed now would have; raise a MopError for settings that cannot be met."""
 
     @abstractmethod
     def check_host(self, server: str) -> None:
-        """Raise Unsupported if other servers cannot be added to carry segments; ``server`` is the one to be added."""
+        """Raise Unsupported if other servers cannot be added as hosts; ``server`` is the one to add."""
 
     def part_suffixes(self, segments: Sequence[Segment]) -> tuple[str, ...]:
-        """Return what the names of the tables that a packed table consists of end in, where they have names."""
+        """Return the suffixes of the names of the tables that a packed table consists of."""
         return ()
 
     @abstractmethod
     def check(self, session: Session, segments: Sequence[Segment]) -> None:
-        """Raise a MopError unless the caller can bring rows to these segments; nothing is done yet."""
+        """Raise a MopError unless the caller can write rows to these segments; nothing is changed yet."""
 
     @abstractmethod
     def store(self, session: Session, table: Relation, columns: Sequence[str], segments: Sequence[Segment]) -> Store:
-        """Return what makes and fills a packed table; ``columns`` are inputs and outputs, in their order."""
+        """Return the store that creates and fills a packed table; ``columns`` are inputs and outputs, in their
+        order."""
 
     @abstractmethod
     def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
-        """Return where the shards of a packed table are, by their ``__dist_key__``: those that are not here, or all."""
+        """Return the locations of a packed table's shards by ``__dist_key__``: those on other servers, or all."""
 
     def shard_keys(self, session: Session, relation: Relation, what: str) -> Mapping[int, int]:
-        """Return the segment of each ``__dist_key__`` of a packed table, where the key is not the segment's number."""
+        """Return the segment of each ``__dist_key__`` of a packed table, if the key is not the segment's number."""
         return {}
 
     def feed_query(self, relation: Relation, columns: Sequence[str]) -> str | None:
-        """Return the query by which the engine itself hands a shard to the trainer at its segment, if it does."""
+        """Return the query by which the engine itself sends a shard to the trainer of its segment, or None."""
         return None
 
     def naming_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
-        """Return the system columns that together name one row of a table or view; () where rows have none."""
+        """Return the system columns that together identify one row of a table or view; () if there are none."""
         return naming_columns(session, relation)
 
     def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
-        """Return the system columns that differ between any two versions of rows; () where rows have none."""
+        """Return the system columns that differ between any two versions of rows; () if there are none."""
         return version_columns(session, relation)
 
     def distribution(self, columns: Sequence[str]) -> str:
-        """Return what CREATE TABLE says at its end, so that rows are spread by these columns, or by chance if none."""
+        """Return the clause of CREATE TABLE that distributes rows by these columns, or randomly without columns."""
         return ""
 
     def dbids(self, session: Session, segments: Sequence[Segment]) -> Mapping[int, Segment]:
-        """Return the segments by the numbers that a table of distribution_rules has for them."""
+        """Return the segments by their numbers in a table of distribution_rules."""
         return {segment.number + 1: segment for segment in segments}

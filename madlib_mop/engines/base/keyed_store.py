@@ -1,6 +1,6 @@
-"""A packed table that the engine itself spreads by `__dist_key__`: made and filled in the caller's session.
+"""A packed table that the engine itself distributes by `__dist_key__`: created and filled in the caller's session.
 
-The base of the stores of Greenplum and Citus, where a key that the server told of takes a buffer to its segment.
+The base of the stores of Greenplum and Citus, where the server's key of a segment routes buffers to it.
 """
 
 from abc import abstractmethod
@@ -32,19 +32,19 @@ class KeyedStore(Store):
 
     @abstractmethod
     def _distribute(self) -> Mapping[int, int]:
-        """Have the table, which is made and empty, spread; give the ``__dist_key__`` of each segment."""
+        """Distribute the new, empty table; return the ``__dist_key__`` of each segment."""
 
     def _form_clause(self) -> str:
-        """Return what CREATE TABLE says after the columns."""
+        """Return the clause of CREATE TABLE after the columns."""
         return " USING heap"
 
     def create(self) -> None:
-        """Make the table, and have it spread."""
+        """Create the table and distribute it."""
         self._form.create(self._form_clause())
         self._keys = self._distribute()
 
     def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
-        """See `Store.insert`; the key takes the buffer to its segment."""
+        """See `Store.insert`; the key routes the buffer to its segment."""
         self._form.insert(self._keys[segment], buffer_id, values, shapes)
 
     def finish(self) -> None:

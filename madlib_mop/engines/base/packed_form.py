@@ -1,4 +1,4 @@
-"""What every packed table has, whoever spreads it: made, and filled row by row, in the caller's session."""
+"""The form of every packed table: created, and filled row by row, in the caller's session."""
 
 from collections.abc import Sequence
 
@@ -30,12 +30,12 @@ class PackedForm:
         self._types = ["integer", *["bytea"] * n, *["text"] * n, "integer"]
 
     def create(self, form: str = " USING heap") -> None:
-        """Make the table; tensors are stored outside the row and uncompressed.
+        """Create the table; tensors are stored out of line and uncompressed.
 
         Parameters
         ----------
         form : str
-            What CREATE TABLE says after the columns.
+            The clause of CREATE TABLE after the columns.
         """
         tensors = ", ".join(f"{{c{i}}} pg_catalog.bytea" for i in range(self._n_columns))
         shapes = ", ".join(f"{{s{i}}} pg_catalog.int4[]" for i in range(self._n_columns))

@@ -1,4 +1,4 @@
-"""Which system columns name a row of a relation, and which say its version; asked by the engines, in any session."""
+"""System columns that identify a row of a relation or its version; used by the engines, in any session."""
 
 import struct
 from collections.abc import Mapping
@@ -27,16 +27,16 @@ _SENT = {
 
 
 def naming_columns(session: Session, relation: Relation) -> tuple[str, ...]:
-    """Return the system columns that together name one row within one server; () where rows have none."""
+    """Return the system columns that together identify one row within one server; () if there are none."""
     if relation.kind not in _WITH_ROWS:
         return ()
     return ("tableoid", "ctid") if _storage(session, relation)["is_tree"] else ("ctid",)
 
 
 def version_columns(session: Session, relation: Relation) -> tuple[str, ...]:
-    """Return the system columns that differ between any two versions of rows; () where rows have none.
+    """Return the system columns that differ between any two versions of rows; () if there are none.
 
-    Only the access method heap promises an ``xmin``: append-optimized and columnar tables have none.
+    Only the access method heap guarantees an ``xmin``: append-optimized and columnar tables have none.
     """
     if relation.kind not in _WITH_ROWS or not _storage(session, relation)["is_heap"]:
         return ()
@@ -44,12 +44,12 @@ def version_columns(session: Session, relation: Relation) -> tuple[str, ...]:
 
 
 def sent(value: str, column: str) -> str:
-    """Return the SQL expression that makes bytes, for `row_name`, of a value of a system column that names a row."""
+    """Return the SQL expression that converts a value of an identifying system column to bytes, for `row_name`."""
     return _SENT[column].format(value)
 
 
 def row_name(columns: Mapping[str, Any], row: int) -> str:
-    """Name a row by the system columns that name it.
+    """Describe a row by its identifying system columns.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Sessions at other PostgreSQL servers: who logs in where, and how; called by add_host, packing, the doctor and relays.
+"""Logins and sessions on other PostgreSQL servers; called by add_host, packing, the doctor and relays.
 
-Host, port, user and password are what CREATE SERVER and CREATE USER MAPPING say of a postgres_fdw server, for the role
-that asks. They are read anew for each login, and are in no message.
+Host, port, user and password come from CREATE SERVER and CREATE USER MAPPING of a postgres_fdw server, for the calling
+role. They are read again for each login and never appear in messages.
 """
 
 import time
@@ -46,7 +46,7 @@ WHERE s.srvname = %s AND r.rolname = %s
 
 @dataclass(frozen=True)
 class HostLogin:
-    """How one role logs in at one server.
+    """The login of one role on one server.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class HostLogin:
     options : mapping of str to str
         libpq's keywords.
     must_use_password : bool
-        As postgres_fdw demands it of whoever is not a superuser: else the server's own operating system user, who opens
-        the session, would be let in for what it is and not for what the role knows.
+        Required for roles that are not superusers, as in postgres_fdw: otherwise the login could succeed with the
+        identity of the server's operating system user, which opens the session.
     """
 
     server: str
@@ -198,12 +198,12 @@ def connect_host(
 
 
 def connecting(login: HostLogin) -> dict[str, str]:
-    """Return those of a login's options that say where and how to connect."""
+    """Return the connection options of a login."""
     return {name: value for name, value in login.options.items() if name in _CONNECTING}
 
 
 def reason(error: psycopg.Error, login: HostLogin) -> str:
-    """Return what a host said, in one line, without what the server's and the mapping's options hold."""
+    """Return a host's message in one line, without values of the server's and the mapping's options."""
     line = plain_reason(error)
     for name in ("password", "host", "hostaddr", "port", "user", "dbname"):
         value = login.options.get(name)
@@ -227,7 +227,7 @@ def clock_offset_s(connection: psycopg.Connection, n_tries: int = 3) -> float:
 
 
 def offset_beyond(before_s: float, there_s: float, after_s: float) -> float:
-    """Return how far a time told between two of ours lies outside them; 0 where it lies between."""
+    """Return how far a remote time lies outside the interval of two local times; 0 inside."""
     if there_s < before_s:
         return there_s - before_s
     return max(0.0, there_s - after_s)

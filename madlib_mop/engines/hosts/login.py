@@ -1,8 +1,8 @@
-"""A session at a segment's host: opened, or told why not; called by the relay.
+"""Opens a session at a segment's host; called by the relay.
 
-Who is not let in must be told so at once; what is lost must be waited for. libpq tells no SQLSTATE of a login that
-failed, and a server's words may be in any language. So where the words are not known a host is asked, by libpq's ping,
-whether it is up: one that is, and lets nobody in time after time, does not let us in.
+It fails fast on rejected logins and retries lost connections. libpq has no SQLSTATE for a failed
+login, and messages can be in any language. So for an unknown message, libpq's ping checks whether the host is up: if
+it is up and rejects the login repeatedly, the login is rejected.
 """
 
 import time
@@ -34,7 +34,7 @@ _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 3.0)
 
 
 class NotLetIn(Exception):
-    """The host answers, but does not let us in as it must.
+    """The host is up, but rejects the login.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def log_in(options: Mapping[str, Any]) -> psycopg.Connection:
     Raises
     ------
     NotLetIn
-        If the host is up and refuses us.
+        If the host is up and rejects the login.
     psycopg.OperationalError
         If it is not reached, or goes down or comes up; it may be tried again later.
     psycopg.Error
@@ -83,5 +83,5 @@ def log_in(options: Mapping[str, Any]) -> psycopg.Connection:
 
 
 def _is_up(options: Mapping[str, Any]) -> bool:
-    """Return whether a server takes connections, whomever it lets in."""
+    """Return whether a server accepts connections, regardless of authentication."""
     return PGconn.ping(make_conninfo(**options).encode()) == Ping.OK

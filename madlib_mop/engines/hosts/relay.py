@@ -1,11 +1,11 @@
-"""The relay: a process beside a writer session, by which the segment's work is done at another host.
+"""The relay: a process that connects a writer session with a segment at another host.
 
 It speaks a trainer's frames on its pipes, and forwards each to a session at the host (functions ``segment_*`` of
 sql/25-segments.sql), whose backend runs the trainer. Started by `mop_backend.channels.Remote`; ends with it.
 
-What keeps the trainer from answering is an answer itself, and the last one: ``{"host_lost": {"message"}}`` when the
-host is not reached or lost, ``{"host_refused": {"sqlstate", "message", "hint"}}`` when it does not let us in or refuses
-a statement, ``{"died": {"status", "stderr"}}`` when its trainer ended. None of them tells a password or a key.
+A failure of the trainer or its host is also an answer, and the last one: ``{"host_lost": {"message"}}`` when the
+host is not reached or lost, ``{"host_refused": {"sqlstate", "message", "hint"}}`` when it rejects the login or a
+statement, ``{"died": {"status", "stderr"}}`` when its trainer ended. None of them contains a password or a key.
 """
 
 import hashlib
@@ -61,14 +61,14 @@ def main() -> None:
 
 
 class Relay:
-    """What is between the frames and the session at the host."""
+    """Translates between frames and the session at the host."""
 
     def __init__(self) -> None:
         self._host: Host | None = None
         self._ended: Header | None = None
 
     def do(self, header: Header, blobs: Sequence[Blob]) -> Frame | None:
-        """Do one request; give header and blobs of its answer, or None where a trainer gives none.
+        """Process one request; return header and blobs of its answer, or None if a trainer sends none.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class Host:
         self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")
 
     def ask(self, header: Header, blobs: Sequence[Blob], wait: bool) -> Frame:
-        """Hand a message to the trainer there; give its answer, {} if there is none to wait for."""
+        """Send a message to the trainer there; return its answer, {} if it has none."""
         for blob in blobs:
             self._value("SELECT madlib_mop_calls.segment_put(%b)", blob)
         self._n_messages += 1
@@ -163,12 +163,12 @@ class Host:
         return fields, [self._value("SELECT madlib_mop_calls.segment_get(%s::integer)", number) for number in numbers]
 
     def close(self) -> None:
-        """End the session, and what it has started there."""
+        """End the session and its trainer there."""
         self._connection.close()
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection lives."""
+        """Whether the connection is open."""
         return not self._connection.broken and not self._connection.closed
 
     def _value(self, query: LiteralString, *values: object) -> Any:
@@ -179,7 +179,7 @@ class Host:
 
 
 def _told(error: psycopg.Error, request: Header, host: Host | None) -> Header:
-    """Return what an error means for the run, without what psycopg knows of the connection's parameters."""
+    """Return the meaning of an error for the run, without the connection's parameters."""
     message = plain_reason(error)
     if error.sqlstate is None and request["op"] == "connect":
         if not isinstance(error, psycopg.OperationalError):  # libpq cannot use one of the options

@@ -1,7 +1,7 @@
 """Tables at hosts that hold shards of a packed table: made, filled by binary COPY, committed; and swept once unused.
 
-Each host gets one session of its own and one transaction. `madlib_mop.host_shard` is told of a table before there is
-one; so whatever becomes of the caller's transaction, a later sweep knows what nobody needs any more.
+Each host gets one session and one transaction. `madlib_mop.host_shard` gets the row of a table before it is created,
+so a later sweep finds unused tables regardless of how the caller's transaction ends.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class _Shard:
 
 
 class HostTables:
-    """The tables that one call makes at hosts.
+    """The tables that one call creates on hosts.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class HostTables:
         return shard.table
 
     def register(self, segment: Segment, packed_oid: int, xid: str) -> None:
-        """Write down that a table is going to be there, for which foreign table, made by which transaction."""
+        """Record a table before it is created, with its foreign table and the creating transaction."""
         shard = self._shards[segment.number]
         with self._catalog.cursor() as cursor:
             cursor.execute(
@@ -102,7 +102,7 @@ class HostTables:
             self._hosts[shard.server].create(shard.table, self._columns)
 
     def write(self, segment: int, row: Sequence[Any]) -> None:
-        """Send one row to a segment's table; one table is filled after the other."""
+        """Send one row to a segment's table; tables are filled one at a time."""
         shard = self._shards[segment]
         host = self._hosts[shard.server]
         if self._filling != segment:
@@ -120,7 +120,7 @@ class HostTables:
             host.commit()
 
     def close(self) -> None:
-        """End the sessions; what was not committed is gone."""
+        """End the sessions; uncommitted work is rolled back."""
         for host in self._hosts.values():
             host.close()
 
@@ -179,7 +179,7 @@ class _Host:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[psycopg.Cursor]:
-        """Return a cursor; what the host says against it becomes one clear error."""
+        """Return a cursor; errors of the host become one clear error."""
         try:
             with self._connection.cursor() as cursor:
                 yield cursor
@@ -193,12 +193,12 @@ class _Host:
 
 
 def check_hosts(catalog: CatalogConnection, servers: Sequence[str], role: str) -> None:
-    """Log in at each server by a role's user mapping and see that it may make tables there; sweep what is not needed.
+    """Log in to each server with a role's user mapping, check that it can create tables there, and drop unused tables.
 
     Raises
     ------
     MopError
-        For the first server where that is not so.
+        For the first server where a check fails.
     """
     for server in servers:
         login = read_login(catalog, server, role)
@@ -209,7 +209,7 @@ def check_hosts(catalog: CatalogConnection, servers: Sequence[str], role: str) -
 
 
 def _room(connection: psycopg.Connection, login: HostLogin) -> str:
-    """Return the schema in which tables are made at a host: the first of the search_path in which the user may."""
+    """Return the schema for tables on a host: the first one of the search_path where the user can create tables."""
     with connection.cursor() as cursor:
         cursor.execute(_ROOM)
         schema, may_use = one_row(cursor)
@@ -231,7 +231,7 @@ def _room(connection: psycopg.Connection, login: HostLogin) -> str:
 
 @dataclass(frozen=True)
 class UnusedTable:
-    """A table at a host that no foreign table needs any more; ``role`` packed it."""
+    """A table on a host that no foreign table uses; ``role`` packed it."""
 
     server: str
     schema: str
@@ -241,7 +241,7 @@ class UnusedTable:
 
 
 def unused_tables(catalog: CatalogConnection) -> list[UnusedTable]:
-    """Return the tables at hosts that nobody needs: what was packed has been dropped, or was rolled back."""
+    """Return the unused tables on hosts: their packed tables were dropped or rolled back."""
     with catalog.cursor() as cursor:
         cursor.execute(_ENDED)
         ended = set(cursor.fetchall())
@@ -252,9 +252,9 @@ def unused_tables(catalog: CatalogConnection) -> list[UnusedTable]:
 
 
 def sweep(catalog: CatalogConnection, servers: Sequence[str] | None = None) -> int:
-    """Drop tables at hosts that no foreign table needs any more; give how many there are still.
+    """Drop tables on hosts that no foreign table uses; return the number of remaining ones.
 
-    What cannot be dropped now (the host is down, the role has no user mapping any more) is left to a later sweep.
+    Tables that cannot be dropped now (the host is down, the role has no user mapping) are left to a later sweep.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def sweep(catalog: CatalogConnection, servers: Sequence[str] | None = None) -> i
 
 
 def _drop(catalog: CatalogConnection, server: str, role: str, names: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Drop tables at one host as one role; give those that are gone."""
+    """Drop tables on one host as one role; return the dropped ones."""
     dropped = []
     with contextlib.suppress(MopError, psycopg.Error):
         login = read_login(catalog, server, role)

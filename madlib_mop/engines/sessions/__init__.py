@@ -1,1 +1,1 @@
-"""The sessions of a segment: how they log in, and how the driver talks to them."""
+"""The sessions of a segment: their logins, and the driver's communication with them."""

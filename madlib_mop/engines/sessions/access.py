@@ -33,7 +33,7 @@ class Access:
     catalog : mapping
         psycopg2's keywords of a login as the server's own user, or as the superuser whose DSN the command line has.
     host, port, database : str
-        Where a reader logs in.
+        The server that a reader logs in to.
     options : str
         Settings of the sessions (`engines.options.options_of`).
     login : RunLogin or None
@@ -41,7 +41,7 @@ class Access:
     caller : str
         The role that a reader takes on.
     settings : mapping of str to str
-        What a reader sets: parameters of the caller's session that the row policies of its tables read.
+        Parameters of the caller's session that a reader sets, because row policies of its tables read them.
     """
 
     run_id: int
@@ -60,9 +60,10 @@ class Access:
         return Target({**self.catalog, **self._session(writer_name(self.run_id), SUPERUSER_OPTIONS)}, steps)
 
     def reader(self) -> Target:
-        """Return how a reader session is opened: whatever users' code finds in it, it has the caller's rights at most.
+        """Return how a reader session is opened: it never has more rights than the caller, so users' code in it cannot
+        gain any.
 
-        A superuser's reader is no run role's session: it reads what other superusers own alone.
+        A superuser's reader does not use a run role: it reads only relations of superusers.
         """
         session = self._session(reader_name(self.run_id))
         settings = [(_SET, [name, value]) for name, value in self.settings.items()]

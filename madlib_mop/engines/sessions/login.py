@@ -1,10 +1,10 @@
-"""The login role of a run, as whose the run's reader sessions log in; its password never leaves memory.
+"""The login role of a run's reader sessions; its password never leaves memory.
 
-It is a member of the caller's role and nothing else, and has that role's settings and connection limit. A run of a
-superuser's has none: whoever may grant roles could join such a role and so become a superuser.
+It is a member of the caller's role and nothing else, and has that role's settings and connection limit. A
+superuser's run has none, because roles that can grant memberships could join it and become a superuser.
 
-Roles belong to the whole server, runs to one database: a role's name tells both, and each database's drivers sweep
-their own dead runs' roles, and those of databases that are no more.
+Roles belong to the whole server, runs to one database: a role's name contains both, and each database's drivers
+drop the roles of their own dead runs and of dropped databases.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ def is_superuser(catalog: connection, role: str) -> bool:
 def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | None:
     """Make the login role of a run, a member of the caller's role, with its settings and limits.
 
-    The server is given a SCRAM verifier, not the password, so that no log of statements holds it.
+    The server gets a SCRAM verifier instead of the password, so statement logs do not contain the password.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
         The catalog session.
     run_id : int
     caller : str
-        The role whose rights the run has.
+        The role that defines the run's rights.
 
     Returns
     -------
     RunLogin or None
-        None for a superuser: there the readers log in as the catalog session does.
+        None for a superuser: then the readers log in like the catalog session.
     """
     if is_superuser(catalog, caller):
         return None
@@ -126,14 +126,15 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
 
 
 def renew_login(catalog: connection, role: str) -> None:
-    """Let the role log in for a minute more; its open sessions do not end then."""
+    """Extend the role's permission to log in by a minute; open sessions are not affected."""
     with catalog.cursor() as cursor:
         until = sql.Literal(_in_a_minute(cursor))
         cursor.execute(sql.SQL("ALTER ROLE {} VALID UNTIL {}").format(sql.Identifier(role), until))
 
 
 def free_connections(catalog: connection, role: str) -> int | None:
-    """Return how many sessions more a role's CONNECTION LIMIT allows, those of its runs counted; None without one."""
+    """Return the number of further sessions that a role's CONNECTION LIMIT allows, counting its runs' sessions; None
+    without a limit."""
     with catalog.cursor() as cursor:
         cursor.execute(_LIMIT, [PREFIX, role])
         found = cursor.fetchone()
@@ -152,12 +153,12 @@ def check_limit(catalog: connection, role: str, n_readers: int) -> None:
 
 
 def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIMEOUT_MS) -> None:
-    """Take a role's rights, end its sessions and drop it; nothing happens if it is not there.
+    """Revoke a role's rights, end its sessions and drop it; no effect if it does not exist.
 
     User code in a reader session may have made objects as this role, in open transactions too, and any role may grant
-    it something, which locks it. Whatever keeps the role from being dropped is no error, neither at the end of this run
-    nor in the next call of another user, which sweeps: a role without rights and login is all that stays till then.
-    Nothing waits for the disk: what a crash brings back, the sweep drops.
+    it something, which locks it. A failure to drop the role is not an error, neither at the end of this run nor in
+    another user's next call, which sweeps: until then, only a role without rights and login remains. Commits are
+    asynchronous: if a crash restores the role, the sweep drops it.
     """
     name = sql.Identifier(role)
     with catalog.cursor() as cursor:
@@ -191,7 +192,7 @@ def sweep_logins(catalog: connection, is_live: Callable[[int], bool]) -> None:
     ----------
     catalog : psycopg2 connection
     is_live : callable
-        Tells of a run_id whether a driver works on it now.
+        Returns whether a run_id has a running driver.
     """
     own = _database_oid(catalog)
     with catalog.cursor() as cursor:
@@ -225,7 +226,7 @@ def _in_a_minute(cursor: Cursor) -> str:
 
 
 def _patiently(cursor: Cursor, step: sql.Composable) -> None:
-    """Execute a statement about roles, again where another one has just changed the same row of the catalog.
+    """Execute a statement about roles; retry if another one has just changed the same catalog row.
 
     PostgreSQL does not wait for such a change; it fails with "tuple concurrently updated" (XX000).
     """
@@ -240,10 +241,10 @@ def _patiently(cursor: Cursor, step: sql.Composable) -> None:
 
 
 def _copy_settings(cursor: Cursor, caller: str, role: str) -> None:
-    """Return the run's role what ALTER ROLE ... SET says of the caller's, in this database or in all.
+    """Copy the caller's ALTER ROLE ... SET settings to the run's role, for this database and for all.
 
     FROM CURRENT, in a transaction that sets each for itself alone, copies lists as they are; the few that cannot be set
-    in a session are written as they stand. One that the server does not take at all is none of the caller's either.
+    in a session are written as they stand. A setting that the server rejects has no effect for the caller either.
     """
     cursor.execute(_SETTINGS, [caller, _NOT_COPIED])
     for in_database, name, value in cursor.fetchall():

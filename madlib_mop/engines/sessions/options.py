@@ -1,4 +1,4 @@
-"""Settings of the sessions that work for a run, here and at segments' hosts; none of a user's may change their work."""
+"""Settings of a run's sessions, on this server and on segments' hosts; users' settings must not affect them."""
 
 from psycopg2.extensions import connection
 

@@ -1,4 +1,4 @@
-"""What a server said, without where it is and how it came to us: for messages of whoever has a session there."""
+"""Extracts a server's message without its address: for messages about sessions there."""
 
 import re
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ _PYTHON_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
 
 def plain_reason(error: "psycopg.Error") -> str:
-    """Return one line: the server's message, or what libpq said of the last address that it tried."""
+    """Return one line: the server's message, or libpq's message about the last address that it tried."""
     if error.diag.message_primary:
         return without_prefix(error.diag.message_primary)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

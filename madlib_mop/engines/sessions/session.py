@@ -19,7 +19,7 @@ _LOST_SEGMENT = "58M01"
 
 
 class SessionState(Enum):
-    """Where a session is."""
+    """The state of a session."""
 
     CONNECTING = "connecting"  # the login is under way
     OPENING = "opening"  # its first statements are under way
@@ -30,7 +30,7 @@ class SessionState(Enum):
 
 @dataclass(frozen=True)
 class Target:
-    """How to log in, and what to do first.
+    """The login of a session, and its first statements.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Returned:
 
 @dataclass(frozen=True)
 class Failure:
-    """The statement failed; ``lost`` tells that the session is gone too."""
+    """The statement failed; ``lost`` is set if the session has ended too."""
 
     sqlstate: str | None
     message: str
@@ -67,14 +67,14 @@ class Failure:
 
     @property
     def host_lost(self) -> Header | None:
-        """The worker's answer "host", where rows at a host that is lost were to be read from here; else None."""
+        """The worker's answer "host" if rows were to be read from a lost host; else None."""
         if self.lost or not (self.sqlstate or "").startswith("08"):
             return None
         return {"outcome": "host", "server": "of the rows that it had to read", "error": self.error}
 
     @property
     def error(self) -> Header:
-        """What the server said, as a worker's answer "sql" has it."""
+        """The server's message, in the form of a worker's answer "sql"."""
         return {"sqlstate": self.sqlstate, "message": self.message, "hint": self.hint}
 
 
@@ -106,7 +106,7 @@ class Session:
         self._execute(statement, params)
 
     def advance(self) -> Opened | Returned | Failure | None:
-        """Take what the socket brought; None while there is more to wait for."""
+        """Process the socket's data; return None while the statement is still running."""
         try:
             status = self._connection.poll()
         except psycopg2.Error as error:
@@ -134,7 +134,7 @@ class Session:
         return Opened()
 
     def close(self) -> None:
-        """Close the connection; a backend that still works notices within its connection check's interval."""
+        """Close the connection; a busy backend notices it within client_connection_check_interval."""
         self._connection.close()
         self.state = SessionState.BROKEN
 

@@ -1,9 +1,9 @@
 """A worker: the writer and the reader session of one segment. Called by `madlib_mop.driver.running.workers`.
 
 The writer has the trainer and writes the record; it is logged in as the server's own user and touches no relation of
-users. Where the trainer lacks the rows of a shard, it says so: then the reader, which is logged in as the run's role
-and acts as the caller, reads them and hands them over by a socket (mop_backend.rows), and the task is given again. What
-the trainer says of the rows is checked before anything is trained on them.
+users. If the trainer lacks the rows of a shard, it reports that. Then the reader, which is logged in as the run's
+role with the caller's rights, reads them and sends them over a socket (mop_backend.rows), and the task is repeated. The
+trainer's figures about the rows are checked before training.
 """
 
 import json
@@ -24,7 +24,7 @@ _SEND = "SELECT madlib_mop_calls.reader_send(%(address)s, %(query)s, %(key)s, %(
 
 @dataclass(frozen=True)
 class Answer:
-    """A task has ended; ``fields`` is what the writer said of it (`mop_backend.writer.Writer.do`)."""
+    """A task has ended; ``fields`` is the writer's answer (`mop_backend.writer.Writer.do`)."""
 
     fields: Header
 
@@ -47,10 +47,10 @@ class Worker:
     ----------
     writer, reader : Target
     reads_here : bool
-        Whether a reader is sure to be needed, so that it is opened at once.
+        Whether a reader will certainly be needed; then it is opened at once.
     on_shard : callable
-        Given data_set (str), segment_id (int) and what the trainer said of the rows that it was given (dict: n_rows,
-        n_bytes, fingerprint); raises where the run cannot go on with them.
+        Called with data_set (str), segment_id (int) and the trainer's figures about the loaded rows (dict: n_rows,
+        n_bytes, fingerprint); raises if the run cannot continue with them.
     """
 
     def __init__(self, writer: Target, reader: Target, reads_here: bool, on_shard: Callable[[str, int, Header], None]):
@@ -64,13 +64,13 @@ class Worker:
 
     @property
     def sessions(self) -> list[Session]:
-        """Return the sessions that something may come from."""
+        """Return the sessions to poll."""
         both = (self._writer, self._reader)
         return [s for s in both if s is not None and s.state is not SessionState.BROKEN]
 
     @property
     def pids(self) -> list[int]:
-        """Return the processes of the sessions that had been opened."""
+        """Return the process IDs of the opened sessions."""
         return [s.pid for s in (self._writer, self._reader) if s is not None and s.pid is not None]
 
     @property
@@ -84,9 +84,9 @@ class Worker:
         self._give(task)
 
     def advance(self, session: Session) -> Opened | Answer | Failure | None:
-        """Take what has come from one of the sessions; None while there is more to wait for.
+        """Process the data of one of the sessions; return None while the task is still running.
 
-        A failure of either session that ends it ends both.
+        If one session is lost, both are closed.
         """
         event = session.advance()
         if event is None:
@@ -135,7 +135,7 @@ class Worker:
         return self._loaded()
 
     def _under_way(self) -> tuple[_Load, Session]:
-        """Return the load that is under way by a reader, and that reader."""
+        """Return the current load of a reader, and that reader."""
         assert self._load is not None and self._reader is not None, "a reader has statements in loads only"
         return self._load, self._reader
 
@@ -158,7 +158,7 @@ class Worker:
         self._give({"do": "load", **place, "reader_pid": reader_pid})
 
     def _loaded(self) -> Answer | Failure | None:
-        """Go on when both sessions have ended their part of a load."""
+        """Continue when both sessions have finished their part of a load."""
         load = self._load
         assert load is not None, "there is a load to go on with"
         if load.answer is None:
