@@ -20,7 +20,7 @@ _LEAST_MEMORY_BYTES = 4 << 30
 
 
 def main() -> int:
-    """Do one call; the exit status is 0 unless the backend has gone."""
+    """Run one call; the exit status is 0 unless the backend has ended."""
     _end_with_parent()
     _limit_memory()
     channel = Channel(os.dup(0), os.dup(1))
@@ -78,7 +78,7 @@ def _answer(header: Header, blobs: Sequence[Blob], channel: Channel) -> Header:
 def _limit_memory() -> None:
     """Limit this process to half of the machine's memory, or 4 GiB on a small one: it fails before the server does.
 
-    The limit is the soft one: what this process starts sets its own.
+    It is the soft limit; child processes set their own.
     """
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -87,7 +87,7 @@ def _limit_memory() -> None:
 
 
 def _end_with_parent() -> None:
-    """Ask for SIGTERM when the backend dies; SIGTERM unwinds the stack, so that sessions and roles are cleaned up."""
+    """Request SIGTERM when the backend dies; SIGTERM unwinds the stack, which cleans up sessions and roles."""
 
     obey_sigterm()
     parent = os.getppid()

@@ -1,4 +1,4 @@
-"""The driver's commands: which Python function does the work of which SQL function."""
+"""The driver's commands: maps SQL functions to Python functions."""
 
 from collections.abc import Callable
 from importlib import import_module

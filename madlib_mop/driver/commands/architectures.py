@@ -34,9 +34,10 @@ CREATE TABLE {table} (
 
 
 def load_keras_model(call: Call) -> None:
-    """Add an architecture to a table, which is made if it is not there; its ``model_id`` is the highest so far plus 1.
+    """Add an architecture to a table, which is created if it does not exist; its ``model_id`` is the highest one plus
+    1.
 
-    What is stored is what Keras itself writes of the model, ``model.to_json()``, whatever form was given.
+    The stored JSON is the output of Keras' ``model.to_json()``, regardless of the input's form.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def load_keras_model(call: Call) -> None:
     UnreadableText, Unsupported, ModelFailed
         If the JSON is not that of a model that can be trained.
     UndefinedColumn
-        If the table is there and is not one of architectures.
+        If the table exists and is not a table of architectures.
     """
     session, given = call.session, call.arguments
     table = session.existing(given[_WHAT], _WHAT)
@@ -69,10 +70,10 @@ def load_keras_model(call: Call) -> None:
 
 
 def _wait_for_others(session: CallerSession, table: Relation) -> None:
-    """Lock a table, so that ids are taken one at a time, until the transaction that took the last one ends.
+    """Lock a table until the transaction ends, so ids are assigned one at a time.
 
-    The lock is one on the table itself: roles without rights on it cannot take it. Those that may only insert cannot
-    either. They wait for the others, but not for each other, so that two of them may draw one id.
+    The lock is on the table itself: roles without rights on it cannot take it. Roles that can only insert take a
+    weaker lock. They wait for the others, but not for each other, so two of them can get the same id.
     """
     if table.kind not in ("r", "p"):
         return
@@ -82,7 +83,7 @@ def _wait_for_others(session: CallerSession, table: Relation) -> None:
 
 
 def _model(call: Call) -> tuple[DescribedModel, bytes | None]:
-    """Return what Keras makes of the architecture, and its start weights."""
+    """Return Keras' description of the architecture, and its start weights."""
     session, given = call.session, call.arguments
     arch = check_architecture(given["model_arch"])
     check_statistics(arch)
@@ -111,14 +112,14 @@ def _model(call: Call) -> tuple[DescribedModel, bytes | None]:
 
 
 def delete_keras_model(call: Call) -> None:
-    """Delete an architecture, and with the last one the table.
+    """Delete an architecture, and the table with the last one.
 
     Raises
     ------
     InvalidParameter
         If the table has no such ``model_id``.
     UndefinedTable, UndefinedColumn
-        If there is no such table, or it is not one of architectures.
+        If the table does not exist, or is not a table of architectures.
     """
     session, given = call.session, call.arguments
     table = session.relation(given[_WHAT], _WHAT)

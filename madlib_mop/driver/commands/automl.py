@@ -21,7 +21,7 @@ SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalo
 def madlib_keras_automl(call: Call) -> None:
     """Search architectures and parameters for the best model; the whole search is one run of the hopper.
 
-    When the driver that began the call was killed, this one goes on with its run.
+    If a driver of this call was killed, this one continues its run.
     """
     record = open_record(call.info)
 
@@ -36,7 +36,7 @@ def madlib_keras_automl(call: Call) -> None:
 
 
 def hyperband_schedule(call: Call) -> None:
-    """Write the schedule of hyperband into a table of the caller's: one row a round of a bracket.
+    """Write the schedule of hyperband into a table of the caller: one row for each round of a bracket.
 
     Raises
     ------

@@ -56,7 +56,7 @@ _Parsed = TypeVar("_Parsed")
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration as it will be stored; ``key`` is the same for those that mean the same."""
+    """A configuration to store; equivalent configurations have the same ``key``."""
 
     model_id: int
     compile_params: str
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Existing:
-    """A model selection table that is appended to; ``summary`` is None where it has lost its companion."""
+    """A model selection table to append to; ``summary`` is None if it does not exist."""
 
     table: Relation
     summary: Relation | None
@@ -85,13 +85,13 @@ class Parser:
         self._told: set[str] = set()
 
     def compile_params(self, text: str | None, where: str) -> CompileParams:
-        """Parse compile parameters; an error says ``where`` they stand."""
+        """Parse compile parameters; errors contain ``where``."""
         if text not in self._compile:
             self._compile[text] = _placed(parse_compile_params, where, text, self.custom_names)
         return self._compile[text]
 
     def fit_params(self, text: str | None, where: str) -> FitParams:
-        """Parse fit parameters; an error says ``where`` they stand."""
+        """Parse fit parameters; errors contain ``where``."""
         if text not in self._fit:
             self._fit[text] = _placed(parse_fit_params, where, text)
             if (told := told_of_recorded([self._fit[text]])) and told not in self._told:
@@ -108,13 +108,13 @@ class Parser:
 
 
 def load_model_selection_table(call: Call) -> None:
-    """Make a model selection table of every combination of model ids, compile and fit parameters.
+    """Create a model selection table of all combinations of model ids, compile and fit parameters.
 
     Raises
     ------
     MopError
-        If a table or column is missing, an output table exists, a model_id is not in the architecture table, or a
-        list has an element that does not parse; the message names it.
+        If a table or column is missing, an output table exists, a model_id is not in the architecture table, or
+        an element of a list cannot be parsed; the message names it.
     """
     session, given = call.session, call.arguments
     arch_table = _architectures(session, given[_ARCH])
@@ -138,7 +138,7 @@ def load_model_selection_table(call: Call) -> None:
 
 
 def generate_model_configs(call: Call) -> None:
-    """Fill a model selection table by a grid or by random search; one that exists is appended to.
+    """Fill a model selection table by grid search or random search; append to an existing one.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def _texts(values: list[Any] | None, what: str) -> list[Any]:
 
 
 def _existing(session: CallerSession, given: Mapping[str, Any], arch_table: Relation) -> Existing | None:
-    """Read a table that is to be appended to, and check that it was made of the same architecture table."""
+    """Read a table to append to, and check that it uses the same architecture table."""
     name = given[_MST]
     table = session.existing(name, _MST)
     if table is None:
@@ -307,7 +307,7 @@ def _check_summary(
 
 
 def _placed(parse: Callable[..., _Parsed], where: str, *arguments: object) -> _Parsed:
-    """Parse, and put the place into the message of an error."""
+    """Parse, and add the location to an error's message."""
     try:
         return parse(*arguments)
     except MopError as error:

@@ -1,4 +1,4 @@
-"""The commands load_custom_function, delete_custom_function and load_top_k_accuracy_function: a superuser's own."""
+"""The commands load_custom_function, delete_custom_function and load_top_k_accuracy_function: for superusers."""
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.driver.data.custom_functions import check_pickle, find_object_table, object_relation, pickles_allowed
@@ -14,15 +14,15 @@ _N_SHOWN = 20
 
 
 def load_custom_function(call: Call) -> None:
-    """Register a function in an object table, which is made if it is not there. Nothing of the function is run.
+    """Register a function in an object table, which is created if it does not exist. The function is not executed.
 
     Raises
     ------
     InsufficientPrivilege
-        If the caller is not a superuser, or others may write to the table.
+        If the caller is not a superuser, or other roles can write to the table.
     UnreadableText, InvalidParameter, Unsupported
-        If the object is not Python source that defines the name, or a pickle where these are refused; or the name is
-        Keras' own, or taken.
+        If the object is not Python source that defines the name, or is a pickle and these are disabled; or the name
+        is one of Keras' or already used.
     """
     given = call.arguments
     _superusers_only(call)
@@ -41,14 +41,14 @@ def load_custom_function(call: Call) -> None:
 
 
 def load_top_k_accuracy_function(call: Call) -> None:
-    """Register the metric ``top_<k>_accuracy``: the share of rows whose class is among the k that score best."""
+    """Register the metric ``top_<k>_accuracy``: the share of rows with the true class among the k best scores."""
     _superusers_only(call)
     k = call.arguments["k"]
     _add(call, top_k_name(k), top_k_source(k), f"returns {top_k_name(k)}")
 
 
 def delete_custom_function(call: Call) -> None:
-    """Delete a function by its id or its name, and with the last one the table."""
+    """Delete a function by its id or name, and the table with the last one."""
     session, given = call.session, call.arguments
     _superusers_only(call)
     table = find_object_table(session, given.get("object_table"))

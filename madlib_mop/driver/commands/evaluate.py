@@ -50,7 +50,7 @@ def madlib_keras_evaluate(call: Call) -> None:
 def evaluate_shards(
     session: CallerSession, trainer: LocalTrainer, model: TrainedModel, packed: PackedTable
 ) -> Evaluation:
-    """Evaluate shard by shard, one in the trainer's memory at a time; the sums of all shards have the figures."""
+    """Evaluate one shard at a time in the trainer's memory; return the sums over all shards."""
     sums, weights = [], read_weights(session, model)
     shards = [shard for shard in packed.shards if shard.n_rows]
     for shard in shards:

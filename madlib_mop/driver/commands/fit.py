@@ -10,7 +10,7 @@ from madlib_mop.driver.session.opening import open_record
 def madlib_keras_fit_multiple_model(call: Call) -> None:
     """Train every configuration of a model selection table by model hopping.
 
-    When the driver that began the call was killed, this one goes on with its run.
+    If a driver of this call was killed, this one continues its run.
     """
     record = open_record(call.info)
     finish_run(call, record, begin_run(call, record, lambda: plan_fit(call, record)))

@@ -1,4 +1,4 @@
-"""The command gpu_configuration: which GPUs the server's host has, by TensorFlow or by NVIDIA's driver."""
+"""The command gpu_configuration: lists the GPUs of the server's host, by TensorFlow or NVIDIA's driver."""
 
 import socket
 
@@ -25,7 +25,7 @@ def gpu_configuration(call: Call) -> None:
 
 
 def _seen_by_tensorflow(call: Call) -> list[str]:
-    """Ask a trainer; without a device none is started."""
+    """Query a trainer; without a device, none is started."""
     n_gpus = gpus.count_gpus()
     if not n_gpus:
         return []

@@ -1,4 +1,4 @@
-"""The help forms ``f()`` and ``f('usage')`` of the SQL functions: texts in files, one a family.
+"""The help forms ``f()`` and ``f('usage')`` of the SQL functions: texts in files, one for each family.
 
 Where a text has ``{usage}``, the call with all arguments is written, from its specification; ``{schedules}`` and the
 other names of ``driver/help/choices.py`` stand for lists of what there is to choose.
@@ -19,7 +19,7 @@ _USAGE_WORDS = ("", "help", "?", "usage", "example", "examples")
 def give_help(call: Call) -> str:
     """Return the help text of a family of functions.
 
-    The first paragraph of the file answers ``f()``; any of the words usage, help, ?, example answers with all of it.
+    ``f()`` returns the first paragraph of the file; with the words usage, help, ? or example, it returns all of it.
     """
     topic, option = call.arguments["topic"], call.arguments.get("option")
     # looked up, not opened by name: a caller who writes the topic himself reads our texts and no other file

@@ -1,7 +1,7 @@
-"""The commands add_host and remove_host: which other servers carry segments. For superusers.
+"""The commands add_host and remove_host: the hosts of segments. For superusers.
 
-The calling superuser's own user mapping is used, once, as a superuser there. What the servers share from then on is a
-key, drawn at the host and sent as a row of a result, which no log of statements holds.
+The calling superuser's own user mapping is used once, as a superuser there. Afterwards, the servers share a key,
+which is generated at the host and sent as a row of a result, so it is not in statement logs.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ WHERE h.server = $1 AND pg_catalog.pg_xact_status(h.xid) = 'in progress'
 
 
 def add_host(call: Call) -> None:
-    """Check a foreign server, pair with it, and let it carry segments."""
+    """Check a foreign server, pair with it, and add it as a host."""
     _superusers_only(call)
     session, server = call.session, call.arguments["server"]
     engine_of(session).check_host(server)
@@ -91,7 +91,7 @@ def add_host(call: Call) -> None:
 
 
 def remove_host(call: Call) -> None:
-    """Let a server carry no more segments; refused while it has shards of packed tables."""
+    """Remove a host; fails while it has shards of packed tables."""
     _superusers_only(call)
     session, server = call.session, call.arguments["server"]
     rows = session.execute("SELECT coordinator FROM madlib_mop.host WHERE server = $1", [server])
@@ -136,7 +136,7 @@ def _unpair(catalog: CatalogConnection, server: str, role: str, coordinator: str
 
 
 def _try_trainer(session: CallerSession, record: Record, login: HostLogin, coordinator: str, key: bytes) -> None:
-    """Have the host start a trainer, by the way that workers will go; it ends with the session."""
+    """Start a trainer on the host, like a worker; it ends with the session."""
     from madlib_mop.engines.hosts.relay import Relay
 
     access = {

@@ -1,4 +1,4 @@
-"""madlib_mop.version(): the versions in use, read from the installed packages; nothing heavy is imported."""
+"""madlib_mop.version(): the versions in use, read from the installed packages; no large package is imported."""
 
 import platform
 from importlib.metadata import PackageNotFoundError

@@ -12,18 +12,18 @@ from madlib_mop.driver.session.call import Call
 
 
 def madlib_keras_predict(call: Call) -> None:
-    """Predict a table with a model that was trained here."""
+    """Predict a table with a model from an output table."""
     a = call.arguments
     _predict(call, lambda: read_model(call.session, a.get("model_table"), a.get("mst_key")))
 
 
 def madlib_keras_predict_byom(call: Call) -> None:
-    """Predict a table with a model from an architecture table, wherever it was trained."""
+    """Predict a table with a model from an architecture table, also one trained elsewhere."""
     _predict(call, lambda: read_own_model(call.session, call.arguments))
 
 
 def _predict(call: Call, read: Callable[[], TrainedModel]) -> None:
-    """Predict a table; everything is checked first, and an error on the way leaves no output table."""
+    """Predict a table; all checks come first, and an error leaves no output table."""
     a, session = call.arguments, call.session
     wanted = read_pred_type(a)
     gpus = assign_gpus(a.get("use_gpus"), [0])

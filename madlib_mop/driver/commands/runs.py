@@ -28,10 +28,10 @@ from madlib_mop.schedule import Visit
 
 
 def resume(call: Call) -> None:
-    """Go on with a run that was interrupted, cancelled or has failed, and write its output tables.
+    """Continue a run that was interrupted, cancelled or has failed, and write its output tables.
 
-    Of a run that is trained already only the output tables are written, if they are not there; a run that is finished
-    and has its tables is left alone.
+    For a trained run, only missing output tables are written; a finished run with its tables is an
+    error.
     """
     record = open_record(call.info)
     run = find_run(record, call)
@@ -70,7 +70,7 @@ def resume(call: Call) -> None:
 
 
 def replay(call: Call) -> None:
-    """Make the visits of a run again, in the same order for each model, as a run of its own."""
+    """Repeat the visits of a run, in the same order for each model, as a new run."""
     record = open_record(call.info)
 
     def plan() -> RunPlan:
@@ -86,7 +86,7 @@ def replay(call: Call) -> None:
 
 
 def cancel(call: Call) -> bool:
-    """Ask the driver of a run to stop; False, and a NOTICE, if none trains it."""
+    """Request the driver of a run to stop; return False, with a NOTICE, if the run is not training."""
     record = open_record(call.info)
     run = find_run(record, call)
     run_id = run.run_id
@@ -101,7 +101,7 @@ def cancel(call: Call) -> bool:
 
 
 def drop_run(call: Call) -> None:
-    """Forget a run: its record and its states; output tables stay."""
+    """Drop the record and states of a run; output tables stay."""
     record = open_record(call.info)
     run = find_run(record, call)
     run_id = run.run_id
@@ -116,7 +116,7 @@ def drop_run(call: Call) -> None:
 
 
 def drop_models(call: Call) -> list[str]:
-    """Drop the output table of a fit function with its companions; return the names of what was there."""
+    """Drop the output table of a fit function with its companions; return the names of the dropped tables."""
     call.session.check_may_write(call.arguments.get("model_table"), "model_table")
     tables = find_models(call.session, call.arguments.get("model_table"))
     for table in tables:
@@ -125,7 +125,7 @@ def drop_models(call: Call) -> list[str]:
 
 
 def _rename(call: Call, record: Record, run: Run) -> Run:
-    """Write into a run's record that its output tables get another name; return it."""
+    """Change the name of a run's output tables in its record; return the run."""
     suffixes = outputs_of(run).SUFFIXES
     output = call.session.output(call.arguments["output_table"], suffixes, "output_table")
     summary = replace(run.plan.summary, model=call.arguments["output_table"])
@@ -135,12 +135,12 @@ def _rename(call: Call, record: Record, run: Run) -> Run:
 
 
 def _check_tables(call: Call, run: Run) -> None:
-    """Check a run's packed tables as those that a call names are checked: workers read them with the caller's rights.
+    """Check a run's packed tables like those named in a call: workers read them with the caller's rights.
 
     Raises
     ------
     InsufficientPrivilege, InvalidParameter
-        If one may not be read by this caller, or has columns of users' types.
+        If the caller cannot read one, or it has columns of user-defined types.
     """
     arguments = {"training": "source_table", "validation": "validation_table"}
     for data_set, packed in run.plan.data_sets.items():
@@ -148,8 +148,8 @@ def _check_tables(call: Call, run: Run) -> None:
 
 
 def _tell_of_new_segments(call: Call, run: Run) -> None:
-    """Warn of segments that the packed table got since the run was begun: a resumed run ends with the bits of one that
-    was never interrupted, so it has none of them."""
+    """Warn of segments that the packed table got after the start of the run. A resumed run does not use them, because
+    it must end with the same bits as an uninterrupted one."""
     training = run.plan.training
     for segment_id in new_segments(call.session, training):
         call.session.warning(

@@ -1,4 +1,5 @@
-"""The command predict: finds a model for the scalar function madlib_mop.predict, whose session then uses it itself."""
+"""The command predict: finds a model for the scalar function madlib_mop.predict, which then uses it in its own
+session."""
 
 from mop_backend.frames import Header
 
@@ -14,17 +15,17 @@ from madlib_mop.errors import MopError
 
 
 def predict(call: Call) -> Header:
-    """Return how to use a model.
+    """Return the queries and requests for using a model.
 
     Returns
     -------
     dict
-        ``version_query``, to be asked before each prediction: one row with the column ``version``, which changes when
-        the model does; no row when it is gone. ``weights_query``, whose column ``weights`` has the weights. ``params``
-        and ``types`` for both. ``oid`` of the table, and ``name``, quoted, where it is to be looked up again because it
-        was given without a schema; else None. ``model`` and ``normalizing_const``: for the trainer's request
-        predict_load. ``start``: for its request start. ``outputs``: what each is called, and its classes
-        (mop_backend/classes.py).
+        ``version_query``, to run before each prediction: one row with the column ``version``, which changes with the
+        model; no row if it was dropped. ``weights_query``, with the weights in column ``weights``. ``params``
+        and ``types`` for both. ``oid`` of the table, and ``name``, quoted, if it must be looked up again because it has
+        no schema; else None. ``model`` and ``normalizing_const``: for the trainer's request
+        predict_load. ``start``: for its request start. ``outputs``: the name and the classes of each
+        output (mop_backend/classes.py).
     """
     session, name = call.session, call.arguments["model_table"]
     model = read_model(session, name, call.arguments.get("mst_key"))
@@ -62,7 +63,7 @@ def _output(output: Output, n_units: int | None) -> Header:
 
 
 def _version_query(session: CallerSession, model: TrainedModel, summary: Relation) -> str:
-    """Write the query of a model's version; it reads weights only where rows have no versions of their own."""
+    """Return the query of a model's version; it reads weights only if rows have no versions."""
     own = _version(
         session,
         model.place.relation,
@@ -79,6 +80,7 @@ def _version_query(session: CallerSession, model: TrainedModel, summary: Relatio
 
 
 def _version(session: CallerSession, relation: Relation, content: str) -> str:
-    """Return what tells versions of a relation's rows apart: system columns, or the content where these do not."""
+    """Return the expression that identifies versions of a relation's rows: system columns, or the content without
+    them."""
     columns = engine_of_table(session, relation).version_columns(session, relation)
     return ", ".join(f"m.{column}" for column in columns) or content

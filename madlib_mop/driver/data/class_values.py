@@ -1,4 +1,4 @@
-"""Class values on their way into a table: arrays of the type that the labels had; for the packing and the outputs."""
+"""Converts class values for writing: arrays of the labels' type; for packing and outputs."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ WHERE a.oid = pg_catalog.to_regtype($1)::pg_catalog.oid
 def class_parameter(session: Any, type_sql: str, text: str | None) -> tuple[Any, str]:
     """Return class values as a parameter of a statement, which casts it to their type.
 
-    The owner of an enum may have made a cast from text to it. So an enum's values are given as elements of that type,
-    which are read by the type's own input function; then the statement's cast has nothing to do.
+    The owner of an enum may have defined a cast from text. So an enum's values are passed as elements of that type,
+    read by the type's input function, and the statement's cast has no effect.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def class_parameter(session: Any, type_sql: str, text: str | None) -> tuple[Any,
     type_sql : str
         Type of the array, as ``format_type`` writes it.
     text : str or None
-        The array as PostgreSQL writes it.
+        The array in PostgreSQL's text form.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Custom functions for whoever plans a run or uses a model: from an object table whose rights are right, or recorded.
+"""Custom functions for planning a run or using a model: from an object table with safe rights, or from the record.
 
-``custom_names`` goes into `parse_compile_params`; ``read_custom_functions`` gives what those parameters use. Nothing
-here runs a function: sources are parsed, pickles are told by their first bytes.
+``custom_names`` goes into `parse_compile_params`; ``read_custom_functions`` returns the functions that those
+parameters use. No function is executed here: sources are parsed, pickles are recognised by their first bytes.
 """
 
 import importlib.util
@@ -51,19 +51,19 @@ WHERE f.run_id = (SELECT pg_catalog.max(r.run_id) FROM madlib_mop.run r
 
 
 def object_relation(object_table: str | None, stored: bool = False) -> Relation:
-    """Return the name ``madlib.<object_table>``, of a table that need not exist.
+    """Return the name ``madlib.<object_table>``; the table may not exist.
 
     Parameters
     ----------
     object_table : str
-        As the caller wrote it, without a schema.
+        As written by the caller, without a schema.
     stored : bool
         Whether it comes from a summary table, which has it with its schema.
 
     Raises
     ------
     InvalidParameter, UnreadableText
-        If it is missing, has a schema, or is no name.
+        If it is missing, has a schema, or is not a name.
     """
     if object_table is None or not object_table.strip():
         raise InvalidParameter(f"{_WHAT} is missing. Received: {object_table!r}", hint="Pass the name of a table.")
@@ -77,14 +77,14 @@ def object_relation(object_table: str | None, stored: bool = False) -> Relation:
 
 
 def find_object_table(session: CallerSession, object_table: str | None, stored: bool = False) -> Relation:
-    """Find an object table, and see that superusers alone decide what is in it, before anything in it is read.
+    """Find an object table, and check before reading it that only superusers can write to it.
 
     Raises
     ------
     UndefinedTable, UndefinedColumn
-        If there is none, or it is no such table.
+        If it does not exist, or is not an object table.
     InsufficientPrivilege
-        If it is not a superuser's own table, or somebody else may write to it.
+        If it does not belong to a superuser, or another role can write to it.
     """
     table = session.existing(object_relation(object_table, stored).sql, _WHAT)
     received = f"Received: {object_table!r}"
@@ -123,7 +123,7 @@ def find_object_table(session: CallerSession, object_table: str | None, stored: 
 def custom_names(
     session: CallerSession, object_table: str | None, stored: bool = False, recorded: CustomFunctions | None = None
 ) -> frozenset[str]:
-    """Return the names that compile parameters may use; none where there is no object table.
+    """Return the names that compile parameters can use; none without an object table.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def custom_names(
     stored : bool
         As for `object_relation`.
     recorded : CustomFunctions or None
-        Those of the run that is gone on with; they are there even if the table is not.
+        Those of the parent run; they are available even without the table.
 
     Raises
     ------
@@ -158,12 +158,12 @@ def read_custom_functions(
     stored: bool = False,
     recorded: CustomFunctions | None = None,
 ) -> CustomFunctions:
-    """Read the functions of some names, those ``recorded`` before what the table has now, and check them all.
+    """Read functions by name, with ``recorded`` ones before those in the table, and check them all.
 
     Raises
     ------
     MopError
-        As `find_object_table`; also if a name is not there, a source is none, or a pickle may not be opened.
+        As `find_object_table`; also if a name does not exist, a source is invalid, or a pickle is not allowed.
     """
     wanted = sorted(set(names))
     objects = {name: recorded.objects[name] for name in wanted if recorded and name in recorded.objects}
@@ -186,7 +186,7 @@ def read_custom_functions(
 def functions_of_model(
     session: CallerSession, relation: Relation, object_table: str | None, compile_params: str | None
 ) -> CustomFunctions:
-    """Read the functions that a model was trained with: as its run recorded them, else as they are registered now.
+    """Read the functions that a model was trained with: from its run's record, else as registered now.
 
     Parameters
     ----------
@@ -232,12 +232,12 @@ def tell_changed(session: CallerSession, object_table: str | None, used: CustomF
 
 
 def check_openable(functions: CustomFunctions) -> None:
-    """Refuse pickles unless a superuser lets them be opened, and the library can.
+    """Reject pickles unless a superuser has enabled them and dill is installed.
 
     Raises
     ------
     Unsupported
-        If a function is a pickle and pickles are not opened here.
+        If a function is a pickle and pickles are disabled.
     NotReady
         If dill is not installed.
     """
@@ -247,7 +247,7 @@ def check_openable(functions: CustomFunctions) -> None:
 
 
 def check_pickle(what: str, allowed: bool) -> None:
-    """Raise unless pickles may be opened, by a superuser's setting, and can be, by dill."""
+    """Raise an error unless pickles are enabled by a superuser's setting and dill is installed."""
     if not allowed:
         raise Unsupported(
             f"{what} is a pickle. Unpickling can run arbitrary code, so pickles are rejected",
@@ -262,12 +262,12 @@ def check_pickle(what: str, allowed: bool) -> None:
 
 
 def pickles_on(settings: dict[str, str]) -> bool:
-    """Return whether the superusers' settings let pickles be opened."""
+    """Return whether the superusers' settings enable pickles."""
     return settings.get(SETTING) == "on"
 
 
 def pickles_allowed(session: CallerSession) -> bool:
-    """Return whether pickles may be opened, as the caller's session sees the superusers' settings."""
+    """Return whether pickles are enabled, read in the caller's session."""
     rows = session.execute("SELECT name, value FROM madlib_mop.setting WHERE name = $1", [SETTING])
     return pickles_on({row["name"]: row["value"] for row in rows})
 

@@ -1,4 +1,5 @@
-"""The processes that decode images for the driver: their bytes are strangers', so they are shut in as trainers are."""
+"""The processes that decode images for the driver: images are untrusted bytes, so they run in the sandbox of
+trainers."""
 
 from madlib_mop.packing.images import DecoderPool
 
@@ -6,5 +7,5 @@ SANDBOX = ("madlib_mop.trainer.process.sandbox:restrict_files", "madlib_mop.trai
 
 
 def image_decoders() -> DecoderPool:
-    """Return a pool of decoders, of which none runs yet; close it, or use it as a context manager."""
+    """Return a pool of decoders, not started yet; close it, or use it as a context manager."""
     return DecoderPool(guards=SANDBOX)

@@ -36,9 +36,10 @@ def engine_of_table(session: Session, relation: Relation) -> Engine:
 
 
 def table_form(session: Session, *columns: str) -> str:
-    """Return what CREATE TABLE says after the columns of a table of ours: heap, whatever the default access method is.
+    """Return the clause of CREATE TABLE after the columns: heap, regardless of the default access method.
 
-    Only heap promises unique indexes and an ``xmin`` (`engines.base.system_columns`). ``columns``: see `distribution`.
+    Only heap guarantees unique indexes and an ``xmin`` (`engines.base.system_columns`). ``columns``: see
+    `distribution`.
     """
     return " USING heap" + distribution(session, *columns)
 

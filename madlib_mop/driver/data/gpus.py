@@ -1,7 +1,7 @@
-"""The GPUs of this host: which there are, which trainer gets which; called by every command that takes ``use_gpus``.
+"""The GPUs of this host, and their assignment to trainers; called by every command with ``use_gpus``.
 
-Looked for without TensorFlow, so that a call that cannot be done says so at once; that TensorFlow can use them a
-trainer finds out when it starts.
+They are found without TensorFlow, so an impossible call fails at once; a trainer checks at its start that
+TensorFlow can use them.
 """
 
 import subprocess
@@ -19,13 +19,13 @@ _WITHIN_S = 30.0
 
 
 def count_gpus() -> int:
-    """Return how many NVIDIA GPUs this host has."""
+    """Return the number of NVIDIA GPUs of this host."""
     folder, _, pattern = DEVICE_NODES.rpartition("/")
     return sum(path.name.removeprefix("nvidia").isdecimal() for path in Path(folder).glob(pattern))
 
 
 def assign_gpus(use_gpus: bool | None, segments: Sequence[int]) -> dict[int, int]:
-    """Assign one GPU to each segment's trainer, by number from 0; with more segments than GPUs they take turns.
+    """Assign one GPU to each segment's trainer, by number from 0; with more segments than GPUs, GPUs are shared.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def assign_gpus(use_gpus: bool | None, segments: Sequence[int]) -> dict[int, int
     Raises
     ------
     Unsupported
-        If the host has no GPU, or TensorFlow here is the one for CPUs.
+        If the host has no GPU, or TensorFlow is the CPU version.
     """
     if not use_gpus:
         return {}

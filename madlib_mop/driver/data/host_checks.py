@@ -1,4 +1,4 @@
-"""What must be so at another server before it carries segments; called by add_host, and by the doctor ever after."""
+"""Checks of another server as a host of segments; called by add_host and by the doctor."""
 
 from collections.abc import Iterator, Mapping
 
@@ -39,12 +39,12 @@ def problems(
     ours: Mapping[str, str | None],
     is_paired: bool = False,
 ) -> Iterator[NotReady]:
-    """Return what keeps a server from carrying segments, one clear error each; what cannot be seen then is left out.
+    """Yield an error for each reason why a server cannot hold segments; checks that are then impossible are skipped.
 
     Parameters
     ----------
     connection : psycopg.Connection
-        A session there, in autocommit; a superuser's, unless the two are paired.
+        A session there, in autocommit; a superuser's, unless the servers are paired.
     login : HostLogin
         Whose it is.
     catalog : psycopg2 connection
@@ -52,7 +52,7 @@ def problems(
     ours : mapping of str to str
         Versions of the packages here.
     is_paired : bool
-        Whether it was added already: then it is held against what both kept of that.
+        Whether it was added before; then it is checked against both servers' records.
     """
     server = login.server
     number, version, in_recovery, is_superuser, extension, offered = one_row(connection.execute(_FACTS))
@@ -122,13 +122,13 @@ def clock_problem(server: str, offset_s: float) -> NotReady:
 
 
 def read_versions(connection: psycopg.Connection) -> dict[str, str | None]:
-    """Ask a server for the versions of its library's packages."""
+    """Read the versions of a server's library packages."""
     names = (*SAME, "python", "package")
     return dict(zip(names, one_row(connection.execute(_VERSIONS)), strict=True))
 
 
 def _other_name(connection: psycopg.Connection, login: HostLogin, catalog: CatalogConnection) -> Iterator[NotReady]:
-    """Find a server that was added already under another name, by what it was then told of us."""
+    """Find a server that was already added under another name, by this server's name there."""
     with catalog.cursor() as cursor:
         cursor.execute(_OUR_NAMES, [login.server])
         by_name = {coordinator: server for server, coordinator in cursor.fetchall()}
@@ -143,7 +143,7 @@ def _other_name(connection: psycopg.Connection, login: HostLogin, catalog: Catal
 
 
 def _pairing(connection: psycopg.Connection, login: HostLogin, catalog: CatalogConnection) -> Iterator[NotReady]:
-    """See that a host knows the key that we know."""
+    """Check that a host has the shared key."""
     with catalog.cursor() as cursor:
         cursor.execute(_OURS, [login.server])
         coordinator, key = one_row(cursor)

@@ -1,4 +1,4 @@
-"""What becomes of a table whose last row was deleted: MADlib's library tables go with it; called by commands."""
+"""Drops a library table after the deletion of its last row, as in MADlib; called by commands."""
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.session.call import Call
@@ -15,14 +15,14 @@ FROM pg_catalog.pg_class c WHERE c.oid = $1::pg_catalog.oid AND c.relkind IN ('r
 
 
 def drop_if_empty(call: Call, table: Relation, rows: str) -> None:
-    """Drop a table that has no rows any more, if it is the caller's; one that a view depends on is kept.
+    """Drop a table without rows, if it is the caller's; a table with dependent views is kept.
 
     Parameters
     ----------
     call : Call
     table : Relation
     rows : str
-        What a row is, for the NOTICE, e.g. ``model``.
+        The name of a row, for the NOTICE, e.g. ``model``.
     """
     session = call.session
     if session.execute(statement("SELECT 1 AS found FROM {table} LIMIT 1", table=table)):

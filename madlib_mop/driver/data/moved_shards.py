@@ -15,12 +15,12 @@ _TABLE = "the run's packed table"
 
 
 def follow_shards(call: Call, record: Record, run: Run) -> None:
-    """Write into a run's plan where its shards are now, where the engine moves them by itself, and say so.
+    """Update the locations of shards in a run's plan, if the engine moves shards itself, with a NOTICE.
 
     Raises
     ------
     MopError
-        If a packed table is gone, has other shards than the run was planned with, or one that the caller cannot reach.
+        If a packed table was dropped, has different shards than in the plan, or one that the caller cannot reach.
     """
     moved: dict[str, PackedData] = {}
     messages = []
@@ -48,7 +48,7 @@ def follow_shards(call: Call, record: Record, run: Run) -> None:
 
 
 def _places_now(call: Call, source: PackedData) -> dict[int, ShardPlace]:
-    """Return the places of a packed table's shards by their segments; {} where the engine moves none."""
+    """Return the locations of a packed table's shards by segment; {} if the engine does not move shards."""
     session = call.session
     relation = session.relation(source.sql_name, _TABLE)
     engine = engine_of_table(session, relation)
@@ -68,7 +68,7 @@ def _places_now(call: Call, source: PackedData) -> dict[int, ShardPlace]:
 
 
 def _in_plan(source: PackedData, there: ShardPlace) -> ShardAccess | None:
-    """Return a place as a plan has it; the query there is that of the whole table, with the shard's table for it."""
+    """Return a location for a plan; its query is that of the whole table, on the shard's table."""
     if there.server is None:
         return None
     head, _, tail = source.query.rpartition(f" FROM {source.sql_name} ")

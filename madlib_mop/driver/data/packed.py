@@ -1,4 +1,4 @@
-"""A packed table as a run needs it: read from the table and its summary in the caller's session, checked once."""
+"""A packed table for a run: read from the table and its summary in the caller's session, and checked."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ _SUMMARY_COLUMNS = (
 
 @dataclass(frozen=True)
 class Shard:
-    """One segment's share of a packed table.
+    """One segment's shard of a packed table.
 
     Attributes
     ----------
     segment_id, n_rows, n_bytes : int
     elsewhere : ShardPlace or None
-        Where it lies, if not on this server.
+        Its location, if not on this server.
     key : int or None
         Its ``__dist_key__``, if that is not the segment's number.
     """
@@ -50,7 +50,7 @@ class Shard:
 
     @property
     def place(self) -> Place:
-        """Where it lies."""
+        """Its location."""
         return Place(self.elsewhere.server) if self.elsewhere else HERE
 
 
@@ -65,19 +65,19 @@ class PackedTable:
         Column names of the inputs and outputs.
     dependent_vartype : list of str
     class_values : list of (str, str or None)
-        For each output the type of its ``<dep>_class_values`` column, and the value as PostgreSQL writes it.
+        For each output the type of its ``<dep>_class_values`` column, and the value in PostgreSQL's text form.
     num_classes : list of int
     normalizing_const : float
     shards : list of Shard
-        In the order of their segments; a segment without rows has none, and no part in a run.
+        In the order of their segments; a segment without rows has none and is not used.
     shapes : list of list of int
         Shape of one row of each input, then of each output.
     engine : str
-        Name of the engine that has it.
+        Name of its engine.
     limits : Limits
-        What cannot be done with it.
+        Its limits.
     row_security : bool
-        Whether policies may hide rows from the caller.
+        Whether policies can hide rows from the caller.
     class_counts : tuple of (tuple of int, or None)
         For each output the rows of each class; None where its summary does not tell.
     index_inputs : tuple of int
@@ -114,12 +114,12 @@ class PackedTable:
 
     @property
     def n_here(self) -> int:
-        """How many shards lie at this server; 1 where none does."""
+        """The number of shards on this server; 1 if there are none."""
         return max(1, sum(shard.place.server is None for shard in self.shards))
 
     @property
     def n_at_hosts(self) -> dict[str, int]:
-        """How many shards lie at each other server that has some."""
+        """The number of shards on each other server with shards."""
         return dict(Counter(shard.place.server for shard in self.shards if shard.place.server is not None))
 
     class_counts: tuple[tuple[int, ...] | None, ...] = ()
@@ -128,7 +128,7 @@ class PackedTable:
     _feed_query: str | None = None
 
     def as_plan(self) -> PackedData:
-        """Return what a worker must know of the table."""
+        """Return the table's data for workers."""
         return PackedData(
             table=str(self.relation),
             sql_name=self.relation.sql,
@@ -150,7 +150,7 @@ class PackedTable:
 
 
 def shard_query(relation: Relation, columns: list[str], has_key: bool) -> str:
-    """Write the query of one segment's buffers in their order."""
+    """Return the query of one segment's buffers in order."""
     items, names = [], {}
     for number, column in enumerate(columns):
         items.append(f"{{b{number}}} AS b{number}, {{s{number}}} AS s{number}")
@@ -169,14 +169,14 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
     ----------
     session : CallerSession
     name : str
-        As the caller wrote it.
+        As written by the caller.
     what : str
         The argument's name, for messages.
 
     Raises
     ------
     UndefinedTable, UndefinedColumn, InvalidParameter
-        If it is not there, was not made by a preprocessor, or has no rows.
+        If it does not exist, was not created by a preprocessor, or has no rows.
     """
     relation = session.relation(name, what)
     summary = _read_summary(session, relation, name, what)
@@ -233,7 +233,7 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
 def new_segments(session: CallerSession, plan: PackedData) -> list[int]:
     """Return the segments of a packed table that have rows on this server and are not in a run's plan.
 
-    Hosts are not asked: what opens a transaction there would keep it open for the whole run.
+    Hosts are not queried: a transaction there would stay open for the whole run.
     """
     relation = session.existing(plan.sql_name)
     if relation is None or "__dist_key__" not in {column.name for column in session.columns(relation)}:
@@ -256,7 +256,7 @@ def new_segments(session: CallerSession, plan: PackedData) -> list[int]:
 
 @dataclass(frozen=True)
 class _Summary:
-    """The summary of a packed table: its columns' types, and what its one row says of every packed table."""
+    """The summary of a packed table: its columns' types, and the values common to all packed tables."""
 
     relation: Relation
     types: dict[str, str]
@@ -293,7 +293,7 @@ def _read_summary(session: CallerSession, relation: Relation, name: str | None, 
 
 
 def _check_types(relation: Relation, types: dict[str, str], columns: list[str], name: str | None, what: str) -> None:
-    """Hold a packed table's columns against what they must be; user-defined types would bring user code along."""
+    """Check the columns of a packed table; user-defined types could run user code."""
     expected: dict[str, tuple[str, ...]] = {}
     for column in columns:
         expected |= {column: ("bytea",), f"{column}_shape": _SHAPE_TYPES}
@@ -392,7 +392,7 @@ def gpus_of_run(use_gpus: bool | None, packed: PackedTable) -> dict[int, int]:
     Raises
     ------
     Unsupported
-        Also if the engine knows of no GPUs where some of the segments are.
+        Also if the engine does not know the GPUs of some segments.
     """
     if use_gpus and packed.limits.gpus is not None:
         raise Unsupported(

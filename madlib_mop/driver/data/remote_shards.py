@@ -1,4 +1,4 @@
-"""Reading about a packed table whose shards lie at hosts: what must be so before, and how; called by `packed`."""
+"""Queries about a packed table with shards on hosts, and their checks; called by `packed`."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ FROM pg_catalog.pg_foreign_server s WHERE s.srvname = ANY ($1::pg_catalog.text[]
 
 
 def check_reachable(session: CallerSession, relation: Relation, servers: Sequence[str]) -> None:
-    """Refuse a caller who cannot log in at the servers that have shards of a table.
+    """Raise an error if the caller cannot log in to the servers with shards of a table.
 
     Raises
     ------
     InsufficientPrivilege, NotReady
-        For the first server that the caller may not use, or has no user mapping for.
+        For the first server that the caller has no right to use, or no user mapping for.
     """
     if not servers:
         return
@@ -72,10 +72,10 @@ def check_versions(session: CallerSession, catalog: "CatalogConnection", run: Ru
 
 
 class ShardReader:
-    """Runs a statement about a packed table's rows wherever they lie; a context.
+    """Runs a statement on a packed table's rows at their locations; a context manager.
 
-    What lies at hosts is asked for there, by sessions of the driver's own: the foreign tables would open a transaction
-    at each host that lasts as long as the caller's, so for a whole run, and whose loss would be the caller's.
+    Hosts are queried in the driver's own sessions: foreign tables would open a transaction at each host that lasts as
+    long as the caller's transaction, so for a whole run, and its loss would abort the caller's.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ class ShardReader:
     relation : Relation
         The packed table.
     places : mapping of int to ShardPlace
-        Its shards that have tables of their own, by ``__dist_key__``.
+        Its shards in separate tables, by ``__dist_key__``.
     are_all : bool
-        Whether these are all shards: then the table itself, which would go to all hosts for its rows, is not asked.
+        Whether these are all shards; then the table itself, which would read from all hosts, is not queried.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ShardReader:
         Raises
         ------
         InsufficientPrivilege, NotReady
-            If a host is not reached, or does not let the caller read the rows.
+            If a host cannot be reached, or the caller has no right to read the rows.
         """
         if not self._places:
             return self._session.execute(statement(f"{template} {rest}", packed=self._relation, **names))
@@ -131,7 +131,7 @@ class ShardReader:
         return rows
 
     def strange_key(self) -> int | None:
-        """Return a ``__dist_key__`` of a row that lies in the table of another one's shard, if there is any."""
+        """Return a ``__dist_key__`` of a row that is in the wrong shard's table, if there is any."""
         query = "SELECT __dist_key__ AS strange FROM {packed} WHERE __dist_key__ IS DISTINCT FROM $1 LIMIT 1"
         for key, place in sorted(self._places.items()):
             there = statement(query, packed=place.table)

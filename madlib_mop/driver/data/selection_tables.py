@@ -1,4 +1,4 @@
-"""Makes a user's model selection table and its summary, for those who fill them: configurations and searches."""
+"""Creates a user's model selection table and its summary, for configurations and searches."""
 
 import json
 
@@ -36,7 +36,7 @@ def create_selection_summary(
     session : CallerSession
     target : Relation
     arch_text : str
-        The architecture table as the user wrote it.
+        The architecture table as written by the user.
     object_table : str or None
         As `stored_name` writes it.
     qualified : str
@@ -52,13 +52,13 @@ def create_selection_summary(
 
 
 def read_arch_table_name(session: CallerSession, summary: Relation) -> tuple[str | None, str | None]:
-    """Return the architecture table that a model selection table's summary names, if it has one row.
+    """Return the architecture table of a model selection table's summary, if that has one row.
 
     Returns
     -------
     tuple of (str or None, str or None)
-        As its maker wrote it, and the name by which it is found: the one with its schema, where the summary has it and
-        there still is such a table. In summaries that were written by hand, or by MADlib, the two are the same.
+        As written by its creator, and the name to look up: with its schema, if the summary has it and the table still
+        exists. In summaries written by hand or by MADlib, both are the same.
     """
     has_qualified = "qualified_names" in {column.name for column in session.columns(summary)}
     qualified = f"qualified_names ->> '{_ARCH}'" if has_qualified else "NULL::pg_catalog.text"
@@ -71,5 +71,5 @@ def read_arch_table_name(session: CallerSession, summary: Relation) -> tuple[str
 
 
 def stored_name(object_table: str | None) -> str | None:
-    """Write the object table as the summary keeps it: with its schema, as MADlib does."""
+    """Return the object table's name for the summary: with its schema, as in MADlib."""
     return f"{_CUSTOM_SCHEMA}.{object_table.strip()}" if object_table else None

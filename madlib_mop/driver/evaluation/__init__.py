@@ -1,1 +1,1 @@
-"""Metrics of a run's models: evaluations of shards, their sums as figures of all rows, and early stopping by them."""
+"""Metrics of a run's models: evaluations of shards, metrics of all rows from their sums, and early stopping."""

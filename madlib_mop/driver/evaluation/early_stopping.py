@@ -1,9 +1,9 @@
-"""Early stopping in a run: decided after each computation of metrics, recorded before it is obeyed.
+"""Early stopping in a run: decided after each computation of metrics, and recorded before it takes effect.
 
 `planning.early_stopping` plans it. A decision is a function of the recorded metrics
 (`models.parameters.early_stopping`). The state of a model's best iteration is a second state of the model: a copy of
-its newest one, in the run's slots, under a version below 0, which no visit writes. At its end the model's row names
-that one as its newest. Called by the hopper and by model averaging.
+its newest one, in the run's slots, with a version below 0, which no visit writes. At the model's end, its row
+references that state as its newest. Called by the hopper and by model averaging.
 """
 
 from collections import defaultdict
@@ -50,7 +50,8 @@ class EarlyStops:
                 self._add(metric)
 
     def resume(self) -> None:
-        """Decide what a driver that died had not decided or obeyed; nothing of a model's next epoch was begun then."""
+        """Make the decisions that a dead driver did not make or apply; at that time, no model had started its next
+        epoch."""
         for key in self._rules:
             model, series = self._models[key], self._series[key]
             complete = model.position == self._n_segments and model.state is ModelState.TRAINING
@@ -60,7 +61,7 @@ class EarlyStops:
                     self.restore(key)
 
     def measured(self, mst_key: int, metrics: Sequence[Metric]) -> bool:
-        """Take a model's newest metrics; tell whether it stops with this epoch."""
+        """Process a model's newest metrics; return whether it stops with this epoch."""
         if mst_key not in self._rules:
             return False
         before = len(self._series[mst_key])
@@ -75,7 +76,7 @@ class EarlyStops:
         return self._decide(mst_key)
 
     def restore(self, mst_key: int) -> None:
-        """Let a model that ends have the state of its best iteration, if that is wanted."""
+        """Restore a model's best iteration at its end, with restore_best."""
         model = self._models[mst_key]
         best, detail = model.best_state, model.state_detail
         if mst_key not in self._rules or best is None or model.is_restored:
@@ -92,7 +93,7 @@ class EarlyStops:
             self._slots.release(best_key(mst_key))
 
     def _decide(self, mst_key: int) -> bool:
-        """Keep the state that a model has now, if it is its best; stop the model, if it is to stop."""
+        """Store a model's current state if it is its best; stop the model if its rule requires it."""
         rule, model = self._rules[mst_key], self._models[mst_key]
         epoch = self._series[mst_key][-1][0]
         course = follow(rule, self._series[mst_key])
@@ -109,7 +110,7 @@ class EarlyStops:
         return True
 
     def _keep(self, mst_key: int, epoch: int) -> None:
-        """Copy a model's newest state, and forget what was its best before; all in one transaction."""
+        """Copy a model's newest state and delete its previous best one, in one transaction."""
         old = self._models[mst_key].best_state
         if old is not None and old.epoch == epoch:
             return

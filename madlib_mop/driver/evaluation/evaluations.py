@@ -1,4 +1,5 @@
-"""Evaluations of a run: asks the scheduler for them when metrics are due, gathers them, writes the metrics."""
+"""Evaluations of a run: requests them from the scheduler when metrics are due, collects them, and writes the
+metrics."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from madlib_mop.schedule import Evaluation
 
 
 class EvaluationQueue(Protocol):
-    """What takes evaluations: `Scheduler` and `BulkSynchronous`."""
+    """The interface for queueing evaluations: `Scheduler` and `BulkSynchronous`."""
 
     def add_evaluation(self, model: int, segment: int, payload: object = None) -> Evaluation:
         """Queue an evaluation."""
@@ -35,7 +36,7 @@ class Evaluations:
     scheduler : EvaluationQueue
     models : RunModels
     key_of : callable
-        Gives the scheduler's key of a model.
+        Returns the scheduler's key of a model.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class Evaluations:
         self._places = _places(run.plan)
 
     def add_missing(self) -> None:
-        """Ask for those that a resumed run has still to make: epochs that are complete, but have no metrics."""
+        """Request the evaluations that a resumed run still needs: of complete epochs without metrics."""
         self._settle(self._models)
 
     def settle(self, mst_key: int) -> None:
-        """Ask for a model's metrics if its epoch is complete and they are due; mark it trained if it was the last."""
+        """Request a model's metrics if its epoch is complete and they are due; mark it trained after its last epoch."""
         self._settle([mst_key])
 
     def _settle(self, mst_keys: Iterable[int]) -> None:
@@ -79,7 +80,7 @@ class Evaluations:
                 self._models.trained(key)
 
     def _is_complete(self, model: Model) -> bool:
-        """Return whether a model that still trains has made all visits of the epoch that it is in."""
+        """Return whether a training model has completed all visits of its current epoch."""
         complete = model.position == self._run.n_segments and model.epoch >= model.first_epoch
         return complete and model.state is ModelState.TRAINING
 
@@ -87,7 +88,7 @@ class Evaluations:
         return {(metric.mst_key, metric.epoch) for metric in self._record.metrics(self._run.run_id)}
 
     def begin(self, mst_keys: Sequence[int], epoch: int) -> bool:
-        """Ask for the evaluations of a model, or of several that are fused, if metrics are due; False if not."""
+        """Request the evaluations of a model, or of several fused models, if metrics are due; return False if not."""
         model = self._models[mst_keys[0]]
         if not is_due(epoch, model.first_epoch, model.last_epoch, self._run.metrics_compute_frequency):
             return False
@@ -99,16 +100,16 @@ class Evaluations:
         return True
 
     def apart(self, task: Evaluation) -> None:
-        """Ask for an evaluation of each model in place of one of them together, which the scheduler knows has ended."""
+        """Request an evaluation of each model instead of a fused one, which has ended in the scheduler."""
         of = evaluation_task(task)
         for key in of.mst_keys:
             if key in self._open:
                 self._scheduler.add_evaluation(task.model, task.segment, replace(of, mst_keys=(key,)))
 
     def finished(self, task: Evaluation, answer: Header, seconds: float, elapsed_s: float) -> dict[int, list[Metric]]:
-        """Take one evaluation's figures; write the metrics of models of which it was the last, and return them.
+        """Process one evaluation's figures; write and return the metrics of models whose evaluations are complete.
 
-        Where not all metrics are means, a trainer computes them from the sums of all shards first: one task more.
+        If not all metrics are means, a trainer first computes them from the sums of all shards in another task.
         """
         of = evaluation_task(task)
         if of.computes_results:
@@ -135,7 +136,7 @@ class Evaluations:
         return self._write(complete, elapsed_s)
 
     def sums(self, mst_key: int) -> dict[str, Header]:
-        """Return the sums that a task computes the metrics of a model from, by data set."""
+        """Return the sums for the task that computes a model's metrics, by data set."""
         return self._open[mst_key].sums() if mst_key in self._open else {}
 
     def _write(self, complete: Sequence[tuple[int, EpochMetrics]], elapsed_s: float) -> dict[int, list[Metric]]:
@@ -147,19 +148,19 @@ class Evaluations:
         return rows
 
     def under_way(self, mst_key: int) -> bool:
-        """Return whether evaluations of a model have been asked for and are not all there."""
+        """Return whether a model has evaluations that were requested and are not complete."""
         return mst_key in self._open
 
     def forget(self, mst_key: int) -> None:
-        """Drop what has been gathered of a model that failed."""
+        """Drop the collected evaluations of a failed model."""
         self._open.pop(mst_key, None)
 
 
 def _places(plan: Plan) -> list[tuple[str, int, int]]:
     """List (data set, segment there, segment whose worker evaluates it) for every shard that has rows.
 
-    A validation shard is evaluated by the worker of the segment of its number, if that is where its rows are, else by
-    one that is: what the rows have to travel to is asked last.
+    A validation shard is evaluated by the worker of the segment of its number, if that segment's server has its rows,
+    else by a segment of the server that has them; rows are sent to another server only as a last resort.
     """
     at = {shard.segment_id: shard.server for shard in plan.training.segments}
     places = [("training", shard.segment_id, shard.segment_id) for shard in plan.training.segments if shard.n_rows]

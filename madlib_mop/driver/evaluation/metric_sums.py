@@ -1,8 +1,8 @@
-"""Adds the sums that evaluations of shards give up to those of all rows, without NumPy; used by `metrics`, `evaluate`.
+"""Adds the sums of shards' evaluations to sums of all rows, without NumPy; used by `metrics`, `evaluate`.
 
-The sums of a metric are what its value is computed from (``trainer/graphs/metric_sums.py``). Of means, a total and a
-count, the value is known here; of others a trainer computes it. The order of adding decides the last bit: whoever adds,
-adds in the order of the shards' numbers.
+A metric's value is computed from its sums (``trainer/graphs/metric_sums.py``). Means have a total and a count, so
+their value is computed here; a trainer computes the other metrics. The order of addition determines the last bit, so
+sums are always added in the order of the shards' numbers.
 """
 
 import base64
@@ -24,7 +24,7 @@ class MetricSums:
     Attributes
     ----------
     layout : tuple of (str, int, bool)
-        Of each metric its name, how many sums it has, and whether they are a total and a count; the loss comes first.
+        For each metric its name, its number of sums, and whether they are a total and a count; the loss comes first.
     sums : array of float
     """
 
@@ -33,7 +33,7 @@ class MetricSums:
 
     @property
     def all_means(self) -> bool:
-        """Whether all values are known here."""
+        """Whether all metrics are means."""
         return all(known for _, _, known in self.layout)
 
     def means(self) -> dict[str, float]:
@@ -47,7 +47,7 @@ class MetricSums:
         return values
 
     def as_request(self) -> Header:
-        """Return the sums as a trainer's request metric_results has them."""
+        """Return the sums in the form of a trainer's request metric_results."""
         return {"layout": [list(item) for item in self.layout], "data": base64.b64encode(_swapped(self.sums)).decode()}
 
 
@@ -69,7 +69,7 @@ def add(answers: Iterable[Header]) -> MetricSums:
 
 
 def _swapped(sums: "array[float]") -> bytes:
-    """Return the bytes of sums, least first."""
+    """Return the bytes of sums, little-endian."""
     if sys.byteorder == "big":
         sums = array("d", sums)
         sums.byteswap()

@@ -1,4 +1,4 @@
-"""Metrics of a model after an epoch: which are due, and how the segments' sums become figures of all rows."""
+"""Metrics of a model after an epoch: which are due, and their computation from the segments' sums."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,24 +15,25 @@ _KEPT = ("started_at", "ended_at", "n_rows", "loss", "timing")
 
 
 def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None) -> bool:
-    """Return whether metrics are computed after an epoch: every ``frequency`` iterations, if given, and at the last."""
+    """Return whether metrics are computed after an epoch: every ``frequency`` iterations, if set, and after the last
+    one."""
     return epoch == last_epoch or (frequency is not None and (epoch - first_epoch + 1) % frequency == 0)
 
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """What an evaluation of the scheduler's carries.
+    """The payload of an evaluation in the scheduler.
 
     Attributes
     ----------
     mst_keys : tuple of int
-        Its models, one or several that are fused.
+        Its models: one, or several fused ones.
     data_set : str
     segment_id : int
         The shard.
     epoch : int
     computes_results : bool
-        No shard is evaluated: the sums of all shards are there, and the metrics' values are computed from them.
+        No shard is evaluated; the metrics' values are computed from the sums of all shards.
     """
 
     mst_keys: tuple[int, ...]
@@ -43,19 +44,19 @@ class EvaluationTask:
 
 
 def evaluation_task(evaluation: schedule.Evaluation) -> EvaluationTask:
-    """Return what an evaluation of the scheduler's carries."""
+    """Return the payload of an evaluation in the scheduler."""
     assert isinstance(evaluation.payload, EvaluationTask), "only the driver requests evaluations"
     return evaluation.payload
 
 
 class EpochMetrics:
-    """Gathers the evaluations of one model after one epoch.
+    """Collects the evaluations of one model after one epoch.
 
     Parameters
     ----------
     epoch : int
     shards : iterable of (str, int)
-        Data sets and segments there, of which figures must come in.
+        The expected data sets and their segments.
     """
 
     def __init__(self, epoch: int, shards: Iterable[tuple[str, int]]):
@@ -68,18 +69,18 @@ class EpochMetrics:
         self._evaluations: list[tuple[EvaluationTask, int, Header]] = []
 
     def add(self, task: EvaluationTask, segment: int, answer: Header, seconds: float) -> bool:
-        """Add one evaluation's sums; True if it was the last.
+        """Add one evaluation's sums; return True if it was the last.
 
         Parameters
         ----------
         task : EvaluationTask
         segment : int
-            Where it was made.
+            The segment that evaluated.
         answer : dict
             ``n_rows``, ``loss`` and ``sums`` of one shard; ``started_at`` and ``ended_at``, in seconds since 1970;
             ``timing``.
         seconds : float
-            What it took.
+            Its duration.
         """
         self._left.discard((task.data_set, task.segment_id))
         self._work_s += seconds
@@ -96,7 +97,7 @@ class EpochMetrics:
 
     @property
     def has_values(self) -> bool:
-        """Whether the metrics' values are known, once all evaluations are there; else a trainer computes them."""
+        """Whether the metrics' values are known after all evaluations; else a trainer computes them."""
         return self._values is not None
 
     def sums(self) -> dict[str, Header]:
@@ -104,7 +105,7 @@ class EpochMetrics:
         return {data_set: sums.as_request() for data_set, sums in self._sums.items()}
 
     def set_results(self, results: Mapping[str, Header], seconds: float) -> None:
-        """Take what a trainer has computed from `sums`: loss and metrics by data set."""
+        """Store a trainer's results computed from `sums`: loss and metrics by data set."""
         self._work_s += seconds
         self._values = {
             data_set: {"loss": found["loss"], **found["metrics"]} for data_set, found in sorted(results.items())

@@ -1,4 +1,4 @@
-"""A user's own model: architecture and weights from a row of an architecture table, all else from the call."""
+"""A user's own model: architecture and weights from a row of an architecture table, everything else from the call."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ _SCORES = frozenset({"sigmoid", "hard_sigmoid", "softmax"})
 
 
 def read_own_model(session: CallerSession, arguments: Mapping[str, Any]) -> TrainedModel:
-    """Read one architecture with its weights, and what the call says of its outputs.
+    """Read one architecture with its weights, and the call's description of its outputs.
 
     Parameters
     ----------
@@ -105,10 +105,10 @@ def _outputs(shape: ModelShape, label: str, arguments: Mapping[str, Any]) -> tup
 
 
 def _class_values(given: list[Any] | None, count: int, label: str) -> list[Values | None]:
-    """Return the class values of each output, None where there are none.
+    """Return the class values of each output, or None.
 
-    An SQL array is a rectangle: of outputs with fewer classes than others the rest is NULL, and a NULL class can thus
-    stand anywhere but at the end. A single output's values may be a list without the list around it.
+    SQL arrays are rectangular: outputs with fewer classes than others are padded with NULL, so a NULL class can be
+    anywhere except at the end. A single output's values may be a plain list.
     """
     if given is None:
         return [None] * count

@@ -1,4 +1,4 @@
-"""What Keras makes of an architecture, as a trainer tells it: Keras' own JSON, and the weights by layer."""
+"""Keras' description of an architecture, from a trainer: Keras' own JSON, and the weights by layer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class LayerWeights:
     Attributes
     ----------
     name : str
-        With the models around it before slashes.
+        With the names of enclosing models, separated by slashes.
     shapes : tuple of (tuple of int)
         In the order of the layer's ``get_weights()``.
     """
@@ -39,16 +39,16 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class DescribedModel:
-    """A model that Keras can make.
+    """A model that Keras can build.
 
     Attributes
     ----------
     text : str
-        What ``model.to_json()`` gives.
+        The output of ``model.to_json()``.
     layers : tuple of LayerWeights
-        In the order of ``get_weights()``, those without weights left out.
+        In the order of ``get_weights()``, without layers that have no weights.
     drawn : bytes or None
-        The weights that it starts with, if they were asked for.
+        Its start weights, if requested.
     """
 
     text: str
@@ -61,7 +61,7 @@ class DescribedModel:
         return sum(layer.n_bytes for layer in self.layers)
 
     def check_weights(self, n_bytes: int, what: str) -> None:
-        """Refuse weights of another length. Raises InvalidParameter."""
+        """Reject weights of another length. Raises InvalidParameter."""
         if n_bytes == self.n_bytes:
             return
         values = f"{n_bytes // FLOAT32_BYTES} float32 numbers" if n_bytes % FLOAT32_BYTES == 0 else "no float32 numbers"
@@ -74,7 +74,7 @@ class DescribedModel:
 
 
 def describe_model(trainer: LocalTrainer, arch: Node, seed: int | None = None) -> DescribedModel:
-    """Return what Keras makes of an architecture.
+    """Return Keras' description of an architecture.
 
     Parameters
     ----------
@@ -82,12 +82,12 @@ def describe_model(trainer: LocalTrainer, arch: Node, seed: int | None = None) -
     arch : dict
         Checked (`check_architecture`).
     seed : int or None
-        Draws the weights that the model starts with.
+        Seed of the start weights.
 
     Raises
     ------
     MopError
-        If Keras cannot make it; the message says why.
+        If Keras cannot build it; the message has the reason.
     """
     answer, blobs = trainer.ask({"op": "describe_model", "arch": arch, "seed": seed})
     return DescribedModel(answer["arch"], tuple(_by_layer(answer["weights"])), bytes(blobs[0]) if blobs else None)

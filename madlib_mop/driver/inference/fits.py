@@ -1,4 +1,4 @@
-"""Whether data fit a model: number, shape, classes and scale of columns, told before anything is computed."""
+"""Checks before any computation that data fit a model: number, shape, classes and scale of columns."""
 
 import math
 
@@ -9,7 +9,7 @@ from madlib_mop.models.shapes import ModelShape, shapes_fit
 
 
 def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[int, ...]) -> None:
-    """Refuse a column whose rows the model's input of that number does not take.
+    """Reject a column if its rows do not have the shape of the model's input.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[
 
 
 def is_split(shape: ModelShape, packed: PackedTable) -> bool:
-    """Return whether a packed row of numbers is dealt out to as many inputs of a model, one each."""
+    """Return whether a packed row of numbers is split into the inputs of a model, one number each."""
     return (
         shape.n_inputs > 1
         and packed.shapes[: len(packed.independent)] == [[shape.n_inputs]]
@@ -45,7 +45,7 @@ def is_split(shape: ModelShape, packed: PackedTable) -> bool:
 
 
 def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
-    """Refuse a packed test table that was not packed as the model's training data were.
+    """Reject a packed test table with another encoding than the model's training data.
 
     Raises
     ------

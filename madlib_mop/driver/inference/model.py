@@ -1,6 +1,6 @@
-"""A trained model as evaluate and predict need it: read from its output table, `_info` and `_summary`, and checked.
+"""A trained model for evaluate and predict: read from its output table, `_info` and `_summary`, and checked.
 
-Its weights are read apart from it (`read_weights`), by whoever needs them: there may be a GB of them.
+Its weights, up to 1 GB, are read separately (`read_weights`).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _N_KEYS_SHOWN = 20
 
 @dataclass(frozen=True)
 class Place:
-    """Where the row of a model is.
+    """The location of a model's row.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Place:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """One model with all that is needed to use it but its weights.
+    """One model with everything that is needed to use it, except its weights.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class TrainedModel:
     object_table : str or None
         Where its custom functions were registered.
     custom : CustomFunctions
-        Those that its loss and metrics need, for who wants these.
+        Those of its loss and metrics, to evaluate them.
     """
 
     label: str
@@ -103,11 +103,11 @@ class TrainedModel:
 
     @property
     def shape(self) -> ModelShape:
-        """What goes in and comes out, as far as the architecture tells."""
+        """Shapes of inputs and outputs, as far as the architecture defines them."""
         return describe(self.arch)
 
     def request(self, compiled: bool) -> Header:
-        """Return the model as a trainer takes it; ``compiled`` where its loss and metrics are wanted."""
+        """Return the model for a trainer; ``compiled`` if its loss and metrics are needed."""
         return {
             "arch": self.arch,
             "compile_params": self.compile_params if compiled else None,
@@ -125,14 +125,15 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
     ----------
     session : CallerSession
     name : str
-        Output table of a fit function, as the caller wrote it.
+        Output table of a fit function, as written by the caller.
     mst_key : int or None
-        Which of its models; None for a table with a single one.
+        The model; None for a table with a single one.
 
     Raises
     ------
     MopError
-        If the table, its `_info` or its `_summary` is not there or not such a one, or has not that model.
+        If the table, its `_info` or its `_summary` does not exist or is not a fit function's table, or does not have
+        that model.
     """
     what = "model_table"
     relation = session.relation(name, what)
@@ -225,7 +226,7 @@ def _read_summary(session: CallerSession, summary: Relation, name: str | None) -
 
 
 def _object_table(session: CallerSession, summary: Relation) -> str | None:
-    """Return the object table of the model's custom functions; summaries of other origin may not have the column."""
+    """Return the object table of the model's custom functions; summaries from other sources may lack the column."""
     if "object_table" not in {column.name for column in session.columns(summary)}:
         return None
     (row,) = session.execute(statement("SELECT object_table::pg_catalog.text AS value FROM {t}", t=summary))
@@ -235,9 +236,9 @@ def _object_table(session: CallerSession, summary: Relation) -> str | None:
 def _class_values(
     session: CallerSession, summary: Relation, column: str, name: str | None
 ) -> tuple[tuple[str | None, ...] | None, str | None]:
-    """Read a column's class values, as a tuple of texts and as PostgreSQL writes the array.
+    """Read a column's class values, as a tuple of texts and in PostgreSQL's text form.
 
-    An array that holds nothing but one NULL says that values are not known, as MADlib has it.
+    An array with a single NULL means that values are unknown, as in MADlib.
     """
     held = f"{column}_class_values"
     _need_columns(session, summary, (held,), "model_table", name)
@@ -299,14 +300,14 @@ def read_architecture(session: CallerSession, place: Place, what: str, label: st
 
 
 def _of_key(session: CallerSession, query: str, mst_key: int | None) -> list[dict[str, Any]]:
-    """Run a query for the rows of one key, or for all where a table has none."""
+    """Run a query for the rows of one key, or for all rows of a table without keys."""
     if mst_key is None:
         return session.execute(query)
     return session.execute(f"{query} WHERE mst_key = $1", [mst_key], ["integer"])
 
 
 def _losses(compile_params: str | None, arch: Node, n_outputs: int) -> list[str | None]:
-    """Return the name of each output's loss; None where the parameters do not tell."""
+    """Return the name of each output's loss; None if unknown."""
     try:
         loss = parse_compile_params(compile_params, possible_names(compile_params)).loss
     except MopError:  # a table written by hand; the trainer looks at it if it is used

@@ -1,4 +1,4 @@
-"""One output of a trained model: its classes, if it has any, and what each of its units stands for."""
+"""One output of a trained model: its classes, if it has any, and the meaning of its units."""
 
 from dataclasses import dataclass
 
@@ -24,10 +24,10 @@ class Output:
     vartype : str
         That column's type.
     values : tuple of (str or None), or None
-        The class values as text: NULL, if it is a class, first; padding (None) last. None where they are not known,
-        because the column was an array (one-hot, or numbers) or a number to be predicted.
+        The class values as text: NULL, if it is a class, first; padding (None) last. None if unknown, because the
+        column was an array (one-hot, or numbers) or a number to predict.
     values_text : str or None
-        The same as PostgreSQL writes an array.
+        The same as an array in PostgreSQL's text form.
     loss : str or None
         Name of its loss.
     is_exact : bool
@@ -51,12 +51,12 @@ class Output:
         return self.vartype in _NUMBER_ARRAYS and loss in _NUMBER_LOSSES
 
     def labels(self, n_units: int) -> list[str | None]:
-        """Return the class value of each unit: its index where values are not known, None for the padding.
+        """Return the class value of each unit: its index if values are unknown, None for the padding.
 
         Raises
         ------
         InvalidParameter
-            If the model has not as many units as there are classes.
+            If the model's number of units differs from the number of classes.
         """
         if self.values is None:
             return [None] if n_units == 1 and self.is_number(1) else [str(unit) for unit in range(n_units)]

@@ -27,7 +27,7 @@ def predict_table(
     wanted: PredType,
     gpus: Sequence[int] = (),
 ) -> int:
-    """Make the output table and fill it; give the number of rows that were predicted.
+    """Create the output table and fill it; return the number of predicted rows.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarr
 def _predicted(
     trainer: LocalTrainer, model: TrainedModel, weights: bytes, reader: RowReader
 ) -> Iterator[tuple[Rows, list[np.ndarray]]]:
-    """Yield each batch with its outputs; the trainer works on one batch while the one before is written."""
+    """Yield each batch with its outputs; the trainer processes one batch while the previous one is written."""
     waiting = None
     for rows in _ahead(trainer, reader):
         if waiting is None:
@@ -77,7 +77,7 @@ def _predicted(
 
 
 def _ahead(trainer: LocalTrainer, reader: RowReader) -> Iterator[Rows]:
-    """Yield all batches; as long as the trainer loads TensorFlow, the next ones are read meanwhile."""
+    """Yield all batches; while the trainer loads TensorFlow, further batches are read ahead."""
     ahead: deque[Rows] = deque()
     batches, n_bytes = iter(reader), 0
     while n_bytes < _AHEAD_BYTES and not trainer.is_ready:

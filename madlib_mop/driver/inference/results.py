@@ -1,4 +1,4 @@
-"""The output table of predict: made as the test table's id column wants it, filled by few large INSERTs."""
+"""The output table of predict: created with the type of the test table's id column, filled by few large INSERTs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -26,8 +26,8 @@ SELECT $1 = 'varchar' OR EXISTS (
 class ResultTable:
     """The output table.
 
-    Rows go in as array literals, which the server parses at a third of the cost of a list that PL/Python would convert
-    element by element (`benchmarks/predict.py` measures the whole).
+    Rows are inserted as array literals, which the server parses at a third of the cost of a list that PL/Python
+    converts element by element (`benchmarks/predict.py` measures the whole).
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class ResultTable:
     Raises
     ------
     InvalidParameter
-        If the id column's name is one of the output's own.
+        If the output table has another column with the id column's name.
     """
 
     def __init__(self, session: CallerSession, output: Relation, table: TestTable, has_rank: bool):
@@ -80,7 +80,7 @@ class ResultTable:
         )
 
     def _key(self) -> Sequence[str]:
-        """Return the columns to spread the rows by: the id, where its type has a hash function; else none."""
+        """Return the columns to distribute the rows by: the id, if its type has a hash function; else none."""
         column = self._table.id_column
         (row,) = self._session.execute(_HAS_HASH, [column.type_name])
         return [column.name] if row["yes"] else []

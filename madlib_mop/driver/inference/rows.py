@@ -1,4 +1,4 @@
-"""The rows to predict: the test table's id and raw columns, streamed in batches and made into what the model takes."""
+"""The rows to predict: the test table's id and raw columns, streamed in batches and converted to the model's inputs."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _CHANNELS = (1, 3, 4)
 
 @dataclass(frozen=True)
 class Input:
-    """What goes into one input of the model: a column, or several columns of numbers side by side."""
+    """The columns of one input of the model: a column, or several columns of numbers side by side."""
 
     columns: tuple[SourceColumn, ...]
 
@@ -43,7 +43,7 @@ class Input:
         return self.columns[0].kind
 
     def raw(self, values: Sequence[str]) -> str:
-        """Return the SQL expression that makes bytes of the columns' values, of which the expressions are given."""
+        """Return the SQL expression that converts the columns' values, passed as expressions, to bytes."""
         if len(values) == 1:
             return self.columns[0].raw(values[0])
         return f"madlib_mop.array_bytes(ARRAY[{', '.join(f'{value}::pg_catalog.float4' for value in values)}])"
@@ -77,7 +77,7 @@ class Rows:
     ids : list of (str or None)
         As text.
     inputs : list of numpy.ndarray
-        (n_rows, ...) each, float32 that is normalized, or uint8 that is not.
+        (n_rows, ...) each, normalized float32, or uint8 that is not normalized.
     """
 
     ids: list[str | None]
@@ -92,7 +92,7 @@ def read_test_table(
     Raises
     ------
     MopError
-        For a table or column that is not there, or of a type that cannot go into a model.
+        For a table or column that does not exist, or of a type that a model cannot use.
     """
     relation = session.relation(name, "test_table", any_type=True)
     id_names = split_columns(id_col, "id_col")
@@ -141,7 +141,7 @@ class RowReader:
     session : CallerSession
     table : TestTable
     model : TrainedModel
-        Says which shapes are right, and the normalizing constant.
+        Defines the shapes and the normalizing constant.
     """
 
     def __init__(self, session: CallerSession, table: TestTable, model: TrainedModel):
@@ -199,7 +199,7 @@ class RowReader:
             raise InvalidParameter(f"column {name!r} {problem.problem} (row with {place})", hint=problem.hint) from None
 
     def _make_encoder(self, number: int, column: BytesColumn) -> Encoder:
-        """Make the encoder of a column; its shape is that of the first row, which the model must take."""
+        """Create the encoder of a column; its shape is that of the first row, which the model must accept."""
         source = self._table.inputs[number]
         if column.lengths[0] < 0:
             raise BadRow(0, "is NULL")
@@ -218,7 +218,7 @@ class RowReader:
         return encoder
 
     def _image_shape(self, number: int) -> tuple[int, ...] | None:
-        """Return the size that encoded images are made: the model's, where it has one."""
+        """Return the size to resize encoded images to: the model's, if it has one."""
         shape = self._input_shape(number)
         fixed = tuple(size for size in shape if size is not None)
         return fixed if len(fixed) == len(shape) == 3 and fixed[2] in _CHANNELS else None
@@ -237,7 +237,7 @@ class RowReader:
 
 
 def _id_text(column: Column) -> str:
-    """Return the expression for the id as text that reads back as it was, whatever DateStyle is in force."""
+    """Return the expression for the id as text that converts back to the same value with any DateStyle."""
     if column.is_enum:
         return "pg_catalog.textin(pg_catalog.enum_out(s.{id}))"
     if column.category == "D":

@@ -21,17 +21,17 @@ class LocalTrainer:
     Parameters
     ----------
     session : CallerSession
-        Where the settings are read: what superusers set is the limit, as it is for runs. One thread a core by default,
-        since this trainer has no others beside it.
+        Source of the settings, with the superusers' limits, as for runs. By default one thread for each core, because
+        this is the only trainer.
     gpus : sequence of int
-        The GPUs that it sees; none by default.
+        Its visible GPUs; none by default.
     need_gpus : bool
         Whether it is an error that TensorFlow cannot use them.
 
     Raises
     ------
     MopError
-        From any method: what the trainer answered, or that it died.
+        From any method: the trainer's error, or its death.
     """
 
     def __init__(self, session: CallerSession, gpus: Sequence[int] = (), need_gpus: bool = True):
@@ -53,7 +53,7 @@ class LocalTrainer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has started, or ended, so that the next request is not kept waiting for that."""
+        """Whether it has started or ended, so the next request need not wait for the start."""
         return self._is_started or self._child.has_answer
 
     def post(self, header: Header, blobs: Sequence[Blob] = ()) -> None:
@@ -80,7 +80,7 @@ class LocalTrainer:
 
 
 class FixedSettings:
-    """The superusers' settings, which everybody who may use the extension may read."""
+    """The superusers' settings, which every user of the extension can read."""
 
     def __init__(self, session: CallerSession):
         rows = session.execute("SELECT name, value FROM madlib_mop.setting")

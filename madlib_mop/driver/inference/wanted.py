@@ -1,4 +1,4 @@
-"""What a call of predict wants of each row's scores (pred_type): reads it, and chooses; pure NumPy, no database."""
+"""Reads pred_type and selects scores for predict; pure NumPy, no database."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Form(Enum):
 
 @dataclass(frozen=True)
 class PredType:
-    """A checked pred_type; ``limit`` is k or v where the form has one."""
+    """A checked pred_type; ``limit`` is k or v if the form has one."""
 
     form: Form
     limit: float = 0
@@ -37,12 +37,12 @@ class PredType:
 
 @dataclass(frozen=True)
 class Choice:
-    """The scores that are to be written, in the order of the rows.
+    """The scores to write, in the order of the rows.
 
     Attributes
     ----------
     rows, units : numpy.ndarray
-        int64 (n,): which row and which class.
+        int64 (n,): row and class.
     scores : numpy.ndarray
         float64 (n,).
     ranks : numpy.ndarray
@@ -61,13 +61,13 @@ def read_pred_type(arguments: Mapping[str, Any]) -> PredType:
     Parameters
     ----------
     arguments : dict
-        ``pred_type``, and ``pred_kind``: the SQL type it was given as, ``text``, ``integer`` or ``float8``. A number
-        written as text counts as the number, since many clients send every parameter as text. NULL is 'prob'.
+        ``pred_type``, and ``pred_kind``: its SQL type, ``text``, ``integer`` or ``float8``. A number
+        written as text is treated as the number, because many clients send all parameters as text. NULL is 'prob'.
 
     Raises
     ------
     InvalidParameter
-        If it is none of the forms, or out of its range.
+        If it has none of the forms, or is out of range.
     """
     value, kind = arguments.get("pred_type"), arguments["pred_kind"]
     if value is None:
@@ -98,7 +98,7 @@ def read_pred_type(arguments: Mapping[str, Any]) -> PredType:
 
 
 def choose(scores: np.ndarray, wanted: PredType) -> Choice:
-    """Choose the scores of one output that are to be written.
+    """Choose the scores of one output to write.
 
     Parameters
     ----------
@@ -109,8 +109,8 @@ def choose(scores: np.ndarray, wanted: PredType) -> Choice:
     Returns
     -------
     Choice
-        Of classes with the same score, the one that comes first in the class order has the better rank. Classes are in
-        their order for 'prob' and a threshold, else by rank.
+        With equal scores, the first one in the class order has the better rank. Classes are in class order for 'prob'
+        and a threshold, else by rank.
     """
     n_rows, n_units = scores.shape
     exact = scores.astype(np.float64)
@@ -129,7 +129,7 @@ def choose(scores: np.ndarray, wanted: PredType) -> Choice:
 
 
 def by_class(values: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return a score a class, float32 (n_rows, n_classes): one unit for two classes has that of the second."""
+    """Return one score for each class, float32 (n_rows, n_classes): one unit for two classes has that of the second."""
     if values.shape[1] == 1 and n_classes == 2:
         return np.concatenate([1 - values, values], axis=1)
     return values

@@ -107,7 +107,7 @@ class Source:
     Attributes
     ----------
     text : str
-        The name as the caller wrote it.
+        The name as written by the caller.
     relation : Relation
     independent, dependent : tuple of SourceColumn
     naming : tuple of str
@@ -140,7 +140,7 @@ def read_source(
     ----------
     session : CallerSession
     table : str
-        As the caller wrote it.
+        As written by the caller.
     y_names, x_names : list of str
         Dependent and independent columns.
     as_numbers : list of bool

@@ -53,7 +53,7 @@ class Packing:
     output : Relation
         Name of the packed table.
     output_text : str
-        The same as the caller wrote it.
+        The same as written by the caller.
     distribution : Distribution
     buffer_size : int or None
         As asked for.

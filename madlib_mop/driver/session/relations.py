@@ -123,7 +123,7 @@ class RelationLookup(ABC):
         Parameters
         ----------
         name : str or None
-            As the caller wrote it.
+            As written by the caller.
         what : str
             The argument's name, for messages.
         any_type : bool
@@ -164,7 +164,7 @@ class RelationLookup(ABC):
         Parameters
         ----------
         name : str
-            As the caller wrote it.
+            As written by the caller.
         suffixes : sequence of str
         what : str
             The argument's name, for messages.
