@@ -1,6 +1,6 @@
 """Writes the output tables of model averaging in the caller's transaction: the model and its `_summary`.
 
-The counterpart of `hopper`, which writes those of many models; `writers` chooses.
+See `hopper` for those of many models; `writers` chooses the module.
 """
 
 import json
@@ -47,17 +47,17 @@ _SERIES = {  # column: data set and ordinal of the metric
 
 
 def check_outputs(session: CallerSession, run: Run) -> None:
-    """Refuse a run whose output tables exist already, unless it is a warm start; see `hopper.check_outputs`."""
+    """Raise an error if a run's output tables exist, unless it is a warm start; see `hopper.check_outputs`."""
     hopper.check_outputs(session, run, SUFFIXES, check_replaceable)
 
 
 def has_outputs(session: CallerSession, record: Record, run: Run) -> bool:
-    """Return whether a finished run has nothing left to write; see `hopper.has_outputs`."""
+    """Return whether a finished run's output tables exist; see `hopper.has_outputs`."""
     return hopper.has_outputs(session, record, run, SUFFIXES)
 
 
 def check_replaceable(session: CallerSession, output: Relation, summary: Summary) -> None:
-    """Hold the tables that a warm start is to replace the rows of against what it will write; see `check_columns`."""
+    """Check the tables that a warm start will fill; see `check_columns`."""
     expected = {"": [name for name, _ in _MODEL], "_summary": [name for name, _ in _summary_columns(summary)]}
     check_columns(session, output, expected, "model")
 

@@ -1,4 +1,4 @@
-"""What ``_info`` says of a model's metrics: their course, and those of the weights that are written."""
+"""The metrics of a model in ``_info``: their history, and those of the written weights."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,13 @@ class Figures:
     Attributes
     ----------
     iterations : list of int
-        Those after which they were computed.
+        The iterations after which they were computed.
     elapsed_s : list of float
-        Seconds of training until then.
+        Seconds of training until each computation.
     series : dict of str to list of float, or None
-        Their values by the columns of ``_info``; None where there are none.
+        Their values by the columns of ``_info``; None if there are none.
     final : dict of str to float, or None
-        The value of the weights that are written: the newest, or that of the epoch that was restored.
+        The metrics of the written weights: the newest, or those of the restored epoch.
     """
 
     iterations: list[int]
@@ -36,7 +36,7 @@ class Figures:
 
     @property
     def deciding_loss(self) -> float | None:
-        """The final loss on validation data where there are some, else on training data."""
+        """The final loss on validation data if there are any, else on training data."""
         loss = self.final["validation_loss"]
         return self.final["training_loss"] if loss is None else loss
 

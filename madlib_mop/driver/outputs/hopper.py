@@ -1,4 +1,4 @@
-"""Writes a run's output tables in the caller's transaction: the models, `_info` and `_summary`, as MADlib has them."""
+"""Writes a run's output tables in the caller's transaction: the models, `_info` and `_summary`, in MADlib's form."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -64,16 +64,16 @@ def check_outputs(
     suffixes: Sequence[str] = SUFFIXES,
     replaceable: Callable[[CallerSession, Relation, Summary], None] | None = None,
 ) -> None:
-    """Refuse a run whose output tables exist already, unless it is a warm start, which replaces them.
+    """Raise an error if a run's output tables exist, unless it is a warm start, which replaces their rows.
 
     Parameters
     ----------
     session : CallerSession
     run : Run
     suffixes : sequence of str
-        What its tables' names end in.
+        Suffixes of its tables' names.
     replaceable : callable, optional
-        Holds the tables of a warm start against what it will write; `check_replaceable` by default.
+        Checks the tables of a warm start; `check_replaceable` by default.
 
     Raises
     ------
@@ -103,9 +103,9 @@ def check_outputs(
 
 
 def has_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequence[str] = SUFFIXES) -> bool:
-    """Return whether a finished run has nothing left to write: its tables are there.
+    """Return whether a finished run's output tables exist.
 
-    The tables of a warm start were there before it. Its call may have been rolled back, so the newest run of a table
+    The tables of a warm start existed before it. Its call may have been rolled back, so the newest run of a table
     writes its rows again.
     """
     output = run.plan.output.relation
@@ -119,7 +119,7 @@ def has_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequ
 
 
 def check_some_trained(run_id: int, models: list[Model]) -> None:
-    """Refuse to go on with a run of which no model is left.
+    """Raise an error if all models of a run have failed.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def check_some_trained(run_id: int, models: list[Model]) -> None:
 
 
 def check_replaceable(session: CallerSession, output: Relation, summary: Summary) -> None:
-    """Hold the tables that a warm start is to replace the rows of against what it will write.
+    """Check the tables whose rows a warm start will replace.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def check_replaceable(session: CallerSession, output: Relation, summary: Summary
     Raises
     ------
     UndefinedTable, InvalidParameter, InsufficientPrivilege
-        If one is not there, has other columns, or is not the caller's to change.
+        If one does not exist, has different columns, or the caller has no right to change it.
     """
     expected = {
         "": ["mst_key", "model_weights", "model_arch", "__dist_key__"],
@@ -223,7 +223,7 @@ def _write_model(session: CallerSession, record: Record, output: Relation, model
 
 
 def weights_to_write(session: CallerSession, record: Record, model: Model, label: str) -> bytes | None:
-    """Return a trained model's weights; None, and a warning, where they do not fit into a field."""
+    """Return a trained model's weights; None, with a warning, if they do not fit into a field."""
     if not passes_field(model):
         from madlib_mop.trainer.data.state import weights_of  # NumPy with it: not before the trainers have been started
 
@@ -236,7 +236,7 @@ def weights_to_write(session: CallerSession, record: Record, model: Model, label
 
 
 def passes_field(model: Model) -> bool:
-    """Return whether a recorded model's weights are too large for a field, so that output tables have NULL."""
+    """Return whether a recorded model's weights are too large for a field; then output tables have NULL."""
     return (model.model_bytes or 0) > _MAX_FIELD_BYTES
 
 
@@ -252,7 +252,7 @@ def _write_info(
     models: list[Model],
     figures: dict[int, Figures],
 ) -> None:
-    """Write one row a model."""
+    """Write one row for each model."""
     columns = _info_columns(run)
     slots = ", ".join(f"${n}" for n in range(1, len(columns) + 1))
     insert = statement(f"INSERT INTO {{t}} VALUES ({slots})", t=output.with_suffix("_info"))

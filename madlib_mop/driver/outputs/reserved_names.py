@@ -1,7 +1,7 @@
-"""The names of the tables that a run will write, reserved while it trains.
+"""Reserves the names of a run's output tables while it trains.
 
-Two runs that train for one table would both train to the end, and one of them for nothing. So the caller's transaction,
-or on the command line the session, has each name until it has ended, by whatever end.
+Without that, two runs with the same output table would both train to the end, and one in vain. So the caller's
+transaction, or on the command line the session, holds each name until it ends.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: 
     session : CallerSession
     record : Record
     run : Run
-        One that is recorded, or is to be.
+        A recorded run, or one to record.
     suffixes : sequence of str
 
     Raises
@@ -32,7 +32,7 @@ def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: 
     NotReady
         If another session has reserved one of them.
     InsufficientPrivilege
-        If the caller may write no table of such a name: then he keeps it from nobody.
+        If the caller cannot write a table of this name, so the name cannot be blocked for others.
     """
     tables = [table for table in _tables(run, suffixes) if not table.is_temp]
     for table in tables:
@@ -60,7 +60,8 @@ def reserve_outputs(session: CallerSession, record: Record, run: Run, suffixes: 
 
 
 def keep_when_prepared(session: CallerSession, record: Record) -> None:
-    """Let the names stay reserved if the caller's transaction, which has written the tables, is prepared to commit."""
+    """Keep the names reserved if the caller's transaction, which has written the tables, is prepared (PREPARE
+    TRANSACTION)."""
     holder = record.holder(session.info.pid, session.keeps_names_until_it_ends)
     if holder is not None and holder.virtualxid is not None:
         (row,) = session.execute("SELECT pg_catalog.txid_current() AS txid")

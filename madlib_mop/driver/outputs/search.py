@@ -1,4 +1,4 @@
-"""What a search's output tables have beyond the hopper's: brackets, arguments, and the one best configuration."""
+"""The additional outputs of a search: brackets, arguments, and the best configuration."""
 
 import math
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ SELECTION_SUFFIXES = ("", "_summary")
 
 
 def selection_relation(run: Run) -> Relation | None:
-    """Return the name of the model selection table that a run makes; None if it makes none."""
+    """Return the name of the model selection table that a run creates, or None."""
     return run.search_plan.selection.relation if run.kind == "automl" else None
 
 
@@ -37,7 +37,7 @@ def info_values(record: Record, run: Run) -> dict[int, dict[str, int]]:
 
 
 def write_selection(session: CallerSession, run: Run, models: list[Model], losses: dict[int, float | None]) -> None:
-    """Make the model selection table with the best configuration alone.
+    """Create the model selection table with only the best configuration.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def write_selection(session: CallerSession, run: Run, models: list[Model], losse
     run : Run
     models : list of Model
     losses : dict of int to float
-        The loss that the search goes by, of those models that were written, by mst_key.
+        The loss that the search uses, for the written models, by mst_key.
     """
     target, summary = run.search_plan.selection.relation, run.plan.summary
     assert summary.model_arch_table is not None, "a search has a table of architectures"

@@ -1,4 +1,4 @@
-"""The tables that a run will write: replaced or made anew at its end."""
+"""The output tables of a run: created, or replaced, at its end."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,8 @@ FROM pg_catalog.pg_class c WHERE c.oid = $1::pg_catalog.oid
 
 
 def check_droppable(session: CallerSession, table: Relation, columns: set[str], what: str) -> None:
-    """Refuse to replace or drop what is not an output table of the caller's, or has others that depend on it.
+    """Raise an error unless a table to replace or drop is an output table, belongs to the caller, and has no dependent
+    objects.
 
     Raises
     ------
@@ -66,7 +67,7 @@ def check_droppable(session: CallerSession, table: Relation, columns: set[str], 
 
 
 def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> None:
-    """Drop the tables that a run was told to replace, if they are there; a part of the caller's transaction."""
+    """Drop the tables that a run replaces, if they exist, in the caller's transaction."""
     if not run.arguments.get("replace"):
         return
     found = [(run.plan.output.relation, suffix, MODEL_TABLES) for suffix in suffixes]
@@ -81,12 +82,12 @@ def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> 
 
 @contextmanager
 def telling_how_to_resume(run: Run) -> Iterator[None]:
-    """Add to an error in writing the tables of a trained run what can be done: nothing of the run is lost.
+    """Add a hint to an error in writing a trained run's tables: the results are kept.
 
     Raises
     ------
     DuplicateTable
-        If one of the tables is there by now, or another transaction is making it.
+        If one of the tables exists now, or another transaction is creating it.
     """
     run_id, output = run.run_id, run.plan.output.relation
     try:
@@ -106,7 +107,7 @@ def telling_how_to_resume(run: Run) -> Iterator[None]:
 
 
 def read_replace(arguments: Mapping[str, Any]) -> bool:
-    """Return the argument replace. Raises InvalidParameter if warm_start is given too."""
+    """Return the argument replace. Raises InvalidParameter if warm_start is also true."""
     if arguments.get("replace") and arguments.get("warm_start"):
         raise InvalidParameter(
             "replace and warm_start cannot both be true. Received: true and true",
@@ -118,13 +119,13 @@ def read_replace(arguments: Mapping[str, Any]) -> bool:
 def if_there(
     session: CallerSession, replace: bool, known: dict[str, set[str]], what: str
 ) -> Callable[[Relation, list[Relation]], str | None]:
-    """Return what `RelationLookup.output` is to call where output tables exist.
+    """Return the callback of `RelationLookup.output` for existing output tables.
 
     Parameters
     ----------
     session : CallerSession
     replace : bool
-        Whether they are to be replaced; then each must be one that may be.
+        Whether to replace them; then each must be replaceable.
     known : dict of str to set of str
         `MODEL_TABLES` or `SELECTION_TABLES`.
     what : str
@@ -145,7 +146,7 @@ def if_there(
 
 
 def _drop_hint(output: Relation) -> str:
-    """Return what to do where output tables of a fit function exist."""
+    """Return the hint for existing output tables of a fit function."""
     name = f"{quote(output.schema)}.{quote(output.name)}".replace("'", "''")
     if all(part.isidentifier() and part == part.lower() for part in (output.schema, output.name)):
         name = str(output)
@@ -154,12 +155,12 @@ def _drop_hint(output: Relation) -> str:
 
 
 def find_models(session: CallerSession, name: str | None) -> list[Relation]:
-    """Return what is there of an output table and its companions; each is checked to be one, and droppable.
+    """Return the existing tables of an output table and its companions; each is checked, and that it can be dropped.
 
     Raises
     ------
     InvalidParameter
-        If nothing is there.
+        If none exists.
     DuplicateTable, InsufficientPrivilege
     """
     what = "model_table"
@@ -182,7 +183,7 @@ def find_models(session: CallerSession, name: str | None) -> list[Relation]:
 
 
 def check_columns(session: CallerSession, output: Relation, expected: dict[str, list[str]], argument: str) -> None:
-    """Hold tables whose rows are to be replaced against the columns, by suffix, that will be written.
+    """Check that tables have the columns to write, by suffix.
 
     Parameters
     ----------
@@ -190,7 +191,7 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
     output : Relation
     expected : dict of str to list of str
     argument : str
-        What names the output table, for messages.
+        The argument that names the output table, for messages.
 
     Raises
     ------
@@ -222,7 +223,7 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
 def create_table(
     session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], key: str | None = None
 ) -> None:
-    """Make a table of columns, each a name and an SQL type; ``key`` is the column that is its primary key, if any."""
+    """Create a table of columns (name and SQL type); ``key`` is its primary key column, if any."""
     items: list[str] = []
     slots: dict[str, Slot] = {}
     for number, (name, type_name) in enumerate(columns):
@@ -236,7 +237,7 @@ def create_table(
 
 
 def names_of(session: CallerSession, **tables: Relation | None) -> dict[str, str]:
-    """Return the names, with their schemas, of those tables that there are, by the columns that name them."""
+    """Return the schema-qualified names of existing tables, by the columns that name them."""
     return {column: session.qualified(table) for column, table in tables.items() if table is not None}
 
 
@@ -252,10 +253,10 @@ def qualified_names(session: CallerSession, run: Run) -> str:
 def insert_row(
     session: CallerSession, table: Relation, columns: Sequence[tuple[str, str]], values: Mapping[str, Any]
 ) -> None:
-    """Write one row: for each column, a name and an SQL type, the value of its name.
+    """Write one row: for each column (name and SQL type) the value of this name.
 
-    Times are ISO texts with their zone; class values are arrays as PostgreSQL writes them. Tables of older versions,
-    which a warm start writes into, have no column of qualified names.
+    Times are ISO texts with their zone; class values are arrays in PostgreSQL's text form. Tables of older versions,
+    to which a warm start can write, have no column of qualified names.
     """
     present = {column.name for column in session.columns(session.relation(table.sql))}
     columns = [column for column in columns if column[0] in present]

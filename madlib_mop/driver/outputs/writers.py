@@ -1,4 +1,4 @@
-"""Which module writes a run's output tables: that of many models or that of model averaging; asked by commands."""
+"""Chooses the module that writes a run's output tables: that of many models or of model averaging; used by commands."""
 
 from types import ModuleType
 

@@ -1,1 +1,1 @@
-"""Packing: what the preprocessors read from a source table, and how they write the packed one."""
+"""Packing: reading a source table and writing the packed table."""

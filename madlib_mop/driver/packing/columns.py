@@ -1,4 +1,5 @@
-"""Which columns a preprocessor packs and how: reads the lists of names, tells arrays from labels, refuses the rest."""
+"""The columns that a preprocessor packs: reads the lists of names, distinguishes arrays and labels, rejects other
+types."""
 
 import itertools
 import re
@@ -32,15 +33,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """One column to be packed.
+    """One column to pack.
 
     Attributes
     ----------
     column : Column
-        As the catalog has it.
+        The column in the catalog.
     kind : Kind
     parts : tuple of Column
-        The columns of numbers that stand side by side in it; empty where it is a column of the source table.
+        The columns of numbers combined in it; empty for a column of the source table.
     """
 
     column: Column
@@ -49,7 +50,7 @@ class SourceColumn:
 
     @property
     def sources(self) -> tuple[Column, ...]:
-        """The columns of the source table that it is made of."""
+        """Its columns of the source table."""
         return self.parts or (self.column,)
 
     @property
@@ -65,7 +66,7 @@ class SourceColumn:
 
     @property
     def class_type(self) -> str:
-        """The type in which class values are compared: all integers are one type, and so are all strings."""
+        """The type for comparing class values: all integers have one type, and so do all strings."""
         name = self.column.type_name
         if name in _INTEGERS:
             return "pg_catalog.int8"
@@ -74,7 +75,7 @@ class SourceColumn:
         return f"pg_catalog.{name}" if not self.column.is_enum else self.column.type_sql
 
     def text(self, value: str) -> str:
-        """Return the SQL expression of a value as text; not by a cast that an enum's owner may have made."""
+        """Return the SQL expression of a value as text, without casts that an enum's owner may have defined."""
         if self.column.is_enum:
             return f"pg_catalog.textin(pg_catalog.enum_out({value}))"
         return f"{value}::pg_catalog.text"
@@ -85,7 +86,7 @@ class SourceColumn:
         return self.kind is Kind.ARRAY and self.column.element_type in _INTEGERS
 
     def raw(self, value: str) -> str:
-        """Return the SQL expression that makes bytes of one of its values, for an encoder; not for classes.
+        """Return the SQL expression that converts one of its values to bytes, for an encoder; not for classes.
 
         Parameters
         ----------
@@ -102,7 +103,7 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class Source:
-    """The table to be packed, with its columns in the order of the packed table: first the x, then the y.
+    """The table to pack, with its columns in the order of the packed table: first the x, then the y.
 
     Attributes
     ----------
@@ -111,7 +112,7 @@ class Source:
     relation : Relation
     independent, dependent : tuple of SourceColumn
     naming : tuple of str
-        The system columns that name a row, such as ``ctid``; () where rows have none, or the caller may not read them.
+        The system columns that identify a row, such as ``ctid``; () if there are none, or the caller cannot read them.
     """
 
     text: str
@@ -134,7 +135,7 @@ def read_source(
     as_numbers: list[bool],
     apart: bool = False,
 ) -> Source:
-    """Find the source table and the columns to be packed.
+    """Find the source table and the columns to pack.
 
     Parameters
     ----------
@@ -144,9 +145,9 @@ def read_source(
     y_names, x_names : list of str
         Dependent and independent columns.
     as_numbers : list of bool
-        For each dependent column whether a scalar is packed as it is (regression), instead of as a class.
+        For each dependent column whether a scalar is packed unchanged (regression), instead of as a class.
     apart : bool
-        Whether independent columns of numbers alone are packed apart, instead of side by side as one input.
+        Whether independent columns that are all numbers are packed separately, instead of combined as one input.
 
     Raises
     ------
@@ -178,9 +179,9 @@ def read_source(
 
 
 def side_by_side(inputs: tuple[SourceColumn, ...], y_names: list[str]) -> tuple[SourceColumn, ...]:
-    """Return columns of numbers alone as one input, with a number a column; others as they are.
+    """Return columns as one input if all are numbers, with one number for each column; otherwise unchanged.
 
-    The packed column is called ``inputs``, with a number behind it where a dependent column has that name.
+    The packed column is called ``inputs``, with a number appended if a dependent column has that name.
     """
     if len(inputs) < 2 or any(one.kind is not Kind.NUMBER for one in inputs):
         return inputs
@@ -237,7 +238,7 @@ def split_columns(text: str | None, what: str) -> list[str]:
 
 
 def _check_packed_names(names: list[str]) -> None:
-    """Refuse names that the packed table or its summary could not have side by side, and too many of them."""
+    """Reject names that would clash in the packed table or its summary, and too many columns."""
     if len(names) > MAX_PACKED_COLUMNS:
         raise InvalidParameter(
             f"{len(names)} columns would be packed separately; a row of a packed table can have at most "
@@ -262,7 +263,7 @@ def _check_packed_names(names: list[str]) -> None:
 
 
 def find_column(known: dict[str, Column], name: str, what: str, relation: Relation) -> Column:
-    """Return the column of a table by its name. Raises UndefinedColumn; ``what`` is the argument that named it."""
+    """Return the column of a table by its name. Raises UndefinedColumn; ``what`` is the argument with its name."""
     if name in known:
         return known[name]
     alike = [other for other in known if other.lower() == name.lower()]
@@ -273,7 +274,7 @@ def find_column(known: dict[str, Column], name: str, what: str, relation: Relati
 
 
 def as_input(column: Column) -> SourceColumn:
-    """Return how an independent column is packed, or what predict makes of it. Raises InvalidParameter."""
+    """Return how an independent column is packed, or encoded by predict. Raises InvalidParameter."""
     if column.is_array and column.element_type in _ARRAY_ELEMENTS:
         return SourceColumn(column, Kind.ARRAY)
     if column.type_name in _ARRAY_ELEMENTS:

@@ -1,4 +1,4 @@
-"""Labels as the preprocessors take them: one-hot or by the number of their class, and what is told of the classes."""
+"""The argument labels of the preprocessors (one-hot or class index), and the NOTICE about classes."""
 
 from dataclasses import replace
 
@@ -14,12 +14,12 @@ _INTEGERS = ("int2", "int4", "int8")
 
 
 def read_labels(text: str | None, y_names: list[str]) -> list[bool]:
-    """Return for each dependent column whether rows get the number of their class.
+    """Return for each dependent column whether rows get their class index.
 
     Parameters
     ----------
     text : str or None
-        ``one-hot`` or ``index``: one for all columns, or a list with commas.
+        ``one-hot`` or ``index``: one for all columns, or a comma-separated list.
     y_names : list of str
 
     Raises
@@ -38,7 +38,7 @@ def read_labels(text: str | None, y_names: list[str]) -> list[bool]:
 
 
 def in_form(classes: Classes, as_index: bool, column: SourceColumn) -> Classes:
-    """Return classes in the form that was asked for. Raises InvalidParameter if there is one class only."""
+    """Return classes in the requested form. Raises InvalidParameter if there is only one class."""
     if as_index and classes.width < 2:
         raise InvalidParameter(
             f"labels => 'index' needs two classes or more; column {column.name!r} has {classes.width}",
@@ -48,7 +48,7 @@ def in_form(classes: Classes, as_index: bool, column: SourceColumn) -> Classes:
 
 
 def not_classes(column: SourceColumn) -> InvalidParameter:
-    """Return the error for a column that has no classes to number."""
+    """Return the error for a column without classes."""
     return InvalidParameter(
         f"labels => 'index' is for label columns; {column.name!r} is packed unchanged ({column.column.type_sql})",
         hint="Omit labels; num_classes => '{}' packs numbers unchanged.",
@@ -56,7 +56,7 @@ def not_classes(column: SourceColumn) -> InvalidParameter:
 
 
 def told_of_classes(column: SourceColumn, found: DistinctValues) -> str:
-    """Return what a NOTICE says of a column's classes: which with how many rows, and what may not be meant so."""
+    """Return the NOTICE about a column's classes: their rows, and likely mistakes."""
     n = len(found.texts)
     shown = [
         f"{'NULL' if value is None else value} ({count})"

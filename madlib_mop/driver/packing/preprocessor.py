@@ -1,7 +1,7 @@
 """The commands training_preprocessor_dl and validation_preprocessor_dl: a source table into a packed one.
 
-Checks come first; then the summary and the packed table are made and filled in the caller's own transaction, so that
-an error leaves neither.
+Checks come first; then the summary and the packed table are created and filled in the caller's transaction, so an
+error leaves neither.
 """
 
 from contextlib import closing
@@ -44,7 +44,7 @@ _MAX_BATCH_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Packing:
-    """Everything that is known of a call once its arguments and the source table were checked.
+    """The checked arguments and source table of a call.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ def training_preprocessor_dl(call: Call) -> None:
 
 
 def validation_preprocessor_dl(call: Call) -> None:
-    """Pack a table for validation, like a table that was packed for training: same constant, same classes."""
+    """Pack a table for validation with the constant and classes of a packed training table."""
     training = read_training_table(call.session, call.arguments["training_preprocessor_table"])
     y_names = split_columns(call.arguments["dependent_varname"], "dependent_varname")
     x_names = split_columns(call.arguments["independent_varname"], "independent_varname")
@@ -130,7 +130,7 @@ def validation_preprocessor_dl(call: Call) -> None:
 
 
 def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[bool], apart: bool = False) -> Packing:
-    """Check the arguments that both commands have, then look at the source table."""
+    """Check the common arguments of both commands, then the source table."""
     arguments, session = call.arguments, call.session
     x_names = split_columns(arguments["independent_varname"], "independent_varname")
     source = read_source(session, arguments["source_table"], y_names, x_names, as_numbers, apart)
@@ -185,7 +185,7 @@ def _read_image_shape(shape: list[int] | None, source: Source) -> tuple[int, ...
 
 
 def _classes(queries: SourceQueries, i: int, found: DistinctValues, wanted: int | None, output: Relation) -> Classes:
-    """Return the classes that the distinct values of a dependent column are."""
+    """Return the classes of a dependent column's distinct values."""
     column = queries.source.columns[i]
     if column.column.type_name in ("float4", "float8", "numeric") and (number := queries.special_number(i)):
         raise InvalidParameter(
@@ -221,7 +221,7 @@ def _refuse_unseen(queries: SourceQueries, i: int, known: Classes, training: Tra
 def _encoders(
     packing: Packing, queries: SourceQueries, classes: dict[int, Classes], pool: DecoderPool
 ) -> list[Encoder]:
-    """Make each column's encoder; shapes are those of any one row."""
+    """Create each column's encoder; shapes are those of an arbitrary row."""
     encoders: list[Encoder] = []
     first_row = queries.first_row()
     for i, column in enumerate(packing.source.columns):
@@ -259,7 +259,7 @@ def _pack(
     encoders: list[Encoder],
     seed: int | None,
 ) -> None:
-    """Make both tables, and stream the rows through the packer into the packed one."""
+    """Create both tables, and stream the rows through the packer into the packed table."""
     session, source = call.session, packing.source
     segments = packing.distribution.numbers
     wanted = packing.buffer_size or default_buffer_size(packing.n_rows, row_bytes(encoders), len(segments))
@@ -320,7 +320,7 @@ def _pack(
 
 
 def _tell(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> None:
-    """Write what was done, with the seed, in a NOTICE, and in the packed table's comment."""
+    """Report the result, with the seed, in a NOTICE and in the packed table's comment."""
     text = (
         f"{plan.n_rows} rows of {packing.source.text} packed into {plan.n_buffers} buffers of up to"
         f" {plan.rows_per_buffer} rows on {len(plan.segments)} segments"
@@ -335,5 +335,5 @@ def _tell(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> N
 
 
 def _raw_column(column: BytesColumn | list[Any]) -> RawColumn:
-    """Take a column as it came; one that is NULL in all rows does not come as bytes."""
+    """Return a column's values; a column that is NULL in all rows does not arrive as bytes."""
     return RawColumn(b"", [-1] * len(column)) if isinstance(column, list) else RawColumn(column.data, column.lengths)

@@ -1,4 +1,4 @@
-"""Which segments get data: those that the engine tells of, less what distribution_rules leaves out."""
+"""The segments that get data: the engine's, restricted by distribution_rules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ _GPU_RULE = "distribution_rules => 'gpu_segments'"
 
 @dataclass(frozen=True)
 class Distribution:
-    """Which segments get data.
+    """The segments that get data.
 
     Attributes
     ----------
     segments : tuple of Segment
         Ascending, at least one; their numbers, from 0, are values of ``__dist_key__``.
     rules, gpu_config : str
-        As the summary table shows them.
+        The values for the summary table.
     """
 
     segments: tuple[Segment, ...]
@@ -36,7 +36,7 @@ class Distribution:
 
 
 def choose_segments(engine: Engine, session: CallerSession, rules: str | None) -> Distribution:
-    """Read distribution_rules, and see that the caller can bring rows to the segments chosen.
+    """Read distribution_rules, and check that the caller can write rows to the chosen segments.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The statements of the preprocessors: what they ask of the source table, how they make the packed one and its summary.
+"""The statements of the preprocessors: queries of the source table, and creation of the packed table and its summary.
 
 Everything runs in the caller's session, with the caller's rights.
 """
@@ -35,7 +35,7 @@ class Classes:
     values : str
         Array literal of the distinct values, NULL first.
     n_values : int
-        How many those are.
+        The number of distinct values.
     width : int
         Width of the one-hot rows: ``n_values`` or more; the rest is padding.
     has_null : bool
@@ -43,13 +43,13 @@ class Classes:
     type_sql : str
         The values' type.
     holder, column : Relation, str
-        The summary table that has the values (padded by NULLs), and its column.
+        The summary table with the values (padded by NULLs), and its column.
     as_index : bool
-        Whether rows have the number of their class, from 0, instead of being one-hot.
+        Whether rows have their class index, from 0, instead of one-hot labels.
     counts : tuple of int
         Rows of each class in the source table, in the order of the values.
     is_safe : bool
-        Whether superusers own the type of the summary's values: it is not an enum of a user's.
+        Whether the type of the summary's values belongs to a superuser, so it is not a user's enum.
     """
 
     values: str
@@ -71,7 +71,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class Summary:
-    """The row of a packed table's ``_summary``; the class values come beside it."""
+    """The row of a packed table's ``_summary``; the class values are passed separately."""
 
     source_table: str
     output_table: str
@@ -88,7 +88,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class DistinctValues:
-    """What a column holds: the values as an array literal and as texts, and how many rows have each."""
+    """The distinct values of a column, as an array literal and as texts, with the number of rows of each."""
 
     literal: str
     texts: list[str | None]
@@ -96,7 +96,7 @@ class DistinctValues:
 
 
 class SourceQueries:
-    """What is asked of the source table; names are quoted once, here.
+    """The queries of the source table; names are quoted once, here.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class SourceQueries:
         return DistinctValues(row["literal"], row["texts"], row["counts"])
 
     def class_counts(self, i: int, classes: Classes) -> tuple[int, ...]:
-        """Return how many rows have each of the class values in column i."""
+        """Return the number of rows of each class value in column i."""
         rows = self._ask(
             "SELECT p.position, pg_catalog.count(*) AS n FROM"
             f" (SELECT {self._position(i, f's.{{c{i}}}', classes)} AS position FROM {{source}} s) p"
@@ -181,11 +181,11 @@ class SourceQueries:
     def stream(self, classes: dict[int, Classes], seed: int | None, batch_rows: int) -> Generator[Batch, None, None]:
         """Yield the raw values as bytea columns ``c0`` ..., and the system columns that name a row (`row_label`).
 
-        With a seed the order depends on it and on the rows' content alone, not on where they happen to lie: rows are
-        sorted by the SHA-256 of seed and content. The inner query sorts rows whose arrays are still TOAST pointers; it
-        is kept apart by OFFSET 0, so that only the outer one opens them. The outer one is ordered too: that costs
-        nothing here, and Greenplum keeps no order of an inner query. Without a seed the order is that of a scan; of a
-        table that is spread, where a scan has none, it is that of seed 0.
+        With a seed, the order depends only on it and on the rows' content, not on their storage: rows are sorted by
+        the SHA-256 of seed and content. The inner query sorts rows whose arrays are still TOAST pointers;
+        OFFSET 0 prevents flattening, so only the outer query reads them. The outer query is ordered too: that costs
+        nothing here, and Greenplum does not preserve the order of an inner query. Without a seed, the order is that of
+        a scan; for a distributed table, where a scan has no order, it is that of seed 0.
         """
         if seed is None and not engine_of_table(self.session, self.source.relation).keeps_order:
             seed = 0
@@ -222,7 +222,7 @@ class SourceQueries:
         return f"ARRAY[{', '.join(f's.{{{slot}}}::pg_catalog.float4' for slot in _slots_of(i, column))}]"
 
     def _raw(self, i: int, value: str, classes: Classes | None) -> str:
-        """Return the expression that makes bytes of a column's value."""
+        """Return the expression that converts a column's value to bytes."""
         column = self.source.columns[i]
         if column.kind is Kind.CLASS:
             assert classes is not None, "a column of classes has their values"
@@ -230,9 +230,9 @@ class SourceQueries:
         return column.raw(value)
 
     def _position(self, i: int, value: str, classes: Classes) -> str:
-        """Return the expression for a value's 1-based position among the class values; NULL where it is none of them.
+        """Return the expression for a value's 1-based position among the class values; NULL if it is not among them.
 
-        Concatenating with an empty array opens the values once a query, should they be long enough to lie in TOAST.
+        The concatenation with an empty array detoasts long values once for each query.
         """
         values = f"(SELECT pg_catalog.array_cat(k.{{v{i}}}, '{{{{}}}}')::{{t{i}}}[] FROM {{h{i}}} k)"
         position = f"pg_catalog.array_position({values}, {value}::{{t{i}}}{self._collation(i)})"
@@ -251,7 +251,7 @@ class SourceQueries:
 
 
 def row_label(columns: Mapping[str, BytesColumn | list[Any]], row: int, n_before: int) -> str:
-    """Return what a row of a batch of `SourceQueries.stream` is called in messages.
+    """Return the description of a row of a batch of `SourceQueries.stream` for messages.
 
     Parameters
     ----------
@@ -260,21 +260,21 @@ def row_label(columns: Mapping[str, BytesColumn | list[Any]], row: int, n_before
     row : int
         Its number in the batch, from 0.
     n_before : int
-        Rows that were read before the batch.
+        Number of rows before the batch.
     """
     naming = {name.removeprefix(_ROW): c for name, c in columns.items() if name.startswith(_ROW)}
     return row_name(naming, row) if naming else f"row {n_before + row + 1} in reading order"
 
 
 def _slots_of(i: int, column: SourceColumn) -> dict[str, Column]:
-    """Return the columns of the source table that column i is made of, by their slots in statements."""
+    """Return the source table's columns of column i, by their slots in statements."""
     return {f"c{i}_{k}": part for k, part in enumerate(column.parts)} or {f"c{i}": column.column}
 
 
 def create_summary(
     session: CallerSession, table: Relation, summary: Summary, classes: list[tuple[str, str, Classes | None]]
 ) -> None:
-    """Make and fill the ``_summary`` table.
+    """Create and fill the ``_summary`` table.
 
     Parameters
     ----------
@@ -327,7 +327,7 @@ def create_summary(
 
 
 def comment_on(session: CallerSession, table: Relation, text: str) -> None:
-    """Write into the packed table's comment how it was packed; the server quotes the text."""
+    """Describe the packing in the packed table's comment; the server quotes the text."""
     (row,) = session.execute(
         "SELECT pg_catalog.format('COMMENT ON TABLE %s IS %L', $1, $2) AS command", [table.sql, text]
     )

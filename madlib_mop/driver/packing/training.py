@@ -1,4 +1,4 @@
-"""A packed training table as validation_preprocessor_dl sees it: its constant, classes and shapes, and what fits."""
+"""A packed training table for validation_preprocessor_dl: its constant, classes and shapes, and checks against them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class PackedColumn:
 
 @dataclass(frozen=True)
 class TrainingTable:
-    """What a validation table must agree with.
+    """The training table's properties that a validation table must have.
 
     Attributes
     ----------
@@ -58,7 +58,8 @@ class TrainingTable:
     classes: tuple[Classes | None, ...]
 
     def check_counts(self, x_names: list[str], y_names: list[str], side_by_side: bool = False) -> None:
-        """Refuse another number of columns; ``side_by_side``: as many as the only input is wide may stand for it."""
+        """Reject another number of columns; ``side_by_side``: a single input can be given as one column for each of
+        its numbers."""
         if side_by_side and len(self.independent) == 1 and self.independent[0].shape == (len(x_names),):
             x_names = [self.independent[0].name]
         for what, names, ours in (
@@ -74,7 +75,7 @@ class TrainingTable:
                 )
 
     def check_columns(self, source: Source) -> None:
-        """Refuse a column that is an image, a class or neither, where the training table's is not."""
+        """Reject a column of another kind (image, class, other) than the training table's."""
         for column, ours in zip(source.independent, self.independent, strict=True):
             if (column.kind is Kind.IMAGE) != (ours.itemsize == 1):
                 raise InvalidParameter(
@@ -96,7 +97,7 @@ class TrainingTable:
                 )
 
     def check_shapes(self, encoders: list[Encoder]) -> None:
-        """Refuse rows of other shapes."""
+        """Reject rows of other shapes."""
         for encoder, ours in zip(encoders, self.independent + self.dependent, strict=True):
             if tuple(encoder.shape) != ours.shape:
                 raise InvalidParameter(
@@ -107,14 +108,14 @@ class TrainingTable:
 
 
 def read_training_table(session: CallerSession, text: str) -> TrainingTable:
-    """Read what training_preprocessor_dl left.
+    """Read a table of training_preprocessor_dl.
 
     Raises
     ------
     UndefinedTable
-        If the table or its summary is not there.
+        If the table or its summary does not exist.
     InvalidParameter
-        If it is not such a table, or an empty one.
+        If it is not a packed table, or is empty.
     """
     table = session.relation(text, "training_preprocessor_table")
     holder = session.existing(table.with_suffix("_summary").sql)

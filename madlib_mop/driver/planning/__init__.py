@@ -1,1 +1,1 @@
-"""The plan of a run: everything that a call requests, checked before any work starts."""
+"""The plan of a run: the arguments of a call, checked before any work starts."""

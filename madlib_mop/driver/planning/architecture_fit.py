@@ -1,4 +1,4 @@
-"""Whether architectures fit the packed table that they are to be trained on; called when a run is planned."""
+"""Checks that architectures fit the packed table to train on; called when a run is planned."""
 
 from collections.abc import Iterable
 
@@ -11,21 +11,21 @@ from madlib_mop.models.shapes import describe, shapes_fit
 
 
 def check_fit(architectures: Iterable[tuple[int, Node]], packed: PackedTable) -> None:
-    """Refuse architectures whose inputs or outputs are not those of the packed table.
+    """Reject architectures with inputs or outputs that differ from those of the packed table.
 
-    What their JSON does not tell (a shape that only Keras computes) is left for the trainer to find.
+    Shapes that are not in the JSON (only Keras can compute them) are checked by the trainer.
 
     Parameters
     ----------
     architectures : iterable of (int, dict)
-        model_id and the architecture's JSON; the same one may come more than once.
+        model_id and the architecture's JSON; repetitions are allowed.
     packed : PackedTable
         The training data.
 
     Raises
     ------
     InvalidParameter
-        Names the model_id, and what both sides have.
+        With the model_id, and the shapes of both sides.
     """
     seen = set()
     for model_id, arch in architectures:
@@ -84,7 +84,7 @@ def _hint(units: int, classes: int | None, row: list[int]) -> str:
 
 
 def _units_that_fit(row: list[int]) -> set[int]:
-    """Return the last dimensions of outputs that rows of y of a shape are compared with."""
+    """Return the allowed last dimensions of outputs for rows of y of a shape."""
     if not row:
         return {1}
     without_last = row[-2] if len(row) > 1 else 1

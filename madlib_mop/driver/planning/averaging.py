@@ -1,4 +1,4 @@
-"""The plan of a run of model averaging: all that a call of madlib_keras_fit requests, checked before any work."""
+"""The plan of a run of model averaging: the arguments of madlib_keras_fit, checked before any work."""
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record import Record
@@ -29,7 +29,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
     Raises
     ------
     MopError
-        One clear error for the first thing that is wrong; nothing was done.
+        For the first problem found; nothing was changed.
     """
     a, session = call.arguments, call.session
     num_iterations = a["num_iterations"]
@@ -101,7 +101,8 @@ def plan_model(call: Call, record: Record) -> RunPlan:
 def _find_warm_start(
     session: CallerSession, record: Record, output: Relation, owner: int, configuration: Configuration
 ) -> WarmStart:
-    """Find what the model in an output table goes on with: as `find_warm_start`, for the table of one model."""
+    """Find the state to continue the model of an output table with: like `find_warm_start`, for a table of one
+    model."""
     columns = {column.name for column in session.columns(output)}
     if not columns >= {"model_weights", "model_arch"} or "mst_key" in columns:
         raise UndefinedTable(

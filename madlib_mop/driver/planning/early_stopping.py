@@ -1,4 +1,4 @@
-"""Early stopping as a call and its configurations ask for it, checked before any work; called when a run is planned."""
+"""The early stopping rules of a call and its configurations, checked before any work; called when a run is planned."""
 
 from collections.abc import Sequence
 
@@ -20,9 +20,9 @@ def plan_early_stopping(
     frequency: int,
     has_validation: bool,
 ) -> dict[int, Json | None]:
-    """Return each configuration's early stopping as its row of `madlib_mop.model` has it, by mst_key.
+    """Return each configuration's early stopping rule for its row of `madlib_mop.model`, by mst_key.
 
-    ``text`` is the argument of the call; fit_params of a configuration may say otherwise.
+    ``text`` is the argument of the call; fit_params of a configuration override it.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def plan_early_stopping(
 
 
 def _check_due(rule: EarlyStopping, num_iterations: int, frequency: int) -> None:
-    """Refuse a rule that could change nothing: what it goes by is computed too seldom."""
+    """Reject a rule without effect because its metric is computed too rarely."""
     n_due = sum(is_due(epoch, 1, num_iterations, frequency) for epoch in range(1, num_iterations + 1))
     if n_due < 2 or (n_due <= rule.patience + 1 and not rule.restore_best):
         raise InvalidParameter(
@@ -54,7 +54,7 @@ def _check_due(rule: EarlyStopping, num_iterations: int, frequency: int) -> None
 
 
 def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has_validation: bool) -> EarlyStopping:
-    """Return a rule with its metric and mode known. Raises InvalidParameter for a metric that is not computed."""
+    """Return a rule with its metric and mode resolved. Raises InvalidParameter for a metric that is not computed."""
     metric = rule.metric or ("val_loss" if has_validation else "loss")
     if metric.startswith("val_") and not has_validation:
         raise InvalidParameter(

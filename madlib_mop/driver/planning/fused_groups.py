@@ -1,7 +1,7 @@
-"""The fused groups of a run: models that are trained together in one graph, planned with the run; used by the hopper.
+"""The fused groups of a run: models that train together in one graph, planned with the run; used by the hopper.
 
-The run's plan keeps them, so whoever goes on with the run or repeats it has the same. To the scheduler a group is one
-model, whose key is negative: -1 for the plan's first group.
+They are part of the run's plan, so a resumed or replayed run has the same groups. For the scheduler, a group is one
+model with a negative key: -1 for the plan's first group.
 """
 
 from collections import Counter
@@ -23,12 +23,12 @@ _KEYS_SHOWN = 5
 
 
 class FusedGroups:
-    """What the scheduler has for models, and which models each of these is.
+    """Maps the scheduler's models to the run's models.
 
     Parameters
     ----------
     plan : FusedPlan or None
-        None where no models are trained together.
+        None if no models are fused.
     """
 
     def __init__(self, plan: FusedPlan | None):
@@ -44,16 +44,16 @@ class FusedGroups:
                 self._keys.update(dict.fromkeys(group, -1 - number))
 
     def members(self, key: int) -> tuple[int, ...]:
-        """Return the mst_keys of what the scheduler has for a model."""
+        """Return the mst_keys of one of the scheduler's models."""
         return self._members.get(key, (key,))
 
     def places(self, key: int) -> tuple[int | None, ...]:
-        """Return the mst_keys of a group by the places of its graph, and None for those that it does not fill."""
+        """Return the mst_keys of a group by the places of its graph, with None for unused places."""
         members = self._members[key]
         return members + (None,) * (self._n_places[key] - len(members))
 
     def is_group(self, key: int) -> bool:
-        """Return whether several models are trained under a key of the scheduler's."""
+        """Return whether a key of the scheduler stands for several models."""
         return key in self._members
 
     def key_of(self, mst_key: int) -> int:
@@ -61,14 +61,15 @@ class FusedGroups:
         return self._keys.get(mst_key, mst_key)
 
     def dissolve(self, key: int) -> list[int]:
-        """Let the members of a group be models of their own; give the numbers of all groups that were dissolved."""
+        """Make the members of a group separate models; return the numbers of all dissolved groups."""
         for mst_key in self._members.pop(key):
             del self._keys[mst_key]
         self._dissolved.add(-1 - key)
         return sorted(self._dissolved)
 
     def visits(self, recorded: Sequence[Visit]) -> list[Visit]:
-        """Return recorded visits as the scheduler has to repeat them; members' own too, for they may be dissolved."""
+        """Return recorded visits for the scheduler to repeat, including those of members, whose group may be
+        dissolved."""
         whole: dict[tuple[int, int, int], Visit] = {}
         for visit in recorded:
             key = self.key_of(visit.model)
@@ -76,9 +77,9 @@ class FusedGroups:
         return [*whole.values(), *(visit for visit in recorded if self.key_of(visit.model) != visit.model)]
 
     def indices(self, models: Sequence[Model]) -> dict[int, int]:
-        """Number what the scheduler has, by its key: in the order of the models' ordinals, the same at any time.
+        """Number the scheduler's models by key, in the order of the models' ordinals; the numbers never change.
 
-        Those that were members of a group come after all that there were at first.
+        Former members of a group come after all initial ones.
         """
         if not self._all:
             return {m.mst_key: m.ordinal for m in models}
@@ -95,16 +96,16 @@ class FusedGroups:
 def plan_fused_groups(
     session: CallerSession, most: int, configurations: Sequence[Configuration], starts: Iterable[Hashable], data: Data
 ) -> FusedPlan | None:
-    """Form the groups of a run and tell of them; return what its plan keeps of it.
+    """Form the groups of a run, with a NOTICE; return them for the plan.
 
     Parameters
     ----------
     session : CallerSession
     most : int
-        Setting `fused_training`: how many models may be trained together; 0 if none.
+        Setting `fused_training`: the maximum number of models in a group; 0 if none.
     configurations : sequence of Configuration
     starts : iterable of hashable
-        Of each configuration, what members of a group must have in common besides their shape.
+        For each configuration, what members of a group must share besides their shape.
     data : Data
     """
     if not most:
@@ -134,12 +135,12 @@ def plan_fused_groups(
 
 
 def why_not(data: Data) -> str | None:
-    """Return why no models of a run may be fused; None if they may."""
+    """Return why models of a run cannot be fused, or None."""
     return data.source.limits.fused_training or ("it uses GPUs" if data.gpus else None)
 
 
 def _told(grouping: Grouping) -> str:
-    """Return how many groups there are, and which models train apart, and why."""
+    """Return the number of groups, and the models that train separately, with the reasons."""
     n_fused = sum(len(group.keys) for group in grouping.groups)
     n_groups = len(grouping.groups)
     sentence = f"{n_fused} of {n_fused + len(grouping.apart)} configurations train in"

@@ -1,4 +1,4 @@
-"""The plan of a run: everything that a call of the hopper requests, checked before any work starts."""
+"""The plan of a run: the arguments of a call of the hopper, checked before any work starts."""
 
 import secrets
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from madlib_mop.models.parameters.custom import CustomFunctions
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A run that can be recorded and begun.
+    """A run ready to be recorded and started.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class RunPlan:
     weights : dict of str to bytes
         Rows of `madlib_mop.start_weights` by origin.
     warm : WarmStart or None
-        Where the states come from that a warm start goes on with.
+        The source of the states that a warm start continues.
     functions : mapping of str to bytes
         Rows of `madlib_mop.custom_function` by name.
     settings : mapping of str to str
@@ -63,7 +63,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     Raises
     ------
     MopError
-        One clear error for the first thing that is wrong; nothing was done.
+        For the first problem found; nothing was changed.
     """
     a, session = call.arguments, call.session
     num_iterations = a["num_iterations"]
@@ -149,7 +149,7 @@ def plan_models(
     warm: WarmStart | None,
     early_stopping: Mapping[int, Json | None],
 ) -> tuple[list[Model], dict[str, bytes]]:
-    """Return the models of a run, and the weights that they start from by origin.
+    """Return the models of a run, and their start weights by origin.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def plan_models(
     num_iterations : int
     warm : WarmStart or None
     early_stopping : mapping
-        When each stops early, by mst_key; see `plan_early_stopping`.
+        The early stopping rule of each, by mst_key; see `plan_early_stopping`.
     """
     models: list[Model] = []
     origins: dict[str, bytes] = {}
@@ -194,7 +194,7 @@ def plan_models(
 
 
 def _goes_on(mst_key: int, warm: WarmStart | None) -> bool:
-    """Return whether a model goes on with a whole training state."""
+    """Return whether a model continues with a complete training state."""
     old = warm.models.get(mst_key) if warm else None
     return old is not None and old.state is not None
 
@@ -213,14 +213,14 @@ def read_frequency(arguments: Mapping[str, Any], num_iterations: int) -> int:
 
 
 def choose_seed(given: int | None, warm: WarmStart | None) -> int:
-    """Return the seed of a run; NULL stands for that of the run that a warm start goes on with, or a drawn one."""
+    """Return the seed of a run; NULL stands for the seed of a warm start's parent run, or a drawn one."""
     if given is not None:
         return given
     return warm.seed if warm and warm.seed is not None else secrets.randbelow(MAX_SEED)
 
 
 def add_run(record: Record, plan: RunPlan) -> int:
-    """Record a planned run, its models' first states included, in one transaction; give its run_id."""
+    """Record a planned run, including its models' first states, in one transaction; return its run_id."""
     with record.transaction():
         run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights, plan.functions, plan.settings)
         taken_over = {key: m.state for key, m in (plan.warm.models if plan.warm else {}).items() if m.state}

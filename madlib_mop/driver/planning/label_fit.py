@@ -1,4 +1,5 @@
-"""Whether losses and metrics fit the form of the labels, and the weights of classes; called when a run is planned."""
+"""Checks that losses and metrics fit the form of the labels, and computes class weights; called when a run is
+planned."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -32,7 +33,7 @@ class Labels(Enum):
 
 
 def labels_of(packed: PackedTable, number: int) -> Labels:
-    """Return how the dependent column of that number, from 0, was packed."""
+    """Return how a dependent column, by number from 0, was packed."""
     n_classes = packed.num_classes[number] if number < len(packed.num_classes) else None
     if not n_classes or packed.class_values[number][1] is None:
         return Labels.VALUES
@@ -41,12 +42,12 @@ def labels_of(packed: PackedTable, number: int) -> Labels:
 
 
 def check_labels(configurations: Iterable[Configuration], packed: PackedTable) -> None:
-    """Refuse losses and metrics that would take the labels for something else.
+    """Reject losses and metrics that do not fit the form of the labels.
 
     Raises
     ------
     InvalidParameter
-        Names the configuration, the column and the way to pack it.
+        With the configuration, the column and how to pack it.
     """
     shapes: dict[int, ModelShape] = {}
     seen = set()
@@ -64,7 +65,7 @@ def check_labels(configurations: Iterable[Configuration], packed: PackedTable) -
 
 
 def check_compile_params(params: CompileParams, arch: Node, packed: PackedTable) -> None:
-    """Refuse losses and metrics of one architecture as `check_labels` does."""
+    """Check losses and metrics of one architecture, see `check_labels`."""
     _check_one(params, describe(check_architecture(arch)), packed)
 
 
@@ -128,7 +129,7 @@ def _check_metric(metric: Any, labels: Labels, units: int | None, where: str) ->
 
 
 def _by_output(value: Any, shape: ModelShape, n_outputs: int) -> list[Any]:
-    """Return what compile() has for each output; all of a plain list of metrics is for the only output."""
+    """Return the value of compile() for each output; a plain list of metrics belongs to the only output."""
     if isinstance(value, dict):
         return [value.get(name) for name in (*shape.output_names, *[None] * n_outputs)][:n_outputs]
     if n_outputs > 1 and isinstance(value, list) and len(value) == n_outputs:
@@ -158,7 +159,7 @@ def weights_of_classes(fit_params: Iterable[str], packed: PackedTable) -> dict[i
     Raises
     ------
     InvalidParameter
-        If the packed table does not tell how many rows its classes have.
+        If the packed table does not record the number of rows of its classes.
     """
     if all(parse_fit_params(text).class_weight != BALANCED for text in set(fit_params)):
         return None
@@ -180,7 +181,7 @@ def weights_of_classes(fit_params: Iterable[str], packed: PackedTable) -> dict[i
 def with_class_weights(
     configurations: list[Configuration], packed: PackedTable
 ) -> tuple[list[Configuration], dict[int, float] | None]:
-    """Return configurations with balanced weights written out, and the weights, which the run's plan keeps."""
+    """Return configurations with explicit balanced weights, and the weights for the run's plan."""
     weights = weights_of_classes([c.fit_params for c in configurations], packed)
     if weights is None:
         return configurations, None

@@ -1,4 +1,4 @@
-"""Replay: plans a run that makes the visits of an earlier one again, from the same start, in the same order."""
+"""Replay: plans a run that repeats the visits of an earlier one, from the same start, in the same order."""
 
 from dataclasses import replace
 
@@ -26,14 +26,14 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
     run : Run
         The run to repeat; a replay of a replay repeats the first.
     output : Relation
-        The output table to make.
+        The output table to create.
     caller : SessionInfo
-        Whose run the replay is.
+        The owner of the replay.
 
     Raises
     ------
     NotReady
-        If the run has not ended, or the states that it went on from are gone.
+        If the run has not ended, or the states that it started from were dropped.
     """
     while run.kind == "replay":
         parent = record.run(run.parent_run_id) if run.parent_run_id is not None else None
@@ -104,7 +104,7 @@ def _untrained(model: Model) -> Model:
 
 
 def _states(record: Record, run: Run, models: list[Model]) -> WarmStart | None:
-    """Find the states that a warm start went on from: those at the end of its parent."""
+    """Find the states that a warm start continued from: those at the end of its parent."""
     first: dict[int, Visit] = {}
     for visit in record.visits(run.run_id):
         first.setdefault(visit.mst_key, visit)

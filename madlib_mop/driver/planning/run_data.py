@@ -1,4 +1,4 @@
-"""The packed tables of a run, read and checked, and what its plan, record and outputs need of them.
+"""The packed tables of a run, read and checked, with their data for its plan, record and outputs.
 
 Called by the three plans of runs: ``hopper.py``, ``averaging.py`` and ``search.py``.
 """
@@ -49,8 +49,8 @@ class Data:
     gpus : mapping of int to int
         The GPU of each segment's trainer that uses one.
     settings : mapping of str to str
-        The caller's values of the settings that row policies of these tables read; no part of the plan, which who
-        may see the run reads.
+        The caller's values of the settings that row policies of these tables read; not part of the plan, because
+        all roles that see the run can read the plan.
     """
 
     source: PackedTable
@@ -89,7 +89,7 @@ class Data:
         }
 
     def plan(self, settings: Settings, output: Relation, **others: Any) -> Plan:
-        """Return a run's plan: what the workers need, where the models go, and other fields of it."""
+        """Return a run's plan: data for the workers, output tables, and other fields."""
         return Plan(
             training=self.source.as_plan(),
             validation=self.validation.as_plan() if self.validation else None,
@@ -103,7 +103,7 @@ class Data:
         )
 
     def summary(self, **others: Any) -> Summary:
-        """Return the summary of a run's output: the columns that describe the tables, and others of it."""
+        """Return the summary of a run's output: the columns that describe the tables, and others."""
         source = self.source
         return Summary(
             dependent_varname=source.dependent,
@@ -117,12 +117,12 @@ class Data:
 
 
 def read_data(call: Call, record: Record) -> Data:
-    """Read the packed tables that a call names; give each segment a GPU, if it says ``use_gpus``.
+    """Read the packed tables that a call names; assign a GPU to each segment with ``use_gpus``.
 
     Raises
     ------
     MopError
-        If there is no GPU; if a table is not there or not packed, does not go with the other, or would not be seen by
+        If there is no GPU; if a table does not exist or is not packed, does not match the other, or is not visible to
         the workers.
     """
     a, session = call.arguments, call.session
@@ -144,7 +144,7 @@ def read_data(call: Call, record: Record) -> Data:
 
 
 def _policy_settings(session: CallerSession, relation: Relation) -> dict[str, str]:
-    """Return the caller's values of the settings that a table's row policies read, so that readers have them too."""
+    """Return the caller's values of the settings that a table's row policies read, so readers can set them too."""
     values = {}
     for row in session.execute(_POLICY_SETTINGS, [relation.oid], ["pg_catalog.int8"]):
         value = session.caller_setting(row["name"])
@@ -154,7 +154,7 @@ def _policy_settings(session: CallerSession, relation: Relation) -> dict[str, st
 
 
 def _check_same_data(source: PackedTable, validation: PackedTable) -> None:
-    """Refuse a validation table that was not packed as the source table. Raises InvalidParameter."""
+    """Raise InvalidParameter if the validation table was not packed like the source table."""
     checks: tuple[tuple[str, object, object], ...] = (
         ("number of inputs", len(source.independent), len(validation.independent)),
         ("number of outputs", len(source.dependent), len(validation.dependent)),
@@ -171,13 +171,13 @@ def _check_same_data(source: PackedTable, validation: PackedTable) -> None:
 
 
 def _classes(source: PackedTable, validation: PackedTable) -> list[tuple[str, object, object]]:
-    """Pair the class values of each output; labels that came as one-hot arrays have none to be compared."""
+    """Pair the class values of each output; labels from one-hot arrays have none to compare."""
     pairs = zip(source.class_values, validation.class_values, strict=False)
     return [("list of class values", a, b) for (_, a), (_, b) in pairs if a is not None and b is not None]
 
 
 def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, caller_pid: int) -> None:
-    """Refuse what the workers, which are other sessions, would not see, or would wait for."""
+    """Reject tables that the workers, which are separate sessions, could not see or would wait for."""
     relation: Relation = packed.relation
     if relation.is_temp:
         raise Unsupported(
@@ -205,7 +205,7 @@ def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, calle
 
 
 def check_connections(record: Record, source: PackedTable, role: str) -> None:
-    """Refuse a run for whose sessions there are too few connections. Raises OutOfResources.
+    """Raise OutOfResources if there are too few connections for a run's sessions.
 
     A segment has a writer and, unless its rows are read at another host, a reader.
     """

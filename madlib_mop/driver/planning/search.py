@@ -1,4 +1,4 @@
-"""The plan of a search: everything that a call of madlib_keras_automl requests, checked before any work starts."""
+"""The plan of a search: the arguments of madlib_keras_automl, checked before any work starts."""
 
 import json
 import secrets
@@ -31,7 +31,7 @@ _SELECTION = "model_selection_table"
 
 
 class Parser(Protocol):
-    """What parses parameters with the caller's rights and custom functions: `commands.configurations.Parser`."""
+    """The parser of parameters, with the caller's rights and custom functions: `commands.configurations.Parser`."""
 
     custom_names: frozenset[str]
 
@@ -53,12 +53,12 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     arch_table : Relation
         Table of architectures.
     model_ids : list of int
-        Those of it to try.
+        The rows of it to try.
 
     Raises
     ------
     MopError
-        One clear error for the first thing that is wrong; nothing was done.
+        For the first problem found; nothing was changed.
     """
     a, session = call.arguments, call.session
     method = method_name(a.get("automl_method"))
@@ -156,7 +156,7 @@ def _frequency(value: int | None, max_epochs: int) -> int | None:
 
 
 def _apart(output: Relation, selection: Relation, given: Mapping[str, Any]) -> None:
-    """Refuse two output names that would need the same table."""
+    """Reject two output names that need the same table."""
     tables = [output.with_suffix(suffix) for suffix in SUFFIXES]
     if {t.sql for t in tables} & {selection.with_suffix(suffix).sql for suffix in SELECTION_SUFFIXES}:
         raise InvalidParameter(

@@ -1,4 +1,4 @@
-"""A model selection table as a run needs it: its configurations, their architectures and start weights, all checked."""
+"""A model selection table for a run: its configurations, their architectures and start weights, all checked."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Selection:
-    """A model selection table: configurations in the order of their keys, and what they need besides."""
+    """A model selection table: configurations in the order of their keys, with start weights and functions."""
 
     relation: Relation
     arch_table: Relation
@@ -63,19 +63,19 @@ class Selection:
 
 
 def read_selection(session: CallerSession, name: str | None, recorded: CustomFunctions | None = None) -> Selection:
-    """Read a model selection table and what it refers to.
+    """Read a model selection table and the tables that it references.
 
     Parameters
     ----------
     session : CallerSession
     name : str or None
     recorded : CustomFunctions or None
-        Those of the run that a warm start goes on with: they are used whatever the object table has now.
+        Those of a warm start's parent run, which take precedence over the object table.
 
     Raises
     ------
     MopError
-        If a table or column is missing, or a configuration cannot be read; the message names the mst_key.
+        If a table or column is missing, or a configuration is invalid; the message has the mst_key.
     """
     what = "model_selection_table"
     relation = session.relation(name, what)
@@ -132,7 +132,7 @@ def read_configuration(
     fit_params: str | None,
     known: frozenset[str] = frozenset(),
 ) -> tuple[Configuration, bytes | None]:
-    """Read one configuration that is given by its parts, not by a model selection table.
+    """Read one configuration from its parts, without a model selection table.
 
     Parameters
     ----------
@@ -141,17 +141,17 @@ def read_configuration(
     mst_key, model_id : int
     compile_params, fit_params : str or None
     known : frozenset of str
-        Names of the custom functions that it may use.
+        Names of allowed custom functions.
 
     Returns
     -------
     tuple of Configuration and (bytes or None)
-        With the start weights that the architecture table has.
+        With the start weights of the architecture table.
 
     Raises
     ------
     MopError
-        If the parameters cannot be read, or the architecture is not there or cannot be used.
+        If the parameters cannot be read, or the architecture does not exist or cannot be used.
     """
     arch, weights = read_architecture(session, arch_table, model_id)
     row = {"mst_key": mst_key, "model_id": model_id, "compile_params": compile_params, "fit_params": fit_params}
@@ -212,7 +212,7 @@ def read_architecture(session: CallerSession, table: Relation, model_id: int) ->
     Raises
     ------
     MopError
-        If it is not there once, or cannot be trained.
+        If it does not exist exactly once, or cannot be trained.
     """
     rows = session.execute(
         statement(
@@ -239,7 +239,7 @@ def read_architecture(session: CallerSession, table: Relation, model_id: int) ->
 def _need_columns(
     session: CallerSession, relation: Relation, columns: Sequence[str], what: str, name: str | None
 ) -> set[str]:
-    """Refuse a table that lacks one of the columns; give all that it has."""
+    """Raise an error if a table lacks one of the columns; return all its columns."""
     present = {column.name for column in session.columns(relation)}
     for column in columns:
         if column not in present:

@@ -1,4 +1,4 @@
-"""Start weights by the names of layers: those of an earlier model for the layers that a new one shares with it."""
+"""Start weights by layer names: an earlier model's weights for the layers that a new model shares with it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class SourceWeights:
-    """Weights to take from.
+    """Source of weights.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class SourceWeights:
     layers : dict of str to bytes
         float32 by the layer's name.
     shapes : dict of str to tuple of (tuple of int), or None
-        Shapes of each layer's arrays, where an architecture tells them.
+        Shapes of each layer's arrays, if an architecture defines them.
     """
 
     label: str
@@ -38,7 +38,7 @@ class SourceWeights:
 
 @dataclass(frozen=True)
 class StartWeights:
-    """Start weights of a whole model, and where its layers have them from."""
+    """Start weights of a whole model, and the layers they come from."""
 
     weights: bytes
     taken: list[str]
@@ -49,7 +49,7 @@ class StartWeights:
 def weights_by_layer(
     session: CallerSession, trainer: LocalTrainer, arch: Node, name: str, key: int | None
 ) -> tuple[DescribedModel, StartWeights]:
-    """Return what Keras makes of an architecture, and start weights for it from a table.
+    """Return Keras' description of an architecture, and start weights for it from a table.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def weights_by_layer(
     Raises
     ------
     MopError
-        If the table is none of those, has not that row, has no layer of the architecture, or one of another shape.
+        If the table is none of those, lacks the row, has no layer of the architecture, or one with another shape.
     """
     relation = session.relation(name, _WHAT)
     types = {column.name: column.type_sql for column in session.columns(relation)}

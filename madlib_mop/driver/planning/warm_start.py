@@ -1,4 +1,4 @@
-"""Warm start: finds what a new run goes on with, the full states of an earlier run or at least its weights."""
+"""Warm start: finds the states to continue with: the full states of an earlier run, or at least its weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,16 +18,16 @@ _COLUMNS = {"mst_key", "model_weights", "model_arch"}
 
 @dataclass(frozen=True)
 class WarmModel:
-    """What one configuration goes on with.
+    """The start of one configuration.
 
     Attributes
     ----------
     next_epoch : int
         Epoch of its next visit, 1-based.
     state : Model or None
-        The earlier run's, whose training state is taken over.
+        The earlier run's model whose training state is continued.
     weights : bytes or None
-        The output table's weights, where the training state is not to be had.
+        The output table's weights, if the training state is not available.
     """
 
     next_epoch: int
@@ -37,7 +37,7 @@ class WarmModel:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The earlier run, if there is a record of it, and its models by mst_key."""
+    """The earlier run, if it is recorded, and its models by mst_key."""
 
     run_id: int | None
     seed: int | None
@@ -47,18 +47,18 @@ class WarmStart:
 def find_warm_start(
     session: CallerSession, record: Record, output: Relation, owner: int, configurations: Sequence[Configuration]
 ) -> WarmStart:
-    """Find what the models in an output table go on with.
+    """Find the states to continue the models of an output table with.
 
-    A model goes on with its full training state if the record of the run that wrote it is there, its weights are those
-    of the table, and its compile parameters and architecture are still the same; else with the table's weights. Weights
-    that do not fit into a field are NULL in the table: then the state must be there.
+    A model continues with its full training state if the run that wrote it is recorded, the table has the same
+    weights, and its compile parameters and architecture are unchanged; else with the table's weights. Weights
+    that do not fit into a field are NULL in the table: then the state must be available.
 
     Raises
     ------
     UndefinedTable
         If the table is not one that the hopper wrote.
     NotReady
-        If a model has neither weights in the table nor a state that fits it in the record.
+        If a model has neither weights in the table nor a matching state in the record.
     """
     columns = {column.name for column in session.columns(output)}
     if not columns >= _COLUMNS or session.existing(output.with_suffix("_info").sql) is None:
@@ -99,7 +99,7 @@ def find_warm_start(
 
 
 def recorded_functions(record: Record, output: Relation, owner: int) -> CustomFunctions:
-    """Return the custom functions of the run that wrote an output table, for the warm start to use the same."""
+    """Return the custom functions of the run that wrote an output table, for its warm start."""
     parent = record.newest_run(str(output), owner)
     return CustomFunctions(record.custom_functions(parent.run_id) if parent else {})
 
@@ -110,9 +110,9 @@ def is_state_of(model: Model | None, weights_digest: str | None) -> bool:
     Parameters
     ----------
     model : Model or None
-        Of the newest run that wrote the table.
+        Its row in the newest run that wrote the table.
     weights_digest : str or None
-        SHA-256 of the table's weights; None where they are NULL, as those that do not fit into a field are.
+        SHA-256 of the table's weights; None if they are NULL because they do not fit into a field.
     """
     if model is None or model.state_slot is None:
         return False
@@ -120,7 +120,7 @@ def is_state_of(model: Model | None, weights_digest: str | None) -> bool:
 
 
 def no_weights(label: str, has_state: bool) -> NotReady:
-    """Return the error of a warm start without states, because weights of over 1 GB are in no table."""
+    """Return the error of a warm start without states, because weights above 1 GB are not in the table."""
     reason = (
         "its recorded state has different compile parameters or another architecture"
         if has_state

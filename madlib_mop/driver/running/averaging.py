@@ -1,7 +1,7 @@
 """Model averaging: trains one model on all segments at once, iteration after iteration, until all are done.
 
-The hopper's counterpart: the same workers, record, attempts, evaluations and slots of states; but what a segment has
-trained is staged, and when all have, one worker averages it into the model's next state. Called by `driving.drive`.
+It uses the same workers, record, attempts, evaluations and slots as the hopper; but the segments' states are staged,
+and when all are complete, one worker averages them into the model's next state. Called by `driving.drive`.
 """
 
 import time
@@ -26,7 +26,7 @@ from madlib_mop.schedule.bulk import MST_KEY
 
 
 class Averaging(RunLoop[Task]):
-    """One run of model averaging under way; parameters as those of `RunLoop`."""
+    """A running run of model averaging; parameters as those of `RunLoop`."""
 
     _plan: BulkSynchronous
 
@@ -57,18 +57,18 @@ class Averaging(RunLoop[Task]):
 
     @property
     def _next_epoch(self) -> int:
-        """The iteration that is under way: a state's version counts the averages of the run."""
+        """The current iteration: a state's version counts the averages of the run."""
         if self._model.is_restored:
             return self._model.last_epoch + 1
         return self._model.first_epoch + self._model.state_version
 
     def _staged_slots(self) -> dict[int, int]:
-        """Return the slots of what segments have trained and nobody has averaged yet, by segment."""
+        """Return the slots of staged states that are not yet averaged, by segment."""
         slots = existing_slots(self._record, self._run_id)
         return self._record.staged_slots(self._run_id, MST_KEY, self._model.state_version + 1, slots)
 
     def _staged(self) -> list[StoredState]:
-        """Return what is in these slots, as states of the run."""
+        """Return the states in these slots."""
         states = []
         for segment, slot in self._part_slots.items():
             visit = self._record.visit(self._run_id, MST_KEY, self._next_epoch, segment)
@@ -154,7 +154,7 @@ class Averaging(RunLoop[Task]):
         self._progress.epoch_over(MST_KEY, epoch, self._plan)
 
     def _refused(self, task: Task, decision: RetryDecision) -> None:
-        """Go on after a task that left nothing behind: again, or not at all, for there is no other model."""
+        """Continue after a task without a result: repeat it, or end the run, because there is no other model."""
         if decision.again:
             self._plan.requeue(task)
             return

@@ -1,6 +1,6 @@
-"""Whether a run still is what it was begun as: the rows of its shards, and the versions it is trained with.
+"""Checks that a run's data and versions have not changed since its start.
 
-Shared by the hopper and by model averaging, which tell it what each worker says.
+Used by the hopper and by model averaging, which pass each worker's figures.
 """
 
 from mop_backend.frames import Header
@@ -14,14 +14,14 @@ _VERSIONS = ("python", "tensorflow", "keras", "numpy")
 
 
 class RunConsistency:
-    """What a run's record says of its data and versions.
+    """The recorded data and versions of a run.
 
     Parameters
     ----------
     record : Record
     run : Run
     progress : Progress
-        Told when versions have changed.
+        Notified of changed versions.
     """
 
     def __init__(self, record: Record, run: Run, progress: Progress):
@@ -33,7 +33,7 @@ class RunConsistency:
         self._fingerprints = {(s.data_set, s.segment_id): s.fingerprint for s in record.segments(self._run_id)}
 
     def check_shard(self, data_set: str, segment_id: int, shard: Header) -> None:
-        """Check what a trainer was given against what the caller saw, and what earlier visits were trained on.
+        """Check the rows that a trainer has loaded against those that the caller could see and those of earlier visits.
 
         Called before anything is trained or evaluated on it.
 
@@ -63,7 +63,7 @@ class RunConsistency:
             )
 
     def check_versions(self, answer: Header) -> None:
-        """Record what the run is trained with; say so if that has changed since it was begun."""
+        """Record the versions of the run's training; warn if they have changed since its start."""
         versions = {name: answer[name] for name in _VERSIONS}
         if versions == self._versions:
             return

@@ -1,7 +1,7 @@
-"""What the standard error of a dead trainer says about its death: did memory run out, and its last words.
+"""Finds the cause of a trainer's death in its standard error: out of memory or not, and the last output.
 
-Called by ``retries.py``. A trainer reports each request that fails, with its traceback, and goes on; so what its
-standard error holds of earlier requests is no cause of its death. Only the last message is.
+Called by ``retries.py``. A trainer reports each failed request with its traceback and continues; so only the
+last message of its standard error can be the cause of its death.
 """
 
 import re
@@ -22,7 +22,7 @@ _FATAL = (
 
 
 def ran_out_of_memory(status: int, stderr: str) -> bool:
-    """Check whether the last message of a trainer says that memory did not suffice.
+    """Return whether the last message of a trainer reports a lack of memory.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Driving a run from where it is to its end: takes it, opens its workers, hops, and leaves nothing behind."""
+"""Drives a run from its current state to its end: takes its lock, opens its workers, trains, and cleans up."""
 
 import os
 import time
@@ -37,7 +37,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     Parameters
     ----------
     call : Call
-        Whose NOTICEs and cancel the run obeys.
+        The call, which gets NOTICEs and can cancel the run.
     record : Record
     run_id : int
     recorded : list of Visit or None
@@ -46,7 +46,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     Raises
     ------
     Cancelled, MopError
-        The run is marked as cancelled, interrupted or failed; what was committed is kept.
+        The run is marked as cancelled, interrupted or failed; committed work is kept.
     """
     take(record, run_id)
     call.session.run_started(run_id)
@@ -120,7 +120,7 @@ def _access(info: SessionInfo, record: Record, run: Run, login: RunLogin | None)
 
 
 def _attend(call: Call, record: Record, run: Run) -> tuple[Progress, RunController]:
-    """Make what tells of a run, and what steers it."""
+    """Create the progress and the controller of a run."""
     models = record.models(run.run_id)
     if not run.is_search:
         return Progress(call.session, run, models), RunController()
@@ -132,12 +132,12 @@ def _attend(call: Call, record: Record, run: Run) -> tuple[Progress, RunControll
 
 
 def take(record: Record, run_id: int, anew: bool = False) -> None:
-    """Become the run's driver, once a driver that is just ending has gone; ``anew`` forgets an earlier cancel.
+    """Become the run's driver, after waiting for an ending driver; ``anew`` clears an earlier cancel.
 
     Raises
     ------
     NotReady
-        If another driver works on it.
+        If another driver is running.
     """
     deadline = time.monotonic() + _TAKE_WITHIN_S
     while not (record.take_anew(run_id) if anew else record.take(run_id)):

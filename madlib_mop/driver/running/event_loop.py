@@ -1,4 +1,4 @@
-"""What the driver of a run waits on: the workers' sockets, the catalog session and the caller's backend.
+"""The events that the driver of a run waits for: the workers' sockets, the catalog session and the caller's backend.
 
 Shared by the hopper and by model averaging.
 """
@@ -20,7 +20,7 @@ SESSION_ENDED = "the caller's session was terminated or has crashed"
 
 
 class EventLoop:
-    """Waits, without polling, for whatever comes first.
+    """Waits, without polling, for the next event.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class EventLoop:
         self._look_at = 0.0
 
     def wait(self) -> list[tuple[int, Session]]:
-        """Wait for at most a second; return the sessions that something has come from, with their segments.
+        """Wait for at most a second; return the sessions with new data, with their segments.
 
         Raises
         ------
@@ -64,9 +64,9 @@ class EventLoop:
         return ready
 
     def look_for_cancel(self) -> None:
-        """Raise Cancelled if somebody has cancelled the run: whenever somebody says so, and once a second.
+        """Raise Cancelled if the run was cancelled; checks after each notification, and once a second.
 
-        What was committed before this session began to listen is found at the first call.
+        The first call finds cancels that were committed before this session started to listen.
         """
         raw = self._record.raw
         raw.poll()
@@ -79,12 +79,12 @@ class EventLoop:
 
 
 def was_cancelled(run_id: int, by: str) -> Cancelled:
-    """Return the error of a run that somebody has cancelled."""
+    """Return the error of a cancelled run."""
     return Cancelled(f"run {run_id} was cancelled by {by}", hint=f"SELECT madlib_mop.resume({run_id}); continues it.")
 
 
 def told_reason(fd: int) -> str:
-    """Return why the caller's backend wants the work to stop: its last words on its pipe, if it could say any."""
+    """Return why the caller's backend stops the work: its last message on the pipe, if any."""
     try:
         header, _ = Channel(fd, -1).receive()
     except (PeerGone, OSError, ValueError):

@@ -1,6 +1,6 @@
-"""The hopper: runs the visits of one run, without barriers, until every model has made its own or has failed.
+"""The hopper: runs the visits of one run, without barriers, until every model has completed its visits or has failed.
 
-What to do next the scheduler says; a search may change the models while the run goes on (`steering/`). Called by
+The scheduler chooses the next tasks; a search can change the models during the run (`steering/`). Called by
 `driving.drive`.
 """
 
@@ -34,21 +34,21 @@ _COMPACT_EVERY_S = 2.0
 
 @dataclass(frozen=True)
 class KeptVisit:
-    """What a visit that was kept has made: the digest of the model's new state, and its size."""
+    """The result of a committed visit: the digest of the model's new state, and its size."""
 
     digest: str
     state_bytes: int
 
 
 class Hopper(RunLoop[Task]):
-    """One run under way; further parameters are those of `RunLoop`.
+    """A running run; further parameters are those of `RunLoop`.
 
     Parameters
     ----------
     recorded : list of Visit or None
         For a replay: the visits to repeat.
     controller : RunController
-        Told what models have reached; may change the run's models.
+        Notified of the models' progress; can change the run's models.
     """
 
     _plan: Scheduler
@@ -114,7 +114,7 @@ class Hopper(RunLoop[Task]):
         return order | {"members": writes, "place": place_of(task)}
 
     def _write(self, flight: InFlight[Task], mst_key: int) -> Header:
-        """Return where a visit writes a model's next state."""
+        """Return the slot for a model's next state."""
         version = self._models[mst_key].state_version + 1
         return {"mst_key": mst_key, "slot": self._begin_write(flight, mst_key), "version": version}
 
@@ -165,10 +165,10 @@ class Hopper(RunLoop[Task]):
         failed: Mapping[int, str],
         seconds: float,
     ) -> None:
-        """Go on after a visit was kept.
+        """Continue after a committed visit.
 
-        ``kept`` has each model that was trained; ``failed`` the reasons of members of a group that were given up in it,
-        which are recorded with the visit.
+        ``kept`` has each trained model; ``failed`` the reasons of group members that failed in it, which are recorded
+        with the visit.
         """
         self._end_write(flight, {key: visit.state_bytes for key, visit in kept.items()})
         for key, reason in failed.items():
@@ -193,7 +193,7 @@ class Hopper(RunLoop[Task]):
             self._controller.reached(mst_key, epoch, metrics)
 
     def _refused(self, task: Task, decision: RetryDecision) -> None:
-        """Go on after a task that left nothing behind: again, or without its model, or not at all."""
+        """Continue after a task without a result: repeat it, drop its model, or end the run."""
         if decision.again:
             self._plan.requeue(task)
         elif decision.ends_run:
@@ -219,14 +219,15 @@ class Hopper(RunLoop[Task]):
         self._failed(mst_key, reason)
 
     def _failed(self, mst_key: int, reason: str) -> None:
-        """Go on without a model that was given up; it is recorded."""
+        """Continue without a failed model; its failure is recorded."""
         self._evaluations.forget(mst_key)
         self._stops.forget(mst_key)
         self._progress.model_failed(mst_key, reason, self._plan)
         self._controller.failed(mst_key)
 
     def _dissolve(self, task: Visit, reason: str) -> None:
-        """Let the members of a group that cannot be trained as one go on apart, from where they are."""
+        """Dissolve a group that cannot be trained together; its members continue separately from their current
+        states."""
         members = [key for key in self._groups.members(task.model) if self._models[key].is_alive]
         self._plan.failed(task)
         dissolved = self._groups.dissolve(task.model)
@@ -253,7 +254,7 @@ class Hopper(RunLoop[Task]):
         return make_scheduler(schedule, self._works(keys), self._rows, visits)
 
     def _works(self, keys: Iterable[int]) -> list[ModelWork]:
-        """Return what the scheduler has for models, with how far they are."""
+        """Return the scheduler's models with their progress."""
         indices = self._groups.indices(list(self._models.values()))
         visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in self._models}
         for visit in self._record.visits(self._run_id):
@@ -273,6 +274,6 @@ class Hopper(RunLoop[Task]):
 
 
 def _steady_seconds(fields: Header, seconds: float) -> float:
-    """Return what a visit cost without what is paid once: trainer's start, shard's load, build and trace."""
+    """Return the cost of a visit without one-time costs: trainer's start, shard's load, build and trace."""
     timing = fields.get("timing") or {}
     return sum(timing.get(lap, 0.0) for lap in ("state_in_s", "compute_s", "state_out_s")) or seconds

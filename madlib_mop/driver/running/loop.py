@@ -1,7 +1,7 @@
 """The loop over a run's tasks that the hopper and model averaging share; subclassed in ``hopper.py``, ``averaging.py``.
 
-It waits on the sockets of the worker sessions, the catalog session and the caller's backend, and moves whatever has
-come on. What to do next a plan of `schedule` says; what was done the workers commit themselves, so this process may die
+It waits on the sockets of the worker sessions, the catalog session and the caller's backend, and processes each
+event. A plan of `schedule` chooses the next tasks. The workers commit the results themselves, so this process may die
 at any moment.
 """
 
@@ -33,7 +33,7 @@ _Task = TypeVar("_Task", bound=Task)
 
 
 class TaskPlan(Protocol[_Task]):
-    """What a plan of `schedule` says of its tasks: `Scheduler` and `BulkSynchronous`."""
+    """The interface of a plan of `schedule`: `Scheduler` and `BulkSynchronous`."""
 
     @property
     def done(self) -> bool: ...
@@ -46,7 +46,7 @@ class TaskPlan(Protocol[_Task]):
 
 @dataclass
 class InFlight(Generic[_Task]):
-    """A task that a worker has: when it was given, and the slots that states are written to, by `StateSlots`' keys."""
+    """A worker's current task: its start time, and the slots for its states, by `StateSlots`' keys."""
 
     task: _Task
     started: float
@@ -54,7 +54,7 @@ class InFlight(Generic[_Task]):
 
 
 class RunLoop(ABC, Generic[_Task]):
-    """One run under way.
+    """A running run.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class RunLoop(ABC, Generic[_Task]):
         Sessions by segment; they open themselves.
     run : Run
     progress : Progress
-        Told of everything that a person might want to know.
+        Notified of the run's progress.
     stdin_fd : int or None
         Readable, at end of file, when the caller's backend wants the run to stop.
     """
@@ -88,14 +88,14 @@ class RunLoop(ABC, Generic[_Task]):
         self.account = Account()
 
     def run(self) -> None:
-        """Make all that is left of the run.
+        """Complete the run.
 
         Raises
         ------
         Cancelled
-            If somebody cancelled the run.
+            If the run was cancelled.
         MopError
-            If the run cannot go on; it can be resumed.
+            If the run cannot continue; it can be resumed.
         """
         self._record.listen()
         self._event_loop.look_for_cancel()
@@ -131,19 +131,19 @@ class RunLoop(ABC, Generic[_Task]):
 
     @abstractmethod
     def _order(self, flight: InFlight[_Task], attempt: int) -> Header:
-        """Write a task down for its worker; set the slots of one that writes states."""
+        """Return a task's message for its worker; set the slots if it writes states."""
 
     @abstractmethod
     def _done(self, flight: InFlight[_Task], fields: Header, ended: float) -> None:
-        """Go on after a task was done; ``fields`` are the worker's answer, ``ended`` is when it came."""
+        """Continue after a completed task; ``fields`` are the worker's answer, ``ended`` is its arrival time."""
 
     @abstractmethod
     def _was_kept(self, flight: InFlight[_Task]) -> bool:
-        """Whether a task was committed whose session said nothing more; if so, go on as after its answer."""
+        """Return whether a task was committed although its session was lost; if so, continue as after its answer."""
 
     @abstractmethod
     def _refused(self, task: _Task, decision: RetryDecision) -> None:
-        """Go on after a task that left nothing behind."""
+        """Continue after a task without a result."""
 
     def _advance(self, segment: int, session: Session) -> None:
         event = self._workers.advance(segment, session)
@@ -171,7 +171,7 @@ class RunLoop(ABC, Generic[_Task]):
             self._refused(flight.task, self._attempts.decide(flight.task, fields))
 
     def _session_failed(self, segment: int, flight: InFlight[_Task] | None, failure: Failure) -> None:
-        """Go on after a session was lost or its statement failed; what it had committed counts."""
+        """Continue after a lost session or a failed statement; committed work counts."""
         if failure.lost:
             self._plan.segment_down(segment)
             self._workers.lost(segment, failure)  # the backend is gone when this returns, so what is kept is known
@@ -186,7 +186,7 @@ class RunLoop(ABC, Generic[_Task]):
             self._refused(flight.task, self._attempts.decide(flight.task, {"outcome": "sql", "error": failure.error}))
 
     def _host_lost(self, task: _Task, fields: Header) -> None:
-        """Let a segment wait for its host; the task left nothing behind and is done again."""
+        """Let a segment wait for its host; the task has no result and is repeated."""
         self._plan.segment_down(task.segment)
         self._workers.host_lost(task.segment, fields)
         self._plan.requeue(task)
@@ -196,6 +196,6 @@ class RunLoop(ABC, Generic[_Task]):
         return flight.slots[key]
 
     def _end_write(self, flight: InFlight[_Task], n_bytes: Mapping[StateKey, int] | None = None) -> None:
-        """Note that a task writes no more; ``n_bytes`` are the sizes of the states that it has kept, by their keys."""
+        """Record that a task has stopped writing; ``n_bytes`` are the sizes of its committed states, by their keys."""
         for key, slot in flight.slots.items():
             self._slots.end_write(slot, key, (n_bytes or {}).get(key))

@@ -1,4 +1,4 @@
-"""What a failed attempt at a task means: do it again, give its model up, or give the run up. Called by the hopper."""
+"""Decides after a failed task: retry it, fail its model, or end the run. Called by the hopper."""
 
 import signal
 from collections import Counter
@@ -21,14 +21,14 @@ MAX_KILLED = 100
 
 @dataclass(frozen=True)
 class RetryDecision:
-    """What to do after an attempt that failed.
+    """The decision after a failed attempt.
 
     Attributes
     ----------
     again : bool
-        Do the task once more.
+        Retry the task.
     ends_run : bool
-        Neither this model nor another can go on: the data are at fault.
+        No model can continue, because the data are the cause.
     error : dict
         ``sqlstate``, ``message``, ``hint``.
     """
@@ -44,7 +44,7 @@ class RetryDecision:
 
 
 def place_of(task: Task) -> str:
-    """Return where a task was."""
+    """Return the location of a task."""
     where = "evaluation"
     if isinstance(task, Visit):
         where = f"epoch {task.epoch}, position {task.position}"
@@ -54,18 +54,19 @@ def place_of(task: Task) -> str:
 
 
 class Attempts:
-    """Counts the attempts at each task and the faults among them; a trainer that was killed is no fault of its task.
+    """Counts the attempts at each task and the faults among them; a killed trainer does not count as a fault of its
+    task.
 
-    Faults of tasks that are to be tried again are recorded, so that a run which is interrupted and resumed goes on with
-    the count. The faults of a task that has ended its model or the run are forgotten: who resumes a failed run has
-    mended what failed.
+    Faults of tasks to retry are recorded, so a resumed run continues with the counts. The faults of a task that ended
+    its model or the run are cleared: resuming a failed run implies that its cause was
+    fixed.
 
     Parameters
     ----------
     recorded : mapping, optional
-        What an earlier driver has given to ``keep``.
+        The value that an earlier driver passed to ``keep``.
     keep : callable, optional
-        Records a dict, of JSON types, of the tasks that have failed and will be tried again.
+        Records a dict, of JSON types, of failed tasks to retry.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Attempts:
         return self._begun[repr(task)]
 
     def decide(self, task: Task, fields: Header) -> RetryDecision:
-        """Judge a worker's answer other than "done", and record what will be tried again.
+        """Decide about a worker's answer other than "done", and record tasks to retry.
 
         Parameters
         ----------
@@ -134,7 +135,8 @@ class Attempts:
         return self._count(task, {"sqlstate": "53200", "message": message, "hint": hint}, limit)
 
     def _sql(self, task: Task, error: Header) -> RetryDecision:
-        """A statement of the worker's failed: rights, and what is missing, end the run, anything else may pass."""
+        """Decide after a failed statement of the worker: missing rights or objects end the run; other errors may be
+        temporary."""
         sqlstate = error["sqlstate"] or ""
         if sqlstate == "42P01" and not error.get("hint"):  # dropped, or moved by the engine
             error = {

@@ -1,4 +1,4 @@
-"""A call that is a run: its plan recorded and its output tables' names reserved, driven, and its tables written."""
+"""A call that is a run: records its plan, reserves its output tables' names, trains, and writes its tables."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ def begin_run(call: Call, record: Record, plan_it: Callable[[], RunPlan]) -> int
 
     Return its run_id.
 
-    When the driver that began the call was killed, this is its run.
+    If a driver of this call was killed, this is its run.
     """
     if call.continue_run is None:
         plan = plan_it()
@@ -34,9 +34,9 @@ def begin_run(call: Call, record: Record, plan_it: Callable[[], RunPlan]) -> int
 
 
 def finish_run(call: Call, record: Record, run_id: int, recorded: list[Visit] | None = None) -> None:
-    """Train a run's models, if that is not done, and write its output tables.
+    """Train a run's models, if not trained yet, and write its output tables.
 
-    A driver that was killed while it wrote these has left nothing of them: the backend has undone what it wrote.
+    If a driver was killed while it wrote these, the backend has rolled them back.
     """
     run = record.known_run(run_id)
     if not run.state.is_trained:

@@ -1,7 +1,7 @@
-"""The workers of a run, one a segment: opened, lost and opened again. Called by the hopper.
+"""The workers of a run, one for each segment: opens them, and reopens lost ones. Called by the hopper.
 
-A segment may be at another host. When that is lost, its session here stays; it is asked again and again whether it can
-have its trainer ready there, until it can, or the host has been waited for long enough.
+A segment can be at another host. If that is lost, its session here stays open and retries to start the trainer there
+until it succeeds or the waiting time is over.
 """
 
 import time
@@ -30,7 +30,7 @@ _REFUSED_STATES = ("28", "3D", "42")  # not let in, no such database, no right
 
 @dataclass
 class _LostHost:
-    """A segment whose host is lost: since when, what was said last, how often it was asked, and when it will be."""
+    """A segment with a lost host: start time, last message, number of retries, and time of the next one."""
 
     since: float
     message: str
@@ -49,7 +49,7 @@ class Workers:
     plan : Plan
         The run's.
     tell : callable
-        Given a sentence when a host is lost, and when it is back.
+        Called with a sentence when a host is lost, and when it is available again.
     """
 
     def __init__(self, record: Record, access: Access, plan: Plan, tell: Callable[[str], None]):
@@ -68,16 +68,16 @@ class Workers:
         self._on_shard: Callable[[str, int, Header], None] = _accept
 
     def check_shards_by(self, check: Callable[[str, int, Header], None]) -> None:
-        """Have every shard that a trainer was given checked before it is used; see `Worker`."""
+        """Set the check of every shard that a trainer has loaded, before its use; see `Worker`."""
         self._on_shard = check
 
     def open_all(self) -> None:
-        """Begin to open every worker."""
+        """Start to open every worker."""
         for segment in self._workers:
             self._open(segment)
 
     def sessions(self) -> list[tuple[int, Session]]:
-        """Return the sessions that something may come from, with their segments."""
+        """Return the sessions to poll, with their segments."""
         opened = [(segment, worker) for segment, worker in self._workers.items() if worker is not None]
         return [(segment, session) for segment, worker in opened for session in worker.sessions]
 
@@ -86,7 +86,7 @@ class Workers:
         self._worker(segment).begin(order)
 
     def advance(self, segment: int, session: Session) -> Opened | Answer | Failure | None:
-        """Move a session on; see `Worker.advance`. A host that is back counts as a worker that was opened."""
+        """Process a session's data; see `Worker.advance`. A host that is available again counts as an opened worker."""
         if session.state is SessionState.BROKEN:  # closed since it was looked at
             return None
         event = self._worker(segment).advance(session)
@@ -104,12 +104,12 @@ class Workers:
         return event
 
     def host_lost(self, segment: int, fields: Header) -> None:
-        """Plan to ask again for the host of a segment, whose worker has answered "host" to a task.
+        """Schedule a retry of a segment's host, after its worker's answer "host" to a task.
 
         Raises
         ------
         NotReady
-            If it was lost too many times in a row, each time at its work.
+            If it was lost too many times in a row while working.
         """
         message = fields["error"]["message"]
         self._lost_at_work[segment] += 1
@@ -125,12 +125,12 @@ class Workers:
         self._tell(f"segment {segment} waits for its host {fields['server']}: {message}")
 
     def lost(self, segment: int, failure: Failure) -> None:
-        """Plan to open a lost session again.
+        """Schedule the reopening of a lost session.
 
         Raises
         ------
         NotReady, OutOfResources
-            If the server refuses it for good, or it was lost too many times in a row.
+            If the server rejects it permanently, or it was lost too many times in a row.
         """
         self._failed_openings[segment] += 1
         self._lost_at_work[segment] += 1
@@ -160,12 +160,12 @@ class Workers:
         self._reopen_at[segment] = time.monotonic() + pause
 
     def seconds_to_reopen(self) -> float:
-        """Return the time until the next session is to be opened again, or a host asked; infinite if none is."""
+        """Return the time until the next reopening of a session or retry of a host; infinite if none is due."""
         asked = [host.ask_at for host in self._lost_hosts.values() if host.ask_at is not None]
         return max(0.0, min([*self._reopen_at.values(), *asked], default=float("inf")) - time.monotonic())
 
     def reopen_lost(self) -> None:
-        """Open again what is due."""
+        """Reopen sessions that are due."""
         now = time.monotonic()
         for segment in [segment for segment, at in self._reopen_at.items() if at <= now]:
             del self._reopen_at[segment]
@@ -178,7 +178,7 @@ class Workers:
                 self.begin(segment, {"do": "start"})
 
     def close_all(self) -> None:
-        """End every session, and what it works on."""
+        """End every session and its work."""
         pids = [pid for worker in self._workers.values() if worker is not None for pid in worker.pids]
         for worker in self._workers.values():
             if worker is not None:
@@ -190,7 +190,7 @@ class Workers:
         self._workers[segment] = Worker(*targets, segment not in self._elsewhere, self._on_shard)
 
     def _end(self, pids: list[int], wait_ms: int) -> None:
-        """End sessions of this run, if they are still there: all are told to end before any is waited for."""
+        """End sessions of this run that still exist: all are terminated before waiting for any."""
         names = [writer_name(self._run_id), reader_name(self._run_id)]
         ours = "FROM pg_catalog.pg_stat_activity WHERE pid = ANY (%s) AND application_name = ANY (%s)"
         self._record.execute(f"SELECT pg_catalog.pg_terminate_backend(pid) {ours}", [pids, names])
@@ -206,7 +206,7 @@ class Workers:
         return worker is not None and worker.is_idle
 
     def _host_answered(self, segment: int, fields: Header) -> Opened | None:
-        """Take what a worker says of its lost host; raises what keeps it from coming back."""
+        """Process a worker's answer about its lost host; raises an error that is permanent."""
         host = self._lost_hosts[segment]
         waited_s = time.monotonic() - host.since
         if fields["outcome"] == "done":
@@ -234,12 +234,12 @@ class Workers:
 
 
 def end_old_writers(record: Record, run_id: int) -> None:
-    """End the writers that an earlier driver of a run, which is gone, has left at work.
+    """End the writers that a dead driver of the run has left running.
 
     Raises
     ------
     NotReady
-        If one does not end: the run's next driver would not know what it commits.
+        If one does not end, because its commits would be unknown to the run's next driver.
     """
     ended = record.execute(
         "SELECT pid, madlib_mop_calls.end_session(pid, 10000) FROM pg_catalog.pg_stat_activity"
@@ -255,4 +255,4 @@ def end_old_writers(record: Record, run_id: int) -> None:
 
 
 def _accept(data_set: str, segment_id: int, shard: Header) -> None:
-    """Take every shard: for whoever checks none."""
+    """Accept every shard, for runs without checks."""

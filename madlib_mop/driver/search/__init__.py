@@ -1,1 +1,1 @@
-"""The search of a run: what it decides, how that is recorded, and how the run's models change by it."""
+"""The search of a run: its decisions, their record, and the changes of the run's models."""

@@ -1,4 +1,4 @@
-"""What a search decided, as the record keeps it (`madlib_mop.search_event.actions`), and back again."""
+"""Converts a search's decisions to and from the record (`madlib_mop.search_event.actions`)."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def to_json(actions: Iterable[Action]) -> list[Json]:
-    """Return actions as a JSON array of objects: ``do`` says which, the rest are its fields; NULLs are left out."""
+    """Return actions as a JSON array of objects: ``do`` is the kind, the rest are its fields; NULLs are omitted."""
     written = []
     for action in actions:
         fields = dataclasses.asdict(action.proposal if isinstance(action, Add) else action)

@@ -1,8 +1,8 @@
-"""Steers a run by a search: tells it the results, records what it decides, and has `ModelChanges` make it.
+"""Controls a run with a search: passes it the results, records its decisions, and applies them with `ModelChanges`.
 
 Every call of the search is written to `madlib_mop.search_event` with its decisions, in one transaction with the models
-that these add or change. A search has no other state than the calls it got: a run that goes on makes it anew, repeats
-the recorded calls, and delivers what became known before the fault but was not told it.
+that these add or change. A search has no other state than its calls: a resumed run creates it again, repeats the
+recorded calls, and delivers results that it had not yet received before the fault.
 """
 
 import math
@@ -26,7 +26,7 @@ _BUDGET = "the time budget was used up"
 
 
 def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Searcher":
-    """Make what steers a run that is a search, or the replay of one."""
+    """Create the controller of a run that is a search, or the replay of one."""
     plan = run.search_plan
     params = parse_params(plan.method, plan.params)
     if run.kind == "replay":
@@ -40,7 +40,7 @@ def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Search
 
 
 class Searcher(RunController):
-    """Steers one run.
+    """Controls one run.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Searcher(RunController):
     run : Run
     search : Search or RecordedSearch
     progress : SearchProgress
-        Told of what is decided.
+        Notified of decisions.
     budget_s : float or None
         Seconds of training after which the search is finished.
     """
@@ -72,12 +72,12 @@ class Searcher(RunController):
         self._model_changes: ModelChanges  # from `begin` on
 
     def begin(self, model_changes: ModelChanges) -> None:
-        """Start the search, or bring it to where the record has it.
+        """Start the search, or restore its recorded state.
 
         Raises
         ------
         NotReady
-            If it decides otherwise now than it did.
+            If its decisions differ from the recorded ones.
         """
         self._model_changes = model_changes
         events = self._record.search_events(self._run_id)
@@ -104,13 +104,13 @@ class Searcher(RunController):
             self._tell("failed", mst_key)
 
     def tick(self) -> None:
-        """Finish the search when its budget is spent."""
+        """Finish the search when its time budget is used up."""
         spent = self._budget_s is not None and self._progress.elapsed_s >= self._budget_s
         if spent and not self._over:
             self._tell("budget")
 
     def ended(self) -> None:
-        """Hold that the search has nothing more to propose."""
+        """Check that the search has nothing more to propose."""
         if not self._over:
             raise MopError(
                 f"run {self._run_id}: its search waits for results, but no task is left to produce them",
@@ -130,7 +130,7 @@ class Searcher(RunController):
     def _tell(
         self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None
     ) -> None:
-        """Report an event to the search; record its decisions with it, then obey them."""
+        """Report an event to the search; record it with the decisions, then apply them."""
         actions = self._call(event, mst_key, epoch, loss)
         row = SearchEvent(
             run_id=self._run_id,
@@ -211,7 +211,7 @@ class Searcher(RunController):
 
 
 def loss_of(metrics: Sequence[Metric]) -> float:
-    """Return the loss that a search goes by: on validation data where there are some, else on training data.
+    """Return the loss that a search uses: on validation data if there are any, else on training data.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Models that a search proposes, from its run's plan alone: no user's table is read again."""
+"""The models that a search proposes, from its run's plan only: users' tables are not read again."""
 
 import json
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class SearchModels:
         )
 
     def same_optimizer(self, one: str, other: str) -> bool:
-        """Return whether two compile parameters name the same optimizer, whatever its arguments."""
+        """Return whether two compile parameters name the same optimizer, with any arguments."""
         return self._parse(one).optimizer.name == self._parse(other).optimizer.name
 
     def _parse(self, compile_params: str) -> CompileParams:

@@ -1,4 +1,4 @@
-"""What a person sees of a search while it goes on: what it decides, the best so far, models done, the time."""
+"""The progress messages of a search: decisions, best model so far, trained models, time."""
 
 import math
 import time
@@ -17,7 +17,7 @@ _WORDS = {Add: "new", Extend: "going on", Stop: "stopped", Exploit: "copying a b
 
 
 class SearchProgress(Progress):
-    """Tells the caller of a search by NOTICEs, at most one a second.
+    """Reports a search to the caller by NOTICEs, at most one a second.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class SearchProgress(Progress):
         self._told_at = -math.inf
 
     def started(self) -> None:
-        """Write a NOTICE of what begins."""
+        """Write a NOTICE about the start."""
         run, plan = self._run, self._run.search_plan
         what = f"replay of {plan.method}" if run.kind == "replay" else plan.method
         self._session.notice(
@@ -45,7 +45,7 @@ class SearchProgress(Progress):
         )
 
     def metrics_known(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
-        """Take note of a model's newest loss."""
+        """Record a model's newest loss."""
         losses = {metric.data_set: metric.value for metric in metrics if metric.ordinal == 0}
         self._note_loss(mst_key, epoch, losses[self._data_set])
 
@@ -58,7 +58,7 @@ class SearchProgress(Progress):
         self._losses.pop(mst_key, None)
 
     def repeated(self, event: SearchEvent, actions: Sequence[Action]) -> None:
-        """Take note of what a search was told and decided before this driver."""
+        """Record the events and decisions of a search before this driver."""
         self._n_results += event.event in ("result", "failed")
         self._n_added += sum(isinstance(action, Add) for action in actions)
         if event.event == "result":
@@ -66,7 +66,7 @@ class SearchProgress(Progress):
             self._note_loss(event.mst_key, event.epoch, event.loss)
 
     def decided(self, event: SearchEvent, actions: Sequence[Action]) -> None:
-        """Write a NOTICE of what a search has decided."""
+        """Write a NOTICE about a search's decisions."""
         self.repeated(event, actions)
         for action in actions:
             if isinstance(action, Finish):
@@ -79,7 +79,7 @@ class SearchProgress(Progress):
             self._tell()
 
     def search_over(self) -> None:
-        """Write a NOTICE of how the search has ended."""
+        """Write a NOTICE about the end of the search."""
         self._counts["the search is over"] = 0
         self._tell()
 

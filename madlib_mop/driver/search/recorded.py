@@ -1,4 +1,4 @@
-"""A search that decides what it decided before, in the same order, whenever results come: for a replay of its run."""
+"""A search that repeats its recorded decisions in the same order, whenever results arrive: for a replay of its run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,14 +11,14 @@ from madlib_mop.search.base import Action, Add, Exploit, Extend, Finish
 
 
 class RecordedSearch:
-    """Repeats the recorded events of a search one after the other, each as soon as its result is there again.
+    """Repeats the recorded events of a search in order, each as soon as its result is available again.
 
-    What the budget cut short is not begun: models are told from the start to go as far as they came.
+    Models end where they ended in the original run, also if the budget stopped them.
 
     Parameters
     ----------
     events : sequence of SearchEvent
-        Of the run that is repeated.
+        Those of the repeated run.
     models : sequence of Model
         Its models, at its end.
     n_segments : int
@@ -42,16 +42,16 @@ class RecordedSearch:
         return self._advance()
 
     def result(self, mst_key: int, epoch: int, loss: float) -> list[Action]:
-        """Take a result; give the actions of all recorded events that wait for nothing more."""
+        """Process a result; return the actions of all recorded events that are now complete."""
         self._known.add((mst_key, epoch))
         return self._advance()
 
     def failed(self, mst_key: int) -> list[Action]:
-        """Take note of a failure; one that was not recorded leaves the replay without the results that it waits for."""
+        """Record a failure; after an unrecorded failure, the replay lacks results that it waits for."""
         return self._advance()
 
     def finish(self, reason: str) -> list[Action]:
-        """End the replay where it is."""
+        """End the replay."""
         self._next = len(self._events)
         return [Finish(reason)]
 
@@ -71,7 +71,7 @@ class RecordedSearch:
         return actions
 
     def _within_reach(self, action: Action) -> Action | None:
-        """Return an action with the epoch that its model really came to; None where it was not begun."""
+        """Return an action with the last epoch of its model; None if that was not started."""
         match action:
             case Add(proposal):
                 last_epoch = self._tell(proposal.mst_key, proposal.last_epoch)
@@ -90,7 +90,7 @@ class RecordedSearch:
 
 
 def _reach(model: Model, n_segments: int) -> int:
-    """Return the last epoch that is to be repeated of a model."""
+    """Return a model's last epoch to repeat."""
     if model.state is ModelState.STOPPED:
         return model.epoch if model.position == n_segments else max(0, model.epoch - 1)
     return model.last_epoch

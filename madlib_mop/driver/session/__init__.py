@@ -1,1 +1,1 @@
-"""The caller's session as the driver sees it, the arguments and settings of a call, and the session of the record."""
+"""The caller's session, the arguments and settings of a call, and the session of the record."""

@@ -10,19 +10,19 @@ from madlib_mop.driver.session.info import SessionInfo
 
 @dataclass(frozen=True)
 class Call:
-    """What a command gets.
+    """The input of a command.
 
     Attributes
     ----------
     function : str
-        SQL name of the function, to begin messages with.
+        SQL name of the function, for messages.
     arguments : dict
         Every argument of the function by name, checked by its specification (`madlib_mop.calls`); JSON types, and
         ``bytes`` for bytea.
     session : CallerSession
         Runs SQL as the caller, in the caller's transaction.
     continue_run : int or None
-        Set when the driver that began this call was killed: the run to go on with.
+        Set if a driver of this call was killed: the run to continue.
     """
 
     function: str
@@ -33,7 +33,7 @@ class Call:
 
     @classmethod
     def read(cls, function: str, given: Any, session: CallerSession, continue_run: int | None = None) -> "Call":
-        """Return a call with its arguments checked, and defaults for those that were not given.
+        """Return a call with its arguments checked, and defaults for missing ones.
 
         Raises
         ------
@@ -44,5 +44,5 @@ class Call:
 
     @property
     def info(self) -> SessionInfo:
-        """Whose call it is."""
+        """The caller."""
         return self.session.info

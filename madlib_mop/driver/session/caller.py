@@ -1,4 +1,4 @@
-"""The caller's session as the driver sees it: statements that the caller's backend runs in the caller's transaction."""
+"""The caller's session: statements that the caller's backend runs in the caller's transaction."""
 
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -20,7 +20,7 @@ class BytesColumn:
     Attributes
     ----------
     data : bytearray
-        All values, one after the other; NULLs take no bytes.
+        All values, concatenated; NULLs have no bytes.
     lengths : list of int
         Bytes of each value; -1 stands for NULL.
     """
@@ -37,7 +37,7 @@ class Batch:
     columns: dict[str, list[Any] | BytesColumn] = field(default_factory=dict)
 
     def bytes_of(self, name: str) -> BytesColumn:
-        """Return a column of ``bytea``, some value of which is not NULL."""
+        """Return a column of ``bytea`` that is not entirely NULL."""
         column = self.columns[name]
         assert isinstance(column, BytesColumn), "it is bytea"
         return column
@@ -53,7 +53,7 @@ class CallerSession(RelationLookup):
     """Runs SQL in the caller's backend over frames.
 
     One request is in flight at a time, except that `stream` requests its next batch ahead; its answer is then read
-    before anything else is sent, so that two full pipes never wait for each other.
+    before anything else is sent, so two full pipes cannot block each other.
     """
 
     stop_fd = 0  # stdin: at its end the backend wants the work to stop
@@ -67,7 +67,7 @@ class CallerSession(RelationLookup):
         self._n_cursors = 0
 
     def execute(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Run one statement with ``$1`` ... parameters; give its rows.
+        """Run one statement with ``$1`` ... parameters; return its rows.
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class CallerSession(RelationLookup):
         Raises
         ------
         MopError
-            What the server said, with its SQLSTATE.
+            The server's error, with its SQLSTATE.
         """
         header, blobs = self._ask(self._request("execute", statement, params, types))
         return [dict(zip(header["columns"], decode_arguments(row, blobs), strict=True)) for row in header["rows"]]
@@ -117,11 +117,11 @@ class CallerSession(RelationLookup):
         self._channel.send({"do": "warning", "text": text})
 
     def run_started(self, run_id: int) -> None:
-        """Notify the backend which run this is, so that it can resume it if this process is killed."""
+        """Report the run to the backend, which resumes it if this process is killed."""
         self._channel.send({"do": "run", "run_id": run_id})
 
     def let_go(self) -> None:
-        """Do nothing: the caller's statement has its snapshot for as long as it runs, and so for the whole run."""
+        """Do nothing: the caller's statement holds its snapshot for the whole run anyway."""
 
     def _request(self, action: str, statement: str, params: Sequence[Any], types: Sequence[str]) -> Frame:
         blobs: list[Blob] = []

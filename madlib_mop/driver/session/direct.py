@@ -21,7 +21,7 @@ _numbers = itertools.count()
 
 
 class DirectSession(RelationLookup):
-    """Runs the statements that a command gives to its caller's session; what streams rows (predict) is not there.
+    """Runs a command's statements in its caller's session; streaming of rows (predict) is not supported.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ class DirectSession(RelationLookup):
         Not in autocommit: a call plans in one transaction and writes its tables in another, which its owner commits.
         The session's own search_path is pinned in them, as our SQL functions do.
     search_path : str
-        Where names without a schema are looked for.
+        The search_path of names without a schema.
     say : callable or None
-        Told every NOTICE and WARNING.
+        Called with every NOTICE and WARNING.
     catalog_dsn : str or None
-        How a superuser logs in, for the record of runs.
+        A superuser's login, for the record of runs.
     """
 
     stop_fd = None  # a signal stops this process, not the end of a pipe
@@ -63,12 +63,12 @@ class DirectSession(RelationLookup):
         )
 
     def execute(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Run one statement with ``$1`` ... parameters; give its rows. As `CallerSession.execute`.
+        """Run one statement with ``$1`` ... parameters; return its rows. As `CallerSession.execute`.
 
         Raises
         ------
         MopError
-            What the server said; the transaction is as it was before the statement.
+            The server's error; the statement is rolled back.
         """
         try:
             with self.connection.cursor() as cursor:
@@ -91,23 +91,23 @@ class DirectSession(RelationLookup):
         return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
 
     def notice(self, text: str) -> None:
-        """Keep a NOTICE, and tell it."""
+        """Store a NOTICE, and report it."""
         self._tell("NOTICE", text)
 
     def warning(self, text: str) -> None:
-        """Keep a WARNING, and tell it."""
+        """Store a WARNING, and report it."""
         self._tell("WARNING", text)
 
     def run_started(self, run_id: int) -> None:
-        """Keep in mind which run this is."""
+        """Store the run's number."""
         self.run_id = run_id
 
     def let_go(self) -> None:
-        """End the transaction, which has read only: while a run trains, the caller's session holds no snapshot."""
+        """End the read-only transaction, so the caller's session holds no snapshot during training."""
         self.connection.commit()
 
     def _pin(self, cursor: psycopg2.extensions.cursor) -> None:
-        """Set for the transaction that begins now what our SQL functions set for their calls."""
+        """Apply the settings of the extension's SQL functions to the new transaction."""
         cursor.execute("SET LOCAL search_path = pg_catalog, pg_temp")
         for name, value in TEXT_SETTINGS.items():
             cursor.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
@@ -119,7 +119,7 @@ class DirectSession(RelationLookup):
 
 
 def _roles(cursor: psycopg2.extensions.cursor) -> CallerRoles:
-    """Return the roles of the session. Raises InsufficientPrivilege where it is a superuser's in part."""
+    """Return the roles of the session. Raises InsufficientPrivilege if only some of them are superusers."""
 
     def execute(query: str) -> list[dict[str, Any]]:
         cursor.execute(query)
@@ -133,7 +133,7 @@ def _roles(cursor: psycopg2.extensions.cursor) -> CallerRoles:
 
 
 def _run(cursor: psycopg2.extensions.cursor, statement: str, params: Sequence[Any], types: Sequence[str]) -> None:
-    """Run a statement; with parameters it is prepared under a name, for that is where ``$1`` has a meaning."""
+    """Run a statement; with parameters, it is prepared, because ``$1`` is valid in prepared statements only."""
     if not params:  # CREATE TABLE and its like, which cannot be prepared
         cursor.execute(statement)
         return
@@ -149,7 +149,7 @@ def _run(cursor: psycopg2.extensions.cursor, statement: str, params: Sequence[An
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as the frames between processes would have brought it."""
+    """Return a value in the form that frames between processes have."""
     if isinstance(value, memoryview):
         return bytes(value)
     return str(value) if isinstance(value, decimal.Decimal) else value

@@ -1,14 +1,14 @@
-"""Whose call it is; every kind of session has it."""
+"""The identity of the caller; every kind of session has it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """Whose call this is: filled from the server's own answers in the caller's backend.
+    """The identity of the caller, from the server's own answers in the caller's backend.
 
-    ``is_superuser`` says whether the role is a superuser or can become one. ``catalog_dsn`` is there on the command
-    line only, where a superuser says how to log in for the record of runs.
+    ``is_superuser`` says whether the role is a superuser or can become one. ``catalog_dsn`` is set on the command
+    line only: a superuser's login for the record of runs.
     """
 
     role: str

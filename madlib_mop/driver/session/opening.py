@@ -21,7 +21,7 @@ def find_run(record: Record, call: Call) -> Run:
     Raises
     ------
     InvalidParameter
-        If there is no such run; the same if it is somebody else's.
+        If there is no such run, or it belongs to another role.
     """
     run_id = call.arguments.get("run_id")
     run = record.run(run_id) if isinstance(run_id, int) else None

@@ -1,4 +1,4 @@
-"""What a person sees of a run while it goes on: a NOTICE at its start, one an iteration, one a failed model."""
+"""The progress messages of a run: a NOTICE at its start, for each iteration and for each failed model."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ class _Figures:
 
 
 class TimeLeft(Protocol):
-    """What a run's plan says of the time: `Scheduler` and `BulkSynchronous`."""
+    """The interface for estimating a run's time: `Scheduler` and `BulkSynchronous`."""
 
     def seconds_left(self) -> float | None:
-        """Return an estimate of the seconds until the run's end; None while nothing is known."""
+        """Return an estimate of the seconds until the run's end; None if unknown."""
 
 
 class Progress:
-    """Tells the caller of a run by NOTICEs.
+    """Reports a run to the caller by NOTICEs.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Progress:
         return self._run.training_s + time.monotonic() - self._begun
 
     def started(self) -> None:
-        """Write a NOTICE of what begins."""
+        """Write a NOTICE about the start."""
         run = self._run
         self._session.notice(
             f"run {run.run_id}: {_count(run.n_models, 'configuration')} on"
@@ -73,7 +73,7 @@ class Progress:
         self._session.notice(f"run {self._run.run_id}: {sentence}")
 
     def metrics_known(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
-        """Take note of a model's metrics."""
+        """Record a model's metrics."""
         data_sets = {metric.data_set for metric in metrics}
         data_set = "validation" if "validation" in data_sets else "training"
         values = {metric.ordinal: metric for metric in metrics if metric.data_set == data_set}
@@ -83,12 +83,12 @@ class Progress:
         self._figures.setdefault(iteration, {})[mst_key] = figures
 
     def epoch_over(self, mst_key: int, epoch: int, scheduler: TimeLeft) -> None:
-        """Take note of a model's complete epoch; say so when it was the last model of an iteration."""
+        """Record a model's complete epoch; report the iteration when all its models have completed it."""
         self._iterations[mst_key] = self._left[mst_key].iteration(epoch)
         self._report(scheduler)
 
     def stopped_early(self, mst_key: int, scheduler: TimeLeft) -> None:
-        """Take note of a model that makes no further iteration: the others' are not counted against it."""
+        """Record that a model has no further iterations, so that later ones are not counted for it."""
         self._iterations.pop(mst_key, None)
         self._report(scheduler)
 
@@ -101,7 +101,7 @@ class Progress:
         self._report(scheduler)
 
     def versions_changed(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-        """Warn that the bits may not be those that the run would have had."""
+        """Warn that the weights may differ in some bits from those of an uninterrupted run."""
         changed = ", ".join(f"{name} {before[name]} -> {now[name]}" for name in now if before.get(name) != now[name])
         self._session.warning(
             f"run {self._run.run_id}: {changed} since the start of the run; its weights may differ in some bits from "
@@ -123,7 +123,8 @@ class Progress:
         )
 
     def _best_of(self, iteration: int) -> str:
-        """Name the best by the rule of view `leaderboard`: by the first metric if all have the same, else by loss."""
+        """Return the best model by the rule of view `leaderboard`: by the first metric if all models have the same
+        one, else by loss."""
         known = {key: f for key, f in self._figures.pop(iteration, {}).items() if f.metric == f.metric}
         if not known:
             return ""

@@ -1,4 +1,4 @@
-"""Finding the caller's tables and columns by the names that the caller wrote; mixed into every kind of session."""
+"""Finds the caller's tables and columns by the caller's names; mixed into every kind of session."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ class Column:
     ----------
     name : str
     type_sql : str
-        As ``format_type`` writes it, e.g. ``real[]``.
+        The output of ``format_type``, e.g. ``real[]``.
     type_name : str
         Catalog name of the type, e.g. ``_float4``; with its schema unless that is ``pg_catalog``.
     is_array, is_enum : bool
@@ -56,8 +56,8 @@ class Column:
     element_type : str
         The name of an array's elements' type, as ``type_name``; empty otherwise.
     is_safe : bool
-        Whether superusers own the type, or it is a domain of the caller's own over one of PostgreSQL's types: then no
-        cast or check of another role runs where a value is cast. An enum is not safe.
+        Whether the type belongs to a superuser, or is the caller's own domain over a built-in type: then casting a
+        value cannot run code of another role. An enum is not safe.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Column:
 
     @property
     def sql_type(self) -> SqlType:
-        """The type as a slot of a statement."""
+        """The type for a slot of a statement."""
         return SqlType(self.type_sql)
 
 
 def exist_already(tables: Sequence[Relation]) -> str:
-    """Return the words for tables that are in the way: table a exists already; tables a, b and c exist already."""
+    """Return the message about existing tables: table a exists already; tables a, b and c exist already."""
     names = [str(table) for table in tables]
     if len(names) == 1:
         return f"table {names[0]} exists already"
@@ -84,7 +84,7 @@ def exist_already(tables: Sequence[Relation]) -> str:
 
 
 class RelationLookup(ABC):
-    """What every session can tell of tables."""
+    """Queries about tables in every kind of session."""
 
     info: SessionInfo
 
@@ -93,12 +93,12 @@ class RelationLookup(ABC):
         """Run one statement with ``$1`` ... parameters; return its rows."""
 
     def relation(self, name: str | None, what: str = "table", any_type: bool = False) -> Relation:
-        """Find the table or view of that name.
+        """Find the table or view of this name.
 
         Raises
         ------
         UndefinedTable
-            If there is none that the caller's search_path finds.
+            If the caller's search_path does not find it.
         InvalidParameter
             If it is an index, a sequence or the like; also as `existing`.
         InsufficientPrivilege
@@ -118,7 +118,7 @@ class RelationLookup(ABC):
         return found
 
     def existing(self, name: str | None, what: str = "table", any_type: bool = False) -> Relation | None:
-        """Find the table or view of that name, or return None.
+        """Find the table or view of this name, or return None.
 
         Parameters
         ----------
@@ -127,14 +127,15 @@ class RelationLookup(ABC):
         what : str
             The argument's name, for messages.
         any_type : bool
-            Whether columns may be of types that users made; then the caller of this looks at ``Column.is_safe``.
+            Whether user-defined types are allowed; then the calling code checks ``Column.is_safe``.
 
         Raises
         ------
         InsufficientPrivilege
-            If a superuser calls, and the table or something that a query of it runs is not a superuser's.
+            If the caller is a superuser, and the table, or code that a query of it runs, does not belong to a
+            superuser.
         InvalidParameter
-            If a column is of a type whose casts somebody else may have made.
+            If a column has a type with casts that another role could have defined.
         """
         if name is None or not name.strip():
             raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Pass the name of a table.")
@@ -159,7 +160,7 @@ class RelationLookup(ABC):
         what: str = "output table",
         if_there: Callable[[Relation, list[Relation]], str | None] | None = None,
     ) -> Relation:
-        """Check that a table of that name, and of it with each suffix, can be made; return its name.
+        """Check that a table of this name, and one for each suffix, can be created; return its name.
 
         Parameters
         ----------
@@ -169,17 +170,17 @@ class RelationLookup(ABC):
         what : str
             The argument's name, for messages.
         if_there : callable, optional
-            Called with the table's name and those of them all that exist: returns what the error's hint is to say,
-            empty for the usual one, or None where they are to be replaced.
+            Called with the table's name and those of them all that exist: returns the error's hint, empty for the
+            default one, or None to replace them.
 
         Raises
         ------
         DuplicateTable
-            If some of them exist; all of these are named.
+            If some of them exist; the message names all of these.
         InvalidParameter
-            If a name would be longer than 63 bytes, or its schema is not there.
+            If a name would be longer than 63 bytes, or its schema does not exist.
         InsufficientPrivilege, ReadOnly
-            If the caller may not make tables there, or not write in this transaction.
+            If the caller cannot create tables there, or the transaction is read-only.
         """
         target = self.placed(name, what)
         self.check_may_write(name, what)
@@ -205,12 +206,12 @@ class RelationLookup(ABC):
         raise DuplicateTable(f"{what}: {exist_already(there)}. Received: {name!r}", hint=hint)
 
     def placed(self, name: str | None, what: str = "output table") -> Relation:
-        """Return the name of a table that is to be made, with the schema that it will be in.
+        """Return the name of a table to create, with its schema.
 
         Raises
         ------
         InvalidParameter
-            If it has no schema that is there.
+            If its schema does not exist.
         """
         if name is None or not name.strip():
             raise InvalidParameter(f"{what} is missing. Received: {name!r}", hint="Pass a name for it.")
@@ -234,7 +235,7 @@ class RelationLookup(ABC):
         return Relation(schema, base, 0, "r", schema == "pg_temp")
 
     def qualified(self, relation: Relation) -> str:
-        """Return a table's name with its schema, as any search_path finds it and as a person would type it."""
+        """Return a table's name with its schema, quoted where needed, valid with any search_path."""
         query = "SELECT pg_catalog.format('%I.%I', $1, $2) AS name"
         (row,) = self.execute(query, [relation.schema, relation.name])
         return str(row["name"])
@@ -249,7 +250,7 @@ class RelationLookup(ABC):
             )
 
     def check_may_create(self, target: Relation, name: str | None, what: str) -> None:
-        """Raise InsufficientPrivilege if the caller may not make tables where one is to be made."""
+        """Raise InsufficientPrivilege if the caller cannot create tables in the schema."""
         (row,) = self.execute(
             "SELECT CASE WHEN $1 = 'pg_temp'"
             " THEN pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP')"

@@ -1,11 +1,13 @@
-"""What code of others may run where a table is read or written; `relations` asks it of every table that a call names.
+"""Checks for code of other roles that reading or writing a table could run; `relations` applies them to every table
+that a call names.
 
-Two things let a role have its code run by who reads its plain table or its view:
+A role can make readers of its table or view run its code in two ways:
 
-- A view, rule, trigger, index expression, constraint or function of that role runs in the session that reads. In a
-  superuser's session it is a superuser, by RESET ROLE. So superusers' calls take only what superusers own, all through.
-- A type that a role made has casts of that role's making, and a type's name says little: there may be a second
-  ``float4``. So a cast is made only of and to types that superusers own.
+- A view, rule, trigger, index expression, constraint or function of that role runs in the reading session. In a
+  superuser's session it can become superuser by RESET ROLE. So superusers' calls accept only objects that superusers
+  own.
+- A user-defined type can have casts by its owner, and its name can be that of a built-in type, such as
+  ``float4``. So values are cast only between types that superusers own.
 """
 
 from typing import Any
@@ -103,9 +105,9 @@ def check_owners(session: Any, relation: Relation, what: str) -> None:
 
 
 def check_types(session: Any, relation: Relation, what: str) -> None:
-    """Raise InvalidParameter if a column is of a type whose casts somebody but a superuser may have made.
+    """Raise InvalidParameter if a column has a type with casts that a non-superuser could have defined.
 
-    Class values may be arrays of an enum: who reads them casts nothing.
+    Class values can be arrays of an enum, because they are read without casts.
     """
     if found := session.execute(_TYPES, [relation.oid], ["bigint"]):
         raise InvalidParameter(

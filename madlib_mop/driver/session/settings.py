@@ -1,4 +1,4 @@
-"""Settings: a superuser's in madlib_mop.setting, a caller's by SET madlib_mop.<name>; read when a run is planned."""
+"""Settings: superusers' in madlib_mop.setting, callers' with SET madlib_mop.<name>; read when a run is planned."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,26 +36,26 @@ _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run goes by.
+    """The settings of a run.
 
     Attributes
     ----------
     worker_host : str
-        Where workers log in by password.
+        The address for workers' password logins.
     trainer_memory_bytes : int
         Limit of one trainer's memory, on this server.
     memory_is_share : bool
-        Whether that is its share of this machine's memory: no setting tells it.
+        Whether that is its share of this machine's memory, because it is not set.
     trainer_threads : int
     shard_cache_bytes : int
-        What of a trainer's memory may hold shards between visits.
+        The part of a trainer's memory for caching shards between visits.
     cache_divisor : int or None
-        What part of its memory that is; None where a setting tells it.
+        The divisor of its memory for the cache; None if the cache's size is set.
     state_part_bytes : int
     predict_memory_bytes, predict_idle_s : int
-        Of the trainer that a session keeps for madlib_mop.predict: its limit, and when it ends.
+        Memory limit and idle time of the trainer that a session keeps for madlib_mop.predict.
     host_wait_s : int
-        How long a run waits for the host of a segment that is lost.
+        Maximum waiting time for a lost host of a segment.
     sandbox : bool
         Whether trainers give up files, sockets and new processes after their start.
     materialise_features : bool
@@ -79,7 +79,7 @@ class Settings:
     fused_training: int
 
     def trainer_start(self) -> Header:
-        """Return what a trainer is started with."""
+        """Return the start parameters of a trainer."""
         return {
             "threads": self.trainer_threads,
             "memory_limit_bytes": self.trainer_memory_bytes,
@@ -90,16 +90,16 @@ class Settings:
         }
 
     def share_at_host(self, n_trainers: int) -> Header | None:
-        """Return what a host deals out its memory by, among so many trainers; None where a setting tells.
+        """Return the parameters for sharing a host's memory among its trainers; None if a setting defines it.
 
         See `mop_backend.memory.start_here`.
         """
         return {"n_trainers": n_trainers, "cache_divisor": self.cache_divisor} if self.memory_is_share else None
 
     def session_trainer_start(self) -> Header:
-        """Return what the trainer is started with that a session keeps for madlib_mop.predict.
+        """Return the start parameters of the trainer that a session keeps for madlib_mop.predict.
 
-        There may be one in each of many sessions: so it has little memory, and ends when it is not used.
+        Many sessions can each have one, so it has little memory and ends when idle.
         """
         return {
             **self.trainer_start(),
@@ -110,7 +110,7 @@ class Settings:
 
 
 class SuperuserSettings(Protocol):
-    """The settings that superusers made, wherever they are read: the record has them, and predict reads no record."""
+    """The superusers' settings, from the record, or for predict from the caller's session."""
 
     def settings(self) -> dict[str, str]:
         """Return them by name."""
@@ -122,7 +122,7 @@ def read_settings(record: SuperuserSettings, session: CallerSession, n_trainers:
     Raises
     ------
     InvalidParameter
-        If a setting is no number, or out of its range, or no trainer would start with it.
+        If a setting is not a number, is out of range, or prevents trainers from starting.
     """
     fixed = record.settings()
     memory_mb = _number("trainer_memory_mb", fixed, session, share_of_memory(n_trainers) // MIB)
@@ -148,7 +148,7 @@ def read_settings(record: SuperuserSettings, session: CallerSession, n_trainers:
 
 
 def _enough_memory(memory_mb: int, threads: int) -> None:
-    """Refuse what trainers would refuse when they start, or soon after."""
+    """Reject settings that trainers would reject at their start."""
     least = _IDLE_MB + _THREAD_MB * threads
     if memory_mb < least:
         raise InvalidParameter(
@@ -159,7 +159,7 @@ def _enough_memory(memory_mb: int, threads: int) -> None:
 
 
 def _switch(name: str, fixed: dict[str, str], session: CallerSession) -> bool:
-    """Read a switch that is on unless a superuser or the caller has turned it off."""
+    """Read a switch that is on by default."""
     values = []
     for where, text in _sources(name, fixed, session):
         value = text.strip().lower()
@@ -173,7 +173,7 @@ def _switch(name: str, fixed: dict[str, str], session: CallerSession) -> bool:
 
 
 def _fused_training(fixed: dict[str, str], session: CallerSession) -> int:
-    """Read how many configurations may train together: off, on, or a number."""
+    """Read the maximum number of configurations to train together: off, on, or a number."""
     values = []
     for where, text in _sources("fused_training", fixed, session):
         value = text.strip().lower()
@@ -205,7 +205,7 @@ def _number(name: str, fixed: dict[str, str], session: CallerSession, default: i
 
 
 def _sources(name: str, fixed: dict[str, str], session: CallerSession) -> list[tuple[str, str]]:
-    """Return where a setting was set, and to what."""
+    """Return the source of a setting, and its value."""
     own = session.caller_setting(f"madlib_mop.{name}")
     texts = {"madlib_mop.setting": fixed.get(name), "SET madlib_mop": own}
     return [(where, text) for where, text in texts.items() if text is not None]

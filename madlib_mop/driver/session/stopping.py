@@ -1,4 +1,4 @@
-"""Being told to stop: SIGTERM, sent when the backend dies, unwinds the driver once, and never while it cleans up."""
+"""Handles stop requests: SIGTERM, sent when the backend dies, unwinds the driver once, and never during cleanup."""
 
 import signal
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 class Stopped(BaseException):
-    """The backend has ended or wants the work to stop."""
+    """The backend has ended or has requested a stop."""
 
 
 _held = False
@@ -21,13 +21,13 @@ def obey_sigterm() -> None:
 
 
 def obey_sigint() -> None:
-    """Let Ctrl-C do the same, once."""
+    """Let Ctrl-C raise it too, once."""
     signal.signal(signal.SIGINT, _handle)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let a SIGTERM that comes now take effect afterwards: around what must be done whole, such as cleaning up."""
+    """Delay a SIGTERM until the end of a block that must complete, such as cleanup."""
     global _held
     before, _held = _held, True
     try:
@@ -39,7 +39,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def ignore_from_now_on() -> None:
-    """Let no SIGTERM raise any more: the work is being stopped already."""
+    """Ignore further SIGTERMs: the work is already being stopped."""
     global _held
     _held = True
 

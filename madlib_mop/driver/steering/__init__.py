@@ -1,1 +1,1 @@
-"""Changes of a run's models while the run goes on, and who decides on them."""
+"""Changes of a run's models during the run, and the controller that decides on them."""

@@ -1,4 +1,4 @@
-"""The controller of a run: notified of each model that is done or has failed, it may change the run's models.
+"""The controller of a run: notified of each model that is done or has failed, it can change the run's models.
 
 The hopper calls it. A run whose set of models is fixed has the no-op controller of this module.
 """

@@ -1,7 +1,7 @@
-"""Changes of a run's models while it goes on: its controller adds, extends, ends and crosses them here.
+"""Changes of a run's models during the run: its controller adds, extends, ends and crosses them here.
 
-Changes are recorded in one transaction together with why they are made, and only then obeyed, so that a run that is
-killed at any moment goes on with all of them or none. Made by the hopper.
+Changes are recorded in one transaction with their reasons, and then applied. So a run that is killed at any moment
+continues with all of them or none. Created by the hopper.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class AddModel:
 
 @dataclass(frozen=True)
 class ExtendModel:
-    """A model that goes on to ``last_epoch``."""
+    """A model that continues to ``last_epoch``."""
 
     mst_key: int
     last_epoch: int
@@ -35,13 +35,13 @@ class ExtendModel:
 
 @dataclass(frozen=True)
 class CrossModel:
-    """A model that goes on to ``last_epoch`` with the newest state of another, and with other parameters.
+    """A model that continues to ``last_epoch`` with the newest state of another model, and with other parameters.
 
     Attributes
     ----------
     parameters : Parameters
     keep_optimizer : bool
-        Whether the variables of the other's optimizer are gone on with too; its learning rate never is.
+        Whether the variables of the other's optimizer are also used, except its learning rate.
     """
 
     mst_key: int
@@ -53,7 +53,7 @@ class CrossModel:
 
 @dataclass(frozen=True)
 class EndModel:
-    """A model that begins no further epoch; one that has not completed its first is stopped where it is."""
+    """A model that starts no further epoch; without a complete first epoch, it is stopped at once."""
 
     mst_key: int
     reason: str
@@ -93,7 +93,7 @@ class ModelChanges:
         self._evaluations = evaluations
 
     def change(self, changes: Sequence[Change], note: Callable[[], None] = lambda: None) -> None:
-        """Record changes and what ``note`` writes, in one transaction; then obey them."""
+        """Record changes and the writes of ``note`` in one transaction; then apply them."""
         slots = {c.mst_key: self._slots.begin_write(c.mst_key) for c in changes if isinstance(c, CrossModel)}
         obey: list[Callable[[], None]] = []
         with self._record.transaction():
@@ -133,7 +133,7 @@ class ModelChanges:
         return obey
 
     def _end(self, change: EndModel) -> Callable[[], None]:
-        """End a model: at once, or with the epoch that it is in, which is complete or can be completed."""
+        """End a model: at once, or at the end of its current epoch."""
         key, model = change.mst_key, self._record.lock_model(self._run_id, change.mst_key)
         if model.state in (ModelState.TRAINED, ModelState.STOPPED, ModelState.FAILED):
             return lambda: None
@@ -155,7 +155,7 @@ class ModelChanges:
         return obey
 
     def _epoch_in_visit(self, mst_key: int) -> int | None:
-        """Return the epoch of the visit that a model is in."""
+        """Return the epoch of a model's current visit."""
         for segment in self._scheduler.segments:
             task = self._scheduler.in_flight(segment)
             if isinstance(task, Visit) and task.model == mst_key:
