@@ -109,7 +109,7 @@ def test_a_bad_argument_is_named(plan, case):
         ),
         ("LOCK TABLE train", {}, "55000", f"source_table: {AGAIN}", "COMMIT"),
         ("LOCK TABLE train_seg0", {}, "55000", f"source_table: {AGAIN}", "COMMIT"),
-        ("SET TRANSACTION READ ONLY", {}, "25006", "model_output_table cannot be written in a read-only", "may write"),
+        ("SET TRANSACTION READ ONLY", {}, "25006", "model_output_table cannot be written in a read-only", "READ WRITE"),
         (
             "SET search_path = nowhere", {"source_table": "public.train"},
             "42P01", "model_selection_table does not exist. Received: 'mst'", "schema",
@@ -162,7 +162,7 @@ def test_runs_in_the_wrong_state_are_told_so(bench, session):
         ("replay(53, 'taken')", "42P07", "output_table: table public.taken exists already", "Drop it"),
         ("replay(53, NULL)", "22023", "output_table is missing. Received: None", "name"),
         ("replay(53, 'a.b.c')", "22P02", "output_table cannot be read. Received: 'a.b.c'", "schema.name"),
-        ("replay(52, 'again')", "55000", "run 52 repeats run 4711, whose record was dropped", "recorded"),
+        ("replay(52, 'again')", "55000", "run 52 repeats run 4711, whose record was dropped", "record exists"),
         ("resume(52)", "55000", "run 52 repeats run 4711, whose record was dropped", "drop_run(52)"),
         ("resume(53)", "42P07", "run 53 cannot write its tables: table public.out_53_info exists already", "drop it"),
         ("resume(51)", "55000", "run 51 is in progress in another session", "madlib_mop.cancel(51)"),

@@ -141,7 +141,7 @@ def test_tensorboard_is_taken_with_a_notice_that_the_record_keeps_what_it_would_
     text = "callbacks=[TensorBoard(log_dir='/tmp/x')]"
     load(session, (1,), (COMPILE,), (text,))
     assert session.rows("SELECT fit_params FROM mst") == [(text,)]
-    told = [notice for notice in session.connection.notices if "TensorBoard writes nothing" in notice]
+    told = [notice for notice in session.connection.notices if "TensorBoard has no effect" in notice]
     assert len(told) == 1 and told[0].startswith("NOTICE") and "madlib_mop.metric" in told[0]
 
 
@@ -196,9 +196,9 @@ def test_random_search_without_enough_configurations_says_so(session):
             (),
             {"compile_grid": GRID.replace("'lr'", "'rate'")},
             "22023",
-            "compile_params_grid gives optimizer='Adam(rate",
+            "compile_params_grid results in optimizer='Adam(rate",
         ),
-        ((), {"fit_grid": "{'batch_size': [0]}"}, "22023", "fit_params_grid gives batch_size=0: "),
+        ((), {"fit_grid": "{'batch_size': [0]}"}, "22023", "fit_params_grid results in batch_size=0: "),
         (("grid", 5), {}, "22023", "num_configs must be NULL"),
         (("grid", None, 5), {}, "22023", "random_state must be NULL"),
         (("random",), {}, "22023", "num_configs must be a whole number of 1 or more"),

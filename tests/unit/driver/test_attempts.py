@@ -117,7 +117,7 @@ def test_a_trainer_that_ran_out_of_memory_is_told_as_that(status, stderr):
 )
 def test_what_only_speaks_of_memory_is_no_lack_of_it(status, stderr):
     decision = Attempts().decide(VISIT, died(status, stderr))
-    assert decision.error["message"].startswith("its trainer died (")
+    assert decision.error["message"].startswith("its trainer died repeatedly (")
     assert "trainer_memory_mb" not in decision.error["hint"]
 
 

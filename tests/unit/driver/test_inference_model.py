@@ -33,7 +33,7 @@ def test_each_unit_has_its_label(given_output, n_units, labels):
 
 
 def test_more_classes_than_units_are_refused():
-    with pytest.raises(InvalidParameter, match="gives 2 values for 'y', which has 3 classes"):
+    with pytest.raises(InvalidParameter, match="has 2 outputs for 'y', which has 3 classes"):
         output(values=("a", "b", "c")).labels(2)
 
 

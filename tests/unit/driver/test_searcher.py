@@ -304,7 +304,7 @@ def test_a_spent_budget_leaves_whole_epochs_with_their_metrics(method, n_tasks):
 def test_a_search_that_decides_otherwise_than_recorded_is_not_gone_on_with():
     record = whole("hyperband")
     record.tables["events"][0].actions[0]["compile_params"] = "loss='mse'"
-    with pytest.raises(NotReady, match="decides otherwise"):
+    with pytest.raises(NotReady, match="differs from the recorded one"):
         Driver(record, "hyperband").live()
 
 

@@ -72,7 +72,7 @@ def test_what_is_no_good_image_is_refused_with_the_reason(encoded, problem):
 
 
 def test_sixteen_bits_a_channel_are_refused(image):
-    with pytest.raises(BadImage, match="8 bits a channel"):
+    with pytest.raises(BadImage, match="8 bits for each channel"):
         decode_image(image(np.full((4, 4), 40_000, np.uint16)), None)
 
 
