@@ -50,7 +50,7 @@ PRINTED = {
     "docs/gpus.md": ("hostname",),
     "docs/keras2.md": ("| trained",),
     "docs/fused_training.md": (
-        "fused training: 5 of 6 configurations train in 2 groups, 1 apart: optimizer Nadam (mst_key 6)",
+        "fused training: 5 of 6 configurations train in 2 groups, 1 separately: optimizer Nadam (mst_key 6)",
         " [1, 2, 3]\n [4, 5]\n",
         "      6 |         6",
     ),

@@ -88,5 +88,5 @@ def test_the_element_that_is_null_is_named_in_all_dimensions(array_bytes, batch)
 
 def test_rows_of_one_length_but_two_shapes_are_told_apart(array_bytes, batch):
     values = [array_bytes(np.zeros((2, 3), "f4")), array_bytes(np.zeros((3, 2), "f4"))]
-    with pytest.raises(BadRow, match=r"row 1 has the shape \[3, 2\], where \[2, 3\]"):
+    with pytest.raises(BadRow, match=r"row 1 has the shape \[3, 2\], but \[2, 3\]"):
         read(batch(values), (2, 3), "f4")
