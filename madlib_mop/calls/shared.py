@@ -23,7 +23,7 @@ METRICS_FREQUENCY = Argument(
 NAME = Argument("name", "varchar", "copied into _summary", default=None)
 DESCRIPTION = Argument("description", "varchar", "copied into _summary", default=None)
 OBJECT_TABLE = Argument("object_table", "varchar", "table of custom functions, in schema madlib", default=None)
-MODEL_ARCH_TABLE = Argument("model_arch_table", "varchar", "table of architectures, made by load_keras_model")
+MODEL_ARCH_TABLE = Argument("model_arch_table", "varchar", "table of architectures, created by load_keras_model")
 MODEL_ID_LIST = Argument("model_id_list", "integer[]", "model_id of each architecture to use")
 USE_CACHING = Argument(
     "use_caching", "boolean", "whether trainers keep more rows in memory between visits", default=False

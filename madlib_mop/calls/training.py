@@ -106,7 +106,7 @@ HYPERBAND_SCHEDULE = Function(
         Argument("schedule_table", "varchar", "table to create"),
         Argument("r", "integer", "R of hyperband: the maximum number of iterations of a round"),
         Argument("eta", "integer", "one of eta configurations continues to the next round", default=3),
-        Argument("skip_last", "integer", "number of rounds to leave out at the end of each bracket", default=0),
+        Argument("skip_last", "integer", "number of rounds to omit at the end of each bracket", default=0),
     ),
 )
 

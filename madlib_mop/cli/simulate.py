@@ -41,7 +41,7 @@ def simulate(
     visit_s: Annotated[float | None, typer.Option(help="Mean seconds of training in a visit. Default: 10.")] = None,
     mix: Annotated[float, typer.Option(help="Cost of the most expensive model / that of the cheapest.")] = 1.0,
     slow: Annotated[str, typer.Option(help="SEGMENTS:FACTOR, e.g. 1:3: one segment is 3 times slower.")] = "",
-    state_mb: Annotated[float | None, typer.Option(help="MB of a model's state. Default: 10.")] = None,
+    state_mb: Annotated[float | None, typer.Option(help="Size of a model's state in MB. Default: 10.")] = None,
     segments_per_host: Annotated[int, typer.Option(help="0: all segments are at the coordinator.")] = 0,
     coordinator_gbit: Annotated[float, typer.Option(help="Gbit/s of the coordinator's network link, each way.")] = 10.0,
     host_gbit: Annotated[float, typer.Option(help="Gbit/s of a host's network link, each way.")] = 10.0,
@@ -50,7 +50,10 @@ def simulate(
     driver_ms: Annotated[float, typer.Option(help="Milliseconds of the driver for a visit.")] = 2.0,
     overhead_ms: Annotated[float | None, typer.Option(help="Other milliseconds of a visit at its segment.")] = None,
     start_s: Annotated[float, typer.Option(help="Seconds until the trainers are ready.")] = 5.0,
-    run: Annotated[int | None, typer.Option(help="Take training, state and overhead from this recorded run.")] = None,
+    run: Annotated[
+        int | None,
+        typer.Option(help="Take the times of training and overhead and the size of states from this recorded run."),
+    ] = None,
     dsn: Dsn = "",
 ) -> None:
     """Forecast runs on many segments: their time, idle segments, and the load of the coordinator and the network."""

@@ -79,7 +79,7 @@ class PackedTable:
     row_security : bool
         Whether policies can hide rows from the caller.
     class_counts : tuple of (tuple of int, or None)
-        For each output the rows of each class; None where its summary does not tell.
+        For each output the rows of each class; None if its summary has no counts.
     index_inputs : tuple of int
         Which inputs, by number, hold int32 indices.
     """
