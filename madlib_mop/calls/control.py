@@ -82,4 +82,4 @@ HELP = Function(
     (Argument("topic", "any", "the function"), Argument("option", "text", "which text", default=None)),
     schema="",
 )
-VERSION = Function("version", "Return the installed versions.", schema="")
+VERSION = Function("version", "Return what is installed, and of which version.", schema="")

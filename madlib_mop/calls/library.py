@@ -17,8 +17,8 @@ LOAD_KERAS_MODEL = Function(
     (
         Argument(_ARCH_TABLE, "varchar", "table of architectures; the first call creates it"),
         Argument(
-            "model_arch", "json", "the return value of Keras' model.to_json()",
-            check=Given("Pass the return value of Keras' model.to_json()."),
+            "model_arch", "json", "what Keras' model.to_json() returns",
+            check=Given("Pass the output of Keras' model.to_json()."),
         ),
         Argument("model_weights", "bytea", "start weights", default=None),
         Argument("name", "text", "a name for the model", default=None),

@@ -10,7 +10,7 @@ _DEPENDENT = Argument("dependent_varname", "varchar", f"column with the labels, 
 _INDEPENDENT = Argument("independent_varname", "varchar", f"column with the inputs, {_COLUMNS}")
 _BUFFER_SIZE = Argument(
     "buffer_size", "integer", "rows in a buffer; NULL: about 8 MB of rows", default=None,
-    check=Whole(1, hint="NULL chooses a size by the row's width."),
+    check=Whole(1, hint="NULL chooses a size from the width of a row."),
 )  # fmt: skip
 _RULES = Argument(
     "distribution_rules", "text",
@@ -42,7 +42,7 @@ TRAINING = Function(
         Argument(
             "seed", "integer",
             "seed of the order of rows; NULL: drawn at random, printed, and kept in the table's comment",
-            default=None, check=Whole(0, hint="NULL draws one.", must="may not be negative"),
+            default=None, check=Whole(0, hint="With NULL, a seed is drawn.", must="must not be negative"),
         ),
         _IMAGE_SHAPE,
         Argument(

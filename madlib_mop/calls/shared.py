@@ -5,7 +5,7 @@ from madlib_mop.calls.checks import OneOf, Whole
 from madlib_mop.calls.limits import MAX_ITERATIONS, MAX_SEED
 from madlib_mop.schedule import SCHEDULES
 
-SOURCE_TABLE = Argument("source_table", "varchar", "packed by training_preprocessor_dl and committed")
+SOURCE_TABLE = Argument("source_table", "varchar", "packed by training_preprocessor_dl, and committed")
 VALIDATION_TABLE = Argument(
     "validation_table", "varchar",
     "packed by validation_preprocessor_dl, and committed; the run computes metrics on it too",
@@ -13,7 +13,7 @@ VALIDATION_TABLE = Argument(
 )  # fmt: skip
 NUM_ITERATIONS = Argument(
     "num_iterations", "integer", "number of iterations: each trains each model on all rows",
-    check=Whole(1, MAX_ITERATIONS, "Give a whole number such as 10.", is_needed=True),
+    check=Whole(1, MAX_ITERATIONS, "Pass a whole number such as 10.", is_needed=True),
 )  # fmt: skip
 USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses one GPU", default=False)
 METRICS_FREQUENCY = Argument(
@@ -23,7 +23,7 @@ METRICS_FREQUENCY = Argument(
 NAME = Argument("name", "varchar", "copied into _summary", default=None)
 DESCRIPTION = Argument("description", "varchar", "copied into _summary", default=None)
 OBJECT_TABLE = Argument("object_table", "varchar", "table of custom functions, in schema madlib", default=None)
-MODEL_ARCH_TABLE = Argument("model_arch_table", "varchar", "table of architectures, created by load_keras_model")
+MODEL_ARCH_TABLE = Argument("model_arch_table", "varchar", "table of architectures, made by load_keras_model")
 MODEL_ID_LIST = Argument("model_id_list", "integer[]", "model_id of each architecture to use")
 USE_CACHING = Argument(
     "use_caching", "boolean", "whether trainers keep more rows in memory between visits", default=False

@@ -14,7 +14,7 @@ FIT_MULTIPLE_MODEL = Function(
     (
         shared.SOURCE_TABLE,
         Argument("model_output_table", "varchar", "table to create, with its _info and _summary"),
-        Argument("model_selection_table", "varchar", "created by load_model_selection_table or generate_model_configs"),
+        Argument("model_selection_table", "varchar", "made by load_model_selection_table or generate_model_configs"),
         shared.NUM_ITERATIONS,
         shared.USE_GPUS,
         shared.VALIDATION_TABLE,
@@ -106,7 +106,7 @@ HYPERBAND_SCHEDULE = Function(
         Argument("schedule_table", "varchar", "table to create"),
         Argument("r", "integer", "R of hyperband: the maximum number of iterations of a round"),
         Argument("eta", "integer", "one of eta configurations continues to the next round", default=3),
-        Argument("skip_last", "integer", "number of rounds to omit at the end of each bracket", default=0),
+        Argument("skip_last", "integer", "number of rounds to leave out at the end of each bracket", default=0),
     ),
 )
 
