@@ -93,7 +93,7 @@ def test_only_superusers_add(pair):
     call = "SELECT madlib_mop_calls.call('{}', '{{\"server\": \"alpha\"}}', NULL)"
     for command in ("add_host", "remove_host"):
         state, said = refusal(pair.db, call.format(command), ANALYST)
-        assert state == "42501" and "superusers alone" in said
+        assert state == "42501" and "only superusers" in said
 
 
 def findings(pair):
@@ -145,7 +145,7 @@ def test_added_used_and_removed(pair):
     assert db.rows(same.format("host")) and [(c, bytes(k)) for c, k in db.rows(same.format("host"))] == [
         (c, bytes(k)) for c, k in alpha.rows(same.format("coordinator"))
     ]
-    assert "was added already" in refusal(db, "SELECT madlib_mop.add_host('alpha')")[1]
+    assert "has already been added" in refusal(db, "SELECT madlib_mop.add_host('alpha')")[1]
     pair.define("again", alpha, {f'"{db.cluster.superuser}"': BOSS})
     assert "same server as alpha" in refusal(db, "SELECT madlib_mop.add_host('again')")[1]
     load_digits(db, 20, 5)
@@ -170,7 +170,7 @@ def test_a_host_that_is_gone_can_be_removed(pair):
     connection.cursor().execute("SELECT madlib_mop.remove_host('alpha')")
     (warning,) = connection.notices
     connection.close()
-    assert "server alpha was not told" in warning and "DELETE FROM madlib_mop.coordinator" in warning
+    assert "server alpha could not be updated" in warning and "DELETE FROM madlib_mop.coordinator" in warning
     assert pair.db.rows("SELECT * FROM madlib_mop.host") == []
     pair.db.rows(f"ALTER SERVER alpha OPTIONS (SET port '{port}')")
 

@@ -181,7 +181,7 @@ def test_labels_that_cannot_be_indices_are_refused(caller):
     one = caller.refused(caller.train, "odd_ones", "odd_packed", labels="index")
     assert "needs two classes or more; column 'y' has 1" in one.message
     array = caller.refused(caller.train, "odd_ones", "odd_packed", y="z", labels="index")
-    assert "'z' is packed as it is (real[])" in array.message
+    assert "'z' is packed unchanged (real[])" in array.message
     word = caller.refused(caller.train, "odd_ones", "odd_packed", labels="sparse")
     assert "labels must be 'one-hot' or 'index'" in word.message
 

@@ -102,7 +102,7 @@ def write_selection(db, name: str, object_table: str, compile_params: str = USE,
 )
 def test_others_cannot_register_or_delete(bench, call):
     error = refusal_of(bench, f"SELECT madlib.{call}", None, MALLORY)
-    assert error.sqlstate == "42501" and "superusers alone" in error.message and "role mallory" in error.message
+    assert error.sqlstate == "42501" and "only superusers" in error.message and "role mallory" in error.message
     assert bench.rows("SELECT name FROM madlib.functions") == [("f",)]
     assert bench.value("SELECT to_regclass('madlib.new_functions')") is None
 

@@ -171,4 +171,4 @@ def test_inputs_of_indices_are_int32_whatever_their_bits_are_as_floats():
     as_floats = message(lambda: build([np.ones((2, 1), np.float32), x, np.zeros((2, 1), np.float32)], n_x=2))
     assert "x2 has nan" in as_floats
     builder = ShardBuilder(1, 0, 1.0, index_inputs=[0])
-    assert "no packed array" in message(lambda: builder.add([(2, 1)], [b"\x01\x02"]))
+    assert "not a packed array" in message(lambda: builder.add([(2, 1)], [b"\x01\x02"]))
