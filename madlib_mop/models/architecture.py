@@ -1,7 +1,7 @@
-"""Checks architecture JSON against the allow-list before Keras sees it, and says what goes in and comes out of it.
+"""Checks architecture JSON against the allow-list before it is passed to Keras.
 
-What is handed on is a new document made of the checked parts alone, with Keras' own module path beside each class: text
-that nobody looked at never reaches Keras, which would import modules and unmarshal code for the asking.
+The result is a new document of the checked parts only, with Keras' own module path for each class. Unchecked text never
+reaches Keras, which could import modules and unmarshal code.
 """
 
 import json
@@ -36,26 +36,26 @@ NODE_FORMS = ("__keras_tensor__", "__slice__", "__ellipsis__")
 
 
 def check_architecture(arch: str | Node) -> Node:
-    """Check an architecture and give it as Keras 3 reads it.
+    """Check an architecture and return it in the form of Keras 3.
 
     Parameters
     ----------
     arch : str or dict
-        JSON of a Sequential or functional model as Keras 2 or Keras 3 writes it. A result of this function is
-        accepted too, and comes back equal.
+        JSON of a Sequential or functional model written by Keras 2 or Keras 3. A result of this function is
+        accepted too, and returned unchanged.
 
     Returns
     -------
     dict
-        For ``keras.saving.deserialize_keras_object``; holds nothing that was not checked, and no compile parameters.
+        For ``keras.saving.deserialize_keras_object``; without unchecked parts and compile parameters.
 
     Raises
     ------
     UnreadableText
         If it is not JSON, or not a model.
     Unsupported
-        If it holds anything but Keras' own layers, initializers, regularizers, constraints and activations, has no
-        input shape, or is too large.
+        If it contains anything except Keras' own layers, initializers, regularizers, constraints and activations, has
+        no input shape, or is too large.
     """
     document = _read(arch)
     if not isinstance(document, dict) or not isinstance(document.get("class_name"), str):
@@ -94,7 +94,7 @@ def _no_constant(word: str) -> NoReturn:
 
 
 def _has_input(model: Node) -> bool:
-    """Return whether a checked model says what shape it takes."""
+    """Return whether a checked model defines its input shape."""
     config = model["config"]
     if model["class_name"] == "Functional" or config.get("build_input_shape"):
         return True
@@ -103,7 +103,7 @@ def _has_input(model: Node) -> bool:
 
 
 class _Checker:
-    """One walk over one document; gives the copy that Keras may see."""
+    """Walks over one document and builds the checked copy for Keras."""
 
     def __init__(self) -> None:
         self.n_layers = 0
@@ -162,7 +162,7 @@ class _Checker:
         return self._object(node, name, target, config, where, depth)
 
     def value(self, item: Any, key: str, where: str, depth: int) -> Any:
-        """Check one value of a configuration; ``key`` says what may stand there."""
+        """Check one value of a configuration; ``key`` determines the allowed values."""
         self._deeper(depth, where)
         kind = next((kind for kind in BY_KEY if key.endswith(kind)), None)
         if isinstance(item, str):
@@ -249,7 +249,7 @@ class _Checker:
         return {"class_name": name, "config": {key: config.get(key) for key in keys}}
 
     def _object(self, node: Node, name: str, module: str, config: Node, where: str, depth: int) -> Node:
-        """Make the checked copy of a serialised object, with Keras' module in place of the one it came with."""
+        """Return the checked copy of a serialised object, with Keras' module instead of the document's."""
         given = node.get("module")
         if given is not None and not (isinstance(given, str) and OWN_MODULE.match(given)):
             raise Unsupported(
@@ -269,7 +269,7 @@ class _Checker:
         return clean
 
     def _class_of(self, node: Any, where: str) -> str:
-        """Return the class of a serialised object, whose form is checked: a dict with a class_name and a config."""
+        """Return the class of a serialised object, after checking its form: a dict with a class_name and a config."""
         name = node.get("class_name") if isinstance(node, dict) else None
         if isinstance(name, str) and name in REFUSED_LAYERS:
             raise self._unknown(name, where, LAYERS)
@@ -296,9 +296,10 @@ class _Checker:
 
 
 def _freeze_nested(model: Node) -> None:
-    """Freeze the layers of a nested model that is frozen as a whole: Keras does so when it is told, not when it reads.
+    """Freeze the layers of a nested model that is frozen as a whole: Keras does this when `trainable` is set, not when
+    it loads JSON.
 
-    Where some of its layers are frozen already, Keras wrote it so, and the others are trained.
+    If some of its layers are already frozen, Keras wrote the JSON, and the others are trained.
     """
     for layer in model["config"].get("layers", ()):
         config = layer.get("config")

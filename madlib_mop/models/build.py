@@ -1,4 +1,4 @@
-"""Makes compiled Keras models of checked architectures and parsed parameters; imported by trainers only.
+"""Builds compiled Keras models from checked architectures and parsed parameters; imported by trainers only.
 
 Importing this module imports TensorFlow.
 """
@@ -44,22 +44,22 @@ keras.saving.get_custom_objects()[KERAS_2_HARD_SIGMOID] = keras2_hard_sigmoid
 
 
 def build_architecture(config: str | Node, seed: int | None = None) -> keras.Model:
-    """Make the uncompiled model of an architecture.
+    """Build the uncompiled model of an architecture.
 
     Parameters
     ----------
     config : str or dict
-        Architecture JSON; it is checked here again, whoever checked it before.
+        Architecture JSON; it is always checked again here.
     seed : int or None
-        ``seeds.model_seed(...)``; set right before the model is made (`seed_draws`). None leaves the state of the
-        random generators alone.
+        ``seeds.model_seed(...)``; set right before the model is built (`seed_draws`). With None, the random
+        generators are not changed.
 
     Raises
     ------
     UnreadableText, Unsupported
         If the architecture does not pass its check.
     ModelFailed
-        If Keras cannot make it.
+        If Keras cannot build it.
     """
     document = check_architecture(config)
     if seed is not None:
@@ -77,10 +77,10 @@ def build_architecture(config: str | Node, seed: int | None = None) -> keras.Mod
 
 
 def seed_draws(seed: int) -> None:
-    """Seed what Keras' layers draw from, as ``keras.utils.set_random_seed`` does.
+    """Seed the generators of Keras' layers, as ``keras.utils.set_random_seed`` does.
 
-    That seeds TensorFlow's own generator too, from which no layer draws, and thereby lets go of all kernels of
-    TensorFlow's: every function that this process has compiled would be optimized anew at its next call.
+    That function also seeds TensorFlow's own generator, which no layer uses, and so drops all of TensorFlow's
+    kernels: every compiled function of this process would be optimized again at its next call.
     """
     global_state.set_global_attribute(rng_utils.GLOBAL_RANDOM_SEED, seed)
     global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
@@ -94,7 +94,7 @@ def build_model(
     seed: int | None = None,
     custom: Mapping[str, Callable[..., Any]] | None = None,
 ) -> keras.Model:
-    """Make the compiled model of one configuration; the same arguments give the same weights, bit for bit.
+    """Build the compiled model of one configuration; the same arguments give the same weights, bit for bit.
 
     Parameters
     ----------
@@ -119,8 +119,8 @@ def compile_model(
 ) -> None:
     """Compile a model in place.
 
-    The optimizer's variables are not made yet: some optimizers copy the weights then, so start weights come first, and
-    then ``model.optimizer.build(model.trainable_variables)``.
+    The optimizer's variables are not created yet, because some optimizers copy the weights then: set start weights
+    first, and then call ``model.optimizer.build(model.trainable_variables)``.
     """
     functions = custom or {}
     if missing := [name for name in compile_params.custom_names if name not in functions]:
@@ -141,12 +141,13 @@ def compile_model(
 
 
 def make_optimizer(spec: CallSpec) -> keras.Optimizer:
-    """Make an optimizer; one without a name is called by its class, not by how many this process has made before."""
+    """Create an optimizer; one without a name gets the name of its class, independent of earlier ones in this
+    process."""
     return make(replace(spec, kwargs={"name": spec.name.lower(), **spec.kwargs}), "optimizer")
 
 
 def make(spec: CallSpec, kind: str = "callback") -> Any:
-    """Make the object of Keras that a checked call stands for.
+    """Create the Keras object of a checked call.
 
     Parameters
     ----------
@@ -175,12 +176,13 @@ def make(spec: CallSpec, kind: str = "callback") -> Any:
 
 
 class AdjustedR2Score(keras.metrics.R2Score):
-    """Keras' R2Score with ``num_regressors``, whose ``result`` requests a tensor's truth, which a graph cannot tell."""
+    """Keras' R2Score with ``num_regressors``, because its ``result`` uses a tensor as a condition, which is impossible
+    in a graph."""
 
     num_regressors: int
 
     def result(self) -> Any:
-        """Return the score, adjusted where there are rows enough for that, as Keras' does."""
+        """Return the score, adjusted if there are enough rows, like Keras."""
         n_regressors, self.num_regressors = self.num_regressors, 0
         try:
             score = super().result()
@@ -193,7 +195,7 @@ class AdjustedR2Score(keras.metrics.R2Score):
 
 
 def _metrics(value: Any, custom: Mapping[str, Callable[..., Any]], n_outputs: int) -> Any:
-    """Make metrics; one alone is for every output, as in Keras 2, where Keras 3 would refuse it."""
+    """Create metrics; a single one is used for every output, as in Keras 2; Keras 3 rejects that."""
     alone = value[0] if isinstance(value, list) and len(value) == 1 else value
     if n_outputs > 1 and isinstance(alone, str | CallSpec):
         value = [[alone]] * n_outputs
@@ -214,9 +216,9 @@ def _functions(value: Any, kind: str, custom: Mapping[str, Callable[..., Any]]) 
 
 
 def failure(what: str, error: Exception) -> MopError:
-    """Turn what Keras or TensorFlow raised into the one sentence that the model's row will show.
+    """Convert an error of Keras or TensorFlow to one sentence for the model's row.
 
-    Running out of memory is raised as it is: it says nothing about the model.
+    Out-of-memory errors are raised unchanged, because the model is not their cause.
     """
     if isinstance(error, MopError):
         return error

@@ -1,4 +1,4 @@
-"""Says what Keras makes of an architecture: its own JSON, and its weights by layer; imported by trainers only.
+"""Describes an architecture with Keras: Keras' own JSON, and the weights by layer; imported by trainers only.
 
 Importing this module imports TensorFlow.
 """
@@ -33,7 +33,7 @@ _EVERY_LAYER_TAKES = ("input_dim", "input_shape", "batch_shape", "batch_input_sh
 
 @dataclass(frozen=True)
 class WeightShape:
-    """One array of ``get_weights()``: its layer, with the models around it before slashes, and its shape."""
+    """One array of ``get_weights()``: its layer, with the names of enclosing models, and its shape."""
 
     layer: str
     shape: tuple[int, ...]
@@ -41,12 +41,12 @@ class WeightShape:
 
 @dataclass(frozen=True)
 class Description:
-    """What Keras makes of an architecture.
+    """Keras' description of an architecture.
 
     Attributes
     ----------
     text : str
-        What ``model.to_json()`` gives.
+        The output of ``model.to_json()``.
     weights : tuple of WeightShape
         In the order of ``get_weights()``.
     """
@@ -56,21 +56,21 @@ class Description:
 
 
 def describe_architecture(document: Node) -> Description:
-    """Return what Keras makes of an architecture; no weight is drawn, and no memory is taken for any.
+    """Return Keras' description of an architecture, without drawing or allocating weights.
 
     Parameters
     ----------
     document : dict
-        Architecture JSON; it is checked here, whoever checked it before.
+        Architecture JSON; it is always checked here.
 
     Raises
     ------
     UnreadableText, Unsupported
         If the architecture does not pass its check.
     InvalidParameter
-        If a layer is given an argument that it does not have.
+        If a layer gets an argument that it does not have.
     ModelFailed
-        If Keras cannot make the model.
+        If Keras cannot build the model.
     """
     checked = check_architecture(document)
     naming.reset_uids()  # layers without a name get the same ones in each process
@@ -85,7 +85,7 @@ def describe_architecture(document: Node) -> Description:
 
 
 def draw_weights(document: Node, seed: int) -> bytes:
-    """Return the weights that a model starts with: those of plain Keras after ``keras.utils.set_random_seed(seed)``.
+    """Return a model's start weights: those of plain Keras after ``keras.utils.set_random_seed(seed)``.
 
     Returns
     -------
@@ -170,7 +170,7 @@ def _name_of(layer: Any) -> Any:
 
 
 def as_answer(description: Description) -> Header:
-    """Return a description as it travels in a frame."""
+    """Return a description for a frame."""
     return {
         "arch": description.text,
         "weights": [[weight.layer, list(weight.shape)] for weight in description.weights],

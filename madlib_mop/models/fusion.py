@@ -1,9 +1,9 @@
-"""Which configurations of a run can be trained together in one graph, in groups; pure, called by the driver.
+"""Groups configurations of a run that can train together in one graph; pure, called by the driver.
 
-What a group shares: the architecture but for L2 strengths (``sharing.compile_signature``), the compile parameters but
-for the learning rate, and the fit parameters. What may be in it at all is listed here, as far as
-tests/unit/trainer/test_fused_visits.py compares it with training apart; everything else trains apart, which is no
-error.
+Members of a group share the architecture except L2 strengths (``sharing.compile_signature``), the compile parameters
+except the learning rate, and the fit parameters. The lists here have what
+tests/unit/trainer/test_fused_visits.py compares with separate training; all other configurations train separately,
+which is not an error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,17 +40,17 @@ FEW = "there are not more configurations than segments"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration, checked and parsed, and where it starts.
+    """A checked and parsed configuration, and its start.
 
     Attributes
     ----------
     mst_key : int
     config : dict
-        What `architecture.check_architecture` gave.
+        The result of `architecture.check_architecture`.
     compile_params : CompileParams
     fit_params : FitParams
     start : hashable
-        What members must have in common besides: the epochs to train, and whether there is a state to go on with.
+        Further properties that members must share: the epochs to train, and whether a state is continued.
     """
 
     mst_key: int
@@ -64,7 +64,7 @@ class Candidate:
 class Group:
     """Keys of configurations that train together, in the candidates' order.
 
-    ``n_places`` is what the graph is made for: groups of one shape have the same, so that one graph serves all.
+    ``n_places`` is the number of places of the graph, equal for groups of one shape, so they share one graph.
     """
 
     keys: tuple[int, ...]
@@ -73,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Grouping:
-    """Groups; and for every other key why it trains apart."""
+    """Groups; and for every other key the reason why it trains separately."""
 
     groups: tuple[Group, ...]
     apart: Mapping[int, str]
@@ -82,8 +82,8 @@ class Grouping:
 def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> Grouping:
     """Form groups of at most ``most`` configurations of one shape each.
 
-    No group is larger than a segment's share of all configurations, or some segments would wait for the one that has
-    it. Groups of one shape differ by one member at most.
+    No group is larger than a segment's share of all configurations; otherwise some segments would wait for the one
+    with the group. Groups of one shape differ by one member at most.
     """
     apart: dict[int, str] = {}
     shapes: dict[tuple[Any, ...], list[int]] = {}
@@ -107,7 +107,7 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
 
 
 def why_apart(config: Node, compile_params: CompileParams, fit_params: FitParams) -> str | None:
-    """Return what of a configuration cannot be fused, in a few words; None if all can."""
+    """Return the part of a configuration that cannot be fused, or None."""
     for reason in (*_in_architecture(config), *_in_compile_params(compile_params), *_in_fit_params(fit_params)):
         return reason
     return None
@@ -174,7 +174,7 @@ def _in_fit_params(params: FitParams) -> Iterable[str]:
 
 
 def _split(keys: list[int], n_groups: int) -> list[list[int]]:
-    """Split keys into so many runs of lengths that differ by one at most, longer ones first."""
+    """Split keys into a number of parts with lengths that differ by at most one, longer ones first."""
     size, longer = divmod(len(keys), n_groups)
     groups, start = [], 0
     for number in range(n_groups):

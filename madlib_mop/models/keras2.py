@@ -1,8 +1,8 @@
-"""Translates architecture JSON of Keras 2 into the form of Keras 3; called by `architecture` before its check.
+"""Converts architecture JSON of Keras 2 to the form of Keras 3; called by `architecture` before its check.
 
-Three dialects are met: Keras 2.1 (a Sequential's config is a list of layers, ``batch_input_shape`` on the first of
+It supports three dialects: Keras 2.1 (a Sequential's config is a list of layers, ``batch_input_shape`` on the first of
 them), tf.keras 2.2-2.9 (a dict with ``name`` and ``layers``, an InputLayer since 2.4) and tf.keras 2.10-2.15 (some
-``module`` paths, ``build_config``). Nothing here decides what is allowed: the result is checked as any other.
+``module`` paths, ``build_config``). The result is checked like any other document.
 """
 
 from typing import Any
@@ -61,7 +61,7 @@ _OBJECT_KEYS = ("initializer", "regularizer", "constraint")
 
 
 def is_keras_2(document: Node) -> bool:
-    """Return whether a model's JSON was written by Keras 2: it says so, or classes come without their modules."""
+    """Return whether a model's JSON was written by Keras 2: it has its version, or classes have no modules."""
     version = str(document.get("keras_version", ""))
     return version[:1] in ("1", "2") or "module" not in document
 
@@ -108,7 +108,7 @@ def _without_containers(value: Any) -> Any:
 
 
 def _node(node: Any) -> Any:
-    """Translate a model or a layer; whatever is neither is left for the check to refuse."""
+    """Translate a model or a layer; anything else is left to the check."""
     if not isinstance(node, dict) or not isinstance(node.get("class_name"), str):
         return node
     old_name = node["class_name"]
@@ -146,7 +146,7 @@ def _has_name(layer: Node) -> bool:
 
 
 def _input_of(first: Any) -> list[Node]:
-    """Make the InputLayer that Keras 2 left to the first layer's ``batch_input_shape``."""
+    """Create the InputLayer for the first layer's ``batch_input_shape``."""
     config = first.get("config") if isinstance(first, dict) else None
     if not isinstance(config, dict) or first.get("class_name") in ("InputLayer", *MODELS, "Model"):
         return []
@@ -199,7 +199,7 @@ def _is_reference(value: Any, names: frozenset[str]) -> bool:
 
 
 def _tensor(reference: list[Any]) -> Node:
-    """Name a tensor as Keras 3 does; its shape and type are those of the layer that it comes from, whatever is here."""
+    """Name a tensor as Keras 3 does; its shape and type are those of its source layer."""
     config = {"shape": [None], "dtype": "float32", "keras_history": reference[:3]}
     return {"class_name": "__keras_tensor__", "config": config}
 
@@ -234,7 +234,7 @@ def _layer(name: str, config: Node, renamed: dict[str, str]) -> Node:
 
 
 def _single(value: Any) -> Any:
-    """Return ``3`` for ``[3]``: tf.keras wrote a list where Keras 3 takes the one value."""
+    """Return ``3`` for ``[3]``: tf.keras wrote a list, Keras 3 takes the value."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 

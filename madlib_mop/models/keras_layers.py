@@ -1,4 +1,4 @@
-"""The allow-list: what an architecture may be made of. Tables only; a test compares them with the Keras installed."""
+"""The allow-list of architectures. Tables only; a test compares them with the installed Keras."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Splits a model where its frozen, deterministic beginning ends: what comes before gives a row the same in every epoch.
+"""Splits a model after its frozen, deterministic leading layers, whose output for a row is the same in every epoch.
 
 Called by ``trainer/graphs/compiled.py``; importing this module imports TensorFlow.
 """
@@ -26,20 +26,20 @@ _SETTLED = frozenset(
 
 @dataclass(frozen=True)
 class Split:
-    """A model in two: both parts are made of its own layers, so they have its weights at any time.
+    """A model in two parts, made of its own layers, so they always have its weights.
 
     Attributes
     ----------
     prefix : keras.Model
         From the inputs ``sources`` of the model to the features.
     tail : keras.Model
-        From the features, and the inputs that go round the prefix, to the model's outputs. Not compiled.
+        From the features, and the inputs that bypass the prefix, to the model's outputs. Not compiled.
     sources : tuple of int
         Numbers of the model's inputs that the prefix takes.
     tail_inputs : tuple of (bool, int)
-        What the tail takes, in order: (True, number of a feature) or (False, number of an input of the model).
+        The inputs of the tail, in order: (True, number of a feature) or (False, number of an input of the model).
     form : str
-        What the prefix is, without names: equal for models of different architectures that begin alike.
+        The prefix without names: equal for different architectures with the same leading layers.
     """
 
     prefix: keras.Model
@@ -50,10 +50,10 @@ class Split:
 
 
 def split(model: keras.Model) -> Split | None:
-    """Split a built model behind as many frozen and deterministic layers as there are; None if that gains nothing.
+    """Split a built model after its frozen and deterministic leading layers; None without a benefit.
 
-    Nothing is gained without frozen weights, or when all is frozen; and only float32 is split, for features are kept
-    as such.
+    There is no benefit without frozen weights, or if all weights are frozen. Only float32 models are split, because
+    features are float32.
     """
     graph = getattr(model, "_functional", None) or model
     if not hasattr(graph, "_nodes_by_depth"):

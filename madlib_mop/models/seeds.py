@@ -1,6 +1,6 @@
-"""The two documented orders of chance, a model's start weights and the row order of a pass; used by trainers.
+"""The seeds of a model's start weights and of the row order of a pass; used by trainers.
 
-Both are functions of numbers that the record keeps, so a run is repeatable from its record alone
+Both depend only on recorded numbers, so a run is repeatable from its record
 (``numpy.random.SeedSequence``, O'Neill's seed_seq design, spreads neighbouring seeds apart).
 """
 
@@ -26,7 +26,7 @@ def model_seed(seed: int, mst_key: int) -> int:
 
 
 def pass_permutation(seed: int, mst_key: int, epoch: int, segment_id: int, pass_: int, n_rows: int) -> np.ndarray:
-    """Return the order in which one pass over a shard takes its rows when ``shuffle`` is true.
+    """Return the row order of one pass over a shard with ``shuffle``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Says what goes in and comes out of a checked architecture, as far as its JSON tells; used to compare it with data."""
+"""Input and output shapes of a checked architecture, as far as its JSON defines them; used to compare it with data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ class ModelShape:
     input_names : tuple of str
         Names of the input layers, in the model's order.
     input_shapes : tuple of (tuple of (int or None), or None)
-        Shape of one row of each input, without the batch dimension; None where the JSON does not tell.
+        Shape of one row of each input, without the batch dimension; None if not in the JSON.
     output_names : tuple of str
         Names of the layers that give the outputs, in the model's order.
     output_units : tuple of (int or None)
-        Last dimension of each output, e.g. the number of classes; None where the JSON does not tell.
+        Last dimension of each output, e.g. the number of classes; None if not in the JSON.
     output_activations : tuple of (str or None)
-        Name of the function that each output went through last; None where the JSON does not tell.
+        Name of the function that each output went through last; None if not in the JSON.
     """
 
     input_names: tuple[str, ...]
@@ -73,7 +73,7 @@ def describe(checked: Node) -> ModelShape:
     Parameters
     ----------
     checked : dict
-        What `architecture.check_architecture` gave.
+        The result of `architecture.check_architecture`.
     """
     config = checked["config"]
     layers = config["layers"]
@@ -160,7 +160,7 @@ def _activation(layer: Node) -> str | None:
 
 @dataclass(frozen=True)
 class _Question:
-    """Something to be asked of the first layer, from the end, that is none of those that pass it through."""
+    """A property that is read from the last layer that does not pass it through."""
 
     passed_through: frozenset[str]
     answer: Callable[[Node], Any]

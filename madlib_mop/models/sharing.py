@@ -1,4 +1,4 @@
-"""What two architectures must have in common to share one compiled graph: all but layer names and L2 strengths.
+"""The signature by which architectures share one compiled graph: everything except layer names and L2 strengths.
 
 A grid over L2 strengths differs in numbers only, and Keras names the layers of each model anew. So the trainer traces
 one of them, turns its L2 strengths into variables, and gives them the values of whichever configuration trains. Called
@@ -26,7 +26,7 @@ def strengths_of(config: Node) -> Strengths:
     Parameters
     ----------
     config : dict
-        What `architecture.check_architecture` gave.
+        The result of `architecture.check_architecture`.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def compile_signature(config: Node, compile_params: CompileParams, extra: str = 
     Parameters
     ----------
     config : dict
-        What `architecture.check_architecture` gave.
+        The result of `architecture.check_architecture`.
     compile_params : CompileParams
     extra : str
         Anything else that the graph depends on, such as a digest of custom functions.
@@ -73,7 +73,7 @@ def compile_signature(config: Node, compile_params: CompileParams, extra: str = 
 
 
 def shared_form(config: Node) -> Node:
-    """Return the architecture without what models that share a graph may differ in; only good to be compared."""
+    """Return the architecture without the parts that can differ in a shared graph; for comparison only."""
     form = copy.deepcopy(config)
     for _, regularizer in _regularizers(form):
         regularizer["config"]["l2"] = "variable"

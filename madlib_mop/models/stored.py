@@ -1,4 +1,4 @@
-"""Architectures as tables keep them: in a form that Keras reads, compared, and with the statistics that they need."""
+"""Stored architectures: their form for Keras, their comparison, and the check of their statistics."""
 
 from typing import Any
 
@@ -40,9 +40,9 @@ def same_architecture(one: Node, other: Node) -> bool:
 
 
 def check_statistics(checked: Node) -> None:
-    """Refuse a Normalization layer that has no statistics: its weights would be trained on data as they are.
+    """Reject a Normalization layer without statistics, because it would have no effect.
 
-    What ``adapt()`` finds is not part of a model's JSON, and Keras does not take it from ``set_weights()``.
+    The results of ``adapt()`` are not in a model's JSON, and Keras does not take them from ``set_weights()``.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""PostgreSQL arrays in their own memory layout into NumPy arrays, many rows at once.
+"""Converts PostgreSQL arrays in their memory layout to NumPy arrays, many rows at once.
 
 The layout (``src/include/utils/array.h``), after the varlena header, native byte order: ``int32`` number of
 dimensions, ``int32`` offset of the data (0 when there is no null bitmap), ``oid`` of the elements, one ``int32`` a
 dimension, one ``int32`` lower bound a dimension, the null bitmap if any, the elements from a multiple of 8 on
-(counted with the varlena header's 4 bytes). ``madlib_mop.array_bytes`` gives it. Against ``array_send`` it is half the
-bytes and has no function call an element (`benchmarks/packing.py` measures both).
+(counted with the varlena header's 4 bytes). ``madlib_mop.array_bytes`` returns it. It has half the bytes of
+``array_send`` and no function call for each element (`benchmarks/packing.py` measures both).
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class BadRow(Exception):
     row : int
         0-based, within the batch.
     problem : str
-        What is wrong, to follow the column's name.
+        The problem, as the text after the column's name.
     hint : str or None
         What to do.
     column : str or None
@@ -75,7 +75,7 @@ def read_header(value: Blob) -> ArrayHeader:
     Parameters
     ----------
     value : bytes-like
-        What ``madlib_mop.array_bytes`` gave.
+        The output of ``madlib_mop.array_bytes``.
     """
     n_dims, offset, element_type = (int(part) for part in np.frombuffer(value, np.int32, 3))
     shape = tuple(int(part) for part in np.frombuffer(value, np.int32, n_dims, _FIXED_BYTES))
@@ -100,12 +100,12 @@ def read_arrays(data: Blob, lengths: np.ndarray, shape: tuple[int, ...], element
     Returns
     -------
     numpy.ndarray
-        (n_rows, \\*shape) of the elements' type; a view of ``data`` where no row has a null bitmap.
+        (n_rows, \\*shape) of the elements' type; a view of ``data`` if no row has a null bitmap.
 
     Raises
     ------
     BadRow
-        For the first row that is NULL, holds a NULL, or has another shape.
+        For the first row that is NULL, contains a NULL, or has another shape.
     """
     n_rows = len(lengths)
     dtype = ELEMENT_TYPES[element_type]
@@ -123,7 +123,7 @@ def read_arrays(data: Blob, lengths: np.ndarray, shape: tuple[int, ...], element
 
 
 def _read_one_by_one(data: Blob, lengths: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Find the row that is not like the others; rows that only carry an idle null bitmap are read."""
+    """Find the first invalid row; rows with a null bitmap but no NULL are read."""
     arrays = np.empty((len(lengths), *shape), dtype)
     view = memoryview(data)
     start = 0

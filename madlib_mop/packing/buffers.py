@@ -1,6 +1,6 @@
-"""How rows become buffers: how many, how large, on which segment; and the way back from a packed value to its tensor.
+"""Divides rows into buffers (number, size, segment), and converts packed values back to tensors.
 
-Pure; called by the preprocessor commands, and by whoever reads a packed table.
+Pure; called by the preprocessor commands, and by readers of packed tables.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ _PACKED_TYPES: dict[int, np.dtype] = {1: np.dtype(np.uint8), 2: np.dtype(np.int1
 class BufferPlan:
     """Which rows go into which buffer, and which buffer to which segment.
 
-    Segments get consecutive rows, as evenly as can be, and cut them into buffers: so which rows a segment has does not
-    depend on the buffers' size, and ordered by buffer_id all rows are in their order.
+    Segments get consecutive rows, as evenly as possible, and divide them into buffers. So a segment's rows do not
+    depend on the buffers' size, and ordering by buffer_id restores the order of all rows.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ def plan_buffers(n_rows: int, buffer_size: int, segments: Sequence[int]) -> Buff
     n_rows : int
         At least 1.
     buffer_size : int
-        Rows a buffer that were asked for, at least 1; a buffer gets this many or fewer.
+        Requested rows for each buffer, at least 1; a buffer gets at most this number.
     segments : sequence of int
         The segments that get data, at least one.
 
@@ -88,7 +88,7 @@ def plan_buffers(n_rows: int, buffer_size: int, segments: Sequence[int]) -> Buff
 
 
 def default_buffer_size(n_rows: int, row_bytes: int, n_segments: int) -> int:
-    """Return the rows of a buffer of about 8 MB, or of all of a segment's rows where that is less.
+    """Return the rows of a buffer of about 8 MB, or of all rows of a segment if that is less.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def default_buffer_size(n_rows: int, row_bytes: int, n_segments: int) -> int:
 
 
 def unpack(value: bytes, shape: Sequence[int]) -> np.ndarray:
-    """Return the tensor of a packed value; its type is told by the bytes that an element takes.
+    """Return the tensor of a packed value; its type is determined by the size of an element.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The process that decodes images: the bytes are strangers', so it has little memory, no files and no peers.
+"""The process that decodes images: the bytes are untrusted, so it has little memory, no files and no sockets.
 
 Started by `madlib_mop.packing.images`, which sends frames ``{"wanted": [h, w, c] or null, "expected": [h, w, c] or
 null}`` with one encoded image a blob, and gets ``{"shape": [n, h, w, c]}`` with one uint8 blob, or
@@ -31,7 +31,7 @@ _NATURAL_MODES |= dict.fromkeys(("LA", "PA", "RGBA"), "RGBA")
 
 
 class BadImage(Exception):
-    """One image cannot be decoded; the message says why."""
+    """One image cannot be decoded; the message has the reason."""
 
 
 def decode_image(encoded: Blob, shape: tuple[int, ...] | None) -> np.ndarray:
@@ -53,7 +53,7 @@ def decode_image(encoded: Blob, shape: tuple[int, ...] | None) -> np.ndarray:
     Raises
     ------
     BadImage
-        If it is no such image, is damaged, too large, or of 16 bits a channel.
+        If it is not such an image, is damaged, too large, or has 16 bits for each channel.
     """
     try:
         image: Image.Image = Image.open(io.BytesIO(encoded), formats=FORMATS)
@@ -76,7 +76,7 @@ def decode_image(encoded: Blob, shape: tuple[int, ...] | None) -> np.ndarray:
 def decode_batch(
     images: Sequence[Blob], wanted: tuple[int, ...] | None, expected: tuple[int, ...] | None
 ) -> tuple[Header, list[Blob]]:
-    """Decode a request's images, which must have the expected shape or that of the first; give header and blobs."""
+    """Decode a request's images, which must have the expected shape or that of the first; return header and blobs."""
     decoded: list[np.ndarray] = []
     for i, encoded in enumerate(images):
         try:
@@ -115,7 +115,7 @@ def main(guards: list[str]) -> None:
     Parameters
     ----------
     guards : list of str
-        ``module:function`` of what takes more rights away; each is called once, when all libraries are loaded.
+        ``module:function`` of further restrictions; each is called once, after all libraries are loaded.
     """
     Image.preinit()
     give_up_rights()

@@ -11,7 +11,7 @@ from madlib_mop.packing.arrays import BadRow, read_arrays
 
 
 class Encoder(Protocol):
-    """What the packer needs to know of a column.
+    """The interface of a column's encoder for the packer.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Encoded images into uint8 tensors, by a few decoder processes beside this one; used by the preprocessors."""
+"""Converts encoded images to uint8 tensors in a few decoder processes; used by the preprocessors."""
 
 import json
 import os
@@ -55,9 +55,9 @@ class DecoderPool:
     Parameters
     ----------
     n_decoders : int or None
-        Default: as many as this process has cores, at most 8.
+        Default: the number of this process's cores, at most 8.
     guards : tuple of str
-        ``module:function`` of what takes rights away from a decoder, e.g. a sandbox.
+        ``module:function`` of restrictions of a decoder, e.g. a sandbox.
     """
 
     def __init__(self, n_decoders: int | None = None, guards: tuple[str, ...] = ()):
@@ -75,7 +75,7 @@ class DecoderPool:
         images : list of bytes-like
             Encoded images, at least one.
         wanted : tuple of int or None
-            What to make of them: see `madlib_mop.packing.decoder.decode_image`.
+            The target size: see `madlib_mop.packing.decoder.decode_image`.
         expected : tuple of int or None
             (h, w, c) that they must have then; needed for more than one image.
 
@@ -87,7 +87,7 @@ class DecoderPool:
         Raises
         ------
         BadRow
-            For the first image that cannot be decoded, or has not the expected shape.
+            For the first image that cannot be decoded, or does not have the expected shape.
         """
         n_parts = min(self._n_decoders, len(images))
         while len(self._decoders) < n_parts:
@@ -132,14 +132,14 @@ class DecoderPool:
 
 @dataclass(frozen=True)
 class ImageEncoder:
-    """Encoded images as uint8; normalising is left to the trainer, so that they stay a quarter of the bytes.
+    """Encoded images as uint8; the trainer normalizes them, so they need a quarter of the bytes.
 
     Attributes
     ----------
     shape : tuple of int
         (h, w, c) that each row must have.
     wanted : tuple of int or None
-        What was asked for: (h, w) or (h, w, c) resize and convert; None takes images as they are.
+        The requested size: (h, w) or (h, w, c) resize and convert; None keeps images unchanged.
     """
 
     name: str

@@ -40,7 +40,7 @@ class PackedBuffer:
 
 
 class Packer:
-    """Takes batches of raw rows, gives packed buffers, in order.
+    """Converts batches of raw rows to packed buffers, in order.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which configuration visits which segment next: pure, without clock or threads; for the driver and the simulator."""
+"""The schedules of visits: pure, without clock or threads; for the driver and the simulator."""
 
 from .bounds import Efficiency, Span, efficiency
 from .bulk import Average, BulkSynchronous

@@ -1,4 +1,4 @@
-"""How good a schedule was: makespan against its lower bound, and idle time; for reports and tests."""
+"""The quality of a schedule: makespan against its lower bound, and idle time; for reports and tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """What a run's spans add up to; durations in seconds.
+    """The sums of a run's spans; durations in seconds.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Efficiency:
 
     @property
     def lower_bound_s(self) -> float:
-        """Return the time below which no schedule of the same tasks can come."""
+        """Return the lower bound of the makespan of any schedule of the same tasks."""
         return max(self.busiest_segment_s, self.longest_model_s)
 
     @property
@@ -58,8 +58,8 @@ class Efficiency:
 class Account:
     """Adds up spans one at a time, in any order, and keeps sums only.
 
-    A model's chain is its visits one after the other and, after each epoch, the longest of its evaluations, which run
-    side by side.
+    A model's chain is the sum of its visits and, after each epoch, the longest of its evaluations, which run in
+    parallel.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """The plan of model averaging: every segment visited at once, then one average, iteration after iteration.
 
-Bulk-synchronous, and so with a barrier an iteration; events in, tasks out, like `Scheduler`. Called by the driver.
+Bulk-synchronous, with a barrier after each iteration; events in, tasks out, like `Scheduler`. Called by the driver.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MST_KEY = 1
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """What the segments have trained in ``epoch`` becomes one state; ``segment`` is where that is done."""
+    """Averages the segments' states of ``epoch`` into one; ``segment`` does the work."""
 
     model: int
     segment: int
@@ -31,9 +31,9 @@ class Average:
 class BulkSynchronous:
     """Plans the iterations of one model by events; no clock, no threads, no randomness.
 
-    The caller's loop is that of `Scheduler`: start what `next_tasks` gives, report each task once by `finished` or
-    `requeue`, until `done`. What holds at any time: visits of an epoch start from the same state, so none starts before
-    the average of the epoch before, and the evaluations that were added after it, have ended.
+    The caller's loop is that of `Scheduler`: start the tasks that `next_tasks` returns, report each task once by
+    `finished` or `requeue`, until `done`. Invariants: visits of an epoch start from the same state, so none starts
+    before the average of the epoch before, and the evaluations that were added after it, have ended.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class BulkSynchronous:
         return self.epoch > self._last_epoch and not self._in_flight and not any(self._evaluations.values())
 
     def next_tasks(self) -> list[Visit | Average | Evaluation]:
-        """Start what may start now, and give it; empty if nothing may."""
+        """Start all tasks that can start now, and return them."""
         tasks: list[Visit | Average | Evaluation] = [
             self._start(self._evaluations[s].popleft()) for s in self._free() if self._evaluations[s]
         ]
@@ -93,7 +93,7 @@ class BulkSynchronous:
         return tasks
 
     def finished(self, task: Visit | Average | Evaluation, seconds: float) -> EpochDone | None:
-        """Report that a task has ended well and its result is kept; gives EpochDone for an average."""
+        """Report that a task has ended and its result is committed; return EpochDone for an average."""
         del self._in_flight[task.segment]
         if isinstance(task, Visit):
             self._seconds[task.segment] = seconds
@@ -105,7 +105,7 @@ class BulkSynchronous:
         return EpochDone(self._model, task.epoch, last=task.epoch == self._last_epoch)
 
     def requeue(self, task: Visit | Average | Evaluation) -> None:
-        """Report that a task has left nothing behind and must be done again."""
+        """Report that a task has no result and must be repeated."""
         del self._in_flight[task.segment]
         if isinstance(task, Visit):
             self._to_visit.append(task.segment)
@@ -119,7 +119,7 @@ class BulkSynchronous:
         return evaluation
 
     def finish_early(self) -> None:
-        """Begin no further iteration than those that are averaged."""
+        """Start no further iteration after the averaged ones."""
         self._last_epoch = min(self._last_epoch, self.epoch - 1)
 
     def segment_down(self, segment: int) -> None:

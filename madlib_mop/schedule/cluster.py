@@ -1,7 +1,7 @@
-"""What a run would cost on many segments: the scheduler in simulated time, with a coordinator that can be too busy.
+"""Forecasts a run on many segments: the scheduler in simulated time, with a coordinator of limited capacity.
 
-Every visit passes the driver, the coordinator's link and its commits, one at a time each; what it does at its segment
-runs beside the others. Called by `madlib-mop simulate` and tests; nothing here runs a database.
+Every visit passes the driver, the coordinator's link and its commits, one at a time each; its work on the segment
+runs in parallel with others. Called by `madlib-mop simulate` and tests; nothing here runs a database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEARLY_ALWAYS = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a visit costs, and where; durations in seconds, bandwidths in bytes a second and direction.
+    """The costs of a visit; durations in seconds, bandwidths in bytes per second and direction.
 
     Attributes
     ----------
@@ -61,27 +61,27 @@ class Costs:
         }
 
     def alone_s(self) -> float:
-        """Return the seconds of a visit for which it waits for nothing."""
+        """Return the duration of a visit without waiting."""
         path = 2 * self.state_bytes / min(self.coordinator_bytes_per_s, self.host_bytes_per_s)
         serial = self.serial_s()
         return self.visit_s + self.overhead_s + path + serial["driver"] + serial["commits"]
 
     def feeds(self) -> dict[str, float]:
-        """Return how many busy segments each of those can feed; infinite where it costs nothing."""
+        """Return the number of segments that each resource can keep busy; infinite without a cost."""
         alone = self.alone_s()
         return {name: alone / seconds if seconds else inf for name, seconds in self.serial_s().items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run would come to.
+    """The forecast of a run.
 
     Attributes
     ----------
     makespan_s, lower_bound_s : float
         The bound is that of training alone: the busiest segment, or the longest model.
     idle_share : float
-        Of the segments' time, how much is not training.
+        The share of the segments' time without training.
     n_visits, n_sessions : int
         Sessions of the coordinator: a worker a segment, the driver's and the caller's.
     commits_per_s, state_bytes_per_s : float
@@ -129,11 +129,11 @@ def forecast(
     schedule : str
         A name of `SCHEDULES`.
     n_hosts : int
-        Hosts that the segments are dealt to in turn, and that share a link each; 0 for the coordinator itself.
+        Hosts that the segments are distributed to in turn, with one link each; 0 for the coordinator itself.
     rates : sequence of float
-        What models cost against each other; model c has the one at c modulo their number. Brought to a mean of 1.
+        Relative costs of models; model c has the one at c modulo their number. Scaled to a mean of 1.
     slow : sequence of float
-        By how much the first segments take longer; the others count 1.
+        Factors by which the first segments are slower; the others have 1.
     noise : float
         Visits differ by this share, up and down.
     seed : int
@@ -172,7 +172,7 @@ def forecast(
 
 
 class _World:
-    """Time, and until when each thing that visits wait for is taken."""
+    """The simulated time, and the time until which each resource is busy."""
 
     def __init__(
         self,

@@ -29,7 +29,8 @@ def barrier_rounds(models: list[int], segments: list[int], n_epochs: int, cost: 
 def shuffled(models: list[int], segments: list[int], n_epochs: int, cost: Cost, seed: int) -> list[Span]:
     """Start on a free segment the first idle model of a shuffled list, as Cerebro does (Nakandala et al., VLDB 2020).
 
-    The models that a segment has still to see are shuffled anew each epoch; an epoch ends for all before the next.
+    The models that a segment has still to see are shuffled again each epoch; all models complete an epoch before the
+    next one starts.
     """
     rng = random.Random(seed)
     spans, now = [], 0.0

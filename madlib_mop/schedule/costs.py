@@ -1,4 +1,4 @@
-"""What visits have cost so far, and the work left that follows from it; longest_first and auto choose by it."""
+"""The measured costs of visits, and the estimated remaining work; used by longest_first and auto."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class MeasuredCosts:
     """Seconds a row of every model measured so far, and seconds spent on every segment.
 
     A model's rate is the mean over its own visits, weighted by their rows; a model not measured yet counts as
-    the mean of the others. A segment's *slowness* says how many rows of others one of its rows stands for: what visits
-    took there, against what their models' rates let expect. It is 1 until models known from other segments have been
-    there, and as long as that is near the truth.
+    the mean of the others. A segment's *slowness* is the ratio of the measured to the expected time of its visits, by
+    their models' rates. It is 1 until models measured on other segments have visited it, and while the ratio is near
+    1.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class MeasuredCosts:
         self._set_rate(model, rate)
 
     def add(self, model: Progress, number: int, seconds: float) -> bool:
-        """Add a finished visit on a segment; say whether its slowness, and so its weight, is another now."""
+        """Add a finished visit on a segment; return whether its slowness has changed."""
         self._spent_s[number] += seconds
         is_other = model.rate is not None and self._compare(number, seconds, model.rate * self._units[number])
         model.measured_s += seconds

@@ -1,4 +1,4 @@
-"""The scheduler's private record of one model: where it stands, and what keeps it from starting a visit."""
+"""The scheduler's private record of one model: its progress, and the reasons why it cannot start a visit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Progress:
     n_visits : int
         Visits finished since epoch 1, those before a resume included.
     in_flight, held, dropped : bool
-        A visit of it is under way; the driver holds it back; it failed or was given up.
+        A visit is in progress; the driver holds it back; it failed.
     n_evaluations : int
         Its evaluations queued and in flight; it does not train before there are none.
     roams : bool

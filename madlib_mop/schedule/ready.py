@@ -1,4 +1,4 @@
-"""The models that wait for a segment, indexed so that an event costs far less than a look at all of them."""
+"""The models that wait for a segment, indexed so that an event does not require a scan of all of them."""
 
 from __future__ import annotations
 

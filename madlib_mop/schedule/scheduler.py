@@ -58,7 +58,7 @@ class Scheduler:
     :meth:`finished`, :meth:`requeue` or :meth:`failed`; till then its segment is busy, and for a visit its model too.
     A report of a task that is not in flight raises ValueError. Tasks are immutable.
 
-    What holds at any time: a segment has at most one task in flight. A model is in one visit, or in evaluations (any
+    Invariants: a segment has at most one task in flight. A model is in one visit, or in evaluations (any
     number, on different segments), never in both. In every epoch it makes one visit a segment, and it begins the next
     epoch after the last visit of the one before. On a segment, evaluations come before visits, in the order in which
     they were added: they are short, and their models can train no further before them.
@@ -89,7 +89,7 @@ class Scheduler:
     # The loop.
 
     def next_tasks(self) -> list[Task]:
-        """Start what may start now, on free segments with free models, and give it; empty if nothing may."""
+        """Start all tasks that can start now, on free segments with free models, and return them."""
         tasks: list[Task] = []
         for number in bits(self._fresh & self._free):
             if self._evaluations[number]:
@@ -103,7 +103,7 @@ class Scheduler:
         return tasks
 
     def finished(self, task: Task, seconds: float) -> EpochDone | None:
-        """Report that a task has ended well and its result is kept.
+        """Report that a task has ended and its result is committed.
 
         ``seconds`` is what the task cost, best without what is paid once (a trainer's start, a first trace):
         longest_first and auto judge the model by it. Gives EpochDone if the task completed an epoch of its model;
@@ -128,7 +128,7 @@ class Scheduler:
         return done
 
     def requeue(self, task: Task) -> None:
-        """Report that a task has left nothing behind and must be done again, by no fault of its model.
+        """Report that a task has no result and must be repeated, without a fault of its model.
 
         Under rotation and recorded the same visit comes again. A model that may choose may spend the visit's
         position on another segment.
@@ -160,7 +160,7 @@ class Scheduler:
     # What else happens to models.
 
     def add_model(self, work: ModelWork) -> None:
-        """Take in one more model, at any time.
+        """Add a model, at any time.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class Scheduler:
         self._unbind()
 
     def extend(self, model: int, last_epoch: int) -> None:
-        """Let a model go on until the end of ``last_epoch``, whether it has made its epochs so far or not.
+        """Extend a model to the end of ``last_epoch``, whether or not it has completed its epochs.
 
         Under recorded it makes no visits but recorded ones.
 
@@ -202,7 +202,7 @@ class Scheduler:
         self._offer(progress)
 
     def finish_early(self, model: int) -> int:
-        """Begin no further epoch of a model, and give the epoch with which it ends.
+        """Begin no further epoch of a model, and return its last epoch.
 
         That is the epoch that it is in, if a visit of it was made or is in flight: its other visits are made too, so
         that its state is one of a whole epoch. Its evaluations go on, and :meth:`extend` may let it go on later.
@@ -257,9 +257,9 @@ class Scheduler:
         self._offer(self._models[model])
 
     def drop(self, model: int) -> None:
-        """Start nothing of a model any more, and forget its queued evaluations.
+        """Start no further task of a model, and drop its queued evaluations.
 
-        What of it is in flight must still be reported, in any of the three ways.
+        Tasks in flight must still be reported, in any of the three ways.
         """
         progress = self._models[model]
         if progress.dropped:
@@ -330,7 +330,7 @@ class Scheduler:
         return self._units_in(model.left) + sum(self._units_in(self._rule.segments_of(model, e)) for e in later)
 
     def _weigh_again(self) -> None:
-        """Rank the models anew, now that a segment's rows count for more, or less, than before."""
+        """Rank the models again, after a change of a segment's slowness."""
         self._all_units = sum(self._costs.weights)
         for model in self._models.values():
             if not model.over:

@@ -16,7 +16,7 @@ Listener = Callable[[int, int], None]  # (model, epoch)
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What a simulated run came to; ``visits`` in the order of their starts, empty where they were not kept."""
+    """The result of a simulated run; ``visits`` in the order of their starts, empty if they were not kept."""
 
     efficiency: Efficiency
     visits: tuple[Visit, ...]

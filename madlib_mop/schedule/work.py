@@ -1,4 +1,4 @@
-"""What a scheduler is told and what it tells: a model's work, visits, evaluations, completed epochs."""
+"""The inputs and outputs of a scheduler: a model's work, visits, evaluations, completed epochs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from madlib_mop.errors import InvalidParameter
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """One configuration of a run and how far it has come.
+    """One configuration of a run and its progress.
 
-    A run that starts has ``epoch=1`` and ``visited=()``. A run that goes on after a crash gives the epoch that the
-    model is in and the segments already visited in it. A model with nothing left has ``epoch = last_epoch + 1``.
+    A run that starts has ``epoch=1`` and ``visited=()``. A resumed run has the model's current epoch and the
+    segments already visited in it. A model with nothing left has ``epoch = last_epoch + 1``.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Visit:
 class Evaluation:
     """One model is evaluated on one segment.
 
-    ``payload`` is the caller's own: it is compared by equality and never looked into.
+    ``payload`` is opaque: it is only compared by equality.
     """
 
     model: int
@@ -70,7 +70,7 @@ Task = Visit | Evaluation
 
 @dataclass(frozen=True, slots=True)
 class EpochDone:
-    """A model has visited every segment in ``epoch``; ``last`` says that it was the model's last epoch."""
+    """A model has visited every segment in ``epoch``; ``last`` is set for the model's last epoch."""
 
     model: int
     epoch: int
@@ -88,7 +88,7 @@ def check_works(
     Raises
     ------
     InvalidParameter
-        A key or an index is twice there, or a segment was visited that the run does not have.
+        A key or an index occurs twice, or a segment was visited that the run does not have.
     """
     for what, values, known in (
         ("key", [work.key for work in works], keys),

@@ -1,4 +1,4 @@
-"""Searches of configurations, for madlib_keras_automl: pure; the driver trains what they propose and tells losses."""
+"""Searches of configurations, for madlib_keras_automl: pure; the driver trains their proposals and reports losses."""
 
 from .base import Action, Add, Exploit, Extend, Finish, Proposal, Search, Stop
 from .hyperband import HyperbandParams, Round, hyperband_rounds

@@ -30,7 +30,7 @@ class AshaParams(SearchParams):
 
 
 class _Rung:
-    """The models that have come to one rung, best first; those not able to go on count, and come last."""
+    """The models at one rung, best first; failed models count, and come last."""
 
     def __init__(self, last_epoch: int):
         self.last_epoch = last_epoch
@@ -80,7 +80,7 @@ class Asha(Search):
         return self._fill()
 
     def _fill(self) -> list[Action]:
-        """Fill every free place with a model, while there are any."""
+        """Fill every free slot with a model, while there are any."""
         actions: list[Action] = []
         while self._n_free and (action := self._promotion() or self._new()):
             actions.append(action)

@@ -1,4 +1,5 @@
-"""What every search is: proposals and actions out, results in; the driver obeys it, `methods.make_search` makes it."""
+"""The base class of searches: results in, proposals and actions out; created by `methods.make_search`, used by the
+driver."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from madlib_mop.search.space import Point, SearchSpace
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A configuration that the search wants trained.
+    """A proposed configuration.
 
     Attributes
     ----------
     mst_key : int
         1, 2, ... in the order of proposals; never used twice in a run.
     compile_params, fit_params : str
-        Texts as generate_model_configs writes them.
+        Texts in the form of generate_model_configs.
     last_epoch : int
         Train until the end of this epoch (1-based, counted from the model's first), then evaluate.
     s, i : int or None
@@ -39,14 +40,14 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A new model is to be trained."""
+    """Train a new model."""
 
     proposal: Proposal
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """A model goes on until the end of ``last_epoch`` and is evaluated there; ``i`` is hyperband's new round."""
+    """A model continues to the end of ``last_epoch`` and is evaluated there; ``i`` is hyperband's new round."""
 
     mst_key: int
     last_epoch: int
@@ -55,7 +56,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A model is not trained further; it stays at the epoch that it has reached, and its place is free at once."""
+    """A model is not trained further; it stays at its epoch, and its slot is free at once."""
 
     mst_key: int
     reason: str
@@ -63,7 +64,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Exploit:
-    """A model takes over another's newest state and architecture, and goes on with these parameters.
+    """A model copies another's newest state and architecture, and continues with these parameters.
 
     The state is weights and optimizer's variables after as many epochs as the model has made itself. ``source`` is
     told to go on by a later one of the same actions: its state is to be copied before. ``model_id`` is the source's.
@@ -79,7 +80,7 @@ class Exploit:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The search is over although models may still be in training: they end with the epoch that they are in."""
+    """The search is over; models in training end with their current epoch."""
 
     reason: str
 
@@ -89,7 +90,7 @@ Action = Add | Extend | Stop | Exploit | Finish
 
 @dataclass(slots=True)
 class _Standing:
-    """A model as its search sees it: the epoch it is told to reach, and its newest epoch with that epoch's loss."""
+    """A model in a search: its target epoch, and its newest epoch with the loss."""
 
     last_epoch: int
     in_training: bool = True
@@ -99,11 +100,11 @@ class _Standing:
 
 
 class Search(ABC):
-    """A search under way; it owns its models' promises (``last_epoch``), the driver owns the models.
+    """A running search; it owns its models' target epochs (``last_epoch``), the driver owns the models.
 
-    It has no clock, and no other chance than ``random_state``: the same calls in the same order give the same actions.
-    So it is never stored. The driver records each call of :meth:`result`, :meth:`failed` and :meth:`finish` before
-    it obeys the actions; a resume makes the search anew and repeats the recorded calls.
+    It has no clock, and no other randomness than ``random_state``: the same calls in the same order give the same
+    actions. So it is never stored. The driver records each call of :meth:`result`, :meth:`failed` and :meth:`finish`
+    before it applies the actions; a resume creates the search again and repeats the recorded calls.
 
     The driver calls :meth:`start` once, then, for every model in training, either :meth:`result` once when its
     ``last_epoch`` has been evaluated, or :meth:`failed`. A model in training is one that was added, extended or told
@@ -135,7 +136,7 @@ class Search(ABC):
         return self._noted(self._begin(n_slots))
 
     def result(self, mst_key: int, epoch: int, loss: float) -> list[Action]:
-        """Take the loss of a model at its ``last_epoch``, and say what is next.
+        """Process the loss of a model at its ``last_epoch``; return the next actions.
 
         ``loss`` is the validation loss if there are validation data, else the training loss. Not a number counts as
         infinite. After :meth:`finish`, losses of earlier epochs are taken too; they matter to :meth:`best` only.
@@ -149,14 +150,14 @@ class Search(ABC):
         return [] if self._finished else self._noted(self._result(mst_key))
 
     def failed(self, mst_key: int) -> list[Action]:
-        """Take note that a model has failed for good, which counts as an infinite loss, and say what is next."""
+        """Record that a model has failed, which counts as an infinite loss; return the next actions."""
         standing = self._in_training(mst_key)
         standing.failed, standing.loss = True, math.inf
         self._end_of_training(standing)
         return [] if self._finished else self._noted(self._result(mst_key))
 
     def finish(self, reason: str = "the time budget is used up") -> list[Action]:
-        """End the search with the best so far; twice is as once."""
+        """End the search with the best so far; idempotent."""
         if self._finished:
             return []
         self._finished = True
@@ -164,7 +165,7 @@ class Search(ABC):
 
     @property
     def done(self) -> bool:
-        """Return whether nothing proposed is still to be trained and nothing more will come."""
+        """Return whether all proposals are trained and no more will follow."""
         return self._finished or (self._started and not self._n_in_training)
 
     def best(self) -> int | None:
@@ -192,7 +193,7 @@ class Search(ABC):
 
     @property
     def usual_frequency(self) -> int | None:
-        """Return what MADlib's summary has as metrics_compute_frequency where none was given; None: nothing."""
+        """Return the default of metrics_compute_frequency in MADlib's summary, or None."""
         return None
 
     @abstractmethod
@@ -210,7 +211,7 @@ class Search(ABC):
     # What it may use.
 
     def _propose(self, point: Point, last_epoch: int, s: int | None = None, i: int | None = None) -> Add:
-        """Make a proposal under the next key."""
+        """Create a proposal with the next key."""
         key = len(self._models) + 1
         self._models[key] = _Standing(last_epoch)
         self._n_in_training += 1
@@ -225,7 +226,7 @@ class Search(ABC):
         return sorted(mst_keys, key=lambda key: (self._loss(key), key))
 
     def _able(self, mst_key: int) -> bool:
-        """Return whether a model is worth training on: not failed, and with a finite loss."""
+        """Return whether a model can be continued: not failed, and with a finite loss."""
         return math.isfinite(self._loss(mst_key))
 
     # Inside.
@@ -241,7 +242,7 @@ class Search(ABC):
         self._n_in_training -= 1
 
     def _noted(self, actions: list[Action]) -> list[Action]:
-        """Note which models go on."""
+        """Record the continued models."""
         for action in actions:
             if isinstance(action, Extend | Exploit):
                 standing = self._models[action.mst_key]

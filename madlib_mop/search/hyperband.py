@@ -14,7 +14,8 @@ from madlib_mop.search.space import derived
 
 @dataclass(frozen=True, kw_only=True)
 class HyperbandParams(SearchParams):
-    """``R``: most iterations of a round; ``eta``: one of so many goes on; ``skip_last``: rounds left out at the end."""
+    """``R``: most iterations of a round; ``eta``: the fraction 1/eta continues; ``skip_last``: number of rounds to
+    omit at the end."""
 
     R: int = 6
     eta: int = 3
@@ -81,7 +82,7 @@ class Hyperband(Search):
     Otherwise than MADlib's: all brackets run at the same time, with no barrier between them (MADlib runs the rounds
     of equal length of several brackets together, diagonal by diagonal); configurations of a bracket have a stream of
     their own; one that was drawn already is drawn again; epochs are counted for each model; those that failed or have
-    no finite loss never go on.
+    no finite loss never continue.
     """
 
     name = "hyperband"

@@ -1,4 +1,4 @@
-"""Population based training (Jaderberg et al., 2017): the worst copy the best and go on with changed parameters."""
+"""Population based training (Jaderberg et al., 2017): the worst copy the best and continue with changed parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes a configuration a little, within its space and so that a state of the one fits the other; called by `pbt`."""
+"""Perturbs a configuration within its space, so that a state of one fits the other; called by `pbt`."""
 
 from __future__ import annotations
 

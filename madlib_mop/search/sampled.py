@@ -48,7 +48,7 @@ class TpeParams(SearchParams):
 
 
 class _Sampled(Search):
-    """A search with a study in memory: it asks the sampler for configurations and tells it what came of them."""
+    """A search with a study in memory: it requests configurations from the sampler and reports their results."""
 
     params: HyperoptParams | TpeParams
 
@@ -135,9 +135,9 @@ class Hyperopt(_Sampled):
 
 
 class Tpe(_Sampled):
-    """Hyperopt's tpe without batches: as soon as a model ends, the next configuration is asked for.
+    """Hyperopt's tpe without batches: as soon as a model ends, the next configuration is requested.
 
-    Models still in training count as bad ones meanwhile (the constant liar), so that the sampler looks elsewhere.
+    Models in training count as bad ones (constant liar), so the sampler explores elsewhere.
     """
 
     name = "tpe"

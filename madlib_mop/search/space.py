@@ -62,7 +62,7 @@ class SearchSpace:
         compile_params_grid: str | None,
         fit_params_grid: str | None,
     ) -> SearchSpace:
-        """Read a space as a user gives it.
+        """Read a user's space.
 
         Raises
         ------

@@ -1,1 +1,1 @@
-"""The trainer: the process beside a worker backend in which TensorFlow lives; ``python -I -m madlib_mop.trainer``."""
+"""The trainer: the process with TensorFlow, one for each worker backend; ``python -I -m madlib_mop.trainer``."""

@@ -1,4 +1,4 @@
-"""Entry of the trainer process: ties it to its parent before anything else, then serves frames until told to stop.
+"""Entry of the trainer process: ties it to its parent first, then serves frames until it gets a stop.
 
 Forked trainers come here by ``forkserver.py``.
 """

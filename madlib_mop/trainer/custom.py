@@ -1,7 +1,7 @@
-"""The one place where custom functions become code; called by ``recipe.py``, when the trainer has given up its rights.
+"""Compiles custom functions; called by ``recipe.py``, after the trainer has entered its sandbox.
 
-Python source is compiled and executed, a dill pickle opened, only where a superuser registered it. What goes wrong in
-it fails the models that use it, and says in which function and line.
+Python source is executed, or a dill pickle loaded, only if a superuser registered it. An error in it fails the models
+that use it, and names the function and line.
 """
 
 import functools
@@ -21,12 +21,12 @@ CustomFunction = Callable[[tf.Tensor, tf.Tensor], Any]  # (y_true, y_pred) -> wh
 
 
 def define(functions: CustomFunctions, names: Iterable[str]) -> dict[str, CustomFunction]:
-    """Make the functions of some names.
+    """Create functions by name.
 
     Returns
     -------
     dict of str to callable
-        ``f(y_true, y_pred)`` each; whatever it raises is a ModelFailed that names it.
+        ``f(y_true, y_pred)`` each; its errors become ModelFailed with its name.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def _opened(name: str, value: bytes, pickles: bool) -> Any:
 
 
 def _guarded(name: str, function: CustomFunction) -> CustomFunction:
-    """Return the function with its errors and its result looked at; what is computed is what it computes."""
+    """Return the function with checks of its errors and its result."""
     file = getattr(getattr(function, "__code__", None), "co_filename", _file(name))
 
     def checked(y_true: tf.Tensor, y_pred: tf.Tensor) -> Any:
@@ -102,7 +102,8 @@ def _guarded(name: str, function: CustomFunction) -> CustomFunction:
 
 
 def _checked(name: str, result: Any, y_pred: tf.Tensor) -> Any:
-    """Refuse what is no number a row: Keras would take it for one, or fail later without the function's name."""
+    """Reject results that are not one number for each row: Keras would accept them, or fail later without the
+    function's name."""
     if not tf.is_tensor(result):
         try:
             result = tf.convert_to_tensor(result)

@@ -1,12 +1,12 @@
-"""The process that trainers are forked from: it has TensorFlow loaded, and has not begun to use it.
+"""The fork server of trainers: it has loaded TensorFlow, but not used it.
 
 Started by ``mop_backend/forkserver.py``: ``python -I -m madlib_mop.trainer.forkserver SOCKET PID``. Loading TensorFlow
 takes seconds and hundreds of megabytes; a trainer forked here shares the megabytes and is ready after milliseconds.
 TensorFlow makes its threads at its first use, which is after the fork; so one thread forks, as it must.
 
 For each connection a trainer is forked, of the three descriptors that came with it. It is killed when the connection
-closes, and its exit status is the connection's last message. The process ends with the server (PID), or when nobody has
-needed it for a while. It holds no data, and nobody's rights but those of the server's operating system user, who alone
+closes, and its exit status is the connection's last message. The process ends with the server (PID), or after an idle
+time. It has no data, and no rights except those of the server's operating system user, who alone
 may connect.
 """
 
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 class Forking:
-    """Forks trainers and looks after them.
+    """Forks trainers and monitors them.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Forking:
         self._selector.register(server, selectors.EVENT_READ, None)
 
     def run(self, idle_s: float) -> None:
-        """Serve until the server ends, or nobody has asked for anything for ``idle_s`` seconds."""
+        """Serve until the server ends, or no request arrives for ``idle_s`` seconds."""
         while ready := self._selector.select(None if self._trainers else idle_s):
             for key, _ in ready:
                 if key.data is None:
@@ -143,7 +143,7 @@ class Forking:
 
 
 def _be_trainer(fds: list[int], peer: int) -> None:
-    """Be a trainer until it ends; never comes back."""
+    """Run as a trainer until its end; never returns."""
     status = 1
     try:
         os.setsid()
@@ -167,13 +167,13 @@ def _be_trainer(fds: list[int], peer: int) -> None:
 
 
 def _name(name: str) -> None:
-    """Be called so in ``ps -o comm``; 15 characters at most."""
+    """Set the name in ``ps -o comm``; at most 15 characters."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
         file.write(name)
 
 
 def _draw_anew() -> None:
-    """Return this process chances of its own where nobody seeds them: a fork inherits its parent's."""
+    """Reseed this process's random generators, because a fork inherits its parent's state."""
     import numpy
 
     random.seed()

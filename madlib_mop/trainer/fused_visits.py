@@ -1,7 +1,8 @@
 """A visit of several configurations of one shape to one shard, to train or evaluate them together; see ``server.py``.
 
-Each member ends as it would alone, but for rounding. One that fails leaves its place to a copy of another member, whose
-outcome is thrown away: so the graph keeps its number of places, and with it the bits of those that go on.
+Each member ends as in separate training, except for rounding. The place of a failed member gets a copy of another
+member, with a discarded result: so the graph keeps its number of places, and the bits of the other members do not
+change.
 """
 
 import dataclasses

@@ -18,7 +18,7 @@ _KIND_WORDS = {
 
 
 def suggestion(name: Any, allowed: Iterable[str]) -> str:
-    """Write the hint for an unknown name: a close match if there is one, and all that is allowed."""
+    """Return the hint for an unknown name: a close match if there is one, and all allowed names."""
     names = sorted(set(allowed), key=lambda known: (known.lower(), known))
     by_lower = {known.lower(): known for known in names}
     close = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
@@ -27,10 +27,10 @@ def suggestion(name: Any, allowed: Iterable[str]) -> str:
 
 
 def as_spec(value: Any, what: str) -> Any:
-    """Return the call or the name that a value stands for.
+    """Return the call or the name for a value.
 
     Strings such as ``'Adam(lr=0.1)'`` are read; ``{"class_name": ..., "config": {...}}``, Keras' own form in JSON,
-    becomes a call. Other values are given back.
+    becomes a call. Other values are returned unchanged.
     """
     if isinstance(value, str) and ("(" in value or "." in value):
         return read_value(value, what)
@@ -47,7 +47,7 @@ def as_spec(value: Any, what: str) -> Any:
 
 
 def find_name(name: str, table: Mapping[str, object], what: str) -> str:
-    """Return a class's name as Keras spells it, whatever case it came in."""
+    """Return a class's name in Keras' spelling, from any case."""
     by_lower = {known.lower(): known for known in table}
     try:
         return by_lower[name.lower()]
@@ -56,7 +56,7 @@ def find_name(name: str, table: Mapping[str, object], what: str) -> str:
 
 
 def check_call(spec: CallSpec, table: Mapping[str, tuple[str, ...]], what: str) -> CallSpec:
-    """Check a call's arguments and give them their names.
+    """Check a call's arguments and assign names to positional ones.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def check_call(spec: CallSpec, table: Mapping[str, tuple[str, ...]], what: str) 
     table : mapping
         Class name -> names of its arguments, in order.
     what : str
-        To begin messages with.
+        The beginning of messages.
 
     Returns
     -------

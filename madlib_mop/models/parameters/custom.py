@@ -1,6 +1,6 @@
-"""Custom losses and metrics as they are kept: which form they have, whether they pass, how they travel to a trainer.
+"""Stored custom losses and metrics: their forms, their checks, and their transfer to a trainer.
 
-Used by the driver, which never runs them, and by the trainer, which alone does (``trainer/custom.py``).
+Used by the driver, which never executes them, and by the trainer, which does (``trainer/custom.py``).
 """
 
 import ast
@@ -41,14 +41,14 @@ def {name}(y_true, y_pred):
 
 @dataclass(frozen=True)
 class CustomFunctions:
-    """Functions by name, as a run records them and a trainer gets them.
+    """Functions by name, recorded by a run and sent to a trainer.
 
     Attributes
     ----------
     objects : mapping of str to bytes
         Python source in UTF-8, or a dill pickle.
     pickles : bool
-        Whether a superuser lets pickles be opened.
+        Whether a superuser has enabled pickles.
     """
 
     objects: Mapping[str, bytes] = field(default_factory=dict)
@@ -56,16 +56,16 @@ class CustomFunctions:
 
     @property
     def names(self) -> frozenset[str]:
-        """What compile parameters may name."""
+        """Names for compile parameters."""
         return frozenset(self.objects)
 
     def digest(self, names: Iterable[str]) -> str:
-        """Return a digest of some functions, so that two of one name never share a graph; empty for none."""
+        """Return a digest of some functions, so two functions of the same name never share a graph; empty for none."""
         digests = [f"{name}:{hashlib.sha256(self.objects[name]).hexdigest()}" for name in sorted(names)]
         return hashlib.sha256("\0".join(digests).encode()).hexdigest() if digests else ""
 
     def as_request(self) -> Header | None:
-        """Return the functions as JSON takes them, for the ``custom`` of a model's request; None for none."""
+        """Return the functions in JSON form, for the ``custom`` of a model's request; None for none."""
         if not self.objects:
             return None
         encoded = {name: base64.b64encode(value).decode() for name, value in self.objects.items()}
@@ -73,7 +73,7 @@ class CustomFunctions:
 
     @classmethod
     def from_request(cls, custom: Header | None) -> "CustomFunctions":
-        """Read what `as_request` gave; the SQL function custom_functions_of writes the same."""
+        """Read the output of `as_request`; the SQL function custom_functions_of writes the same."""
         if custom is None:
             return cls()
         decoded = {name: base64.b64decode(text) for name, text in custom["functions"].items()}
@@ -81,7 +81,7 @@ class CustomFunctions:
 
 
 def is_pickle(value: bytes) -> bool:
-    """Detect a pickle by its first two bytes; no text in UTF-8 begins with them."""
+    """Detect a pickle by its first two bytes; no UTF-8 text starts with them."""
     return len(value) > 1 and value[0] == 0x80 and value[1] in _PICKLE_PROTOCOLS
 
 
@@ -100,7 +100,7 @@ def check_source(name: str, value: bytes) -> None:
     Raises
     ------
     UnreadableText
-        If they are no text in UTF-8, or no Python.
+        If they are not UTF-8 text, or not Python.
     InvalidParameter
         If they do not define the name, or define it as something that does not take (y_true, y_pred).
     """
@@ -127,7 +127,7 @@ def check_source(name: str, value: bytes) -> None:
 
 
 def possible_names(compile_params: str | None) -> frozenset[str]:
-    """Return every word of compile parameters that may be a custom function; nothing is trained with them."""
+    """Return every word of compile parameters that could be a custom function; not for training."""
     return frozenset(_WORD.findall(compile_params or "")) - _OF_KERAS
 
 

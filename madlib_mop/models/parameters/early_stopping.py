@@ -1,7 +1,7 @@
-"""Early stopping across iterations: the parser of its parameters, and the rule by which a model stops.
+"""Early stopping across iterations: the parser of its parameters, and its rule.
 
-The rule is that of Keras' callback EarlyStopping, with iterations after which metrics are computed for its epochs. It
-goes by recorded metrics alone, so that a run that goes on after a fault, or is repeated, decides the same.
+The rule is that of Keras' callback EarlyStopping, with iterations with metrics instead of epochs. It uses recorded
+metrics only, so a resumed or replayed run makes the same decisions.
 """
 
 import dataclasses
@@ -25,19 +25,19 @@ OFF = "off"
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStopping:
-    """When a model stops.
+    """The early stopping rule of a model.
 
     Attributes
     ----------
     patience : int
-        So many computations of the metrics in a row without an improvement, and the model stops.
+        The model stops after this number of consecutive computations of the metrics without an improvement.
     metric : str or None
-        ``loss``, or a metric's name; with ``val_`` before it that of the validation data. None: the loss, of the
-        validation data where there are some.
+        ``loss``, or a metric's name; with the prefix ``val_`` on the validation data. None: the loss, on the
+        validation data if there are any.
     mode : str
-        ``min`` or ``max``; ``auto`` until the metric's name has told.
+        ``min`` or ``max``; ``auto`` until resolved from the metric's name.
     min_delta : float
-        What is less is no improvement.
+        The minimum improvement.
     restore_best : bool
         The model ends with the state of its best iteration.
     """
@@ -76,13 +76,13 @@ class EarlyStopping:
         return self.metric
 
     def as_json(self) -> Header:
-        """Return the parameters as the record keeps them."""
+        """Return the parameters for the record."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)
 class Course:
-    """How far a model has come by the rule: its best epoch, and whether it stops now."""
+    """The result of the rule for a model: its best epoch, and whether it stops now."""
 
     best_epoch: int
     stops: bool
@@ -94,7 +94,7 @@ def read_early_stopping(text: str | None) -> EarlyStopping | None:
     Raises
     ------
     UnreadableText, InvalidParameter
-        If it cannot be read, or a name or a value is not one that it takes.
+        If it cannot be parsed, or has an invalid name or value.
     """
     if text is None or not text.strip() or text.strip().lower() == OFF:
         return None
@@ -111,7 +111,7 @@ def read_early_stopping(text: str | None) -> EarlyStopping | None:
 
 
 def follow(rule: EarlyStopping, series: Sequence[tuple[int, float]]) -> Course:
-    """Return what the rule says of a model after the newest of its metrics.
+    """Apply the rule to a model's metrics so far.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def _is_better(rule: EarlyStopping, value: float, best: float) -> bool:
 
 
 def _boolean(value: object) -> object:
-    """Return SQL's spellings of a truth as one."""
+    """Normalize SQL's spellings of a boolean."""
     return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
 
 

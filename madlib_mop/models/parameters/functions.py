@@ -23,14 +23,14 @@ _NEEDED = {name.lower(): needed for name, needed in REQUIRED.items() if name in 
 
 
 class FunctionReader:
-    """Checks losses and metrics, and remembers which custom functions were met."""
+    """Checks losses and metrics, and collects the custom functions that they use."""
 
     def __init__(self, custom_names: frozenset[str]):
         self.custom_names = custom_names
         self.used: set[str] = set()
 
     def losses(self, value: Any) -> Any:
-        """Check a loss, a list of them or a dict by output; give it with calls as CallSpec."""
+        """Check a loss, a list of them or a dict by output; return it with calls as CallSpec."""
         if isinstance(value, list):
             return [self.losses(item) for item in value]
         if isinstance(value, dict) and "class_name" not in value:

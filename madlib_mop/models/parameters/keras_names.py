@@ -1,4 +1,4 @@
-"""What Keras 3 offers to compile and fit parameters, as tables, so that texts are checked without TensorFlow.
+"""Tables of Keras 3's names for compile and fit parameters, which allow checks without TensorFlow.
 
 Each class is listed with the arguments of its constructor in their order. A test compares every table with the Keras
 that is installed.

@@ -1,7 +1,7 @@
-"""Reads Python-like texts of literal values and calls by name, without running any of it; and writes them again.
+"""Parses Python-like texts of literal values and calls by name, without executing them; and writes them.
 
-The one parser behind compile parameters, fit parameters and grids. A text goes through ``ast.parse`` and a walk over
-the few kinds of node that stand for values; everything else is refused by name.
+The parser of compile parameters, fit parameters and grids. A text is parsed by ``ast.parse``; only the few
+kinds of nodes for values are accepted, all others are rejected.
 """
 
 import ast
@@ -24,14 +24,14 @@ _PACKAGES = frozenset(
 
 @dataclass(frozen=True)
 class CallSpec:
-    """A class of Keras and the literal arguments that it is to be made with, e.g. ``Adam(learning_rate=0.01)``.
+    """A class of Keras and its literal arguments, e.g. ``Adam(learning_rate=0.01)``.
 
     Attributes
     ----------
     name : str
-        The class's name as Keras spells it.
+        The class's name in Keras' spelling.
     args : tuple
-        Positional arguments; empty once the call has been checked, since they are given their names then.
+        Positional arguments; empty after the check, which assigns their names.
     kwargs : dict
         Arguments by name: numbers, strings, booleans, None, lists and dicts of these, and CallSpec.
     """
@@ -45,7 +45,7 @@ class CallSpec:
 
 
 def shorten(text: Any, limit: int = 160) -> str:
-    """Return a value as an error message shows it: ``repr``, cut in the middle when it is long."""
+    """Return a value for an error message: ``repr``, shortened in the middle."""
     shown = repr(text)
     return shown if len(shown) <= limit else f"{shown[: limit * 2 // 3]} ... {shown[-limit // 4 :]}"
 
@@ -58,7 +58,7 @@ def read_keywords(text: str, what: str, hint: str | None = None) -> dict[str, An
     text : str
         Values are literals, bare names (taken as strings) and calls by name with literal arguments.
     what : str
-        What the text is, to begin messages with.
+        What the text is, the beginning of messages.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def read_keywords(text: str, what: str, hint: str | None = None) -> dict[str, An
     Raises
     ------
     UnreadableText
-        If the text does not parse, or holds anything but values.
+        If the text cannot be parsed, or contains anything except values.
     """
     if text.lstrip().startswith("{"):
         values = read_dict(text, what, hint)
@@ -113,7 +113,7 @@ def _no_constant(word: str) -> NoReturn:
 
 
 def json_int(text: str) -> int:
-    """Return a whole number of JSON. Raises ValueError if 64 bits do not hold it."""
+    """Return a whole number of JSON. Raises ValueError if it does not fit into 64 bits."""
     value = int(text)
     if abs(value) > MAX_INT:
         raise ValueError(f"a number is too large: {shorten(text)}")
@@ -121,7 +121,7 @@ def json_int(text: str) -> int:
 
 
 def json_float(text: str) -> float:
-    """Return a number of JSON. Raises ValueError if a float32 does not hold it."""
+    """Return a number of JSON. Raises ValueError if it does not fit into float32."""
     value = float(text)
     if not abs(value) <= MAX_FLOAT:
         raise ValueError(f"a number is too large: {shorten(text)}")
@@ -142,7 +142,7 @@ def write_value(value: Any) -> str:
 
 
 def canonical(value: Any) -> str:
-    """Write a value so that equal values are written alike, whatever order their names came in."""
+    """Write a value in a canonical form: equal for equal values, with any order of names."""
     if isinstance(value, CallSpec):
         return f"{value.name}({canonical(list(value.args))}, {canonical(value.kwargs)})"
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Checks an optimizer and its learning rate as compile parameters give them, Keras 2 spellings included."""
+"""Checks an optimizer and its learning rate in compile parameters, including Keras 2 spellings."""
 
 from typing import Any
 
@@ -28,14 +28,14 @@ def check_optimizer(value: Any, what: str) -> CallSpec:
     value
         A name in any case (``adam``), a call, a string that holds a call, or Keras' JSON form.
     what : str
-        To begin messages with.
+        The beginning of messages.
 
     Returns
     -------
     CallSpec
         ``learning_rate``, if given, is a float or the CallSpec of a schedule. ``lr`` has become ``learning_rate``;
-        Keras 2's ``decay`` has become ``InverseTimeDecay(lr, decay_steps=1, decay_rate=decay)``, which is what it
-        did: lr / (1 + decay * iterations).
+        Keras 2's ``decay`` has become ``InverseTimeDecay(lr, decay_steps=1, decay_rate=decay)``, its equivalent:
+        lr / (1 + decay * iterations).
 
     Raises
     ------
@@ -88,7 +88,7 @@ def check_rate(value: Any, what: str) -> float | CallSpec:
 
 
 def check_schedule(spec: CallSpec, what: str) -> CallSpec:
-    """Return a learning-rate schedule as a checked call; rates are floats, since Keras computes in their type."""
+    """Return a learning-rate schedule as a checked call; rates are floats, because Keras computes in their type."""
     name = find_name(spec.name, SCHEDULES, f"{what}: a schedule of that name")
     kwargs = dict(check_call(CallSpec(name, spec.args, spec.kwargs), SCHEDULES, what).kwargs)
     for argument in _RATES:
@@ -127,7 +127,7 @@ def _decayed(name: str, rate: float | CallSpec | None, decay: Any, what: str) ->
 
 
 def _drop_keras_2_defaults(name: str, kwargs: dict[str, Any], what: str) -> None:
-    """Take out what Keras 2 wrote and Keras 3 does by itself: epsilon=None, and Nadam's schedule_decay."""
+    """Remove arguments of Keras 2 that are built into Keras 3: epsilon=None, and Nadam's schedule_decay."""
     if kwargs.get("epsilon", 0) is None:
         del kwargs["epsilon"]
     if name == "Nadam" and "schedule_decay" in kwargs:

@@ -33,7 +33,7 @@ _FIT_HINT = "Write e.g. batch_size=32, epochs=1."
 
 @dataclass(frozen=True)
 class CompileParams:
-    """What ``model.compile`` gets.
+    """The arguments of ``model.compile``.
 
     Attributes
     ----------
@@ -45,9 +45,9 @@ class CompileParams:
         always has a name, and no two of one list have the same.
     loss_weights : float, list, dict or None
     custom_names : tuple of str
-        Those custom functions that are used here.
+        The custom functions used here.
     text : str
-        The parameters as they were given.
+        The original text of the parameters.
     """
 
     optimizer: CallSpec
@@ -60,13 +60,13 @@ class CompileParams:
 
     @property
     def learning_rate(self) -> float | None:
-        """The plain constant learning rate; None where there is a schedule or Keras' default is used."""
+        """The plain constant learning rate; None with a schedule or Keras' default."""
         rate = self.optimizer.kwargs.get("learning_rate")
         return rate if isinstance(rate, float) else None
 
     @property
     def key(self) -> str:
-        """The same for parameters that mean the same: names sorted, ``lr`` and ``learning_rate`` alike."""
+        """Equal for equivalent parameters: names sorted, ``lr`` and ``learning_rate`` alike."""
         parts = (self.optimizer, self.loss, self.metrics, self.loss_weights, self.weighted_metrics)
         return canonical(list(parts))
 
@@ -78,7 +78,7 @@ class CompileParams:
 
 @dataclass(frozen=True)
 class FitParams:
-    """What ``model.fit`` gets for one visit; a visit makes ``epochs - initial_epoch`` passes over its shard.
+    """The arguments of ``model.fit`` for one visit; a visit makes ``epochs - initial_epoch`` passes over its shard.
 
     Attributes
     ----------
@@ -89,15 +89,15 @@ class FitParams:
     verbose : int
         Kept for the record only.
     steps_per_epoch : int or None
-        At most so many mini-batches a pass.
+        Maximum number of mini-batches in a pass.
     callbacks : tuple of CallSpec
         Classes of `keras_names.CALLBACKS`.
     recorded : tuple of str
-        Names of the callbacks that only write what the record of runs keeps anyway, so that none is made of them.
+        Names of callbacks that are not created, because the record of runs already has their output.
     early_stopping : str or None
-        What `early_stopping.read_early_stopping` takes, in place of the call's; no visit knows of it.
+        What `early_stopping.read_early_stopping` takes, instead of the call's; not used in visits.
     text : str
-        The parameters as they were given.
+        The original text of the parameters.
     """
 
     batch_size: int = 32
@@ -114,7 +114,7 @@ class FitParams:
 
     @property
     def key(self) -> str:
-        """The same for parameters that mean the same."""
+        """Equal for equivalent parameters."""
         values = {name: value for name, value in vars(self).items() if name not in ("text", "verbose", "recorded")}
         return canonical(values)
 
@@ -127,12 +127,12 @@ def parse_compile_params(text: str | None, custom_names: Iterable[str] = frozens
     text : str
         E.g. ``loss='categorical_crossentropy', optimizer='Adam(lr=0.01, decay=1e-6)', metrics=['accuracy']``.
     custom_names : iterable of str
-        Names of registered functions that may stand for a loss or a metric.
+        Names of registered functions, allowed as losses and metrics.
 
     Raises
     ------
     UnreadableText
-        If the text does not parse, or holds anything but literals and calls by name.
+        If the text cannot be parsed, or contains anything except literals and calls by name.
     InvalidParameter
         If optimizer or loss is missing, or a name, an argument or a value is not one that Keras takes.
     """
@@ -197,7 +197,7 @@ def parse_fit_params(text: str | None) -> FitParams:
 
 
 def told_of_recorded(params: Iterable[FitParams]) -> str | None:
-    """Return the notice about callbacks of which nothing is made, or None if there are none."""
+    """Return the notice about callbacks without effect, or None."""
     names = sorted({name for one in params for name in one.recorded})
     if not names:
         return None

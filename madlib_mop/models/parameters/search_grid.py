@@ -1,7 +1,7 @@
 """Grids and random search over compile and fit parameters: dicts of choices in, texts of parameters out.
 
-Used by ``generate_model_configs`` and by the searches. The texts that come out are read by `params`, which is where
-they are checked.
+Used by ``generate_model_configs`` and by the searches. `params` parses and checks the resulting
+texts.
 """
 
 import itertools
@@ -37,7 +37,7 @@ Choices = dict[str, list[Value]]  # by parameter: all that it may be, or in rand
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid that was read.
+    """A parsed grid.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Range:
-    """A range of a search: ``low`` below ``high``; ``whole`` where the parameter takes whole numbers only."""
+    """A range of a search: ``low`` below ``high``; ``whole`` if the parameter takes whole numbers only."""
 
     low: float
     high: float
@@ -105,8 +105,8 @@ def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> lis
     Parameters
     ----------
     compile_grid_text : str
-        E.g. ``{'loss': ['mse'], 'metrics': [['mae']], 'optimizer_params_list': [{'lr': [0.1, 0.01]}]}``. Where a
-        dict of ``optimizer_params_list`` has no ``optimizer``, it is RMSprop, as in MADlib.
+        E.g. ``{'loss': ['mse'], 'metrics': [['mae']], 'optimizer_params_list': [{'lr': [0.1, 0.01]}]}``. Without
+        ``optimizer`` in a dict of ``optimizer_params_list``, it is RMSprop, as in MADlib.
     fit_grid_text : str
         E.g. ``{'batch_size': [8, 32], 'epochs': [1]}``.
 
@@ -152,7 +152,7 @@ def expand_grid(compile_grid_text: str | None, fit_grid_text: str | None) -> lis
 def draw_random(
     compile_grid_text: str | None, fit_grid_text: str | None, num_configs: int, random_state: int | None
 ) -> list[tuple[str, str]]:
-    """Draw ``num_configs`` configurations at random; the first so many of `iterate_random`."""
+    """Draw ``num_configs`` configurations at random: the first ones of `iterate_random`."""
     if not is_int(num_configs) or num_configs < 1:
         raise InvalidParameter(f"num_configs must be a whole number of 1 or more. Received: {num_configs!r}")
     return list(itertools.islice(iterate_random(compile_grid_text, fit_grid_text, random_state), num_configs))
@@ -165,8 +165,8 @@ def iterate_random(
 
     A list is a choice of its values; ``[low, high, distribution]`` a range: 'linear' draws U(low, high), 'log'
     10^U(log10 low, log10 high), 'log_near_one' 1 - 10^U(log10(1 - high), log10(1 - low)). Ranges of whole-numbered
-    parameters give whole numbers. Every dimension has its own stream, ``stream(random_state, its name)``, so one added
-    or dropped leaves the draws of the others as they were.
+    parameters give whole numbers. Every dimension has its own stream, ``stream(random_state, its name)``, so adding or
+    removing one does not change the draws of the others.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def read_ranges(compile_grid_text: str | None, fit_grid_text: str | None) -> tup
 
 
 def as_range(name: str, values: list[Value]) -> Range | None:
-    """Return the range that a parameter's list of a grid stands for; None for a list of choices."""
+    """Return the range of a parameter's list in a grid; None for a list of choices."""
     if not _is_range(values):
         return None
     low, high, distribution = values
@@ -201,7 +201,7 @@ def as_range(name: str, values: list[Value]) -> Range | None:
 
 
 def iterate_choices(compile_grid: Grid, fit_grid: Grid, random_state: int | None) -> Iterator[Choice]:
-    """Draw as `iterate_random` does, from grids that `read_ranges` has read, and give the values themselves."""
+    """Draw as `iterate_random` does, from grids that `read_ranges` has read, and return the values themselves."""
     check_random_state(random_state)
     return _draws(compile_grid, fit_grid, random_state)
 

@@ -1,1 +1,1 @@
-"""What a trainer holds in memory, in NumPy only: shards, and states as bytes."""
+"""A trainer's data in memory, with NumPy only: shards, and states as bytes."""

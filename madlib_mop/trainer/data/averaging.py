@@ -3,8 +3,8 @@
 Called by ``server.py`` for the aggregate madlib_mop.average_state. The parts of one place in several states of a model
 have one layout, so each place is averaged by itself and no more than it is in memory. Numbers with fractions (weights,
 batch-norm statistics, optimizer slots) are averaged; whole numbers (the optimizer's step count, seed generators, flags)
-are those of the first state. Which batch size the step was compiled for (``State.static_batch``) is each segment's own
-matter: an average leaves it open.
+are those of the first state. Which batch size the step was compiled for (``State.static_batch``) is decided on each
+segment: an average leaves it undecided.
 """
 
 import json
@@ -69,7 +69,7 @@ def finish(blob: Blob, n_rows: int, summed: bool) -> memoryview:
 
 
 def describe(parts: Sequence[Blob]) -> Header:
-    """Check a whole state; give its digests, ``model_bytes`` and ``forward_parts``. Raises StateError."""
+    """Check a complete state; return its digests, ``model_bytes`` and ``forward_parts``. Raises StateError."""
     state = decode_state(parts)
     weights = state.flat_weights()
     return {

@@ -43,7 +43,7 @@ _DIMENSION_BYTES = 40
 
 
 class StateError(ValueError):
-    """The bytes are not a training state, or a part of it is missing, doubled or damaged."""
+    """The bytes are not a training state, or a part of it is missing, duplicated or damaged."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Located(Piece):
-    """A piece, the tensor it is of, and where its bytes are."""
+    """A piece, its tensor, and the location of its bytes."""
 
     spec: TensorSpec
     part: int
@@ -100,7 +100,7 @@ Specs = Mapping[str, Sequence[TensorSpec]]  # by group: a state's tensors in ord
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What stands at the head of a part."""
+    """The header of a part."""
 
     metadata: Metadata
     pieces: list[Located]
@@ -109,7 +109,7 @@ class Header:
 def plan_parts(specs: Specs, part_bytes: int) -> list[list[Piece]]:
     """Distribute the tensors over parts, in order; only a tensor too large for a part of its own is cut.
 
-    The optimizer's begin a new part where that is worth a part more: who evaluates needs only those before it.
+    The optimizer's tensors start a new part if that is worthwhile, because evaluations need only the parts before.
     """
     capacity = part_bytes - _HEADER_BYTES
     parts: list[list[Piece]] = [[]]
@@ -147,7 +147,7 @@ def _tensors(specs: Specs) -> Iterator[tuple[str, int, TensorSpec]]:
 def headed_part(
     specs: Specs, pieces: list[Piece], number: int, n_parts: int, static_batch: int
 ) -> tuple[memoryview, int]:
-    """Make a part with its header and room for its tensors; give it and where the first tensor goes."""
+    """Create a part with its header and space for its tensors; return it and the offset of the first tensor."""
     shapes = {
         f"{piece.group}/{piece.index}": list(specs[piece.group][piece.index].shape)
         for piece in pieces
@@ -165,7 +165,7 @@ def headed_part(
 
 
 def empty_part(metadata: Metadata, pieces: Sequence[Piece], specs: Sequence[TensorSpec]) -> tuple[memoryview, int]:
-    """Write a header for pieces of tensors with these specs; give the part and where the first tensor goes."""
+    """Write a header for pieces of tensors with these specs; return the part and the offset of the first tensor."""
     header: dict[str, Any] = {"__metadata__": {"madlib_mop": json.dumps(metadata, separators=(",", ":"))}}
     offset = 0
     for piece, spec in zip(pieces, specs, strict=True):

@@ -44,7 +44,7 @@ class Shard:
 
 
 def dealt_out(shard: Shard, n_inputs: int) -> Shard:
-    """Return a shard with its rows of numbers dealt out to as many inputs, one number each; another as it is."""
+    """Return a shard with its rows of numbers split into inputs of one number each; other shards unchanged."""
     x = shard.xs[0]
     if n_inputs < 2 or len(shard.xs) != 1 or x.shape[1:] != (n_inputs,) or x.dtype != np.float32:
         return shard
@@ -57,7 +57,7 @@ def dealt_out(shard: Shard, n_inputs: int) -> Shard:
 
 
 class ShardBuilder:
-    """Takes the packed buffers of one shard, in order; ``finish`` gives the shard.
+    """Assembles the packed buffers of one shard, in order; ``finish`` returns the shard.
 
     Parameters
     ----------
@@ -134,9 +134,7 @@ class ShardBuilder:
         )
 
 
-def buffer_array(
-    name: str, shape: Sequence[int], blob: Blob, *, is_x: bool, is_index: bool = False
-) -> np.ndarray:
+def buffer_array(name: str, shape: Sequence[int], blob: Blob, *, is_x: bool, is_index: bool = False) -> np.ndarray:
     """View one packed column of one buffer as an array: int32 of indices, else of the type that an element's size says.
 
     Raises
@@ -236,7 +234,7 @@ def check_finite(name: str, rows: np.ndarray, first_row: int) -> None:
 class ShardCache:
     """Shards by key, the least recently used ones dropped beyond ``capacity_bytes``.
 
-    One shard that alone is larger than the cap is held for the visit that follows, and let go after it.
+    A shard larger than the cap is kept for the next visit only.
     """
 
     def __init__(self, capacity_bytes: int):
@@ -252,7 +250,7 @@ class ShardCache:
 
     @property
     def room(self) -> int:
-        """Bytes of the cap that no shard takes; what is derived from shards may take them until a shard comes."""
+        """Bytes of the cap without shards; data derived from shards can use them until a shard needs them."""
         return max(0, self._capacity_bytes - self.n_bytes)
 
     def keys(self) -> list[str]:
@@ -260,7 +258,7 @@ class ShardCache:
         return list(self._shards)
 
     def add(self, key: str, shard: Shard) -> bool:
-        """Take a shard; tell whether it is kept (else: until the next visit has used it)."""
+        """Add a shard; return whether it is cached (otherwise it is kept for the next visit only)."""
         self.drop(key)
         self._passing = None
         if shard.n_bytes > self._capacity_bytes:
@@ -274,7 +272,7 @@ class ShardCache:
         return True
 
     def take(self, key: str) -> Shard:
-        """Return a shard for one visit. Raises Failure (input) when it is not here."""
+        """Return a shard for one visit. Raises Failure (input) if it is not cached."""
         if self._passing and self._passing[0] == key:
             shard, self._passing = self._passing[1], None
             return shard
@@ -284,7 +282,7 @@ class ShardCache:
         return self._shards[key]
 
     def drop(self, key: str) -> None:
-        """Let go of a shard, if it is here."""
+        """Drop a shard, if it is cached."""
         self._shards.pop(key, None)
         if self._passing and self._passing[0] == key:
             self._passing = None

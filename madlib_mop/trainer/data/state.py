@@ -1,4 +1,4 @@
-"""The training state as it hops: every variable of a model and its optimizer, in safetensors parts of bounded size.
+"""The training state of a model: every variable of a model and its optimizer, in safetensors parts of bounded size.
 
 Called by the trainer (to read and write states) and by the driver (``weights_of``, for ``model_weights``); NumPy only.
 
@@ -136,7 +136,7 @@ def weights_of(parts: Sequence[Blob]) -> bytes:
 
 
 class State:
-    """A decoded training state; its tensors are assembled when they are asked for.
+    """A decoded training state; its tensors are assembled on request.
 
     Attributes
     ----------

@@ -169,7 +169,7 @@ class CompiledCache:
         return sum(compiled.held_bytes for compiled in self._models.values())
 
     def get(self, key: tuple[Any, ...]) -> CompiledModel | None:
-        """Return the model of a signature, if it is here."""
+        """Return the cached model of a signature, or None."""
         if key in self._models:
             self._models.move_to_end(key)
         return self._models.get(key)
@@ -181,7 +181,7 @@ class CompiledCache:
             self._models.popitem(last=False)
 
     def drop(self, key: tuple[Any, ...]) -> None:
-        """Let go of a model, if it is here."""
+        """Drop a model, if it is cached."""
         self._models.pop(key, None)
 
 

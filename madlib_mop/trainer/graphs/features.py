@@ -1,6 +1,7 @@
-"""Materialised features: what a model's frozen prefix makes of a shard, kept so that visits train only what follows.
+"""Materialised features: the cached output of a model's frozen prefix for a shard, so that visits train only the
+following layers.
 
-Called by ``visits.py``. The weights that come out must be those of training through the prefix, bit for bit. A row's
+Called by ``visits.py``. The resulting weights must equal those of training through the prefix, bit for bit. A row's
 features are the same numbers in every epoch; but whether they are the same *bits* depends on how the kernels cut a
 batch into blocks: on the batch size, and on a row's place in the batch. No list of layers says that for every processor
 and every version of TensorFlow. So it is tried out: features are used for a batch size only if batches of that size,
@@ -68,7 +69,7 @@ class FeatureCache:
         return sum(map(_size, self._features.values()))
 
     def shrink(self, to_come_bytes: int = 0) -> None:
-        """Let go of features until they, and some to come, fit into what the shards have left."""
+        """Drop features until they, and new ones of a size, fit into the memory that shards leave free."""
         while self._features and self.n_bytes + to_come_bytes > self._room():
             self._features.popitem(last=False)
 

@@ -1,4 +1,4 @@
-"""What an evaluation adds up: the variables of Keras' own metrics, as sums over rows that shards may be added to.
+"""The sums of an evaluation: the variables of Keras' own metrics, as sums over rows that can be added over shards.
 
 Every metric that compile parameters may name is a function of sums over batches (tests/unit/trainer/test_metrics.py
 holds each one against plain Keras on all rows): a mean of a total and a count, an AUC of counts a threshold, an R2 of
@@ -21,7 +21,8 @@ from madlib_mop.trainer.process.failures import INTERNAL, Failure
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """What an evaluation gives: ``metrics`` in compile's order, ``output_losses`` for models with several outputs."""
+    """The metrics of an evaluation: ``metrics`` in compile's order, ``output_losses`` for models with several
+    outputs."""
 
     loss: float
     metrics: dict[str, float]
@@ -114,7 +115,7 @@ def means_as_answer(names: Sequence[str], totals: Sequence[float], n_rows: int) 
 
 
 def written(layout: list[list[Any]], sums: np.ndarray) -> Header:
-    """Return sums as JSON takes them."""
+    """Return sums in JSON form."""
     return {"layout": layout, "data": base64.b64encode(np.asarray(sums, "<f8").tobytes()).decode()}
 
 

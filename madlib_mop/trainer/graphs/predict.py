@@ -157,7 +157,7 @@ class Values(NamedTuple):
 
     @classmethod
     def of(cls, single: bool, outputs: list[np.ndarray]) -> "Values":
-        """Put the outputs side by side."""
+        """Concatenate the outputs."""
         flat = [output.reshape(len(output), -1) for output in outputs]
         values = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
         return cls(single, values, [output.shape[1] for output in flat])
@@ -172,7 +172,7 @@ class Predictors:
         self._loaded: collections.OrderedDict[str, Predictor] = collections.OrderedDict()
 
     def keys(self) -> list[str]:
-        """Return what is loaded."""
+        """Return the loaded models."""
         return list(self._loaded)
 
     def add(self, key: str, predictor: Predictor) -> None:
@@ -185,11 +185,11 @@ class Predictors:
             self._loaded.popitem(last=False)
 
     def drop(self, key: str) -> None:
-        """Let go of a model, if it is here."""
+        """Drop a model, if it is cached."""
         self._loaded.pop(key, None)
 
     def get(self, key: str) -> Predictor:
-        """Return a model. Raises Failure (input) if it is not here."""
+        """Return a model. Raises Failure (input) if it is not loaded."""
         if key not in self._loaded:
             raise invalid_input("no model is loaded for prediction", hint="Load one first.")
         self._loaded.move_to_end(key)

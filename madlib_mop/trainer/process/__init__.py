@@ -1,1 +1,1 @@
-"""The trainer as a process: how it starts, what it gives up, how it fails and ends."""
+"""The trainer as a process: start, sandbox, failures and end."""

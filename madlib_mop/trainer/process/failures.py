@@ -1,4 +1,4 @@
-"""What went wrong, as it is answered: a kind for the driver to act on, and one sentence for the user."""
+"""Failures in a trainer's answers: a kind for the driver, and one sentence for the user."""
 
 import contextlib
 import re
@@ -31,7 +31,7 @@ _LONGEST = 400
 
 
 class Failure(Exception):
-    """A request that cannot be done: ``kind`` and the error that is answered."""
+    """A failed request: ``kind`` and the error of the answer."""
 
     def __init__(self, kind: str, error: MopError):
         super().__init__(error.message)
@@ -54,7 +54,7 @@ def model_failed(message: str, hint: str | None = None) -> Failure:
 
 
 def failure_of(error: BaseException, kind: str = INTERNAL) -> Failure:
-    """Return what an exception means to the user; ``kind`` is what it is when it tells nothing itself."""
+    """Return the failure for an exception; ``kind`` is the default kind."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, MemoryError) or _is_exhausted(error):
@@ -70,7 +70,7 @@ def failure_of(error: BaseException, kind: str = INTERNAL) -> Failure:
 
 @contextlib.contextmanager
 def blaming(kind: str) -> Iterator[None]:
-    """Turn every exception of the block into a Failure, of ``kind`` unless it says otherwise."""
+    """Convert every exception of the block to a Failure, by default of ``kind``."""
     try:
         yield
     except Failure:
@@ -81,7 +81,7 @@ def blaming(kind: str) -> Iterator[None]:
 
 
 def sentence_of(error: BaseException) -> str:
-    """Reduce what Keras and TensorFlow say to one line: no colours, stack frames or dumps of arguments."""
+    """Reduce a message of Keras or TensorFlow to one line, without colours, stack frames or dumps of arguments."""
     text = _ESCAPES.sub("", str(getattr(error, "message", None) or error))
     text = text.split("Arguments received by")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
@@ -100,7 +100,7 @@ def _is_exhausted(error: BaseException) -> bool:
 
 
 def _for_what(error: BaseException) -> str:
-    """Return what the memory was for, if TensorFlow tells the shape of a tensor."""
+    """Return the purpose of the memory, if TensorFlow's message has the shape of a tensor."""
     text = str(error)
     found = re.search(r"tensor with shape\[([\d,]+)\]", text)
     sizes = found[1].split(",") if found else re.findall(r"size: (\d+)", text)

@@ -1,4 +1,4 @@
-"""Takes the GPUs that a trainer was given, before the sandbox closes; called by ``server.py`` when it starts."""
+"""Opens a trainer's GPUs before it enters the sandbox; called by ``server.py`` at its start."""
 
 import tensorflow as tf
 from tensorflow.python.client import device_lib

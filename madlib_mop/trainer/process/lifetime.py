@@ -1,4 +1,4 @@
-"""How the trainer process lives and dies: with its parent, without its files, first in line for the OOM killer.
+"""The lifetime of a trainer process: it ends with its parent, and is the first target of the OOM killer.
 
 Called by ``__main__`` before any heavy import, so the standard library only.
 """
@@ -110,7 +110,7 @@ def limit_data(n_bytes: int) -> None:
 
 
 def release_memory() -> None:
-    """Free what a failed request has left: its graph hangs in cycles of objects, freed memory in the heap."""
+    """Free the memory of a failed request: reference cycles of its graph, and free heap memory."""
     gc.collect()
     _libc.malloc_trim(0)
 

@@ -6,7 +6,7 @@ import sys
 
 
 def load_dill() -> None:
-    """Load dill where it is installed: it opens /dev/null to write, which a trainer may not any more later.
+    """Load dill if it is installed: it opens /dev/null for writing, which the sandbox later forbids.
 
     TensorFlow imports it where it is installed.
     """

@@ -1,8 +1,8 @@
-"""The files that a trainer gives up, by Landlock: all but those that its libraries need, to be read.
+"""The file restrictions of a trainer, by Landlock: only its libraries' files, read-only.
 
 Called by ``server.py`` before TensorFlow is loaded, for Landlock holds for the calling thread and those that it makes.
-``seccomp.py`` is the other half. Both are best effort, and tell whether they are in force: old kernels and some
-containers have neither. What is given up cannot be got back.
+``seccomp.py`` is the other half. Both are best effort, and report whether they are in force: old kernels and
+some containers support neither. The restrictions are permanent.
 """
 
 import ctypes
@@ -58,7 +58,7 @@ _GPU_DEVICES = "/dev/nvidia*"
 
 
 def restrict_files(with_gpus: bool = False) -> bool:
-    """Drop, by Landlock, all files but those that the libraries need, to be read; tell whether it is in force.
+    """Restrict file access, by Landlock, to reading the libraries' files; return whether it is in force.
 
     ``with_gpus`` leaves NVIDIA's devices too.
     """
