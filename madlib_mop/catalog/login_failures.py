@@ -13,7 +13,7 @@ class LoginFailure(Enum):
     """The reason of a failed login."""
 
     NO_ENTRY = "no entry"  # pg_hba.conf has no line for it
-    REJECTED = "rejected"  # a line of pg_hba.conf says reject
+    REJECTED = "rejected"  # a line of pg_hba.conf rejects the login
     WRONG_PASSWORD = "wrong password"  # or an expired one: the server does not tell clients which
     OTHER_METHOD = "other method"  # a line of pg_hba.conf requests something else than what was offered
     NO_ROLE = "no role"
@@ -26,7 +26,7 @@ class LoginFailure(Enum):
     CLOSED_DATABASE = "closed database"  # ALLOW_CONNECTIONS false
     NO_CONNECT_RIGHT = "no right to connect"
     NOT_UP = "not up"  # starting, stopping or in recovery
-    UNREACHABLE = "unreachable"  # nobody listens there
+    UNREACHABLE = "unreachable"  # no server listens there
     UNKNOWN = "unknown"
 
 

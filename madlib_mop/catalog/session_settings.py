@@ -26,7 +26,7 @@ LIFT_NEW_TIMEOUTS = (
     "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
     " WHERE name IN ('idle_session_timeout', 'transaction_timeout') AND setting <> '0'"
 )
-#: As an option, it would keep out who is not a superuser before that can be told.
+#: As an option, it would reject roles that are not superusers before a clear error.
 FIRE_TRIGGERS = (
     "SELECT pg_catalog.set_config('session_replication_role', 'origin', false)"
     " FROM pg_catalog.pg_roles WHERE rolname = current_user AND rolsuper"

@@ -1,3 +1,3 @@
-"""What runs inside a PostgreSQL backend: standard library only, shared with the library's processes."""
+"""Code that runs inside a PostgreSQL backend: standard library only, shared with the library's processes."""
 
 __version__ = "1.1.0"

@@ -1,4 +1,4 @@
-"""SQL arrays of numbers as predict.py takes them: an array's memory in, shape, type, bytes and NULLs out."""
+"""Parses SQL arrays of numbers for predict.py: an array's memory in, shape, type, bytes and NULLs out."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Array:
         Raises
         ------
         CallError
-            If it is no array of numbers, is empty, or has a NULL element where none may be.
+            If it is not an array of numbers, is empty, or has a NULL element that is not allowed.
         """
         if value is None:
             raise _refused(function, "an input is NULL", "Exclude such rows.")
@@ -111,7 +111,7 @@ def _place(element: int, shape: tuple[int, ...]) -> str:
 
 
 def _filled(data: memoryview, nulls: Sequence[int], n_elements: int, size: int) -> bytearray:
-    """Put zeros where elements are NULL: the memory of an array leaves them out."""
+    """Insert zeros for NULL elements, which an array's memory omits."""
     whole, start, before = bytearray(n_elements * size), 0, 0
     for i in [*nulls, n_elements]:
         n_bytes = (i - before) * size

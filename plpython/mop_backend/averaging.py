@@ -32,7 +32,7 @@ _last_error: call.ErrorFields | None = None
 
 
 def step(name: str, a: bytes | None, b: bytes | None, n_rows: int | None) -> bytes | None:
-    """Do one step of the aggregate; nothing that it takes is NULL but ``b`` and ``n_rows``, where it needs none.
+    """Run one step of the aggregate; only ``b`` and ``n_rows`` can be None, in steps that do not use them.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def step(name: str, a: bytes | None, b: bytes | None, n_rows: int | None) -> byt
     Returns
     -------
     bytes or None
-        The new state, or for "end" the average; None after an error, which `last_error` gives: raised here, it would
-        show a traceback.
+        The new state, or for "end" the average; None after an error, which `last_error` returns: raising it here
+        would show a traceback.
     """
     global _last_error
     _last_error = None
@@ -70,12 +70,12 @@ def last_error() -> call.ErrorFields | None:
 
 @contextlib.contextmanager
 def lending(child: Child | Dispatch | None) -> Iterator[Callable[[], Child | Dispatch]]:
-    """Let the aggregate use this trainer, which is idle, for a while; None has it use a process of its own.
+    """Let the aggregate use this idle trainer inside the block; with None, it uses its own process.
 
     Yields
     ------
     callable
-        Gives the trainer that the aggregate uses.
+        Returns the trainer that the aggregate uses.
     """
     global _lent
     _lent = child

@@ -1,8 +1,8 @@
 """The caller's backend: starts the driver, runs the SQL it requests in the caller's session, forwards its messages.
 
-Every user-facing SQL function ends in `run`, with the function's name and arguments. Nothing is validated here: the
-driver does that, and whatever it does to the user's tables is a statement that this session runs in its own
-transaction with its own rights.
+Every user-facing SQL function ends in `run`, with the function's name and arguments. The driver validates them. All
+its changes of the user's tables are statements that this session runs in its own transaction with its own
+rights.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BEFORE_TRAINERS = {
     "replay",
     "resume",
 }
-#: Their driver is started anew when it is killed.
+#: Their driver is restarted if it is killed.
 _RUNS = {"madlib_keras_fit", "madlib_keras_fit_multiple_model", "madlib_keras_automl", "replay", "resume"}
 #: PostgreSQL's errors as PL/Python raises them: in a statement, and in a message, after which it looks for interrupts.
 _SQL_ERRORS = (plpy.SPIError, plpy.Error)
@@ -69,8 +69,8 @@ def run(
 ) -> str:
     """Run one of the driver's commands for the caller.
 
-    Errors are returned, not raised: PL/Python would put a traceback into their context, so the SQL function around
-    this one raises them.
+    Errors are returned, not raised, because PL/Python would add a traceback to their context; the calling SQL
+    function raises them.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def run(
 
 
 def _read_arguments(text: str) -> dict[str, Any]:
-    """Read a JSON object whose values are no objects; who calls `madlib_mop_calls.call` himself may give any JSON."""
+    """Read a JSON object without nested objects; a direct call of `madlib_mop_calls.call` can pass any JSON."""
     values: dict[str, Any] = {}
     try:
         values = json.loads(text)
@@ -118,7 +118,7 @@ def _holds_object(value: Json) -> bool:
 
 
 def error_fields(function: str, error: Exception) -> ErrorFields:
-    """Return the fields of an exception as the SQL function around raises them: message, sqlstate, detail, hint."""
+    """Return the fields of an exception for the SQL function that raises it: message, sqlstate, detail, hint."""
     if isinstance(error, CallError):
         return error.fields
     if isinstance(error, MixedRoles):
@@ -133,10 +133,10 @@ def error_fields(function: str, error: Exception) -> ErrorFields:
 
 
 def ask_driver(function: str, values: dict[str, Any], caller_path: str | None) -> Json:
-    """Start a driver for one command, with its arguments and the caller's search_path; give the command's result.
+    """Start a driver for one command, with its arguments and the caller's search_path; return the command's result.
 
-    What a driver that was killed has written, such as half of a run's output tables, is undone before another begins.
-    Where it cannot be undone alone, the call ends, and all of it with its transaction.
+    Writes of a killed driver, such as incomplete output tables, are rolled back before another one starts. If they
+    cannot be rolled back separately, the call and its transaction end.
     """
     blobs: list[Blob] = []
     can_undo = function in _RUNS and not _in_cluster()
@@ -193,7 +193,7 @@ class _Conversation:
         self._interrupts = Interrupts()
 
     def hold(self, request: Header, blobs: Sequence[Blob]) -> Json:
-        """Send the request, then do what the driver asks until it gives a result or an error."""
+        """Send the request, then run the driver's requests until it returns a result or an error."""
         try:
             forkserver = of_this_server(LIBRARY)
             environment = {FORKSERVER: forkserver.words} if forkserver is not None else {}
@@ -264,7 +264,7 @@ _WITH_ROWS = (5, 11, 12, 13)  # SPI_OK_SELECT and the RETURNING forms of INSERT,
 
 
 def _answer(work: Callable[[], _ToDriver]) -> tuple[Header, list[Blob]]:
-    """Do one thing for the driver; an SQL error is its answer, except one that tells this session to stop."""
+    """Run one request of the driver; an SQL error is its answer, except one that stops this session."""
     try:
         return work()
     except plpy.SPIError as error:
@@ -274,7 +274,7 @@ def _answer(work: Callable[[], _ToDriver]) -> tuple[Header, list[Blob]]:
 
 
 def _reason(error: Exception) -> str:
-    """Return for the record why the work is stopped."""
+    """Return the reason of the stop, for the record."""
     return str(error) if isinstance(error, ClientGone) else f"the caller's statement was stopped: {str(error)[:500]}"
 
 
@@ -297,7 +297,7 @@ def check_version(version: str) -> None:
 
 
 def _session(caller_path: str | None) -> Header:
-    """Return whose call this is, and where the server listens; all but the search path comes from the server itself.
+    """Return the caller's identity and the server's addresses; everything except the search path comes from the server.
 
     A backend works in the data directory, where postmaster.pid has the port and the socket's directory in its fourth
     and fifth line; the setting of that name is hidden from ordinary roles.

@@ -1,8 +1,8 @@
-"""Channels: how a writer session reaches the trainer of its segment, which is here or at another host.
+"""Channels: the connection of a writer session with the trainer of its segment, on this or another host.
 
-A channel is a `Child` that takes a trainer's requests and gives its answers, with three things more: `reader_of` and
+A channel is a `Child` that forwards a trainer's requests and answers, with three additions: `reader_of` and
 `load_shard`, by which a shard's rows get to it, and ``averages``, which says whether states of this server are averaged
-by that trainer. Called by `writer` only, which does not know what is behind one.
+by that trainer. Called by `writer` only, independent of the kind of channel.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mop_backend.shards import Place, Reading, Source, shard_form
 
 
 class HostLost(Exception):
-    """The host of the segment cannot be reached, or was lost at work; it may come back."""
+    """The host of the segment cannot be reached, or was lost; it may become available again."""
 
 
 class HostRefused(Exception):
-    """The host of the segment does not let us in, or a statement failed there; ``error`` has its fields."""
+    """The host of the segment rejects the login, or a statement failed there; ``error`` has its fields."""
 
     def __init__(self, error: Header):
         super().__init__(error["message"])
@@ -37,7 +37,7 @@ class FedByReader(Child):
         self._listener: Listener | None = None
 
     def reader_of(self, source: Source, segment_id: int) -> Reading | None:
-        """Begin to listen for a shard's rows; return what the reader must be told, or None if it needs none.
+        """Start to listen for a shard's rows; return the reader's arguments, or None if it is not needed.
 
         Parameters
         ----------
@@ -55,16 +55,16 @@ class FedByReader(Child):
         return reading(self._listener.address, source["query"], key_of(source, segment_id), source)
 
     def load_shard(self, shard: str, source: Source, segment_id: int, reader_pid: int) -> Frame:
-        """Hand the trainer a shard's rows as the reader sends them; return its answer to the last of them.
+        """Forward a shard's rows from the reader to the trainer; return the trainer's last answer.
 
         Parameters
         ----------
         shard : str
-            The name by which the trainer will know it.
+            Its name in the trainer.
         source, segment_id
             As `reader_of`'s, which was called before.
         reader_pid : int
-            The reader's process: nobody else is heard.
+            The reader's process: other processes are rejected.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Remote(FedByReader):
     server : str
         Name of the foreign server.
     access : dict
-        Answer of ``host_access``: how to get there.
+        Answer of ``host_access``: its connection parameters.
     run_id : int
     """
 
@@ -176,12 +176,12 @@ def reading(address: str, query: str, key: int, source: Source, at: int | None =
 
 
 def place_of(source: Source, segment_id: int) -> Place | None:
-    """Return the place of a shard: None where it is in this server, else ``server`` and the ``query`` to use there."""
+    """Return the location of a shard: None if it is on this server, else ``server`` and the ``query`` to use there."""
     places = (s.get("place") for s in source["segments"] if s["segment_id"] == segment_id)
     return next(places, None)
 
 
 def key_of(source: Source, segment_id: int) -> int:
-    """Return the ``__dist_key__`` of a shard: its segment's number, where the plan does not name another."""
+    """Return the ``__dist_key__`` of a shard: its segment's number, unless the plan has another one."""
     keys = (s["key"] for s in source["segments"] if s["segment_id"] == segment_id and "key" in s)
     return next(keys, segment_id)

@@ -1,6 +1,6 @@
-"""What the outputs of a model say of classes: the best one, or each with its value; called by predict.py for a row.
+"""Converts the outputs of a model to classes: the best one, or each with its value; called by predict.py for a row.
 
-Outputs are told by the driver (driver/commands/scoring.py), one dict each: ``name``; ``labels``, the class of each
+The driver (driver/commands/scoring.py) describes each output as a dict: ``name``; ``labels``, the class of each
 value, None where the output is a number; ``problem``, why there are no labels where there should be. One value for two
 classes is that of the second.
 """
@@ -19,7 +19,7 @@ _NULL_CLASS = "NULL"
 
 
 class Output(TypedDict):
-    """One output of a model, as the driver tells of it."""
+    """One output of a model, described by the driver."""
 
     name: str
     labels: list[str | None] | None
@@ -30,7 +30,8 @@ TextOf = Callable[[Sequence[float]], str | None]  # a row's values -> what they 
 
 
 def best_class(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:
-    """Return a function from a row's values to its class as text: the one with the highest value, of equals the first.
+    """Return a function from a row's values to its class as text: the one with the highest value, the first one of
+    equals.
 
     Parameters
     ----------

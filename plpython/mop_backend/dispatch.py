@@ -1,4 +1,4 @@
-"""A trainer at a Greenplum segment, as `mop_backend.process.Child` is one beside the writer: the same calls.
+"""A trainer at a Greenplum segment, with the same methods as `mop_backend.process.Child`.
 
 The writer is a backend of the coordinator. Each call is a query for one row of madlib_mop.segment_key, which the server
 runs in the one process that this session has at that row's segment; `mop_backend.dispatched` answers there.
@@ -55,7 +55,7 @@ class Dispatch:
 
     @property
     def alive(self) -> bool:
-        """Whether the trainer still runs, as far as its answers have told."""
+        """Whether the trainer is running, according to its answers."""
         return self._death is None
 
     def send(self, header: Header, blobs: Iterable[Blob] = ()) -> None:
@@ -90,8 +90,8 @@ class Dispatch:
     def load_shard(self, shard: str, source: Source, segment_id: int, reader_pid: int) -> Frame:
         """As `mop_backend.channels.Local.load_shard`.
 
-        The reader's process at the segment is another than ``reader_pid``, and not known: whoever knows the address,
-        which is drawn for this shard and given to its reader alone, is heard, once.
+        The reader's process at the segment is another than ``reader_pid``, and not known: one connection is
+        accepted, from any process that knows the address, which is random and sent only to the shard's reader.
         """
         self.send({"op": "shard_begin", "shard": shard, **shard_form(source)})
         if segment_id == self._segment_id:
@@ -104,7 +104,7 @@ class Dispatch:
         return self.ask({"op": "shard_end", "shard": shard})
 
     def stop(self) -> None:
-        """End the trainer; one that cannot be reached ends with the session."""
+        """End the trainer; if it cannot be reached, it ends with the session."""
         self._listen_no_more()
         try:
             self._open()
@@ -112,7 +112,7 @@ class Dispatch:
             pass
 
     def death(self) -> ChildDied:
-        """Return the ChildDied that tells how the trainer ended."""
+        """Return the ChildDied with the trainer's exit status."""
         return ChildDied(*(self._death or (0, "")))
 
     def _open(self) -> None:

@@ -1,6 +1,6 @@
 """At a Greenplum segment: the processes that a writer's and a reader's session have there, and the trainer.
 
-The functions of sql/27-dispatch.sql are one each here. They may not touch tables: what they need comes with the call.
+Each function of sql/27-dispatch.sql has one here. They must not read tables: their data come with the call.
 In a writer's process (`mop_backend.dispatch` at the coordinator calls) there is the trainer; only superusers may
 execute its functions, and no code of users runs there. In a reader's process (`mop_backend.shards`) there is, while a
 shard is read, the connection to the writer's.
@@ -34,14 +34,15 @@ def open_segment() -> int:
 
 
 def put(part: bytes) -> int:
-    """Take a blob of the next message; return how many there are."""
+    """Add a blob to the next message; return the number of blobs."""
     blobs = _opened().outgoing
     blobs.append(part)
     return len(blobs)
 
 
 def send(header: str) -> str | None:
-    """Send the trainer a message: ``header``, as JSON, and the blobs put so far. Return None, or how it has died."""
+    """Send the trainer a message: ``header``, as JSON, and the blobs put so far. Return None, or the trainer's exit
+    status."""
     return _opened().send(json.loads(header))
 
 
@@ -56,12 +57,12 @@ def get(index: int) -> bytes:
 
 
 def listen() -> str:
-    """Begin to listen for the rows of a shard; return the address."""
+    """Start to listen for the rows of a shard; return the address."""
     return _opened().listen()
 
 
 def forward() -> str:
-    """Hand the trainer the rows that come to the address; return JSON: None, or what was lost."""
+    """Forward the rows that arrive at the address to the trainer; return JSON: None, or the error."""
     return json.dumps(_opened().forward())
 
 
@@ -81,7 +82,7 @@ def send_row(n_rows: int, address: str, shapes: str, tensors: Sequence[bytes]) -
 
 
 def end(address: str) -> int:
-    """Report that all buffers of the shard were sent; return how many."""
+    """Report that all buffers of the shard were sent; return their number."""
     global _sender
     sender, _sender = _sender_to(address), None
     return _sent(sender.end)

@@ -1,7 +1,7 @@
-"""How a trainer is had at once: forked from a process of this server that has TensorFlow loaded.
+"""Starts trainers quickly: forks them from a process of this server that has loaded TensorFlow.
 
-The other half is ``madlib_mop/trainer/forkserver.py``. Whoever needs a trainer and finds no such process starts it, and
-waits as long as for a trainer of its own. It ends with the server, or after some idle minutes. `Child` calls `fork`;
+The other half is ``madlib_mop/trainer/forkserver.py``. The first call that needs a trainer starts this process, and
+waits as long as for a separate trainer. It ends with the server, or after some idle minutes. `Child` calls `fork`;
 `call.py` starts it when a call begins that will want trainers, or that packs the rows for one. Where its socket is,
 and who may bind there, is in ``sockets.py``.
 """
@@ -33,7 +33,7 @@ _LAST_MESSAGE_S = 3.0
 
 
 class ForkServer:
-    """A process to fork trainers from, whether it runs already or not.
+    """The fork server, running or not.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ _SMALL_BYTES = 1 << 15
 
 
 def encoded(header: Header) -> bytes:
-    """Return a header as bytes, for whoever sends the same one many times."""
+    """Return a header as bytes, for repeated use."""
     return json.dumps(header).encode()
 
 

@@ -1,4 +1,4 @@
-"""Tells a waiting backend when to stop: cancel, terminate and timeouts, and a client that has vanished."""
+"""Interrupt checks of a waiting backend: cancel, terminate, timeouts, and vanished clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POLLRDHUP = 0x2000
 
 
 class ClientGone(Exception):
-    """The client that asked for the work has closed its connection."""
+    """The client has closed its connection."""
 
 
 class Interrupts:

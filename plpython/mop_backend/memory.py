@@ -1,4 +1,4 @@
-"""How much memory a trainer may use where no setting tells; asked by the driver, and at a host by its session."""
+"""The default memory limit of a trainer; used by the driver, and on a host by its session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST_MB = 1024
 
 
 def share_of_memory(n_trainers: int) -> int:
-    """Return the bytes of this machine's memory that one of so many trainers may use; whole MiB, 1 GiB at least.
+    """Return the bytes of this machine's memory for one of ``n_trainers`` trainers; whole MiB, 1 GiB at least.
 
     Parameters
     ----------

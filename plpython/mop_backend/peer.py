@@ -1,4 +1,4 @@
-"""How a process that a backend has started ends with it; called by the trainer and the relay when they begin."""
+"""Ends a process with the backend that started it; called by the trainer and the relay at their start."""
 
 from __future__ import annotations
 

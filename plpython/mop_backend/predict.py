@@ -1,5 +1,5 @@
-"""The scalar function madlib_mop.predict and its kin: one trainer a session, started at the first call, that keeps
-loaded models.
+"""The scalar function madlib_mop.predict and its variants: one trainer for each session, started at the first
+call, with a cache of models.
 
 A call asks the model's table, in the caller's own session and with the caller's rights, which version of the model
 there is, and hands the numbers to the trainer. Only for a model that was not used before, or was changed, a driver is
@@ -88,7 +88,7 @@ def predict_texts(
     caller_path: str,
     version: str,
 ) -> list[str | None] | None:
-    """Predict as `predict` does; give one text for each row: its class, or JSON of all classes with their values.
+    """Predict like `predict`; return one text for each row: its class, or JSON of all classes with their values.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def predict_texts(
 
 
 def last_error() -> call.ErrorFields | None:
-    """Return the fields of the error of the last call; None where there was none."""
+    """Return the fields of the error of the last call, or None."""
     return _last_error
 
 
@@ -144,7 +144,7 @@ def _answer(
 
 
 class _Answer:
-    """What the trainer has computed: rows of floats, and which of them are to have none since an element was NULL."""
+    """The trainer's result: rows of floats, and the rows without outputs because of a NULL element."""
 
     __slots__ = ("empty", "floats", "model", "n_rows", "single", "width", "widths")
 
@@ -166,7 +166,7 @@ class _Answer:
 
 
 class _Model:
-    """A model that was found: how to ask for it, and the version that it was found with."""
+    """A found model: its queries and its version."""
 
     def __init__(self, found: Header, caller_path: str):
         self.found = found
@@ -176,7 +176,7 @@ class _Model:
         self._look_up = found["name"] and plpy.prepare(_LOOK_UP, ["text", "text"])
 
     def current_version(self) -> str | None:
-        """Ask which version there is now; None when the model is gone, or its name means another table."""
+        """Return the current version; None if the model was dropped, or its name now refers to another table."""
         if self._look_up is not None:
             row = plpy.execute(self._look_up, [self._caller_path, self.found["name"]])[0]
             if row["oid"] != str(self.found["oid"]):
@@ -246,7 +246,7 @@ class _Session:
         return self._last_header[1]
 
     def _model(self, name: _Name) -> _Model:
-        """Return the model of a name in its present version, found anew by a driver where it must be."""
+        """Return the current version of a model by name; a driver looks it up again if needed."""
         model = self._models.get(name)
         if model is not None:
             rights.check_roles(plpy)  # a driver would
@@ -291,7 +291,7 @@ class _Session:
         self._loaded = frozenset(answer["loaded"])
 
     def _ask(self, header: Header | bytes, blobs: Sequence[Blob] = ()) -> Frame:
-        """Ask the trainer; raise what it refuses."""
+        """Send a request to the trainer; raise its error."""
         assert self._child is not None, "nobody asks before it is started"
         try:
             answer, out = self._child.ask(header, blobs)

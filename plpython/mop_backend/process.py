@@ -1,4 +1,4 @@
-"""A child process of a backend: the driver or a trainer, spoken to in frames and gone when its parent is."""
+"""A child process of a backend: the driver or a trainer, which communicates in frames and ends with its parent."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Child:
         return self.await_answer(0)
 
     def await_answer(self, seconds: float) -> bool:
-        """Wait that long at most; tell whether there is something to receive, or the child has ended."""
+        """Wait for at most this time; return whether there is something to receive, or the child has ended."""
         return bool(select.select([self._stdout], [], [], seconds)[0])
 
     def send(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
@@ -163,7 +163,7 @@ class Child:
         return os.pread(self._stderr_fd, n_bytes, max(0, size - n_bytes)).decode("utf-8", "replace").strip()
 
     def death(self) -> ChildDied:
-        """Wait for the child, which closes its pipes, to end, and give the ChildDied that tells how."""
+        """Wait for the child to end after it closed its pipes; return the ChildDied with its exit status."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
         if self.alive:

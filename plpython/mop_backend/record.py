@@ -1,4 +1,4 @@
-"""What a writer session reads and writes of a run's record; static SQL, with the rights of the server's own user.
+"""A writer session's reads and writes of a run's record; static SQL, with the rights of the server's own user.
 
 Called by `mop_backend.writer`. What is kept of a visit is kept by functions of sql/24-writer.sql and 28-averaging.sql.
 """
@@ -66,21 +66,22 @@ class RunRecord:
         return self._object("plan")
 
     def custom_functions(self) -> Header | None:
-        """Return the custom functions that the run uses, as a trainer takes them, or None."""
+        """Return the run's custom functions in the form for a trainer, or None."""
         found: str | None = self._value("custom_functions")
         functions: Header | None = json.loads(found) if found else None
         return functions
 
     def host_access(self, server: str) -> Header:
-        """Return how to get to the host of one of the run's segments. Raises plpy.SPIError where its owner may not."""
+        """Return the connection parameters of a segment's host. Raises plpy.SPIError if the run's owner has no right
+        to it."""
         return self._object("host_access", server)
 
     def model(self, mst_key: int) -> Header:
-        """Return one configuration, and where its newest state is."""
+        """Return one configuration, and the location of its newest state."""
         return self._object("model", mst_key)
 
     def start_weights(self, mst_key: int) -> bytes:
-        """Return the weights that a model starts from."""
+        """Return the start weights of a model."""
         weights: bytes = self._value("start_weights", mst_key)
         return weights
 
@@ -98,7 +99,7 @@ class RunRecord:
         return parts
 
     def keep(self, task: Header, model: Header, answer: Header, parts: Sequence[Blob], started_at: str) -> None:
-        """Write a visit with the state that it has made; add ``visit_id`` and ``state_bytes`` to the answer.
+        """Write a visit with its new state; add ``visit_id`` and ``state_bytes`` to the answer.
 
         Parameters
         ----------

@@ -1,9 +1,9 @@
-"""Who calls: the roles of a caller's session, and the refusal of one that is half a superuser's; for `call`, `predict`
-and the command line.
+"""Determines the roles of a caller's session, and rejects sessions with only some superuser roles; for `call`,
+`predict` and the command line.
 
 A view or function of another role that a query evaluates can do RESET ROLE or RESET SESSION AUTHORIZATION. In a session
-that a superuser opened it would then be a superuser. So a call is refused unless the role that logged in, session_user
-and current_user are all superusers, or none is.
+that a superuser opened it would then be a superuser. So a call is rejected unless the role that logged in,
+session_user and current_user are all superusers, or none is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CallerRoles(TypedDict):
 
 
 class MixedRoles(Exception):
-    """The session is a superuser's in one respect and another role's in another; ``fields`` as RAISE takes them."""
+    """Only some of the session's roles are superusers; ``fields`` as RAISE takes them."""
 
     def __init__(self, role: str, login: str, opener: str):
         message = (
@@ -60,7 +60,7 @@ def caller_roles(execute: Callable[[str], Iterable[Mapping[str, Any]]]) -> Calle
     Parameters
     ----------
     execute : callable
-        Runs a query in that session; gives its rows as dicts.
+        Runs a query in that session; returns its rows as dicts.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def caller_roles(execute: Callable[[str], Iterable[Mapping[str, Any]]]) -> Calle
 
 
 def check_roles(plpy: ModuleType) -> None:
-    """Raise MixedRoles as `caller_roles` does; a pair of roles that was right before is not looked up again."""
+    """Raise MixedRoles as `caller_roles` does; pairs of roles that passed before are cached."""
     global _names_plan
     if _names_plan is None:
         _names_plan = plpy.prepare(_NAMES)

@@ -1,4 +1,4 @@
-"""Rows on their way from a reader session to a trainer: a Unix socket between two processes of one server.
+"""Sends rows from a reader session to a trainer over a Unix socket between two processes of one server.
 
 The process that has the trainer listens (`Listener`: a writer session, or its process at a Greenplum segment); the one
 whose session reads the rows connects (`Sender`). Users' code can run in a reader session, so neither end relies on a
@@ -26,11 +26,11 @@ Shapes = Sequence[Sequence[int]]  # of a buffer's tensors, one a column
 
 
 class RowsLost(Exception):
-    """The reader ended, or did not come, before it had handed over all rows of the shard."""
+    """The reader ended, or did not connect, before it had sent all rows of the shard."""
 
 
 class Listener:
-    """Where the rows of one shard are expected.
+    """The receiving end of one shard's rows.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Listener:
             raise
 
     def forward(self, send: Callable[[Shapes, Sequence[Blob]], None], check: Check, pid: int | None = None) -> int:
-        """Hand every buffer of the shard on, until the reader says that there are no more; listen no longer then.
+        """Forward every buffer of the shard until the reader reports the last one; then stop listening.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class Listener:
         self._socket.close()
 
     def _accept(self, check: Check, pid: int | None) -> socket.socket:
-        """Wait for the reader's connection; whoever else connects is not heard. Raises RowsLost."""
+        """Wait for the reader's connection; other connections are rejected. Raises RowsLost."""
         deadline = time.monotonic() + _CONNECT_WITHIN_S
         try:
             while time.monotonic() < deadline:
@@ -122,7 +122,7 @@ class Sender:
     Raises
     ------
     RowsLost
-        If nobody of this server listens there.
+        If no process of this server listens there.
     """
 
     def __init__(self, address: str, check: Check):
@@ -137,12 +137,12 @@ class Sender:
         self._channel = Channel(self._socket.fileno(), self._socket.fileno(), check)
 
     def send(self, shapes: Shapes, blobs: Sequence[Blob]) -> None:
-        """Send one buffer. Raises RowsLost when nobody takes it any more."""
+        """Send one buffer. Raises RowsLost if the receiver has gone."""
         self._write({"shapes": shapes}, blobs)
         self._n_buffers += 1
 
     def end(self) -> int:
-        """Report that these were all; return how many."""
+        """Report the end of the rows; return the number of buffers."""
         self._write({"n_buffers": self._n_buffers}, ())
         self.close()
         return self._n_buffers

@@ -1,7 +1,7 @@
-"""A session at a segment's host: has this host's trainer do what a coordinator's relay requests, and nothing else.
+"""A session at a segment's host: runs the requests of a coordinator's relay in this host's trainer, and nothing else.
 
-Called by the functions of sql/25-segments.sql, which every user of the extension may call, as user code may that a
-query runs here. So each message bears a signature: HMAC-SHA-256 of its header, which has the SHA-256 of each of its
+Called by the functions of sql/25-segments.sql, which every user of the extension can call, also through code in a
+query. So each message has a signature: HMAC-SHA-256 of its header, which has the SHA-256 of each of its
 blobs, under a key that is this session's alone, made of a nonce and of the key that the two servers share. The shared
 key is read with the extension owner's rights and forgotten; no SQL reaches the session's. What code may run here, and
 whether in a sandbox, this server's own settings decide, whatever a coordinator says.
@@ -36,7 +36,7 @@ _session: _Session | None = None
 
 
 def open_session(coordinator: str) -> str:
-    """Make this session a coordinator's; return the nonce of its key. Once a session."""
+    """Make this session work for a coordinator; return the nonce of its key. Only once in a session."""
     global _session
     if _session is not None:
         _refuse("this session works for a coordinator already")
@@ -60,17 +60,17 @@ def session_key(key: bytes, nonce: str) -> bytes:
 
 
 def put(part: bytes) -> None:
-    """Take one blob of the next message."""
+    """Add one blob to the next message."""
     _opened().put(part)
 
 
 def send(header: str | None, signature: str | None, wait: bool | None) -> str | None:
-    """Hand a message to the trainer; see `_Session.send`."""
+    """Send a message to the trainer; see `_Session.send`."""
     return _opened().send(header or "", signature or "", bool(wait))
 
 
 def get(number: int) -> Blob:
-    """Return one blob of the answer, and forget it."""
+    """Return one blob of the answer, and drop it."""
     return _opened().get(number)
 
 
@@ -95,7 +95,7 @@ class _Session:
         return self._answer_parts.pop(number)
 
     def send(self, header: str, signature: str, wait: bool) -> str | None:
-        """Check a message and do it.
+        """Check a message and run it.
 
         Parameters
         ----------

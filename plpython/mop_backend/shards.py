@@ -21,7 +21,8 @@ _AT_SEGMENT = {
 
 
 class Place(TypedDict):
-    """Where a shard is that is not in this server: at a host, or at a segment of Greenplum, which has a ``key``."""
+    """The location of a shard that is not on this server: at a host, or at a segment of Greenplum, which has a
+    ``key``."""
 
     server: NotRequired[str]
     query: str
@@ -101,7 +102,7 @@ def stream_shard(child: Child, shard: str, query: str, key: int, form: Header) -
     child : Child
         The trainer, or the way to it.
     shard : str
-        The name by which the trainer will know it.
+        Its name in the trainer.
     query, key
         As `read_buffers`'.
     form : dict
@@ -141,7 +142,7 @@ def read_buffers(query: str, key: int, n_columns: int) -> Iterator[tuple[list[Se
 
 
 def shard_form(source: Source | Header) -> Header:
-    """Return what a trainer must know of a data set before its rows come."""
+    """Return the description of a data set for a trainer, sent before its rows."""
     form: Header = {name: source[name] for name in ("n_x", "n_y", "normalizing_const")}
     return {**form, "index_inputs": source.get("index_inputs", [])}
 

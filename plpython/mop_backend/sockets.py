@@ -1,8 +1,8 @@
 """Unix sockets between processes of one operating system user: where they are bound, and that the peer is that user.
 
 Called by ``forkserver.py``. An address that begins with a slash is a path in a directory of the server's own, in which
-no other user can bind; any other is an abstract name, which every user of the machine can bind once it is free. So who
-listens is asked before anything is sent or waited for.
+no other user can bind; any other is an abstract name, which every user of the machine can bind once it is free. So the
+listening user is checked before any communication.
 
 `address_for` chooses ``pg_stat_tmp`` in the data directory: PostgreSQL's base backups, pg_rewind and pgBackRest leave
 its content out.
@@ -31,11 +31,11 @@ _PAUSE_S = 0.01
 
 
 class NotOurs(PermissionError):
-    """What listens at an address, or the directory that the address is in, is another user's."""
+    """The process that listens at an address, or the address's directory, belongs to another user."""
 
 
 def address_for(name: str) -> str:
-    """Return where a process of this server, whose backend calls, listens under a name of its own.
+    """Return the address of a process of this server, by name.
 
     The directory is made here. Without one that is ours alone the address is an abstract name.
 
@@ -75,7 +75,7 @@ def connect(address: str, deadline: float, check: Check | None = None) -> socket
     NotOurs
         If another user listens there.
     ConnectionRefusedError, FileNotFoundError
-        If nobody does.
+        If no process does.
     TimeoutError
         If the deadline has passed.
     """
@@ -100,9 +100,9 @@ def connect(address: str, deadline: float, check: Check | None = None) -> socket
 
 
 def listen(address: str) -> socket.socket | None:
-    """Return a socket that listens at an address; None if somebody listens there, or is about to.
+    """Return a socket that listens at an address; None if another process listens there, or is about to.
 
-    Socket files at which nobody listens any more are removed, also those of earlier servers and libraries.
+    Stale socket files are removed, also those of earlier servers and libraries.
     """
     with _place(address) as (bound, directory):
         if directory is not None:
@@ -146,7 +146,7 @@ def _place(address: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _open(path: str) -> int:
-    """Open a directory that this user owns and nobody else can write to. Raises NotOurs."""
+    """Open a directory that this user owns and other users cannot write to. Raises NotOurs."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     status = os.fstat(directory)
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:

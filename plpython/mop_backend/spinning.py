@@ -1,4 +1,5 @@
-"""Waits that do not sleep at first, for a peer that answers within microseconds; for both ends of a row's prediction.
+"""Waits that spin before they sleep, for a peer that answers within microseconds; used at both ends of a row's
+prediction.
 
 To wake a process that sleeps takes the kernel an interrupt to another processor. In a virtual machine that costs as
 much as the work on one row. ``predict.py`` waits in this way for a row's answer, ``trainer/process/lifetime.py`` for

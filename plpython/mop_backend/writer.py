@@ -1,4 +1,4 @@
-"""A writer session: moves a model's state to its segment's trainer, and keeps what comes back.
+"""A writer session: sends a model's state to its segment's trainer, and commits the result.
 
 The driver calls `open_writer` once and then `do` for every visit. The trainer is behind a channel (channels.py): a
 child of this backend, or at the host where the segment is. The session is logged in as the server's own user, as the
@@ -50,7 +50,7 @@ def open_writer(run_id: int, segment_id: int) -> str:
 
 
 def do(task: str) -> str:
-    """Do one visit, evaluation or shard load; see `Writer.do`. ``task`` is a JSON object."""
+    """Run one visit, evaluation or shard load; see `Writer.do`. ``task`` is a JSON object."""
     if _writer is None:
         plpy.error("this session is not a writer; only the driver uses this function", sqlstate="42501")
     return json.dumps(_writer.do(json.loads(task)))
@@ -88,7 +88,7 @@ class Writer:
             self._child = None
 
     def do(self, task: Header) -> Header:
-        """Do one task of the driver's.
+        """Run one task of the driver.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Writer:
         return {**answer, "started_at": started_at, "ended_at": time.time()}
 
     def _metric_results(self, request: Header, model: Header, sums: Header) -> Header:
-        """Compute a model's metrics from what the evaluations of all shards have summed up, by data set."""
+        """Compute a model's metrics from the sums of all shards' evaluations, by data set."""
         request |= {"op": "metric_results", "model": self._asked(model), "sums": list(sums.values())}
         answer, _ = _checked(self._trainer.ask(request))
         return {"results": dict(zip(sums, answer["results"], strict=True))}
@@ -205,7 +205,7 @@ class Writer:
     def _members(
         self, mst_keys: Sequence[int | None], is_forward: bool = False
     ) -> tuple[list[Header | None], list[Header | None], list[bytes]]:
-        """Give, for each place of a group, the model's row and what a request says of it, or None; and all blobs."""
+        """Return, for each place of a group, the model's row and its part of a request, or None; and all blobs."""
         models: list[Header | None] = []
         members: list[Header | None] = []
         blobs: list[bytes] = []
@@ -221,7 +221,7 @@ class Writer:
         return models, members, blobs
 
     def _start_of(self, model: Header, n_parts: int | None = None) -> tuple[Header, list[bytes]]:
-        """Return what a request says of a model and its start, and the blobs that go with it."""
+        """Return a model's part of a request, with its start, and its blobs."""
         parts = self._record.state(model, n_parts)
         weights = [] if parts or not model["has_weights"] else [self._record.start_weights(model["mst_key"])]
         start = {
@@ -233,7 +233,7 @@ class Writer:
         return start, parts or weights
 
     def _asked(self, model: Header) -> Header:
-        """Return what a request says of a model."""
+        """Return a model's part of a request."""
         names = ("arch", "compile_params", "fit_params", "mst_key")
         return {**{name: model[name] for name in names}, "seed": self._seed, "custom": self._custom}
 
@@ -279,7 +279,7 @@ class Writer:
         return {"members": outcomes, "timing": timing}
 
     def _average(self, task: Header) -> Header:
-        """Average what the segments have trained in an iteration, part by part, and keep it as the newest state.
+        """Average the segments' states of an iteration, part by part, and commit it as the newest state.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class Writer:
         return {"digest": answer["digest"], "state_bytes": average["state_bytes"]}
 
     def _load(self, task: Header, source: Source, shard: str) -> Header:
-        """Have the trainer given a shard's rows; return what it said of them: rows, bytes and fingerprint."""
+        """Load a shard's rows into the trainer; return its figures: rows, bytes and fingerprint."""
         answer, _ = _checked(self._trainer.load_shard(shard, source, task["segment_id"], task["reader_pid"]))
         self._shards, self._fresh = set(answer.pop("cached_shards")), shard
         return answer
@@ -339,7 +339,7 @@ class Writer:
 
 
 class _Refused(Exception):
-    """The trainer answered with an error: this task cannot be done, the trainer is well."""
+    """The trainer answered with an error: the task failed, the trainer works."""
 
     def __init__(self, error: Header, kind: str):
         super().__init__(error["message"])
@@ -355,7 +355,7 @@ def _checked(answer: Frame) -> Frame:
 
 
 def _check_digest(model: Header, answer: Header) -> None:
-    """Refuse to go on from a stored state that is not the one that the record tells of."""
+    """Raise an error if a stored state differs from the recorded one."""
     if model["digest"] is not None and answer["digest_in"] != model["digest"]:
         raise _Refused(
             {
@@ -367,7 +367,7 @@ def _check_digest(model: Header, answer: Header) -> None:
 
 
 def _reason(error: Header, place: str) -> str:
-    """Return in one line why a member of a group failed, as the driver says it of a model that trains apart."""
+    """Return in one line why a member of a group failed, in the driver's form for separate models."""
     return f"{error['message']} ({place})" + (f"; {error['hint']}" if error.get("hint") else "")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from madlib_mop.catalog.rows.base import Document, Json, Row, column
 from madlib_mop.catalog.rows.states import ModelState
 
-#: Columns that say of a state what it is, apart from where it is kept.
+#: Columns that describe a state, without its location.
 STATE_COLUMNS = ("state_bytes", "model_bytes", "forward_parts", "digest", "weights_digest")
 
 

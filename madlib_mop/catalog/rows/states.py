@@ -30,13 +30,13 @@ class ModelState(StrEnum):
 
     #: No visit of it was kept yet. TRAINING follows, FAILED, or STOPPED.
     WAITING = "waiting"
-    #: A visit was kept, or a search has it go on. TRAINED follows, FAILED, or STOPPED.
+    #: A visit was committed, or a search extended it. TRAINED follows, FAILED, or STOPPED.
     TRAINING = "training"
-    #: Its last epoch and the metrics of that are complete. TRAINING follows where a search has it go on.
+    #: Its last epoch and the metrics of that are complete. TRAINING follows if a search extends it.
     TRAINED = "trained"
     #: A search ended it before it had anything to show. FAILED may follow, by the visit that it was in.
     STOPPED = "stopped"
-    #: It cannot be trained; ``state_detail`` says why. The last state.
+    #: It cannot be trained; ``state_detail`` has the reason. The last state.
     FAILED = "failed"
 
     @property

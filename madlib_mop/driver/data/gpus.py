@@ -13,7 +13,7 @@ from madlib_mop.errors import NotReady, Unsupported
 
 #: Where NVIDIA's driver shows its devices.
 DEVICE_NODES = "/dev/nvidia[0-9]*"
-#: Where its tool may be. Never looked up in a PATH, which would say what is run here.
+#: Possible paths of its tool. Never looked up in PATH, which could select another program.
 NVIDIA_SMI = ("/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi")
 _WITHIN_S = 30.0
 

@@ -241,10 +241,8 @@ def new_segments(session: CallerSession, plan: PackedData) -> list[int]:
     engine = engine_of_table(session, relation)
     if engine.moves_shards:  # it has no shards but those that it was made with
         return []
-    elsewhere, of_keys = (
-        sorted(engine.shard_places(session, relation)),
-        engine.shard_keys(session, relation, "source_table"),
-    )
+    elsewhere = sorted(engine.shard_places(session, relation))
+    of_keys = engine.shard_keys(session, relation, "source_table")
     query = statement(
         "SELECT DISTINCT __dist_key__ AS segment_id FROM {packed} WHERE __dist_key__ <> ALL ($1::pg_catalog.int4[])",
         packed=relation,

@@ -88,7 +88,7 @@ class EpochMetrics:
         self._parts.setdefault(task.data_set, {})[task.segment_id] = answer["sums"]
         if self._left:
             return False
-        for data_set, parts in sorted(self._parts.items()):  # by shard: who came first must not decide the last bit
+        for data_set, parts in sorted(self._parts.items()):  # by shard: the order of arrival must not affect a bit
             self._sums[data_set] = add(parts[shard] for shard in sorted(parts))
         self._parts.clear()
         if all(sums.all_means for sums in self._sums.values()):

@@ -24,7 +24,7 @@ SELECTION_TABLES = {
     "": {"mst_key", "model_id", "compile_params", "fit_params"},
     "_summary": {"model_arch_table", "object_table"},
 }
-#: What the server says where a table of that name is there, or is being made by another transaction.
+#: The server's errors if a table of this name exists, or another transaction is creating it.
 _THERE = ("42P07", "42710", "23505")
 #: Names of tables with their schemas, by the columns that have them as the user wrote them.
 QUALIFIED = ("qualified_names", "json")

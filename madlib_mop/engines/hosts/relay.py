@@ -29,7 +29,7 @@ from madlib_mop.errors import NotReady
 
 #: Requests that a trainer does not answer.
 _SILENT = frozenset({"shard_begin", "shard_rows"})
-#: Seconds until a host that does not answer any more counts as lost.
+#: Seconds until a host that has stopped answering counts as lost.
 _SILENCE_S = 20
 _CONNECT_S = "10"
 _LIVENESS = {

@@ -117,7 +117,7 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
         )
         try:
             _copy_settings(cursor, caller, role)
-            # what its sessions execute is nobody's business: other sessions of the role would see it
+            # its sessions' queries must not be visible to other sessions of the role
             cursor.execute(sql.SQL("ALTER ROLE {} SET track_activities = off").format(sql.Identifier(role)))
         except BaseException:
             drop_login(catalog, role)

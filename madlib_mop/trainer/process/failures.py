@@ -9,7 +9,7 @@ from mop_backend.frames import Header
 
 from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, OutOfResources
 
-#: The configuration is at fault: its model ends ``failed``, the others go on.
+#: The configuration is the cause: its model ends ``failed``, the others continue.
 MODEL = "model"
 #: The data or the request is at fault.
 INPUT = "input"
