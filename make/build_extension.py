@@ -66,7 +66,7 @@ def lines_for(server: str, text: str, name: str) -> str:
         elif words == ["--", "end"] and opened:
             wanted, opened = True, False
         elif words[:1] == ["--"] and words[1:] in (["else"], ["end"], *(["if", known] for known in DIALECTS)):
-            raise BuildError(f"{name}, line {number}: {line.strip()!r} does not go with the marks before it")
+            raise BuildError(f"{name}, line {number}: {line.strip()!r} does not match the marks before it")
         elif wanted:
             kept.append(line)
     if opened:

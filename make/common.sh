@@ -129,7 +129,7 @@ find_pg_config() {
     return 1
 }
 
-# Prints what server a pg_config belongs to: postgres, or by its own catalog greenplum, or cloudberry by what it calls
+# Prints the kind of server of a pg_config: postgres, or by its own catalog greenplum, or cloudberry by what it calls
 # itself in version().
 server_of() {
     local headers
@@ -155,7 +155,7 @@ oldest_major() {
 # Says what is left to do once the library of a server, as server_of calls it, is at its place on this host.
 say_installed() {
     if [ "$1" != postgres ]; then
-        say "installed on this host. As the cluster's owner, on all others:" \
+        say "installed on this host. As the cluster's owner, install on all other hosts:" \
             "$2/venv/bin/madlib-mop install --$1 --dsn dbname=postgres"
         say "then as a superuser, in the database of your choice: CREATE EXTENSION madlib_mop CASCADE"
     else

@@ -72,7 +72,7 @@ def read_facts(text: str, before_s: float, after_s: float) -> Facts:
 
 
 def problem(facts: Facts, ours: Facts, layout: Layout) -> NotReady | None:
-    """Return the first thing that keeps a host from carrying the library of ours; None if nothing does."""
+    """Return the first reason why a host cannot run this library, or None."""
     title = layout.product.title
     minor, our_minor = (version.rpartition(".")[0] for version in (facts.python, ours.python))
     if facts.user != ours.user:

@@ -98,7 +98,7 @@ def _hosts(context: CheckContext, again: str) -> Iterator[Finding]:
 
 
 def _host(name: str, answer: Header, inside: Header, n_segments: int, again: str) -> Finding:
-    """Judge what a segment said of its host; ``inside`` is what the coordinator's library says of itself."""
+    """Check a segment's report of its host; ``inside`` is the report of the coordinator's library."""
     if "error" in answer:
         return Finding(name, State.FAIL, f"as {answer['user']}: {answer['error']}", again)
     versions = answer["versions"]

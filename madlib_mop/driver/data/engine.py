@@ -17,7 +17,7 @@ _CLUSTERS: tuple[type[Greenplum], ...] = (Greenplum, Cloudberry)
 
 
 def engine_of(session: Session) -> Engine:
-    """Return the engine that packs tables for a call: in a Citus cluster Citus, unless the caller names hosts."""
+    """Return the engine that packs tables for a call: Citus in a Citus cluster, unless the caller names hosts."""
     if cluster := _cluster(session):
         return cluster
     if is_citus(session) and not (session.caller_setting(HOSTS) or "").strip():
@@ -26,7 +26,7 @@ def engine_of(session: Session) -> Engine:
 
 
 def engine_of_table(session: Session, relation: Relation) -> Engine:
-    """Return the engine that has a table, or that the caller's server has where it is a view or lies in one place."""
+    """Return the engine of a table; for a view or an undistributed table, that of the caller's server."""
     if cluster := _cluster(session):
         return cluster
     if is_distributed(session, relation):

@@ -24,7 +24,7 @@ _WHERE_KNOWN = {
 }
 #: With the role's own search_path, which tells where it makes tables. For PostgreSQL 15 and newer.
 OPTIONS_BUT_PATH = _EVERYWHERE + "".join(f" -c {name}={value}" for name, value in _SINCE_14.items())
-#: Of a superuser's sessions: what nobody else may set.
+#: For superusers' sessions: settings that only superusers can change.
 SUPERUSER_OPTIONS = " -c session_replication_role=origin"
 SESSION_OPTIONS = OPTIONS_BUT_PATH + _PATH
 _KNOWN = "SELECT name FROM pg_catalog.unnest(%s) AS name WHERE pg_catalog.current_setting(name, true) IS NOT NULL"
