@@ -138,7 +138,7 @@ REFUSED = [
     ({"independent_varname": "x, x"}, "22023", "has 2 columns, but model_id 1 of public.archs has 1 inputs"),
     ({"pred_type": "best"}, "22023", "pred_type is invalid"),
     ({"use_gpus": True}, "0A000", "use_gpus"),
-    ({"class_values": ["a", "b"]}, "22023", "class_values has 2 values for dependent_var, of which model_id 1"),
+    ({"class_values": ["a", "b"]}, "22023", "class_values has 2 values for dependent_var, for which model_id 1"),
     ({"class_values": [["a", "b", "c"], ["d", "e", "f"]]}, "22023", "class_values has 2 lists of values"),
     ({"normalizing_const": 0}, "22023", "normalizing_const must be a number above 0. Received: 0"),
     ({"normalizing_const": float("nan")}, "22023", "normalizing_const must be a number above 0"),

@@ -48,7 +48,7 @@ def user(db, keras):
         ({"model_table": "nowhere"}, "42P01", "model_table does not exist. Received: 'nowhere'"),
         ({"model_table": "points"}, "42703", "model_table: public.points has no column 'model_weights'"),
         ({"model_table": "archless"}, "42703", "model_table: public.archless has no column 'model_arch'"),
-        ({"model_table": "lonely"}, "42P01", "model_table: public.lonely has no lonely_summary beside it"),
+        ({"model_table": "lonely"}, "42P01", "model_table: public.lonely has no table lonely_summary in its schema"),
         ({"mst_key": None}, "22023", "mst_key is missing: public.models has 3 models. Received: NULL"),
         ({"mst_key": 9}, "22023", "mst_key 9 is not in public.models. Received: 9"),
         (
