@@ -38,7 +38,9 @@ CODE_LEVELS = 1_000
 EXPECTED_REPEATS = 5
 #: A tail is heavy if 1 % of the rows are so many quartile ranges from the median; of a normal distribution 1.7.
 HEAVY_TAIL = 5.0
-_OUTLIER = 20.0
+#: Single values are far away if one is so many standard deviations from the mean.
+FAR = 8.0
+_FEW_NUMBERS = 10
 _NEARLY = 0.94  # of distinct values that are estimated
 _KEY = re.compile(r"(^|_)(id|ids|key|pk|uuid|guid|rowid|rownum|ctid|oid)$|[a-z](Id|ID|Key|Uuid|UUID|Guid)$", re.ASCII)
 _CODE = re.compile(
@@ -109,15 +111,12 @@ def _shape(statistics: Statistics) -> tuple[bool, str, str]:
     """Return whether a distribution has heavy tails, the scale that suits it, and the sentence why."""
     low, lower, middle, upper, high = (statistics.quantile(q) or 0.0 for q in (0.01, 0.25, 0.5, 0.75, 0.99))
     least, most = statistics.minimum or 0.0, statistics.maximum or 0.0
-    if statistics.n_distinct <= 10:
-        return False, "standard", f"Standardised: {statistics.n_distinct} distinct values."
-    spread = upper - lower
-    tail = max(high - middle, middle - low)
-    if tail > HEAVY_TAIL * spread:
+    if statistics.n_distinct > _FEW_NUMBERS and max(high - middle, middle - low) > HEAVY_TAIL * (upper - lower):
         if least >= 0 and middle >= 1 and most < 1e9:
             return True, "log1p", "Its tail is heavy and no value is negative, so its logarithm is standardised."
         return True, "quantile", "Its tails are heavy, so its ranks are scaled to a normal distribution."
-    if max(most - middle, middle - least) > _OUTLIER * spread:
+    mean, deviation = statistics.mean or 0.0, statistics.std or 0.0
+    if max(most - mean, mean - least) > FAR * deviation:
         return True, "robust", "Single values are far away, so median and quartiles scale it, and it is bounded."
     return False, "standard", "Standardised: its tails are light."
 

@@ -23,6 +23,9 @@ from madlib_mop.columns.proposals.kinds import (
 from madlib_mop.errors import InvalidParameter
 
 
+_DEFAULT = "NULL is the default of the kind."
+
+
 def problem(spec: ColumnSpec, message: str, hint: str) -> InvalidParameter:
     """Return the error for a column of a specification."""
     return InvalidParameter(f"column {spec.name!r}: {message}", hint=hint)
@@ -87,7 +90,7 @@ def _check_encode(spec: ColumnSpec) -> None:
         raise problem(
             spec,
             f"encode {spec.encode!r} is not for kind {spec.kind!r}",
-            f"Use {' or '.join(ENCODINGS[spec.kind])}, or change kind.",
+            f"Use {' or '.join(ENCODINGS[spec.kind])}. {_DEFAULT}",
         )
 
 
@@ -98,7 +101,7 @@ def _check_scale(spec: ColumnSpec) -> None:
         raise problem(
             spec,
             f"scale {spec.scale!r} is not for kind {spec.kind!r}",
-            f"Use {' or '.join(SCALES[spec.kind])}, or change kind.",
+            f"Use {' or '.join(SCALES[spec.kind])}. {_DEFAULT}",
         )
 
 
@@ -114,7 +117,7 @@ def _check_impute(spec: ColumnSpec) -> None:
         raise problem(
             spec,
             f"impute {spec.impute!r} is not for kind {spec.kind!r}",
-            f"Use {' or '.join(_written(IMPUTES[spec.kind]))}, or change kind.",
+            f"Use {' or '.join(_written(IMPUTES[spec.kind]))}. {_DEFAULT}",
         )
     if spec.constant is not None and spec.kind != CATEGORY and constant_number(spec.constant) is None:
         raise problem(spec, f"impute {spec.impute!r} has no finite number", "Write it as constant:0, for example.")

@@ -48,6 +48,12 @@ def test_the_document_is_canonical():
     assert len(SOME.digest) == 64
 
 
+def test_negative_zero_is_zero_because_jsonb_has_no_other():
+    column = SOME.columns[0]
+    changed = [replace(column, fit=replace(column.fit, offset=zero)) for zero in (0.0, -0.0)]
+    assert len({Preprocessor((one,)).digest for one in changed}) == 1
+
+
 def test_jsonb_may_have_stored_the_document():
     def stored(value):
         if isinstance(value, dict):

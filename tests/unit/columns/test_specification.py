@@ -24,6 +24,15 @@ def test_defaults_are_those_of_the_kind():
     assert (target.impute, target.encode, target.scale) == ("error", "one_hot", "none")
 
 
+def test_a_kind_is_changed_by_itself_where_the_rest_is_null():
+    row = {**NUMBER, "impute": "mean", "encode": "identity", "scale": "standard", "n_distinct": 40}
+    with pytest.raises(InvalidParameter) as caught:
+        read({**row, "kind": "category"})
+    assert "NULL is the default of the kind" in caught.value.hint
+    (category, _) = read({**row, "kind": "category", "impute": None, "encode": None, "scale": None})
+    assert (category.encode, category.impute, category.scale, category.width) == ("index", "level", "none", 13)
+
+
 def test_words_are_read_whatever_their_case_and_a_constant_keeps_its_own():
     row = {**CATEGORY, "kind": " Category", "encode": "ONE_HOT", "impute": "Constant: Red"}
     (category, _) = read(row)
