@@ -22,7 +22,6 @@ from madlib_mop.columns.proposals.kinds import (
 )
 from madlib_mop.errors import InvalidParameter
 
-
 _DEFAULT = "NULL is the default of the kind."
 
 
