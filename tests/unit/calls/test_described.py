@@ -76,6 +76,7 @@ def test_a_help_text_has_the_call_with_every_argument(topic):
     assert all(re.search(rf"^ +{a.name},? +-- {re.escape(a.type)}", text, re.MULTILINE)
                for a in FUNCTIONS[topic].arguments)  # fmt: skip
     assert max(map(len, usage(FUNCTIONS[topic]).splitlines())) <= 120
+    assert max(map(len, text.splitlines())) <= 130
 
 
 @pytest.mark.parametrize("command, name", runs.DRIVEN.items())

@@ -22,7 +22,7 @@ MANUAL = dict(re.findall(r"^\| `(\w+)` \|.*\| `([^`]*)`[^|]*\|$", (ROOT / "docs/
 def test_each_method_is_in_the_help_text_with_its_parameters_and_a_line_of_its_own(method):
     shown = give_help(SimpleNamespace(arguments={"topic": "madlib_keras_automl", "option": "usage"}))
     assert re.search(rf"^    {method} +{re.escape(MANUAL[method])}\n +\S", shown, re.MULTILINE)
-    (repeatable,) = re.findall(r"^With (.*), the same random_state", shown, re.MULTILINE)
+    (repeatable,) = re.findall(r"^With (.*),\nthe same random_state", shown, re.MULTILINE)
     assert (method in re.split(", | and ", repeatable)) is search_class(method).repeatable
     others = [search_class(name).summary for name in METHODS if name != method]
     assert search_class(method).name == method and search_class(method).summary not in others
