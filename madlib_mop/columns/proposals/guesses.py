@@ -44,9 +44,9 @@ _FEW_NUMBERS = 10
 _NEARLY = 0.94  # of distinct values that are estimated
 _KEY = re.compile(r"(^|_)(id|ids|key|pk|uuid|guid|rowid|rownum|ctid|oid)$|[a-z](Id|ID|Key|Uuid|UUID|Guid)$", re.ASCII)
 _CODE = re.compile(
-    r"(^|_)(code|type|class|category|cat|group|grp|kind|status|state|level|zip|zipcode|postcode|postal|region|district"
-    r"|cluster|segment|branch|store|shop|model|version|label|flag|gender|sex|race|month|weekday|dow|hour|quarter|day"
-    r"|season|channel|cd|no)$|[a-z](Code|Type|Class|Group|Status)$|(^|_)(id|key)$|[a-z](Id|ID|Key)$",
+    r"(^|_)(code|type|class|category|cat|group|grp|kind|status|state|zip|zipcode|postcode|postal|region|district"
+    r"|cluster|segment|branch|store|shop|model|label|flag|gender|sex|race|month|weekday|dow|hour|quarter|day"
+    r"|season|channel|cd)$|[a-z](Code|Type|Class|Group|Status)$|(^|_)(id|key)$|[a-z](Id|ID|Key)$",
     re.ASCII,
 )
 
@@ -134,6 +134,8 @@ def guess_text(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
     """Return the proposal of a text column: a category with few levels, else words, else ignored."""
     n_values = statistics.n_rows - statistics.n_missing
     n_distinct, exact = statistics.n_distinct, statistics.distinct_is_exact
+    if spec.levels and len(spec.levels) <= INDEX_LEVELS:
+        return _category(spec, statistics, f"Enum with {len(spec.levels):,} labels")
     if exact and (n_distinct <= FEW_LEVELS and n_distinct < max(n_values, 3) or n_distinct * ROWS_A_LEVEL <= n_values):
         return _category(spec, statistics, f"Text with {n_distinct:,} distinct values")
     many = f"{n_distinct:,}" if exact else f"about {n_distinct:,}"

@@ -62,6 +62,7 @@ def test_whole_numbers_without_repeats_over_a_wide_range_stay_a_number():
         ("postcode", 60, "category", "index"),
         ("month", 12, "category", "index"),
         ("children", 6, "number", "identity"),
+        ("water_level", 60, "number", "identity"),
         ("status", 2, "number", "identity"),
     ],
 )
@@ -114,6 +115,8 @@ def test_texts_with_words_are_hashed_ngrams():
 def test_an_enum_keeps_the_order_of_its_labels():
     one = proposed("size", texts(["s", "m", "l", "m"] * 250), "size", labels=("s", "m", "l"))
     assert (one.kind, one.levels) == ("category", ("s", "m", "l"))
+    few = proposed("size", texts(["s", "m", "l"]), "size", labels=("s", "m", "l"))
+    assert (few.role, few.reason) == ("input", "Enum with 3 labels: one unit a level.")
 
 
 @pytest.mark.parametrize(
