@@ -50,7 +50,7 @@ def test_wrong_servers(pair, host_clusters):
     pair.define("bare", alpha, {superuser: BOSS}, dbname=bare)
     expected = {
         "nowhere": ("22023", "no foreign server of that name.*CREATE SERVER"),
-        "files": ("22023", "files is one of file_fdw"),
+        "files": ("22023", "files uses file_fdw"),
         "unmapped": ("55000", "has no user mapping for server unmapped.*CREATE USER MAPPING FOR"),
         "closed": ("55000", "server closed cannot be reached.*onnection refused"),
         "barred": ("55000", "server barred cannot be reached.*password authentication failed for user <user>"),
@@ -128,7 +128,7 @@ def test_the_doctor_looks_at_hosts(pair):
     db.rows("ALTER SERVER alpha OPTIONS (SET port '1')")
     ((_, state, said),) = findings(pair)
     db.rows(f"ALTER SERVER alpha OPTIONS (SET port '{alpha.cluster.port}')")
-    assert state == "fail" and "cannot be reached: Connection refused" in said and "127.0.0.1" not in said
+    assert state == "fail" and "by its user mapping: Connection refused" in said and "127.0.0.1" not in said
     db.rows("SELECT madlib_mop.remove_host('alpha')")
 
 

@@ -62,7 +62,7 @@ def add_host(call: Call) -> None:
     if session.execute("SELECT 1 AS found FROM madlib_mop.host WHERE server = $1", [server]):
         raise NotReady(
             f"server {server} has already been added. Received: {server!r}",
-            hint=f"To pair anew, or with another n_segments: SELECT madlib_mop.remove_host('{server}'); first.",
+            hint=f"To pair again, or with another n_segments: SELECT madlib_mop.remove_host('{server}'); first.",
         )
     record = open_record(call.info)
     catalog = record.raw
