@@ -5,14 +5,15 @@ manual to create their tables. A test compares it with the signatures in sql/. T
 this specification, and the code that uses the argument.
 """
 
-from madlib_mop.calls import control, inference, library, packing, training
+from madlib_mop.calls import columns, control, inference, library, packing, training
 from madlib_mop.calls.argument import REQUIRED, Argument, Function, Parameter
 from madlib_mop.calls.reading import read_arguments, recorded_arguments
 from madlib_mop.errors import Unsupported
 
 #: The functions that users call, in the manual's order.
 USER_FUNCTIONS = (
-    *library.FUNCTIONS, *packing.FUNCTIONS, *training.FUNCTIONS, *inference.FUNCTIONS, *control.FUNCTIONS,
+    *library.FUNCTIONS, *columns.FUNCTIONS, *packing.FUNCTIONS, *training.FUNCTIONS, *inference.FUNCTIONS,
+    *control.FUNCTIONS,
 )  # fmt: skip
 #: Every function that the driver has a command for, by name.
 FUNCTIONS = {f.name: f for f in (*USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION)}

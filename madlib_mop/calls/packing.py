@@ -8,11 +8,11 @@ _SOURCE = Argument("source_table", "varchar", "table or view with one example in
 _OUTPUT = Argument("output_table", "varchar", "packed table to create, with its _summary")
 _DEPENDENT = Argument("dependent_varname", "varchar", f"column with the labels, {_COLUMNS}")
 _INDEPENDENT = Argument("independent_varname", "varchar", f"column with the inputs, {_COLUMNS}")
-_BUFFER_SIZE = Argument(
+BUFFER_SIZE = Argument(
     "buffer_size", "integer", "rows in a buffer; NULL: about 8 MB of rows", default=None,
     check=Whole(1, hint="NULL chooses a size from the width of a row."),
 )  # fmt: skip
-_RULES = Argument(
+RULES = Argument(
     "distribution_rules", "text",
     "which segments get rows: 'all_segments', 'gpu_segments', or a table with a column dbid; NULL: all", default=None,
 )  # fmt: skip
@@ -28,7 +28,7 @@ TRAINING = Function(
         _OUTPUT,
         _DEPENDENT,
         _INDEPENDENT,
-        _BUFFER_SIZE,
+        BUFFER_SIZE,
         Argument(
             "normalizing_const", "real", "inputs are divided by it", default=1.0,
             check=AboveZero("1 leaves the data as it is.", is_single=True),
@@ -38,7 +38,7 @@ TRAINING = Function(
             "width of one-hot labels, for each dependent column; '{}': pack numbers as they are, for regression",
             default=None,
         ),
-        _RULES,
+        RULES,
         Argument(
             "seed", "integer",
             "seed of the order of rows; NULL: drawn at random, printed, and kept in the table's comment",
@@ -61,8 +61,8 @@ VALIDATION = Function(
         _DEPENDENT,
         _INDEPENDENT,
         Argument("training_preprocessor_table", "varchar", "output table of training_preprocessor_dl"),
-        _BUFFER_SIZE,
-        _RULES,
+        BUFFER_SIZE,
+        RULES,
         _IMAGE_SHAPE,
     ),
 )

@@ -10,8 +10,8 @@ EVERYBODY = {"errors", ""}
 #: Folders inside a room, from the bottom: each imports from those before it, and the room's own files from all.
 FLOORS = {
     "driver": (
-        "session", "data", "evaluation", "packing", "inference", "outputs", "planning", "steering", "search", "running",
-        "help", "commands",
+        "session", "data", "evaluation", "packing", "columns", "inference", "outputs", "planning", "steering", "search",
+        "running", "help", "commands",
     ),
     "engines": ("sessions", "base", "hosts"),
     "models": ("parameters",),

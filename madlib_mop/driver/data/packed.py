@@ -17,8 +17,6 @@ from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable,
 _PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
 _KEY_TYPES = ("integer", "smallint")
 _SHAPE_TYPES = ("integer[]", "smallint[]", "bigint[]")
-#: The column of a summary that names the inputs which hold int32 indices; only `pack_columns` writes it.
-_INDEX_COLUMNS = "index_columns"
 _SUMMARY_COLUMNS = (
     "dependent_varname", "independent_varname", "dependent_vartype", "buffer_size", "normalizing_const", "num_classes",
 )  # fmt: skip
@@ -330,20 +328,20 @@ def _class_values(session: CallerSession, summary: _Summary, column: str) -> tup
 
 
 def _class_counts(session: CallerSession, summary: _Summary, column: str) -> tuple[int, ...] | None:
-    name = f"{column}_class_counts"
-    if summary.types.get(name) != "bigint[]":
-        return None
-    (row,) = session.execute(statement("SELECT {c} AS counts FROM {s}", c=Identifier(name), s=summary.relation))
-    counts = row["counts"]
+    counts = _cell(session, summary, f"{column}_class_counts", "bigint[]")
     return tuple(counts) if counts and all(count is not None and count >= 0 for count in counts) else None
 
 
 def _index_inputs(session: CallerSession, summary: _Summary, independent: Sequence[str]) -> tuple[int, ...]:
-    if summary.types.get(_INDEX_COLUMNS) != "text[]":
-        return ()
-    query = statement("SELECT {c} AS names FROM {s}", c=Identifier(_INDEX_COLUMNS), s=summary.relation)
-    (row,) = session.execute(query)
-    return tuple(i for i, name in enumerate(independent) if name in (row["names"] or []))
+    names = _cell(session, summary, "index_columns", "text[]") or []  # of pack_columns
+    return tuple(i for i, name in enumerate(independent) if name in names)
+
+
+def _cell(session: CallerSession, summary: _Summary, column: str, sql_type: str) -> Any:
+    """Return the value of a column that not every summary has; None where it is missing or of another type."""
+    if summary.types.get(column) != sql_type:
+        return None
+    return session.execute(statement("SELECT {c} FROM {s}", c=Identifier(column), s=summary.relation))[0][column]
 
 
 def _read_shards(

@@ -4,7 +4,7 @@ Everything runs in the caller's session, with the caller's rights.
 """
 
 import secrets
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -272,7 +272,11 @@ def _slots_of(i: int, column: SourceColumn) -> dict[str, Column]:
 
 
 def create_summary(
-    session: CallerSession, table: Relation, summary: Summary, classes: list[tuple[str, str, Classes | None]]
+    session: CallerSession,
+    table: Relation,
+    summary: Summary,
+    classes: list[tuple[str, str, Classes | None]],
+    more: Sequence[tuple[str, str, Any]] = (),
 ) -> None:
     """Create and fill the ``_summary`` table.
 
@@ -284,13 +288,16 @@ def create_summary(
     summary : Summary
     classes : list of (str, str, Classes or None)
         For each dependent column: its name, the type of the class values, and these, if it has any.
+    more : sequence of (str, str, Any)
+        Further columns: name, type of PostgreSQL, value.
     """
     names = {f"v{i}": Identifier(f"{name}_class_values") for i, (name, _, _) in enumerate(classes)}
     types = {f"t{i}": SqlType(type_sql) for i, (_, type_sql, _) in enumerate(classes)}
     columns = "".join(f" {{v{i}}} {{t{i}}}[]," for i in range(len(classes)))
     counts = "".join(f", {{n{i}}} pg_catalog.int8[]" for i in range(len(classes)))
     names |= {f"n{i}": Identifier(f"{name}_class_counts") for i, (name, _, _) in enumerate(classes)}
-    template = "CREATE TABLE {table} (" + _SUMMARY_COLUMNS.replace("{class_columns}", columns) + counts + ")"
+    template = "CREATE TABLE {table} (" + _SUMMARY_COLUMNS.replace("{class_columns}", columns) + counts
+    template += "".join(f", {name} pg_catalog.{type_sql}" for name, type_sql, _ in more) + ")"
     session.execute(statement(template, table=table, **names, **types) + table_form(session))
     params = [
         summary.source_table,
@@ -321,6 +328,10 @@ def create_summary(
     for _, _, known in classes:
         params.append(None if known is None else known.padded_counts)
         param_types.append("bigint[]")
+        counted += f", ${len(params)}"
+    for _, type_sql, value in more:
+        params.append(value)
+        param_types.append(type_sql)
         counted += f", ${len(params)}"
     template = "INSERT INTO {table} VALUES ($1, $2, $3, $4, $5," + values + f" $6, $7, $8, $9, $10, $11{counted})"
     session.execute(statement(template, table=table, **types), params, param_types)

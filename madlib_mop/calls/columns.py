@@ -1,0 +1,49 @@
+"""The functions that pack ordinary tables, column by column."""
+
+from madlib_mop.calls.argument import Argument, Function
+from madlib_mop.calls.packing import BUFFER_SIZE, RULES
+from madlib_mop.calls.shared import SEED_CHECK
+
+_SOURCE = Argument("source_table", "varchar", "table or view with one example a row, of ordinary columns")
+_DEPENDENT = Argument("dependent", "varchar", "column to predict, or columns, with commas")
+_EXCLUDE = Argument("exclude", "varchar[]", "columns to ignore", default=None)
+_PACKED = Argument("packed_table", "varchar", "packed by pack_columns")
+
+PROPOSE = Function(
+    "propose_columns",
+    "Write an editable table with a row for each column: what pack_columns would do with it, and why.",
+    (_SOURCE, Argument("output_table", "varchar", "table to create"), _DEPENDENT, _EXCLUDE),
+    schema="madlib_mop",
+)
+PACK = Function(
+    "pack_columns",
+    "Pack an ordinary table: numbers, categories, dates, texts and vectors become the inputs of networks.",
+    (
+        _SOURCE,
+        Argument("output_table", "varchar", "packed table to create, with its _summary, and _validation"),
+        _DEPENDENT,
+        Argument(
+            "validation", "double precision",
+            "rows to keep for validation: 0.2, 'last 20% by <column>', '20% by group <column>', or a boolean column;"
+            " NULL: none",
+            default=None, other_types=("text",),
+        ),
+        Argument("columns", "varchar", "edited table of propose_columns; NULL: what it would propose", default=None),
+        _EXCLUDE,
+        Argument(
+            "seed", "integer", "for the order of rows and the split; NULL: drawn, printed, and recorded",
+            default=None, check=SEED_CHECK,
+        ),
+        BUFFER_SIZE,
+        RULES,
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+DESCRIBE = Function(
+    "describe_preprocessor",
+    "How each column of a packed table's source is encoded, and by which statistics.",
+    (_PACKED,),
+    schema="madlib_mop",
+)
+
+FUNCTIONS = (PROPOSE, PACK, DESCRIBE)

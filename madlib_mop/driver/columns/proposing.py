@@ -1,0 +1,81 @@
+"""The command propose_columns: counts the rows of a table, and writes what pack_columns would do with each column."""
+
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.columns.proposals.kinds import ColumnSpec
+from madlib_mop.columns.proposals.proposal import CountedColumn, propose
+from madlib_mop.columns.records import family_of
+from madlib_mop.columns.statistics import ColumnStatistics
+from madlib_mop.driver.columns.rows import Rows, read_rows
+from madlib_mop.driver.columns.source import SourceTable, read_source
+from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.packing.columns import split_columns
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+
+#: The columns of a proposal, in their order, with their types.
+COLUMNS = (
+    ("name", "text"), ("sql_type", "text"), ("role", "text"), ("kind", "text"), ("impute", "text"),
+    ("indicator", "boolean"), ("encode", "text"), ("scale", "text"), ("width", "integer"), ("max_levels", "integer"),
+    ("levels", "text[]"), ("n_rows", "bigint"), ("n_null", "bigint"), ("n_distinct", "bigint"), ("minimum", "text"),
+    ("maximum", "text"), ("examples", "text[]"), ("reason", "text"),
+)  # fmt: skip
+
+
+def propose_columns(call: Call) -> None:
+    """Write an editable table with a row for each column of the source table."""
+    session, arguments = call.session, call.arguments
+    dependent = split_columns(arguments["dependent"], "dependent")
+    source = read_source(session, arguments["source_table"])
+    output = session.output(arguments["output_table"], ("",), "output_table")
+    exclude = arguments["exclude"] or []
+    rows = read_rows(session, source, source.fields, 0, unchecked=exclude)
+    specs = propose(count(source, rows), dependent, exclude)
+    write_proposal(session, output, specs)
+    n_inputs = sum(spec.role == "input" for spec in specs)
+    ignored = [spec.name for spec in specs if spec.role == "ignored"]
+    text = f"{call.function}: {rows.n_rows} rows; {n_inputs} columns are inputs"
+    session.notice(f"{text}, ignored: {', '.join(ignored)}" if ignored else text)
+
+
+def count(source: SourceTable, rows: Rows, of: npt.NDArray[np.bool_] | None = None) -> list[CountedColumn]:
+    """Return what was counted in each column of a table.
+
+    Parameters
+    ----------
+    source : SourceTable
+    rows : Rows
+    of : numpy.ndarray or None
+        bool (n_rows,): which rows count; None for all.
+    """
+    counted = []
+    for column in source.columns:
+        found = rows.columns.get(column.name)
+        overflowed = rows.overflowed.get(column.name)
+        statistics = ColumnStatistics.of(found if of is None else found.take(of)) if found is not None else overflowed
+        family = family_of(column.field.reader) if column.field is not None and statistics is not None else None
+        counted.append(CountedColumn(column.name, column.type_sql, family, statistics, column.labels))
+    return counted
+
+
+def write_proposal(session: CallerSession, output: Relation, specs: Collection[ColumnSpec]) -> None:
+    """Make the table of a proposal and fill it."""
+    columns = ", ".join(f"{name} pg_catalog.{_builtin(sql_type)}" for name, sql_type in COLUMNS)
+    session.execute(statement(f"CREATE TABLE {{output}} ({columns})", output=output) + table_form(session))
+    values = ", ".join(f"${i + 1}" for i in range(len(COLUMNS)))
+    insert = statement(f"INSERT INTO {{output}} VALUES ({values})", output=output)
+    for spec in specs:
+        row = [getattr(spec, name) for name, _ in COLUMNS]
+        values_of = [list(value) if isinstance(value, tuple) else value for value in row]
+        session.execute(insert, values_of, [sql_type for _, sql_type in COLUMNS])
+
+
+def _builtin(sql_type: str) -> str:
+    """Return the name of a type in pg_catalog."""
+    base = sql_type.removesuffix("[]")
+    named = {"integer": "int4", "bigint": "int8", "boolean": "bool"}.get(base, base)
+    return named + ("[]" if sql_type.endswith("[]") else "")

@@ -1,0 +1,130 @@
+"""One pass over a source table: typed columns of all rows, and a hash of each row's content, which orders them."""
+
+import hashlib
+import struct
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from mop_backend.frames import Blob
+
+from madlib_mop.columns.raw import RawColumn
+from madlib_mop.columns.records import Field, RecordReader
+from madlib_mop.columns.statistics import ColumnStatistics
+from madlib_mop.driver.columns.source import SourceTable
+from madlib_mop.driver.columns.spool import Spool
+from madlib_mop.driver.packing.tables import row_label
+from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
+from madlib_mop.errors import InvalidParameter
+
+_BATCH_ROWS = 10_000
+_TEMP_FILE_LIMIT = "SELECT pg_catalog.current_setting('temp_file_limit') AS kb"
+
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of a source table.
+
+    Attributes
+    ----------
+    columns : dict of str to RawColumn
+        The columns that were read, by name.
+    hashes : numpy.ndarray
+        uint64 (n_rows, 2): the first half of the SHA-256 of the seed and a row's bytes. Equal rows have equal hashes.
+    overflowed : dict of str to ColumnStatistics
+        The columns with more distinct texts than can be kept, with the statistics of their first rows.
+    """
+
+    columns: dict[str, RawColumn]
+    hashes: Hashes
+    overflowed: dict[str, ColumnStatistics] = field(default_factory=dict)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.hashes)
+
+    def order(self, of: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int64]:
+        """Return the numbers of the rows, or of those where ``of`` is true, in the order of their hashes.
+
+        Rows with equal hashes are equal, so the order of the content does not depend on the order of reading.
+        """
+        rows = np.arange(self.n_rows) if of is None else np.flatnonzero(of)
+        ordered: npt.NDArray[np.int64] = rows[np.lexsort((self.hashes[rows, 1], self.hashes[rows, 0]))]
+        return ordered
+
+
+def read_rows(
+    session: CallerSession,
+    source: SourceTable,
+    fields: Sequence[Field],
+    seed: int,
+    unchecked: Collection[str] = (),
+    batch_rows: int = _BATCH_ROWS,
+) -> Rows:
+    """Read every row of a table once.
+
+    Parameters
+    ----------
+    session : CallerSession
+    source : SourceTable
+    fields : sequence of Field
+        The columns to read.
+    seed : int
+        Of the hashes.
+    unchecked : collection of str
+        Columns in which NaN and infinite values are no error.
+
+    Raises
+    ------
+    InvalidParameter
+        If a value is NaN, infinite, or cannot be read; the message names the column and the row.
+    """
+    limit_kb = int(session.execute(_TEMP_FILE_LIMIT)[0]["kb"].removesuffix("kB"))
+    spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
+    reader = RecordReader(source.sent(fields))
+    hashes = [np.zeros((0, 2), np.uint64)]
+    start = hashlib.sha256(struct.pack(">q", seed))
+    with closing(session.stream(source.rows_query(fields), [], [], batch_rows)) as batches:
+        for batch in batches:
+            rows = batch.bytes_of("r")
+            columns = reader.read(bytes(rows.data), np.asarray(rows.lengths, np.int64))
+            _check(fields, columns, unchecked, batch, spool.n_rows)
+            hashes.append(_hashes(start, rows))
+            spool.add(columns)
+    if not spool.n_rows:
+        raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
+    named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}
+    kept = {name: column for name, column in named.items() if column is not None}
+    overflowed = {fields[i].name: statistics for i, statistics in spool.overflowed.items()}
+    return Rows(kept, np.concatenate(hashes), overflowed)
+
+
+def _check(
+    fields: Sequence[Field], columns: Sequence[RawColumn], unchecked: Collection[str], batch: Batch, n_before: int
+) -> None:
+    for field_, column in zip(fields, columns, strict=True):
+        special = column.first_special() if field_.name not in unchecked else None
+        if special is not None:
+            naming: dict[str, BytesColumn | list[object]] = {n: c for n, c in batch.columns.items() if n != "r"}
+            raise InvalidParameter(
+                f"column {field_.name!r} holds {special.text} ({row_label(naming, special.row, n_before)})",
+                hint="Replace it (NULL is imputed), leave the row out by a view, or exclude the column.",
+            )
+
+
+def _hashes(start: "hashlib._Hash", rows: BytesColumn) -> Hashes:
+    """Return the hashes of a batch's rows."""
+    view: Blob = memoryview(rows.data)
+    digests = bytearray()
+    position = 0
+    for length in rows.lengths:
+        digest = start.copy()
+        digest.update(view[position : position + length])
+        digests += digest.digest()[:16]
+        position += length
+    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)

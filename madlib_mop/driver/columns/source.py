@@ -1,0 +1,152 @@
+"""The columns of a source table with their base types, and the statement that reads its rows as bytes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from madlib_mop.catalog.names import Identifier, Relation, Slot, statement
+from madlib_mop.columns.records import Field, reader_of
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.engines.base.system_columns import naming_columns, sent
+from madlib_mop.errors import InvalidParameter
+
+#: Types that are no part of PostgreSQL, by the extension that has them.
+_EXTENSION_TYPES = {"vector": ("vector", "halfvec", "sparsevec")}
+#: A row of `record_send` has as many fields as a SELECT has columns, at most.
+MAX_FIELDS = 1600
+
+#: Readers of texts, which are sent in the client's encoding.
+_TEXTS = ("text", "varchar", "bpchar", "name", "char", "enum", "citext")
+_BYTEA_OID = 17
+_ENCODING = "SELECT pg_catalog.pg_client_encoding()::pg_catalog.text AS name"
+
+# The base type of a domain over a domain is the last one on the way. record_send names a field by its declared type.
+_COLUMNS = """
+WITH RECURSIVE chain (attnum, oid, typtype, typbasetype, depth) AS (
+    SELECT a.attnum, t.oid, t.typtype, t.typbasetype, 1
+    FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = $1::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT c.attnum, t.oid, t.typtype, t.typbasetype, c.depth + 1
+    FROM chain c JOIN pg_catalog.pg_type t ON t.oid = c.typbasetype WHERE c.typtype = 'd'
+)
+SELECT a.attname::pg_catalog.text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql,
+       a.atttypid::pg_catalog.int8 AS oid, b.typname::pg_catalog.text AS base, b.typtype = 'e' AS is_enum,
+       CASE WHEN b.typtype = 'e' THEN ARRAY(SELECT e.enumlabel::pg_catalog.text FROM pg_catalog.pg_enum e
+           WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END AS labels,
+       n.nspname = 'pg_catalog' AS is_builtin, x.extname::pg_catalog.text AS extension, o.rolsuper AS is_superusers
+FROM chain c
+JOIN pg_catalog.pg_attribute a ON a.attrelid = $1::pg_catalog.oid AND a.attnum = c.attnum
+JOIN pg_catalog.pg_type b ON b.oid = c.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = b.typnamespace
+JOIN pg_catalog.pg_roles o ON o.oid = b.typowner
+LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = b.oid
+    AND d.deptype = 'e' AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass
+LEFT JOIN pg_catalog.pg_extension x ON x.oid = d.refobjid
+WHERE c.typtype <> 'd' ORDER BY c.attnum
+"""
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """One column of the source table.
+
+    Attributes
+    ----------
+    name : str
+    type_sql : str
+        As ``format_type`` writes it; of a domain, its own name.
+    field : Field or None
+        How its bytes are read; None where values of its type cannot be.
+    labels : tuple of str or None
+        Of an enum, in its order.
+    """
+
+    name: str
+    type_sql: str
+    field: Field | None
+    labels: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A source table and its columns, in the order of the table.
+
+    Attributes
+    ----------
+    relation : Relation
+    text : str
+        Its name as the caller wrote it.
+    columns : tuple of SourceColumn
+    naming : tuple of str
+        The system columns that name a row of it; () where there are none.
+    converts : bool
+        Whether texts are converted to UTF-8 by the query, since the client's encoding is another.
+    """
+
+    relation: Relation
+    text: str
+    columns: tuple[SourceColumn, ...]
+    naming: tuple[str, ...]
+    converts: bool = False
+
+    @property
+    def fields(self) -> list[Field]:
+        """The columns that can be read."""
+        return [column.field for column in self.columns if column.field is not None]
+
+    def column(self, name: str) -> SourceColumn | None:
+        """Return the column of that name, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+    def rows_query(self, fields: Sequence[Field]) -> str:
+        """Return the SELECT of all rows: ``r``, the bytes of `record_send` of these fields; and what names a row."""
+        slots: dict[str, Slot] = {f"c{i}": Identifier(field.name) for i, field in enumerate(fields)}
+        row = ", ".join(self._value(f"s.{{{slot}}}", field) for slot, field in zip(slots, fields, strict=True))
+        names = "".join(f", {sent(f's.{column}', column)} AS row_{column}" for column in self.naming)
+        query = f"SELECT pg_catalog.record_send(ROW({row})) AS r{names} FROM {{source}} s"
+        return statement(query, source=self.relation, **slots)
+
+    def sent(self, fields: Sequence[Field]) -> list[Field]:
+        """Return the fields as the rows of `rows_query` have them: texts that it converts are sent as bytea."""
+        return [replace(f, oid=_BYTEA_OID) if self.converts and f.reader in _TEXTS else f for f in fields]
+
+    def _value(self, value: str, field: Field) -> str:
+        if not (self.converts and field.reader in _TEXTS):
+            return value
+        text = f"{value}::pg_catalog.text"
+        if field.reader == "enum":  # not by a cast that the enum's owner may have made
+            text = f"pg_catalog.textin(pg_catalog.enum_out({value}))"
+        return f"pg_catalog.convert_to({text}, 'UTF8')"
+
+
+def read_source(session: CallerSession, name: str | None, what: str = "source_table") -> SourceTable:
+    """Find a source table and its columns.
+
+    Raises
+    ------
+    UndefinedTable, InsufficientPrivilege
+        If it is not there, or a superuser calls and the table is not a superuser's.
+    InvalidParameter
+        If it has no column, or more than a row of bytes can have.
+    """
+    relation = session.relation(name, what, any_type=True)
+    found = session.execute(_COLUMNS, [relation.oid], ["bigint"])
+    if not found:
+        raise InvalidParameter(f"{what} has no columns. Received: {name!r}")
+    if len(found) > MAX_FIELDS:
+        raise InvalidParameter(
+            f"{what} has {len(found)} columns; at most {MAX_FIELDS} can be read. Received: {name!r}",
+            hint="Make a view with those that matter, or put numbers into an array.",
+        )
+    columns = []
+    for row in found:
+        known = row["is_builtin"] or row["base"] in _EXTENSION_TYPES.get(row["extension"] or "", ())
+        base = "enum" if row["is_enum"] else row["base"]
+        # an enum's bytes are its label's, whoever owns the type; other types' are what their owner's function sends
+        reader = reader_of(base) if row["is_enum"] or (known and row["is_superusers"]) else None
+        field = Field(row["name"], row["type_sql"], row["oid"], reader) if reader is not None else None
+        labels = tuple(row["labels"]) if row["labels"] is not None else None
+        columns.append(SourceColumn(row["name"], row["type_sql"], field, labels))
+    assert name is not None, "a relation was found"
+    converts = session.execute(_ENCODING)[0]["name"] != "UTF8"
+    return SourceTable(relation, name.strip(), tuple(columns), naming_columns(session, relation), converts)

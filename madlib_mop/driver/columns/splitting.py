@@ -1,0 +1,115 @@
+"""Which rows of a table are kept for validation, as the argument ``validation`` says."""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.raw import Codes, Levels, Moments, Numbers, RawColumn
+from madlib_mop.columns.splits import (
+    BY_COLUMN,
+    BY_GROUP,
+    BY_TIME,
+    SplitRule,
+    by_column,
+    by_group,
+    by_hash,
+    by_time,
+    read_split,
+    stratified,
+)
+from madlib_mop.driver.columns.rows import Hashes, Rows
+from madlib_mop.driver.columns.source import SourceTable
+from madlib_mop.errors import InvalidParameter, UndefinedColumn
+
+Flags = npt.NDArray[np.bool_]
+
+
+def split_rule(validation: float | str | None, source: SourceTable) -> SplitRule | None:
+    """Return the rule of the argument; None where nothing is kept for validation.
+
+    Raises
+    ------
+    UnreadableText, InvalidParameter
+        If it is no rule.
+    UndefinedColumn
+        If it names a column that cannot be read.
+    """
+    if validation is None:
+        return None
+    rule = read_split(validation if isinstance(validation, str) else repr(validation))
+    if rule.column is not None and rule.column not in [field.name for field in source.fields]:
+        raise UndefinedColumn(
+            f"validation: {source.relation} has no column {rule.column!r} that can be read. Received: {validation!r}",
+            hint="Its columns are: " + ", ".join(repr(field.name) for field in source.fields[:50]) + ".",
+        )
+    return rule
+
+
+def choose_validation(rule: SplitRule, rows: Rows, classes: Codes | None, seed: int) -> Flags:
+    """Return which rows are for validation: bool (n_rows,).
+
+    Parameters
+    ----------
+    rule : SplitRule
+    rows : Rows
+    classes : numpy.ndarray or None
+        The class of each row, int32; None for a regression.
+    seed : int
+        Of the hashes of groups.
+    """
+    fraction = rule.fraction if rule.fraction is not None else 0.0
+    if rule.column is None:
+        hashes = rows.hashes[:, 0]
+        if rule.stratified and classes is not None:
+            return stratified(hashes, classes, fraction)
+        return by_hash(hashes, fraction)
+    column = rows.columns[rule.column]
+    if rule.by == BY_GROUP:
+        return by_group(_group_hashes(column, rule.column, seed), fraction)
+    if rule.by == BY_TIME:
+        if not isinstance(column, Moments) or column.family != "moment":
+            raise InvalidParameter(
+                f"validation is by {rule.column!r}, which is no date or timestamp",
+                hint="Name a date or timestamp column, or split by a boolean column of a view.",
+            )
+        return by_time(column, fraction, rule.column)
+    assert rule.by == BY_COLUMN, "there is no other rule with a column"
+    if not isinstance(column, Numbers):
+        raise InvalidParameter(
+            f"validation column {rule.column!r} is not boolean",
+            hint="Make one in a view: year >= 2024 AS held_out.",
+        )
+    return by_column(column, rule.column)
+
+
+def class_codes(rows: Rows, targets: Sequence[str]) -> Codes | None:
+    """Return one code for each combination of the targets' values, int32; None where a target is no text or number."""
+    codes: npt.NDArray[np.int64] | None = None
+    for name in targets:
+        column = rows.columns[name]
+        if not isinstance(column, Numbers | Levels):
+            return None
+        values = column.codes if isinstance(column, Levels) else np.where(column.missing, np.nan, column.values)
+        _, inverse = np.unique(values, return_inverse=True)
+        codes = inverse if codes is None else codes * (int(inverse.max()) + 1) + inverse
+    return None if codes is None else np.unique(codes, return_inverse=True)[1].astype(np.int32)
+
+
+def _group_hashes(column: RawColumn, name: str, seed: int) -> Hashes:
+    """Return a hash of the seed and each row's value: uint64 (n_rows,); NULL is a value of its own."""
+    if isinstance(column, Moments):
+        column = Numbers(column.values.astype(np.float64), column.missing)
+    levels = column.as_levels(name) if isinstance(column, Numbers) else column
+    if not isinstance(levels, Levels):
+        raise InvalidParameter(f"validation by group: column {name!r} cannot be grouped by", hint="Name another one.")
+    start = hashlib.sha256(struct.pack(">q", seed))
+    hashes = np.empty(len(levels.levels) + 1, np.uint64)
+    for code, key in enumerate([*levels.levels.keys(), b"\0NULL"]):
+        digest = start.copy()
+        digest.update(key)
+        hashes[code] = int.from_bytes(digest.digest()[:8], "big")
+    found: Hashes = hashes[levels.codes]
+    return found

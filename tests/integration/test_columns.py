@@ -1,0 +1,200 @@
+"""Ordinary tables into packed ones: the proposal, its editing, one pass over the rows, and what networks get of them."""
+
+import hashlib
+
+import keras
+import numpy as np
+import psycopg2
+import pytest
+
+from madlib_mop.packing.buffers import unpack
+from tests.helpers.training import ADAM, fit, one_thread
+
+CUSTOMERS = """
+CREATE TABLE customers AS
+SELECT i AS id, CASE WHEN i % 9 > 0 THEN 20 + i * 7 % 50 END AS age, (i * 37 % 500)::numeric(10, 2) / 2 AS income,
+       (ARRAY['gold', 'silver', NULL])[1 + i % 3] AS tier, 'city' || i * 13 % 40 AS city, i % 2 = 0 AS active,
+       date '2020-01-01' + i * 17 % 1000 AS joined, timestamptz '2025-01-01 00:00+00' + i * interval '7 hours' AS seen,
+       CASE WHEN i * 7 % 50 + i % 3 * 9 > 35 THEN 'yes' ELSE 'no' END AS churned
+FROM generate_series(1, 600) AS i
+"""
+
+
+@pytest.fixture(scope="module")
+def customers(db):
+    one_thread()
+    db.rows(CUSTOMERS)
+    db.rows("SELECT madlib_mop.pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
+    return db
+
+
+def content(db, table: str) -> dict[str, np.ndarray]:
+    """Return each packed column of a table, its buffers joined in their order."""
+    names = [
+        name
+        for lists in db.rows(f"SELECT independent_varname, dependent_varname FROM {table}_summary")[0]
+        for name in lists
+    ]
+    found = {}
+    for name in names:
+        rows = db.rows(f"SELECT {name}, {name}_shape FROM {table} ORDER BY buffer_id")
+        found[name] = np.concatenate([unpack(data, shape) for data, shape in rows])
+    return found
+
+
+def digest(db, table: str) -> str:
+    """Return one digest of a packed table's content and its preprocessor."""
+    found = hashlib.sha256(db.value(f"SELECT preprocessor_digest FROM {table}_summary").encode())
+    for name, rows in sorted(content(db, table).items()):
+        found.update(name.encode() + rows.tobytes())
+    return found.hexdigest()
+
+
+def refusal(db, call: str) -> psycopg2.Error:
+    with pytest.raises(psycopg2.Error) as caught:
+        db.rows(f"SELECT madlib_mop.{call}")
+    assert "internal error" not in str(caught.value) and "Traceback" not in str(caught.value)
+    return caught.value
+
+
+def test_the_proposal_says_what_would_be_done_with_each_column_and_why(customers):
+    customers.rows("SELECT madlib_mop.propose_columns('customers', 'proposal', 'churned')")
+    rows = customers.rows("SELECT name, role, kind, encode, n_rows, n_null FROM proposal")
+    assert {row[0]: row[1:] for row in rows} == {
+        "id": ("ignored", "category", "index", 600, 0),
+        "age": ("input", "number", "identity", 600, 66),
+        "income": ("input", "number", "identity", 600, 0),
+        "tier": ("input", "category", "one_hot", 600, 200),
+        "city": ("input", "category", "index", 600, 0),
+        "active": ("input", "boolean", "identity", 600, 0),
+        "joined": ("input", "datetime", "parts", 600, 0),
+        "seen": ("input", "datetime", "parts", 600, 0),
+        "churned": ("target", "category", "one_hot", 600, 0),
+    }
+    assert "Key" in customers.value("SELECT reason FROM proposal WHERE name = 'id'")
+    assert customers.value("SELECT count(*) FROM proposal WHERE coalesce(reason, '') = ''") == 0
+
+
+def test_the_packed_tables_have_the_encoded_rows(customers):
+    independent, index, classes, counts = customers.rows(
+        "SELECT independent_varname, index_columns, churned_class_values, churned_class_counts FROM packed_summary"
+    )[0]
+    assert (independent, index, classes) == (["numbers", "city"], ["city"], ["no", "yes"])
+    packed, held_out = content(customers, "packed"), content(customers, "packed_validation")
+    assert len(packed["numbers"]) == sum(counts) == 480 and len(held_out["numbers"]) == 120
+    city = packed["city"].view(np.int32)
+    assert city.min() >= 2 and city.max() <= 41 and packed["numbers"].dtype == np.float32
+    units = customers.rows("SELECT units FROM madlib_mop.describe_preprocessor('packed')")
+    assert packed["numbers"].shape[1] == sum(len(names) for (names,) in units if names)
+    share = packed["churned"][:, 1].mean() - held_out["churned"][:, 1].mean()
+    assert abs(share) < 0.01, "the split is stratified"
+
+
+def test_the_validation_rows_are_others_and_the_statistics_know_nothing_of_them(customers):
+    customers.rows("CREATE TABLE outlier AS SELECT * FROM customers")
+    customers.rows("ALTER TABLE outlier ADD held_out boolean; UPDATE outlier SET held_out = id % 5 = 0")
+    customers.rows("UPDATE outlier SET income = 1e6 + id WHERE held_out")
+    customers.rows(
+        "SELECT madlib_mop.pack_columns('outlier', 'packed_o', 'churned', validation => 'held_out', seed => 1,"
+        " exclude => '{held_out}')"
+    )
+    held_out = content(customers, "packed_o_validation")["numbers"]
+    assert len(held_out) == 120 and held_out.max() > 100, "far outside of what the training rows have"
+
+
+@pytest.mark.parametrize("n_segments", [1, 3, 16])
+def test_the_same_bits_on_any_segments_and_for_rows_in_any_order(customers, n_segments):
+    customers.rows(
+        "DROP TABLE IF EXISTS shuffled; CREATE TABLE shuffled AS SELECT * FROM customers ORDER BY id * 389 % 600"
+    )
+    connection = customers.connect()
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET madlib_mop.segments = {n_segments}")
+        cursor.execute(
+            f"SELECT madlib_mop.pack_columns('shuffled', 'packed_{n_segments}', 'churned', validation => 0.2, seed => 1)"
+        )
+    connection.close()
+    assert digest(customers, f"packed_{n_segments}") == digest(customers, "packed")
+    assert digest(customers, f"packed_{n_segments}_validation") == digest(customers, "packed_validation")
+
+
+def test_an_edited_proposal_is_followed(customers):
+    customers.rows("SELECT madlib_mop.propose_columns('customers', 'edited', 'churned')")
+    customers.rows("UPDATE edited SET encode = 'one_hot', width = NULL WHERE name = 'city'")
+    customers.rows("UPDATE edited SET role = 'ignored' WHERE kind = 'datetime'")
+    customers.rows("SELECT madlib_mop.pack_columns('customers', 'packed_e', 'churned', columns => 'edited', seed => 1)")
+    rows = dict(customers.rows("SELECT column_name, units FROM madlib_mop.describe_preprocessor('packed_e')"))
+    assert set(rows) == {"age", "income", "tier", "city", "active", "churned"} and len(rows["city"]) == 41
+    assert customers.value("SELECT independent_varname FROM packed_e_summary") == ["numbers"]
+
+
+def test_a_client_with_another_encoding_packs_the_same_bits(customers):
+    customers.rows(
+        "CREATE TABLE places AS SELECT id, age, churned, (ARRAY['Köln', 'Orléans'])[1 + id % 2] AS place FROM customers"
+    )
+    packed = []
+    for encoding in ("UTF8", "LATIN1"):
+        connection = customers.connect()
+        connection.set_client_encoding(encoding)
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT madlib_mop.pack_columns('places', 'places_{encoding}', 'churned', seed => 1)")
+        connection.close()
+        packed.append(customers.value(f"SELECT preprocessor FROM places_{encoding.lower()}_summary"))
+    assert packed[0] == packed[1] and "K\\u00f6ln" in packed[0]
+
+
+def test_a_network_with_an_embedding_trains_on_it(customers):
+    n_units = content(customers, "packed")["numbers"].shape[1]
+    numbers, city = keras.Input((n_units,), name="numbers"), keras.Input((1,), dtype="int32", name="city")
+    embedded = keras.layers.Flatten()(keras.layers.Embedding(42, 4)(city))
+    x = keras.layers.Dense(8, activation="relu")(keras.layers.Concatenate()([numbers, embedded]))
+    arch = keras.Model([numbers, city], keras.layers.Dense(2, activation="softmax")(x)).to_json()
+    customers.rows("SELECT madlib.load_keras_model('arch_c', %s::json)", [arch])
+    customers.rows(
+        "SELECT madlib.load_model_selection_table('arch_c', 'mst_c', '{1}', %s::varchar[], %s::varchar[])",
+        [[ADAM.replace("0.001", "0.01")], ["batch_size=16, epochs=1"]],
+    )
+    run = fit(customers, "models_c", "mst_c", 8, source_table="packed", validation_table="packed_validation", seed=1)
+    accuracy = customers.value("SELECT validation_metric FROM madlib_mop.leaderboard WHERE run_id = %s", [run.run_id])
+    assert accuracy > 0.8
+
+
+BAD = {
+    "pack_columns('customers', 'p', 'no_column')": "no column 'no_column'",
+    "pack_columns('customers', 'p', 'churned', validation => 1.5)": "share above 0 and below 1",
+    "pack_columns('customers', 'p', 'churned', validation => 'last 20% by city')": "no date or timestamp",
+    "pack_columns('customers', 'p', 'churned', validation => 'last 20% by nothing')": "no column 'nothing'",
+    "pack_columns('customers', 'p', 'churned', validation => 'some')": "no column 'some'",
+    "pack_columns('customers', 'p', 'tier')": "'tier'",
+    "pack_columns('customers', 'packed', 'churned')": "exist already",
+    "pack_columns('customers', 'p', 'churned', columns => 'customers')": "has no column 'name'",
+    "pack_columns('no_table', 'p', 'churned')": "does not exist",
+    "propose_columns('customers', 'p', 'churned', exclude => '{churned}')": "'churned'",
+    "describe_preprocessor('customers')": "not made by pack_columns",
+}
+
+
+@pytest.mark.parametrize("call", BAD)
+def test_wrong_input_has_one_clear_error(customers, call):
+    assert BAD[call] in str(refusal(customers, call))
+    assert customers.value("SELECT to_regclass('p')") is None
+
+
+TABLES = {
+    "SELECT i % 4 AS a, 1 AS y FROM generate_series(1, 9) i": "one class only",
+    "SELECT i AS a, i % 2 AS y FROM generate_series(1, 9) i WHERE false": "no rows",
+    "SELECT NULL::int AS a, i % 2 AS y FROM generate_series(1, 9) i": "no column has the role input",
+    "SELECT CASE i WHEN 5 THEN 'NaN'::real ELSE i END AS a, i % 2 AS y FROM generate_series(1, 9) i": "NaN (row with ctid",
+    "SELECT CASE i WHEN 5 THEN '-infinity'::date ELSE '2020-01-01'::date + i END AS a, i % 2 AS y"
+    " FROM generate_series(1, 9) i": "-infinity (row with ctid",
+    "SELECT NULL::text AS y, i AS a FROM generate_series(1, 9) i": "has no values",
+    "SELECT '{}'::jsonb AS a, i % 2 AS y FROM generate_series(1, 9) i": "no column has the role input",
+}
+
+
+@pytest.mark.parametrize("query", TABLES)
+def test_a_table_that_cannot_be_trained_on_has_one_clear_error(db, query):
+    db.rows(f"DROP TABLE IF EXISTS bad; CREATE TABLE bad AS {query}")
+    error = refusal(db, "pack_columns('bad', 'p', 'y')")
+    assert TABLES[query] in str(error), error
+    assert db.value("SELECT to_regclass('p')") is None
