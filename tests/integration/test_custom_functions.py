@@ -173,6 +173,7 @@ def test_a_resumed_run_uses_what_it_was_begun_with(bench, fitted, changed):
     # as if the replay had been interrupted before its first visit
     bench.rows("DELETE FROM madlib_mop.visit WHERE run_id = %s", [run_id])
     bench.rows("DELETE FROM madlib_mop.metric WHERE run_id = %s", [run_id])
+    bench.rows("DELETE FROM madlib_mop.evaluation WHERE run_id = %s", [run_id])
     bench.rows(
         "UPDATE madlib_mop.model SET state = 'waiting', epoch = 0, position = 0, digest = NULL, state_slot = NULL"
         " WHERE run_id = %s", [run_id],
