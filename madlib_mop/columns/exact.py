@@ -64,7 +64,7 @@ class ExactMoments:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExactMoments) and vars(self) == vars(other)
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment] # it changes
 
     def add(self, values: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> None:
         """Add values, float64 (n,) or int64 (n,); raise ValueError for NaN and infinities."""

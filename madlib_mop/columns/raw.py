@@ -367,7 +367,7 @@ RawColumn = Numbers | Moments | Levels | Vectors | Blobs
 
 def concatenate(parts: Sequence[RawColumn]) -> RawColumn:
     """Return the rows of all parts of one column; the parts, at least one, are of one class."""
-    joined: RawColumn = type(parts[0]).concatenate(parts)  # type: ignore[arg-type]
+    joined: RawColumn = type(parts[0]).concatenate(parts)  # type: ignore[arg-type] # all parts are of one class
     return joined
 
 

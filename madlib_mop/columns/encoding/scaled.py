@@ -61,7 +61,9 @@ class ScaledUnits:
         if self._marked:
             units[self._indicators] = missing[self._marked]
         for row, unit, parts in self._dates:
-            moments: Integers = raw[self._names[row]].values  # type: ignore[union-attr, assignment]
+            column = raw[self._names[row]]
+            assert isinstance(column, Moments), "only dates and times have parts"
+            moments: Integers = column.values
             end = unit + 2 * len(parts)
             for place, part in enumerate(parts):
                 units[unit + 2 * place : unit + 2 * place + 2] = cyclic(moments, part)

@@ -58,7 +58,7 @@ def _read(hint: Any, value: object, where: str) -> Any:
         (item, _) = get_args(hint)
         return tuple(_read(item, element, where) for element in value)
     if is_dataclass(hint):
-        return build(hint, value, where)  # type: ignore[arg-type]
+        return build(hint, value, where)  # type: ignore[arg-type] # a dataclass, checked above
     if hint is float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise _damaged(where, "a finite number", value)

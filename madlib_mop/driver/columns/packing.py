@@ -18,12 +18,11 @@ from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import IGNORED, TARGET, ColumnSpec, TableColumn
-from madlib_mop.columns.proposals.proposal import propose
 from madlib_mop.columns.proposals.specification import check_specification, check_table, read_specification
 from madlib_mop.columns.records import Field, family_of
 from madlib_mop.columns.splits import SplitRule
 from madlib_mop.columns.statistics import ColumnStatistics
-from madlib_mop.driver.columns.proposing import COLUMNS, count
+from madlib_mop.driver.columns.proposing import COLUMNS, count, proposal
 from madlib_mop.driver.columns.rows import Rows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.splitting import choose_validation, class_codes, split_rule
@@ -162,7 +161,7 @@ def _fit(
     if given is None:
         counted = count(source, rows, training)
         statistics = {column.name: column.statistics for column in counted if column.statistics is not None}
-        specs = propose(counted, dependent, exclude)
+        specs = proposal(rows, counted, dependent, exclude)
         check_specification(specs, several_targets=len(dependent) > 1)
     else:
         statistics = {name: _statistics(column, training) for name, column in rows.columns.items()}

@@ -1,13 +1,16 @@
 """The command propose_columns: counts the rows of a table, and writes what pack_columns would do with each column."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.columns.proposals.kinds import ColumnSpec
+from madlib_mop.columns.proposals.guesses import are_images
+from madlib_mop.columns.proposals.kinds import IGNORED, ColumnSpec
 from madlib_mop.columns.proposals.proposal import CountedColumn, propose
+from madlib_mop.columns.raw import Blobs
 from madlib_mop.columns.records import family_of
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.rows import Rows, read_rows
@@ -34,7 +37,7 @@ def propose_columns(call: Call) -> None:
     output = session.output(arguments["output_table"], ("",), "output_table")
     exclude = arguments["exclude"] or []
     rows = read_rows(session, source, source.fields, 0, unchecked=exclude)
-    specs = propose(count(source, rows), dependent, exclude)
+    specs = proposal(rows, count(source, rows), dependent, exclude)
     write_proposal(session, output, specs)
     n_inputs = sum(spec.role == "input" for spec in specs)
     ignored = [spec.name for spec in specs if spec.role == "ignored"]
@@ -60,6 +63,22 @@ def count(source: SourceTable, rows: Rows, of: npt.NDArray[np.bool_] | None = No
         family = family_of(column.field.reader) if column.field is not None and statistics is not None else None
         counted.append(CountedColumn(column.name, column.type_sql, family, statistics, column.labels))
     return counted
+
+
+def proposal(
+    rows: Rows,
+    counted: Sequence[CountedColumn],
+    dependent: Sequence[str],
+    exclude: Sequence[str],
+) -> list[ColumnSpec]:
+    """Return the proposal for a table; columns of images are ignored, since `pack_columns` does not pack them."""
+    specs = propose(counted, dependent, exclude)
+    for place, spec in enumerate(specs):
+        column = rows.columns.get(spec.name)
+        if isinstance(column, Blobs) and are_images(column) and spec.name not in exclude:
+            reason = "Images: pack them with training_preprocessor_dl."
+            specs[place] = replace(spec, role=IGNORED, reason=reason)
+    return specs
 
 
 def write_proposal(session: CallerSession, output: Relation, specs: Collection[ColumnSpec]) -> None:
