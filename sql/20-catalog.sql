@@ -161,6 +161,18 @@ DISTRIBUTED BY (run_id)
 ;
 COMMENT ON TABLE madlib_mop.caller_setting IS 'One setting of the caller''s session that row policies of the run''s tables read, with its value at the start of the run';
 
+CREATE TABLE madlib_mop.preprocessor (
+    run_id    bigint PRIMARY KEY REFERENCES madlib_mop.run ON DELETE CASCADE,
+    digest    text NOT NULL,
+    document  text NOT NULL
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+COMMENT ON TABLE madlib_mop.preprocessor IS 'The preprocessor of a run''s packed tables, if pack_columns made them: how each column is encoded, by which statistics';
+COMMENT ON COLUMN madlib_mop.preprocessor.digest IS 'SHA-256 of the document';
+
 -- Every commit writes a new copy of a state, and the caller's own statement prevents VACUUM from freeing the old ones while it
 -- runs. So a run writes its states into a few partitions of its own, and the driver empties by TRUNCATE, which frees
 -- disk at once, a partition that holds no newest state any more (madlib_mop/catalog/state_slots.py).
@@ -297,6 +309,8 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.start_weights',
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.custom_function',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.caller_setting',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.preprocessor',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');

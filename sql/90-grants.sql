@@ -13,8 +13,8 @@ VALUES
     ('train', '{train}', 'madlib_mop', '{average_state, cancel, describe_preprocessor, drop_models, drop_run, grant_read, pack_columns,
         propose_columns, replay, resume, revoke_read, version}'),
     -- functions that only read a model, in any query
-    ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_named,
-        predict_named_rows, predict_rows}'),
+    ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,
+        predict_named_rows, predict_number, predict_rows}'),
     -- functions that the views of runs call
     ('read', '{train, read}', 'madlib_mop', '{higher_is_better}'),
     -- functions for superusers
@@ -22,7 +22,7 @@ VALUES
     -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
     ('internal', '{}', 'madlib_mop_calls', '{_change_viewer, _classes, _grant, _model_tables, end_session}'),
     ('internal', '{train, read}', 'madlib_mop_calls', '{acts_as, may_own, may_see}'),
-    ('internal', '{train, predict}', 'madlib_mop_calls', '{_at_coordinator, _predict, _predict_error, _predict_texts, _raise}'),
+    ('internal', '{train, predict}', 'madlib_mop_calls', '{_at_coordinator, _predict, _predict_error, _predict_row, _predict_row_text, _predict_texts, _raise}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
         _average_step, _call, _dispatch_row, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, segment_get, segment_open, segment_put, segment_send}')
@@ -55,7 +55,7 @@ BEGIN
     END IF;
     IF wanted && '{train}' THEN
         EXECUTE format('GRANT USAGE ON SCHEMA madlib TO %I', role_name);
-        EXECUTE format('GRANT SELECT ON madlib_mop.start_weights, madlib_mop.custom_function,'
+        EXECUTE format('GRANT SELECT ON madlib_mop.start_weights, madlib_mop.custom_function, madlib_mop.preprocessor,'
             ' madlib_mop.caller_setting, madlib_mop.model_state, madlib_mop.hosts TO %I', role_name);
         -- if greenplum
         EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
 from sqlalchemy import (
@@ -37,6 +37,13 @@ from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.errors import NotReady
 
 _Kind = TypeVar("_Kind", bound=Row)
+
+
+class PreprocessorRow(NamedTuple):
+    """A preprocessor as the record has it: its digest, and its JSON document."""
+
+    digest: str
+    document: str
 
 
 class Record(RunDrivers, ReservedTables):
@@ -83,8 +90,9 @@ class Record(RunDrivers, ReservedTables):
         weights: dict[str, bytes],
         functions: Mapping[str, bytes] | None = None,
         settings: Mapping[str, str] | None = None,
+        preprocessor: PreprocessorRow | None = None,
     ) -> int:
-        """Write a new run with its models, segments, start weights, custom functions and settings, in one transaction.
+        """Write a new run with its models, segments, and all that it starts from, in one transaction.
 
         This process becomes its driver before the run is visible.
 
@@ -104,6 +112,8 @@ class Record(RunDrivers, ReservedTables):
                 session.execute(insert(t.custom_function).values(run_id=run_id, name=name, object=source))
             for name, value in (settings or {}).items():
                 session.execute(insert(t.caller_setting).values(run_id=run_id, name=name, value=value))
+            if preprocessor is not None:
+                session.execute(insert(t.preprocessor).values(run_id=run_id, **preprocessor._asdict()))
             self.take(run_id)
         return run_id
 
@@ -254,6 +264,11 @@ class Record(RunDrivers, ReservedTables):
         """Return the custom functions of a run, as registered at its start, by name."""
         rows = self._rows(select(t.custom_function).where(t.custom_function.c.run_id == run_id))
         return {row["name"]: bytes(row["object"]) for row in rows}
+
+    def preprocessor(self, run_id: int) -> PreprocessorRow | None:
+        """Return the preprocessor of a run's packed tables; None if they were not made by pack_columns."""
+        rows = self._rows(select(t.preprocessor).where(t.preprocessor.c.run_id == run_id))
+        return PreprocessorRow(rows[0]["digest"], rows[0]["document"]) if rows else None
 
     def caller_settings(self, run_id: int) -> dict[str, str]:
         """Return the caller's settings that a run's readers set, by name."""

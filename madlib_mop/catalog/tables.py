@@ -146,6 +146,14 @@ caller_setting = Table(
     Column("value", Text),
 )
 
+preprocessor = Table(
+    "preprocessor",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("digest", Text),
+    Column("document", Text),
+)
+
 model_state = Table(
     "model_state",
     metadata,
@@ -233,4 +241,7 @@ reserved_table = Table(
 )
 
 #: A run's rows, but its states.
-OF_RUN = (segment, model, start_weights, custom_function, caller_setting, visit, metric, evaluation, search_event)
+OF_RUN = (
+    segment, model, start_weights, custom_function, caller_setting, preprocessor, visit, metric, evaluation,
+    search_event,
+)  # fmt: skip

@@ -78,8 +78,8 @@ class Session:
 
     OPS = frozenset(
         "start confine shard_begin shard_rows shard_end train train_fused evaluate evaluate_fused metric_results"
-        " predict_load predict predict_values average_add average_end describe_state describe_model drop_shard stats"
-        " stop".split()
+        " predict_load predict predict_values predict_row average_add average_end describe_state describe_model"
+        " drop_shard stats stop".split()
     )
     #: These need no TensorFlow.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
@@ -273,7 +273,8 @@ class Session:
         from madlib_mop.trainer.recipe import Recipe
 
         recipe, constant = Recipe.read(header["model"]), float(header["normalizing_const"])
-        self._visitor.load_predictor(recipe, start_of(header, blobs), constant, key_of(header))
+        preprocessor = header.get("preprocessor")
+        self._visitor.load_predictor(recipe, start_of(header, blobs), constant, key_of(header), preprocessor)
         return {"loaded": self._visitor.predictors.keys()}, []
 
     def predict(self, header: Request, blobs: list[Blob]) -> Reply:
@@ -326,6 +327,16 @@ class Session:
         columns = [frombuffer(b, d).reshape(s) for b, d, s in zip(blobs, dtypes, shapes, strict=True)]
         single, values, widths = self._visitor.predict_values(columns, key_of(header))
         return {"single": single, "shape": values.shape, "widths": widths}, [values.data]
+
+    def predict_row(self, header: Request, blobs: list[Blob]) -> Reply:
+        """Predict one record; answers widths of the outputs, and a float64 blob (1, values)."""
+        if len(blobs) != 1:
+            raise malformed(f"predict_row has {len(blobs)} blobs, expected 1")
+        (row,) = blobs
+        values, widths = self._visitor.predict_rows(
+            row, [len(row)], header["fields"], str(header["encoding"]), key_of(header)
+        )
+        return {"single": True, "shape": values.shape, "widths": widths}, [values.data]
 
     def describe_model(self, header: Request, blobs: list[Blob]) -> Reply:
         """Describe an architecture by Keras; with ``seed``, the answer's blob are the weights drawn with it."""

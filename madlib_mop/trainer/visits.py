@@ -5,6 +5,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,7 +31,7 @@ from madlib_mop.trainer.graphs.loop import DataSpec, Traced
 from madlib_mop.trainer.graphs.metric_sums import MetricSums
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values, batch_rows
 from madlib_mop.trainer.graphs.variables import ModelVariables, Readable
-from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming, model_failed
+from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
 from madlib_mop.trainer.recipe import Recipe
 
 
@@ -167,14 +168,16 @@ class Visitor:
             results = [metrics.results(metrics.read(one)) for one in sums]
         return [{"loss": found.loss, "metrics": found.metrics} for found in results]
 
-    def load_predictor(self, recipe: Recipe, start: Start, normalizing_const: float, key: str) -> None:
-        """Make a model ready to predict, under a key. Raises Failure (model)."""
+    def load_predictor(
+        self, recipe: Recipe, start: Start, normalizing_const: float, key: str, preprocessor: str | None = None
+    ) -> None:
+        """Make a model ready to predict, under a key; with a preprocessor, from rows too. Raises Failure (model)."""
         self.predictors.drop(key)
         with blaming(MODEL):
             variables = ModelVariables(recipe.build(start.weights), with_optimizer=False)
             if start.parts:
                 variables.load(decoded(start.parts, FORWARD_GROUPS), FORWARD_GROUPS)
-        self.predictors.add(key, Predictor(variables.model, normalizing_const))
+        self.predictors.add(key, Predictor(variables.model, normalizing_const, preprocessor))
 
     def predict(self, xs: Sequence[np.ndarray], key: str) -> list[np.ndarray]:
         """Return the outputs, float32 ``(n_rows, ...)`` each, for rows of x columns. Raises Failure."""
@@ -187,6 +190,21 @@ class Visitor:
         predictor = self.predictors.get(key)
         with blaming(MODEL):
             return predictor.values(columns)
+
+    def predict_rows(
+        self, data: Blob, lengths: Sequence[int], fields: Sequence[Sequence[Any]], encoding: str, key: str
+    ) -> tuple[np.ndarray, list[int]]:
+        """Predict records; see ``RowEncoder``. Raises Failure."""
+        predictor = self.predictors.get(key)
+        if predictor.rows is None:
+            raise invalid_input("the model was not trained on a table of pack_columns, so it takes no rows")
+        try:
+            xs = predictor.rows.tensors(data, lengths, [tuple(field) for field in fields], encoding)
+        except MopError as error:
+            raise invalid_input(error.message, hint=error.hint) from None
+        with blaming(MODEL):
+            outputs = predictor.predict(xs)
+        return predictor.rows.values(outputs)
 
     def _features(
         self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: "Clock"

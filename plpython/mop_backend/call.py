@@ -32,6 +32,7 @@ _CANCEL_STATES = ("57014", "57P01", "57P02", "57P03")
 _BEFORE_TRAINERS = {
     "load_keras_model",
     "training_preprocessor_dl",
+    "pack_columns",
     "madlib_keras_fit",
     "madlib_keras_fit_multiple_model",
     "madlib_keras_automl",

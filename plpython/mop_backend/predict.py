@@ -12,7 +12,8 @@ A view calls this once a row, so what a call does is counted: three small querie
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import plpy
 
@@ -35,7 +36,7 @@ _LOOK_UP = (
 _Name = tuple[str, int | None, str]  # model_table, mst_key and caller_path of a call
 _Row = Sequence[float]
 
-_session: _Session | None = None
+_session: Session | None = None
 _last_error: call.ErrorFields | None = None
 
 
@@ -102,7 +103,6 @@ def predict_texts(
     list of (str or None), or None
         None after an error.
     """
-    global _last_error
     answer = _answer(model_table, mst_key, inputs, allow_null, caller_path, version)
     if answer is None:
         return None
@@ -113,7 +113,7 @@ def predict_texts(
         text_of = classes.FORMS[form](answer.model.found["outputs"], answer.widths)
         return [None if i in answer.empty else text_of(answer.row(i)) for i in range(answer.n_rows)]
     except Exception as error:
-        _last_error = call.error_fields(_FUNCTION, error)
+        note_error(error)
         return None
 
 
@@ -129,33 +129,71 @@ def _answer(
     allow_null: bool | None,
     caller_path: str,
     version: str,
-) -> _Answer | None:
-    global _session, _last_error
-    _last_error = None
+) -> Answer | None:
+    note_error(None)
     try:
-        if _session is None:
-            call.check_version(version)
-            _session = _Session()
         arrays = [Array.read(value, _FUNCTION, allow_null) for value in inputs]
-        return _session.predict((model_table, mst_key, caller_path), arrays)
+        of_this_session = session(version)
+        dtypes, shapes = [array.dtype for array in arrays], [array.shape for array in arrays]
+        model, header, values = of_this_session.ask(
+            (model_table, mst_key, caller_path),
+            lambda model: of_this_session.header_of_arrays(model.version, dtypes, shapes),
+            [array.data for array in arrays],
+        )
+        return Answer(model, header, values, arrays)
     except Exception as error:
-        _last_error = call.error_fields(_FUNCTION, error)
+        note_error(error)
         return None
 
 
-class _Answer:
-    """The trainer's result: rows of floats, and the rows without outputs because of a NULL element."""
+def session(version: str) -> Session:
+    """Return the state of this session; the first call makes it. Raises CallError if the versions differ."""
+    global _session
+    if _session is None:
+        call.check_version(version)
+        _session = Session()
+    return _session
+
+
+def note_error(error: Exception | None) -> None:
+    """Keep an error for `last_error`; None where a call begins."""
+    global _last_error
+    _last_error = None if error is None else call.error_fields(_FUNCTION, error)
+
+
+class Answer:
+    """The trainer's result: rows of floats, and the rows without outputs because of a NULL element.
+
+    Parameters
+    ----------
+    model : Model
+    header : dict
+        The trainer's answer.
+    values : bytes-like
+        The floats.
+    arrays : sequence of Array
+        The inputs.
+    type_code : str
+        ``f`` for float32, ``d`` for float64.
+    """
 
     __slots__ = ("empty", "floats", "model", "n_rows", "single", "width", "widths")
 
-    def __init__(self, model: _Model, header: Header, values: Blob, arrays: Sequence[Array]):
+    def __init__(
+        self,
+        model: Model,
+        header: Header,
+        values: Blob,
+        arrays: Sequence[Array] = (),
+        type_code: Literal["f", "d"] = "f",
+    ):
         self.model = model
         self.single: bool = header["single"]
         self.n_rows: int
         self.width: int
         self.n_rows, self.width = header["shape"]
         self.widths: list[int] = header["widths"]
-        self.floats: _Row = memoryview(values).cast("f").tolist()
+        self.floats: _Row = memoryview(values).cast(type_code).tolist()
         self.empty: set[int] = set()
         for array in arrays:
             if array.nulls:
@@ -165,7 +203,7 @@ class _Answer:
         return self.floats[i * self.width : (i + 1) * self.width]
 
 
-class _Model:
+class Model:
     """A found model: its queries and its version."""
 
     def __init__(self, found: Header, caller_path: str):
@@ -191,15 +229,34 @@ class _Model:
         return weights
 
 
-class _Session:
+class Session:
+    """The models that this session has used, and its trainer."""
+
     def __init__(self) -> None:
-        self._models: collections.OrderedDict[_Name, _Model] = collections.OrderedDict()
+        self._models: collections.OrderedDict[_Name, Model] = collections.OrderedDict()
         self._child: Child | None = None
         self._loaded: frozenset[str] = frozenset()
         self._busy = False
         self._last_header: tuple[object, bytes] = (None, b"")
 
-    def predict(self, name: _Name, arrays: Sequence[Array]) -> _Answer:
+    def ask(
+        self, name: _Name, request: Callable[[Model], Header | bytes], blobs: Sequence[Blob]
+    ) -> tuple[Model, Header, Blob]:
+        """Find a model and send its trainer a request to predict.
+
+        Parameters
+        ----------
+        name : tuple of (str, int or None, str)
+            model_table, mst_key and caller_path of the call.
+        request : callable
+            Makes the request's header for the model that was found.
+        blobs : sequence of bytes-like
+
+        Returns
+        -------
+        tuple of (Model, dict, bytes-like)
+            The model, the answer's header, and the values.
+        """
         if self._busy:
             raise call.CallError(
                 f"{_FUNCTION}: a view or policy that the model is read through must not call a prediction function",
@@ -207,7 +264,7 @@ class _Session:
             )
         self._busy = True
         try:
-            return self._predict(name, arrays)
+            return self._predict(name, request, blobs)
         except ChildDied as death:
             self._forget_trainer()
             raise call.CallError(
@@ -220,24 +277,26 @@ class _Session:
         finally:
             self._busy = False
 
-    def _predict(self, name: _Name, arrays: Sequence[Array]) -> _Answer:
+    def _predict(
+        self, name: _Name, request: Callable[[Model], Header | bytes], blobs: Sequence[Blob]
+    ) -> tuple[Model, Header, Blob]:
         model = self._model(name)
-        header = self._header(model.version, [array.dtype for array in arrays], [array.shape for array in arrays])
+        header = request(model)
         try:
-            return self._values(model, header, arrays)
+            return model, *self._values(model, header, blobs)
         except ChildDied as death:
             if death.returncode != 0:
                 raise
             self._forget_trainer()  # it had been idle for too long
-            return self._values(model, header, arrays)
+            return model, *self._values(model, header, blobs)
 
-    def _values(self, model: _Model, header: bytes, arrays: Sequence[Array]) -> _Answer:
+    def _values(self, model: Model, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
         if self._child is None or model.version not in self._loaded:
             self._load(model)
-        answer, (values,) = self._ask(header, [array.data for array in arrays])
-        return _Answer(model, answer, values, arrays)
+        answer, (values,) = self._ask(header, blobs)
+        return answer, values
 
-    def _header(self, version: str | None, dtypes: list[str], shapes: list[tuple[int, ...]]) -> bytes:
+    def header_of_arrays(self, version: str | None, dtypes: list[str], shapes: list[tuple[int, ...]]) -> bytes:
         """Return the header of a request as bytes; it is the same for row after row."""
         what = (version, dtypes, shapes)
         if self._last_header[0] != what:
@@ -245,7 +304,7 @@ class _Session:
             self._last_header = (what, encoded(header))
         return self._last_header[1]
 
-    def _model(self, name: _Name) -> _Model:
+    def _model(self, name: _Name) -> Model:
         """Return the current version of a model by name; a driver looks it up again if needed."""
         model = self._models.get(name)
         if model is not None:
@@ -261,7 +320,7 @@ class _Session:
             del self._models[name]
         model_table, mst_key, caller_path = name
         arguments = {"model_table": model_table, "mst_key": mst_key}
-        model = _Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
+        model = Model(call.ask_driver(_FUNCTION, arguments, caller_path), caller_path)
         model.version = model.current_version()
         if model.version is None:
             raise call.CallError(
@@ -272,7 +331,7 @@ class _Session:
             self._models.popitem(last=False)
         return model
 
-    def _load(self, model: _Model) -> None:
+    def _load(self, model: Model) -> None:
         if self._child is None:
             self._child = start_trainer(Interrupts(), Spinner())
             try:
@@ -286,6 +345,7 @@ class _Session:
             "model": model.found["model"],
             "normalizing_const": model.found["normalizing_const"],
             "has_weights": True,
+            "preprocessor": model.found.get("preprocessor"),
         }
         answer, _ = self._ask(request, [model.weights()])
         self._loaded = frozenset(answer["loaded"])

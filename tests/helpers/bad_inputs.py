@@ -309,7 +309,7 @@ CASES = [
     ),
     case(
         "22023", f"schedule must be one of {', '.join(SCHEDULES)}. Received: 'fastest'",
-        "Leave it out", schedule="fastest",
+        "If you omit it", schedule="fastest",
     ),
     case("22023", "seed must be from 0 to 2147483647. Received: -1", "If you omit it", seed=-1),
     case("42P01", "model_output_table does not exist. Received: 'never'", "search_path", warm_start=True),

@@ -198,7 +198,7 @@ def test_a_table_with_a_view_on_it_is_kept_with_a_warning(session):
     session.rows("CREATE VIEW seen AS SELECT model_id FROM lib")
     session.rows("SELECT madlib.delete_keras_model('lib', 1)")
     assert session.value("SELECT count(*) FROM lib") == 0
-    assert any("is kept" in notice for notice in session.connection.notices)
+    assert any("was not dropped" in notice for notice in session.connection.notices)
 
 
 def test_errors_of_loading(session):

@@ -198,3 +198,108 @@ def test_a_table_that_cannot_be_trained_on_has_one_clear_error(db, query):
     error = refusal(db, "pack_columns('bad', 'p', 'y')")
     assert TABLES[query] in str(error), error
     assert db.value("SELECT to_regclass('p')") is None
+
+
+@pytest.fixture(scope="module")
+def churn(customers):
+    """A model of the customers, and their rows with what they are."""
+    n_units = content(customers, "packed")["numbers"].shape[1]
+    numbers, city = keras.Input((n_units,), name="numbers"), keras.Input((1,), dtype="int32", name="city")
+    embedded = keras.layers.Flatten()(keras.layers.Embedding(42, 4)(city))
+    x = keras.layers.Dense(8, activation="relu")(keras.layers.Concatenate()([numbers, embedded]))
+    arch = keras.Model([numbers, city], keras.layers.Dense(2, activation="softmax")(x)).to_json()
+    customers.rows("SELECT madlib.load_keras_model('arch_p', %s::json)", [arch])
+    customers.rows(
+        "SELECT madlib.load_model_selection_table('arch_p', 'mst_p', '{1}', %s::varchar[], %s::varchar[])",
+        [[ADAM.replace("0.001", "0.01")], ["batch_size=16, epochs=1"]],
+    )
+    customers.run = fit(customers, "churn", "mst_p", 8, source_table="packed", seed=1)
+    return customers
+
+
+def test_a_model_predicts_the_rows_of_a_table(churn):
+    rows = churn.rows(
+        "SELECT c.churned, madlib_mop.predict_class('churn', 1, c), madlib_mop.predict('churn', 1, c),"
+        " madlib_mop.predict_json('churn', 1, c) FROM customers AS c ORDER BY id LIMIT 50"
+    )
+    assert sum(real == guess for real, guess, _, _ in rows) > 40
+    for _, guess, values, named in rows:
+        assert list(named) == ["no", "yes"] and abs(sum(values) - 1) < 1e-5
+        assert guess == max(named, key=named.get)
+
+
+def test_no_skew_between_packing_and_prediction(churn):
+    """What a model says of a row is what it says of the tensors that were packed of it, bit for bit."""
+    weights, arch = churn.rows("SELECT model_weights, model_arch::text FROM churn")[0]
+    model = keras.models.model_from_json(arch)
+    flat, start, arrays = np.frombuffer(weights, np.float32), 0, []
+    for variable in model.get_weights():
+        arrays.append(flat[start : start + variable.size].reshape(variable.shape))
+        start += variable.size
+    model.set_weights(arrays)
+    expected = set()
+    for table in ("packed", "packed_validation"):
+        packed = content(churn, table)
+        for number, city in zip(packed["numbers"], packed["city"].view(np.int32), strict=True):
+            expected.add(tuple(np.asarray(model([number[np.newaxis], city[np.newaxis]]))[0].tolist()))
+    found = churn.rows("SELECT madlib_mop.predict('churn', 1, c) FROM customers AS c")
+    assert len(found) == 600
+    assert [values for (values,) in found if tuple(np.float32(v).item() for v in values) not in expected] == []
+
+
+def test_rows_of_queries_other_columns_and_unseen_values_predict(churn):
+    full = churn.value("SELECT madlib_mop.predict('churn', 1, c) FROM customers AS c WHERE id = 5")
+    named = "SELECT madlib_mop.predict('churn', 1, s) FROM (SELECT seen, joined, active, city, tier, income, age,"
+    more = "'more'::text AS note, '{}'::jsonb AS other FROM customers WHERE id = 5) AS s"
+    assert churn.value(f"{named} {more}") == full
+    other = churn.value(
+        "SELECT madlib_mop.predict_class('churn', 1, s) FROM (SELECT seen, joined, active, 'Atlantis' AS city, NULL AS"
+        " tier, NULL::numeric AS income, NULL::integer AS age FROM customers WHERE id = 5) AS s"
+    )
+    assert other in ("no", "yes")
+    assert churn.value("SELECT madlib_mop.predict_class('churn', 1, NULL::customers)") is None
+
+
+WRONG_ROWS = {
+    "SELECT seen, joined, active, tier, income, age FROM customers": "column 'city' is missing",
+    "SELECT seen, joined, active, city, tier, income, age::text AS age FROM customers": "column 'age' must be",
+    "SELECT seen, joined, active, city, tier, 'NaN'::float8 AS income, age FROM customers": "NaN",
+}
+
+
+@pytest.mark.parametrize("query", WRONG_ROWS)
+def test_a_wrong_row_is_one_error_that_names_the_column(churn, query):
+    error = refusal(churn, f"predict_class('churn', 1, s) FROM ({query} LIMIT 1) AS s")
+    assert WRONG_ROWS[query] in str(error), error
+
+
+def test_a_regression_predicts_in_the_units_of_the_table(churn):
+    query = "SELECT i % 97 AS area, 1e5 + 3e3 * (i % 97) AS price FROM generate_series(1, 600) i"
+    churn.rows(f"CREATE TABLE houses AS {query}")
+    churn.rows("SELECT madlib_mop.pack_columns('houses', 'houses_packed', 'price', seed => 1)")
+    arch = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]).to_json()
+    churn.rows("SELECT madlib.load_keras_model('arch_h', %s::json)", [arch])
+    churn.rows(
+        "SELECT madlib.load_model_selection_table('arch_h', 'mst_h', '{1}', %s::varchar[], %s::varchar[])",
+        [["optimizer='adam(lr=0.1)', loss='mse'"], ["batch_size=32, epochs=1"]],
+    )
+    fit(churn, "prices", "mst_h", 10, source_table="houses_packed", seed=1)
+    for price, guess in churn.rows("SELECT price, madlib_mop.predict_number('prices', 1, h) FROM houses h LIMIT 20"):
+        assert abs(float(price) - guess) < 2000
+    error = refusal(churn, "predict_class('prices', 1, h) FROM houses h LIMIT 1")
+    assert "predicts a number" in str(error)
+
+
+def test_the_record_keeps_the_preprocessor_of_a_run(churn):
+    digest_of_table = churn.value("SELECT preprocessor_digest FROM packed_summary")
+    query = "SELECT digest, document = (SELECT preprocessor FROM churn_summary) FROM madlib_mop.preprocessor"
+    assert churn.rows(f"{query} WHERE run_id = %s", [churn.run.run_id]) == [(digest_of_table, True)]
+    churn.rows("SELECT madlib_mop.replay(%s, 'churn_again')", [churn.run.run_id])
+    assert churn.value("SELECT preprocessor_digest FROM churn_again_summary") == digest_of_table
+
+
+def test_a_validation_table_of_another_preprocessor_is_refused(churn):
+    churn.rows("SELECT madlib_mop.pack_columns('customers', 'packed_other', 'churned', validation => 0.2, seed => 2)")
+    with pytest.raises(psycopg2.Error) as caught:
+        fit(churn, "x", "mst_p", 1, source_table="packed", validation_table="packed_other_validation", seed=1)
+    assert "another preprocessor" in str(caught.value)

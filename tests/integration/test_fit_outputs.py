@@ -227,7 +227,7 @@ def test_resuming_a_finished_run_says_so_and_writes_its_tables_only_where_they_a
     connection = bench.connect()
     with connection.cursor() as cursor:
         cursor.execute("SELECT madlib_mop.resume(%s)", [bench.run.run_id])
-        assert f"run {bench.run.run_id} is finished, and its output table public.out is there" in connection.notices[-1]
+        assert f"run {bench.run.run_id} is finished, and its output table public.out exists" in connection.notices[-1]
         cursor.execute("DROP TABLE out, out_info, out_summary")
         cursor.execute("SELECT madlib_mop.resume(%s)", [bench.run.run_id])
     connection.close()

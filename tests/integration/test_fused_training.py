@@ -76,7 +76,7 @@ def figures(db, run_id: int) -> list:
 
 def test_groups_are_told_and_recorded(bench, fused):
     assert (
-        "fused training: 5 of 6 configurations train in 2 groups, 1 apart:"
+        "fused training: 5 of 6 configurations train in 2 groups, 1 separately:"
         " no other configuration has its shape (mst_key 6)" in fused.notices
     )
     recorded = groups(bench, fused.run_id)

@@ -320,6 +320,7 @@ def test_it_is_started_when_rows_are_packed(database, scores):
     owner.table("few", "x real[], y text", [([1.0, 2.0], "a"), ([3.0, 4.0], "b")])
     owner.rows("SELECT madlib.training_preprocessor_dl('few', 'few_packed', 'y', 'x')")
     owner.connection.close()
+    wait_until(lambda: len(forkservers_of(database)) == 1)
     (started,) = forkservers_of(database)
     assert started != before and parent_of_a_trainer(database, scores) == started
 

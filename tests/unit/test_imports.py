@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "models": set(),
     "search": {"models"},
     "catalog": set(),
-    "trainer": {"models"},
+    "trainer": {"columns", "models"},
     "engines": {"calls", "catalog"},
     "driver": {"calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines"},
     "cli": {"calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "driver"},

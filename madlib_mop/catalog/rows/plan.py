@@ -240,6 +240,8 @@ class Summary:
         None but of a search.
     metrics_compute_frequency : int or None
         None but of a search.
+    preprocessor_digest : str or None
+        Of the preprocessor by which the packed tables were encoded (`madlib_mop.preprocessor`).
     """
 
     model: str
@@ -256,6 +258,7 @@ class Summary:
     automl_params: str | None = None
     random_state: str | None = None
     metrics_compute_frequency: int | None = None
+    preprocessor_digest: str | None = None
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:

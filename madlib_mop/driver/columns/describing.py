@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from madlib_mop.catalog.names import statement
 from madlib_mop.columns.preprocessors.description import describe
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import INPUT
+from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
@@ -47,15 +47,10 @@ def read_preprocessor(session: CallerSession, name: str | None, what: str) -> Pr
     """
     table = session.relation(name, what)
     summary = session.existing(table.with_suffix("_summary").sql)
-    types = {c.name: c.type_sql for c in session.columns(summary)} if summary is not None else {}
-    if summary is None or types.get("preprocessor") != "text":
+    row = read_preprocessor_row(session, summary) if summary is not None else None
+    if row is None:
         raise InvalidParameter(
             f"{what}: {table} was not made by pack_columns. Received: {name!r}",
             hint="Give a table that madlib_mop.pack_columns packed.",
         )
-    rows = session.execute(statement("SELECT preprocessor FROM {summary}", summary=summary))
-    if len(rows) != 1 or rows[0]["preprocessor"] is None:
-        raise InvalidParameter(
-            f"{what}: {summary} has no preprocessor. Received: {name!r}", hint="Pack the table again."
-        )
-    return Preprocessor.from_json(rows[0]["preprocessor"])
+    return Preprocessor.from_json(row.document)

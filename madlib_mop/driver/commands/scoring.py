@@ -23,7 +23,7 @@ def predict(call: Call) -> Header:
         ``version_query``, to run before each prediction: one row with the column ``version``, which changes with the
         model; no row if it was dropped. ``weights_query``, with the weights in column ``weights``. ``params``
         and ``types`` for both. ``oid`` of the table, and ``name``, quoted, if it must be looked up again because it has
-        no schema; else None. ``model`` and ``normalizing_const``: for the trainer's request
+        no schema; else None. ``model``, ``normalizing_const`` and ``preprocessor``: for the trainer's request
         predict_load. ``start``: for its request start. ``outputs``: the name and the classes of each
         output (mop_backend/classes.py).
     """
@@ -41,6 +41,7 @@ def predict(call: Call) -> Header:
         "name": None if schema else quote(base),
         "model": model.request(compiled=False),
         "normalizing_const": model.normalizing_const,
+        "preprocessor": model.preprocessor,
         "outputs": _outputs(model),
         "start": read_settings(FixedSettings(session), session, 1, use_caching=False).session_trainer_start(),
     }

@@ -11,6 +11,7 @@ from mop_backend.frames import Header
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, UndefinedColumn, UndefinedTable, Unsupported
@@ -86,6 +87,8 @@ class TrainedModel:
         Where its custom functions were registered.
     custom : CustomFunctions
         Those of its loss and metrics, to evaluate them.
+    preprocessor : str or None
+        The document of the preprocessor (`madlib_mop.columns`) that encoded its training rows.
     """
 
     label: str
@@ -100,6 +103,7 @@ class TrainedModel:
     normalizing_const: float
     object_table: str | None = None
     custom: CustomFunctions = CustomFunctions()
+    preprocessor: str | None = None
 
     @property
     def shape(self) -> ModelShape:
@@ -175,6 +179,7 @@ def read_model(session: CallerSession, name: str | None, mst_key: int | None) ->
         ),
         float(facts["normalizing_const"] or 1.0),
         _object_table(session, summary),
+        preprocessor=row.document if (row := read_preprocessor_row(session, summary)) is not None else None,
     )
 
 

@@ -80,12 +80,14 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
         session, output, _MODEL, {"model_weights": weights, "model_arch": json.dumps(model.model_arch)}
     )  # fmt: skip
     values = _summary_values(run, model, record.metrics(run_id)) | {QUALIFIED[0]: qualified_names(session, run)}
+    values |= hopper.preprocessor_values(record, run)
     insert_row(session, output.with_suffix("_summary"), _summary_columns(summary), values)
     record.set_run(run_id, state=RunState.FINISHED)
 
 
 def _summary_columns(summary: Summary) -> list[tuple[str, str]]:
-    return [*_SUMMARY, *[(name, type_name) for name, type_name, _ in summary.class_columns], QUALIFIED]
+    classes = [(name, type_name) for name, type_name, _ in summary.class_columns]
+    return [*_SUMMARY, *classes, QUALIFIED, *hopper.preprocessor_columns(summary)]
 
 
 def _summary_values(run: Run, model: Model, metrics: list[Metric]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from madlib_mop.catalog.rows.plan import Summary
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState, RunState
 from madlib_mop.driver.data.engine import table_form
+from madlib_mop.driver.data.preprocessors import COLUMNS as PREPROCESSOR_COLUMNS
 from madlib_mop.driver.outputs.figures import Figures, figures_of
 from madlib_mop.driver.outputs.search import (
     SELECTION_SUFFIXES,
@@ -186,7 +187,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
             _write_model(session, record, output, model, last_segment.get(model.mst_key))
     figures = figures_of(models, record.metrics(run_id))
     _write_info(session, record, output, run, models, figures)
-    _write_summary(session, output, run, sorted({i for f in figures.values() for i in f.iterations}))
+    _write_summary(session, record, output, run, sorted({i for f in figures.values() for i in f.iterations}))
     if selection_relation(run) is not None:
         losses = {m.mst_key: figures[m.mst_key].deciding_loss for m in models if m.state is ModelState.TRAINED}
         write_selection(session, run, models, losses)
@@ -278,14 +279,25 @@ def _write_info(
 
 def _summary_columns(summary: Summary) -> list[tuple[str, str]]:
     classes = [(name, type_name) for name, type_name, _ in summary.class_columns]
-    columns = [*_SUMMARY, *classes, *_SUMMARY_END, QUALIFIED]
+    columns = [*_SUMMARY, *classes, *_SUMMARY_END, QUALIFIED, *preprocessor_columns(summary)]
     if summary.automl_method is not None:
         at = [name for name, _ in columns].index("object_table")
         columns[at : at + 1] = [*_SEARCH_SUMMARY, columns[at], ("use_gpus", "boolean")]
     return columns
 
 
-def _write_summary(session: CallerSession, output: Relation, run: Run, iterations: list[int]) -> None:
+def preprocessor_columns(summary: Summary) -> tuple[tuple[str, str], ...]:
+    """Return the columns of a summary that hold the run's preprocessor; () if it has none."""
+    return PREPROCESSOR_COLUMNS if summary.preprocessor_digest is not None else ()
+
+
+def preprocessor_values(record: Record, run: Run) -> dict[str, str]:
+    """Return their values."""
+    row = record.preprocessor(run.run_id) if run.plan.summary.preprocessor_digest is not None else None
+    return {} if row is None else {"preprocessor_digest": row.digest, "preprocessor": row.document}
+
+
+def _write_summary(session: CallerSession, record: Record, output: Relation, run: Run, iterations: list[int]) -> None:
     summary = run.plan.summary
     assert run.created_at is not None and run.ended_at is not None, "it is recorded, and trained"
     values = {
@@ -301,5 +313,6 @@ def _write_summary(session: CallerSession, output: Relation, run: Run, iteration
         "metrics_iters": iterations,
         QUALIFIED[0]: qualified_names(session, run),
         **{name: text for name, _, text in summary.class_columns},
+        **preprocessor_values(record, run),
     }
     insert_row(session, output.with_suffix("_summary"), _summary_columns(summary), values)

@@ -95,7 +95,7 @@ def plan_model(call: Call, record: Record) -> RunPlan:
         parent_run_id=warm.run_id if warm else None,
         plan=data.plan(settings, output, class_weight=class_weight, summary=summary),
     )
-    return RunPlan(run, models, data.segments(), origins, warm, functions.objects, data.settings)
+    return RunPlan(run, models, data.segments(), origins, warm, functions.objects, data.settings, data.preprocessor)
 
 
 def _find_warm_start(

@@ -7,7 +7,7 @@ from typing import Any
 
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.record import PreprocessorRow, Record
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Segment
@@ -46,6 +46,8 @@ class RunPlan:
         Rows of `madlib_mop.custom_function` by name.
     settings : mapping of str to str
         Rows of `madlib_mop.caller_setting` by name.
+    preprocessor : PreprocessorRow or None
+        The row of `madlib_mop.preprocessor`.
     """
 
     run: Run
@@ -55,6 +57,7 @@ class RunPlan:
     warm: WarmStart | None = None
     functions: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    preprocessor: PreprocessorRow | None = field(default=None, repr=False)
 
 
 def plan_fit(call: Call, record: Record) -> RunPlan:
@@ -139,7 +142,9 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             summary=summary,
         ),
     )
-    return RunPlan(run, models, data.segments(), weights, warm, selection.functions.objects, data.settings)
+    return RunPlan(
+        run, models, data.segments(), weights, warm, selection.functions.objects, data.settings, data.preprocessor
+    )
 
 
 def plan_models(
@@ -222,7 +227,9 @@ def choose_seed(given: int | None, warm: WarmStart | None) -> int:
 def add_run(record: Record, plan: RunPlan) -> int:
     """Record a planned run, including its models' first states, in one transaction; return its run_id."""
     with record.transaction():
-        run_id = record.add_run(plan.run, plan.models, plan.segments, plan.weights, plan.functions, plan.settings)
+        run_id = record.add_run(
+            plan.run, plan.models, plan.segments, plan.weights, plan.functions, plan.settings, plan.preprocessor
+        )
         taken_over = {key: m.state for key, m in (plan.warm.models if plan.warm else {}).items() if m.state}
         if taken_over:
             slot = run_id * SLOTS_PER_RUN

@@ -81,6 +81,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
         _states(record, run, models),
         record.custom_functions(run.run_id),
         record.caller_settings(run.run_id),
+        record.preprocessor(run.run_id),
     )
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.record import PreprocessorRow, Record
 from madlib_mop.catalog.rows.of_run import Segment
 from madlib_mop.catalog.rows.plan import Output, Plan, Summary
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table
+from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import Settings
@@ -51,12 +52,15 @@ class Data:
     settings : mapping of str to str
         The caller's values of the settings that row policies of these tables read; not part of the plan, because
         all roles that see the run can read the plan.
+    preprocessor : PreprocessorRow or None
+        Of tables that pack_columns packed.
     """
 
     source: PackedTable
     validation: PackedTable | None
     gpus: Mapping[int, int]
     settings: Mapping[str, str] = field(repr=False)
+    preprocessor: PreprocessorRow | None = None
 
     @property
     def tables(self) -> dict[str, Relation | None]:
@@ -112,6 +116,7 @@ class Data:
             num_classes=source.num_classes,
             class_values=source.class_values,
             normalizing_const=source.normalizing_const,
+            preprocessor_digest=self.preprocessor.digest if self.preprocessor is not None else None,
             **others,
         )
 
@@ -140,7 +145,25 @@ def read_data(call: Call, record: Record) -> Data:
     for packed in (source, validation):
         if packed is not None and packed.row_security:
             settings |= _policy_settings(session, packed.relation)
-    return Data(source, validation, gpus_of_run(a.get("use_gpus"), source), settings)
+    preprocessor = _preprocessor(session, source, validation)
+    return Data(source, validation, gpus_of_run(a.get("use_gpus"), source), settings, preprocessor)
+
+
+def _preprocessor(
+    session: CallerSession, source: PackedTable, validation: PackedTable | None
+) -> PreprocessorRow | None:
+    """Return the preprocessor of the source table, which must be that of the validation table."""
+    found = [
+        read_preprocessor_row(session, session.relation(packed.relation.with_suffix("_summary").sql))
+        for packed in (source, validation)
+        if packed is not None
+    ]
+    if len(set(found)) > 1:
+        raise InvalidParameter(
+            "validation_table: its columns were encoded by another preprocessor than those of source_table",
+            hint="Pack both by one call of madlib_mop.pack_columns, with validation => 0.2.",
+        )
+    return found[0]
 
 
 def _policy_settings(session: CallerSession, relation: Relation) -> dict[str, str]:

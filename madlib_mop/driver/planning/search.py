@@ -142,7 +142,9 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         n_threads=settings.trainer_threads,
         plan=data.plan(settings, output, class_weight=class_weight, summary=summary, search=planned),
     )
-    return RunPlan(run, [], data.segments(), weights, functions=functions.objects, settings=data.settings)
+    return RunPlan(run, [], data.segments(), weights, functions=functions.objects, settings=data.settings,
+        preprocessor=data.preprocessor,
+    )  # fmt: skip
 
 
 def _frequency(value: int | None, max_epochs: int) -> int | None:

@@ -2,7 +2,7 @@
 
 import collections
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
@@ -14,6 +14,9 @@ from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import check_columns
 from madlib_mop.trainer.graphs.loop import DataSpec
 from madlib_mop.trainer.process.failures import invalid_input
+
+if TYPE_CHECKING:
+    from madlib_mop.trainer.data.rows import RowEncoder
 
 #: Evaluation and prediction take as many rows at once as make this much input, but no more than so many rows.
 _BATCH_BYTES = 1 << 20
@@ -29,8 +32,9 @@ class Predictor:
     Rows go through it as they come: one alone, or many as batches of `batch_rows`.
     """
 
-    def __init__(self, model: keras.Model, normalizing_const: float):
+    def __init__(self, model: keras.Model, normalizing_const: float, preprocessor: str | None = None):
         self._model = model
+        self.rows = _row_encoder(preprocessor) if preprocessor is not None else None
         self._input_shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
         self._normalizing_const = np.float32(normalizing_const)
         self._constant = tf.constant(normalizing_const, tf.float32)
@@ -210,3 +214,9 @@ def _aligned(x: np.ndarray) -> np.ndarray:
     copy = aligned_empty(x.shape, x.dtype)
     copy[...] = x
     return copy
+
+
+def _row_encoder(preprocessor: str) -> "RowEncoder":
+    from madlib_mop.trainer.data.rows import RowEncoder  # loaded only where a model takes rows
+
+    return RowEncoder(preprocessor)

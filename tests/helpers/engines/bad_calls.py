@@ -58,7 +58,7 @@ CALLS = (
     _fit("42P01", "model_output_table does not exist. Received: 'never'", "search_path", warm_start="true"),
     _fit("22023", "seed must be from 0 to 2147483647. Received: -1", "If you omit it", seed="-1"),
     _fit(
-        "22023", f"schedule must be one of {', '.join(SCHEDULES)}. Received: 'fastest'", "Leave it out",
+        "22023", f"schedule must be one of {', '.join(SCHEDULES)}. Received: 'fastest'", "If you omit it",
         schedule="'fastest'",
     ),
     BadCall(

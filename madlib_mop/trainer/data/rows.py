@@ -1,0 +1,104 @@
+"""Predictions for rows of ordinary tables: bytes of records to tensors, and outputs to the units of the table."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from mop_backend.frames import Blob
+
+from madlib_mop.columns.encoding.encoder import Encoder
+from madlib_mop.columns.encoding.targets import Targets
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.raw import Levels, RawColumn, dictionary_of
+from madlib_mop.columns.records import Field, RecordReader, reader_of
+from madlib_mop.errors import InvalidParameter
+
+_SKIPPED = "bytea"  # the reader of columns that the model does not use
+_MOST_READERS = 100
+
+#: Name, type as SQL writes it, oid, and base type, which is None of a type that cannot be an input.
+RowField = tuple[str, str, int, str | None]
+
+
+class RowEncoder:
+    """Encodes records by a preprocessor.
+
+    Parameters
+    ----------
+    document : str
+        The preprocessor, as `Preprocessor.to_json` writes it.
+    """
+
+    def __init__(self, document: str):
+        self._preprocessor = Preprocessor.from_json(document)
+        self._encoder = Encoder(self._preprocessor)
+        self._targets = Targets(self._preprocessor)
+        self._inputs = {column.name for column in self._preprocessor.inputs}
+        self._readers: dict[tuple[RowField, ...], RecordReader] = {}
+
+    def tensors(
+        self, data: Blob, lengths: Sequence[int], fields: Sequence[RowField], encoding: str
+    ) -> tuple[np.ndarray, ...]:
+        """Return the inputs of the model for some records, one array an input.
+
+        Parameters
+        ----------
+        data : bytes-like
+            The records, one after the other, as ``record_send`` writes them.
+        lengths : sequence of int
+            Bytes of each.
+        fields : sequence of (str, str, int, str or None)
+            Their fields.
+        encoding : str
+            PostgreSQL's name of the texts' encoding.
+
+        Raises
+        ------
+        InvalidParameter, UndefinedColumn
+            If a column is missing, or its values are of another kind than those of training.
+        """
+        key = tuple(fields)
+        reader = self._readers.get(key)
+        if reader is None:
+            if len(self._readers) >= _MOST_READERS:
+                self._readers.clear()
+            reader = self._readers[key] = RecordReader([self._field(field) for field in fields])
+        columns = reader.read(bytes(data), lengths)
+        raw = {field.name: column for field, column in zip(reader.fields, columns, strict=True)}
+        if encoding != "UTF8":
+            raw = {name: _as_utf8(column, encoding) for name, column in raw.items() if name in self._inputs}
+        return tuple(self._encoder.encode(raw).arrays.values())
+
+    def values(self, outputs: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
+        """Return a model's outputs side by side, float64 (n_rows, n_values), and how many values each output has.
+
+        Numbers are brought back to the units of the table.
+        """
+        named = dict(zip(self._targets.names, outputs, strict=True))
+        decoded = self._targets.decode(named)
+        parts = []
+        for name, output in named.items():
+            numbers = decoded[name].numbers
+            values = np.asarray(output, np.float64) if numbers is None else numbers[:, np.newaxis]
+            parts.append(values.reshape(len(values), -1))
+        return np.concatenate(parts, axis=1), [part.shape[1] for part in parts]
+
+    def _field(self, field: RowField) -> Field:
+        name, type_sql, oid, base = field
+        reader = reader_of(base) if base is not None and name in self._inputs else _SKIPPED
+        if reader is None:
+            raise InvalidParameter(
+                f"column {name!r} is of type {type_sql}, which cannot be an input",
+                hint="Cast it to the type of the training table.",
+            )
+        return Field(name, type_sql, oid, reader)
+
+
+def _as_utf8(column: RawColumn, encoding: str) -> RawColumn:
+    """Return a column of texts in another encoding of PostgreSQL's as UTF-8."""
+    if not isinstance(column, Levels):
+        return column
+    from psycopg2.extensions import encodings  # PostgreSQL's names to Python's
+
+    codec = encodings.get(encoding, "utf-8")
+    keys = [key.decode(codec).encode() for key in column.levels.keys()]
+    return Levels(column.codes, dictionary_of(keys), column.family)
