@@ -45,7 +45,7 @@ def assert_nearest_root(root, square):
 @given(st.lists(FINITE | st.sampled_from(EXTREMES), max_size=60))
 def test_a_sum_is_that_of_fractions(values):
     assert sum_of(values) == sum(map(Fraction, values))
-    if math.isfinite(float_sum := float(np.sum(np.array(values) / 2**8))) and abs(float_sum) < 1e300:
+    if sum(map(Fraction, map(abs, values))) < 10**300:  # fsum overflows on its way to larger ones
         assert float(sum_of(values)) == math.fsum(values)
 
 
