@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, connection
 from sqlalchemy import (
@@ -32,18 +32,12 @@ from madlib_mop.catalog.reservations import ReservedTables
 from madlib_mop.catalog.rows.base import Row, as_column
 from madlib_mop.catalog.rows.model import STATE_COLUMNS, Model
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
+from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.errors import NotReady
 
 _Kind = TypeVar("_Kind", bound=Row)
-
-
-class PreprocessorRow(NamedTuple):
-    """A preprocessor as the record has it: its digest, and its JSON document."""
-
-    digest: str
-    document: str
 
 
 class Record(RunDrivers, ReservedTables):

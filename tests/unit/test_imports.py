@@ -1,6 +1,8 @@
 """Imports go one way: the house of ARCHITECTURE.md, held against what the files import."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,3 +166,14 @@ def test_no_folder_and_no_file_is_too_large():
     for path in FILES:
         n_lines = len(path.read_text().splitlines())
         assert n_lines <= MAX_LINES, f"{path}: {n_lines} lines"
+
+
+@pytest.mark.parametrize("function", ["madlib_keras_evaluate", "madlib_keras_predict", "predict"])
+def test_a_call_that_opens_no_record_does_not_load_sqlalchemy(function):
+    """It takes 0.1 s, for which the caller would wait."""
+    code = (
+        "import sys; from madlib_mop.driver.commands import find_command;"
+        f"find_command({function!r}); sys.exit('sqlalchemy' in sys.modules)"
+    )
+    path = f"{ROOT}:{ROOT / 'plpython'}"
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}).returncode == 0

@@ -1,7 +1,7 @@
 """The preprocessor that a summary carries: of tables that pack_columns packed, and of models that trained on them."""
 
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.catalog.record import PreprocessorRow
+from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.driver.session.relations import RelationLookup
 from madlib_mop.errors import InvalidParameter
 

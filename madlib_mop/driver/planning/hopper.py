@@ -7,10 +7,11 @@ from typing import Any
 
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.record import PreprocessorRow, Record
+from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Segment
+from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
 from madlib_mop.driver.data.custom_functions import tell_changed

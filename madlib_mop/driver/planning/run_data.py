@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from madlib_mop.catalog.names import Relation
-from madlib_mop.catalog.record import PreprocessorRow, Record
+from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import Segment
 from madlib_mop.catalog.rows.plan import Output, Plan, Summary
+from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
