@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _answer(header: Header, blobs: Sequence[Blob], channel: Channel) -> Header:
-    gc.disable()  # modules are loaded in three quarters of the time
+    gc.disable()  # without garbage collection, imports take 25 % less time
     from madlib_mop.driver.commands import find_command
     from madlib_mop.driver.session.call import Call
     from madlib_mop.driver.session.caller import CallerSession
@@ -99,4 +99,4 @@ def _end_with_parent() -> None:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # taking the interpreter apart takes 0.2 s, for which the caller of every function would wait
+    os._exit(status)  # skips the interpreter's shutdown, which would add 0.2 s to every call

@@ -35,9 +35,9 @@ _LIMITS = Limits(
     fused_training="its segments are not on this server",
 )
 _IS_HERE = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_node') IS NOT NULL AS yes"
-#: 0 is the coordinator's.
+#: The coordinator has group 0.
 _GROUP = "SELECT groupid AS number FROM pg_catalog.pg_dist_local_group"
-#: Nodes that take shards of new tables.
+#: Nodes that get shards of new tables.
 NODES = """
 SELECT nodename::pg_catalog.text AS host, nodeport AS port,
        groupid = (SELECT g.groupid FROM pg_catalog.pg_dist_local_group g) AS is_here
@@ -51,7 +51,7 @@ SELECT p.partmethod::pg_catalog.text AS method,
        pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) AS distributed_by
 FROM pg_catalog.pg_dist_partition p WHERE p.logicalrelid = $1::pg_catalog.oid::pg_catalog.regclass
 """
-# one placement a shard, should shards be replicated
+# Chooses one placement for each shard, because shards may be replicated.
 _SHARDS = """
 SELECT DISTINCT ON (s.shardminvalue::pg_catalog.int4) s.shardid AS id,
        pg_catalog.shard_name(s.logicalrelid, s.shardid) AS name,

@@ -36,7 +36,7 @@ class Added:
     n_segments: int
 
 
-Resolve = Callable[[str], frozenset[str]]  # a name -> its addresses
+Resolve = Callable[[str], frozenset[str]]  # host name -> its addresses
 
 
 def addresses(host: str) -> frozenset[str]:

@@ -33,7 +33,8 @@ _LIMITS_OF_HOSTS = Limits(
     fused_training="its segments are not on this server",
 )
 _ADDED = "SELECT server::pg_catalog.text AS server, n_segments FROM madlib_mop.hosts ORDER BY added_at, server"
-# partitions that are exactly another server's table: a foreign table whose columns are renamed is read through it
+# Partitions with the same columns as the table on the other server. A foreign table that renames columns is not
+# listed; it is read through postgres_fdw.
 _PLACES = """
 SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound, s.srvname::pg_catalog.text AS server,
        (SELECT o.option_value FROM pg_catalog.pg_options_to_table(f.ftoptions) o WHERE o.option_name = 'schema_name') AS schema,

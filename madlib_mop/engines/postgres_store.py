@@ -13,7 +13,7 @@ from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.interface import Segment, Store
 from madlib_mop.engines.base.packed_form import PackedForm
 
-if TYPE_CHECKING:  # brings psycopg along, which tables without hosts do without
+if TYPE_CHECKING:  # imports psycopg, which only tables with hosts need
     from madlib_mop.engines.hosts.tables import HostTables
 
 

@@ -37,7 +37,7 @@ from madlib_mop.errors import InvalidParameter, Unsupported
 from madlib_mop.packing.buffers import BufferPlan, default_buffer_size, plan_buffers
 
 VALIDATION = "_validation"
-_OWN_TYPES = ("boolean", "smallint", "integer", "bigint")  # class values of other types are texts
+_OWN_TYPES = ("boolean", "smallint", "integer", "bigint")  # class values of other types are stored as text
 
 
 @dataclass(frozen=True)

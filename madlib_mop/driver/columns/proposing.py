@@ -20,7 +20,7 @@ from madlib_mop.driver.packing.columns import split_columns
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 
-#: The columns of a proposal, in their order, with their types.
+#: The columns of a proposal, in order, with their types.
 COLUMNS = (
     ("name", "text"), ("sql_type", "text"), ("role", "text"), ("kind", "text"), ("impute", "text"),
     ("indicator", "boolean"), ("encode", "text"), ("scale", "text"), ("width", "integer"), ("max_levels", "integer"),

@@ -9,17 +9,17 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.engines.base.system_columns import naming_columns, sent
 from madlib_mop.errors import InvalidParameter
 
-#: Types that are no part of PostgreSQL, by the extension that has them.
+#: Types of extensions: extension -> names of its types.
 _EXTENSION_TYPES = {"vector": ("vector", "halfvec", "sparsevec")}
-#: A row of `record_send` has as many fields as a SELECT has columns, at most.
+#: Greatest number of fields of a row for `record_send`: the limit of a SELECT list.
 MAX_FIELDS = 1600
 
-#: Readers of texts, which are sent in the client's encoding.
+#: Readers of text types, whose values are sent in the client's encoding.
 _TEXTS = ("text", "varchar", "bpchar", "name", "char", "enum", "citext")
 _BYTEA_OID = 17
 _ENCODING = "SELECT pg_catalog.pg_client_encoding()::pg_catalog.text AS name"
 
-# The base type of a domain over a domain is the last one on the way. record_send names a field by its declared type.
+# Resolves a domain over a domain to its innermost base type. record_send names a field by its declared type.
 _COLUMNS = """
 WITH RECURSIVE chain (attnum, oid, typtype, typbasetype, depth) AS (
     SELECT a.attnum, t.oid, t.typtype, t.typbasetype, 1
@@ -114,7 +114,7 @@ class SourceTable:
         if not (self.converts and field.reader in _TEXTS):
             return value
         text = f"{value}::pg_catalog.text"
-        if field.reader == "enum":  # not by a cast that the enum's owner may have made
+        if field.reader == "enum":  # without a cast, because the enum's owner may have defined one
             text = f"pg_catalog.textin(pg_catalog.enum_out({value}))"
         return f"pg_catalog.convert_to({text}, 'UTF8')"
 
@@ -142,7 +142,8 @@ def read_source(session: CallerSession, name: str | None, what: str = "source_ta
     for row in found:
         known = row["is_builtin"] or row["base"] in _EXTENSION_TYPES.get(row["extension"] or "", ())
         base = "enum" if row["is_enum"] else row["base"]
-        # an enum's bytes are its label's, whoever owns the type; other types' are what their owner's function sends
+        # The bytes of an enum are its label, whoever owns the type; those of another type come from its owner's send
+        # function.
         reader = reader_of(base) if row["is_enum"] or (known and row["is_superusers"]) else None
         field = Field(row["name"], row["type_sql"], row["oid"], reader) if reader is not None else None
         labels = tuple(row["labels"]) if row["labels"] is not None else None

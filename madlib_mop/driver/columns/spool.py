@@ -148,7 +148,7 @@ class _Series:
 
     def __init__(self) -> None:
         self._pieces: list[np.ndarray] = []
-        self._places: list[tuple[int, int]] = []  # offset and rows
+        self._places: list[tuple[int, int]] = []  # (offset, number of rows)
         self._form: np.ndarray | None = None
 
     def add(self, piece: np.ndarray) -> None:

@@ -9,7 +9,7 @@ from madlib_mop.errors import Unsupported
 if TYPE_CHECKING:
     from madlib_mop.driver.session.call import Call
 
-#: Does the work of a call; returns what the SQL function returns, as `mop_backend.values` writes it.
+#: Executes a call; returns what the SQL function returns, in the encoding of `mop_backend.values`.
 Command = Callable[["Call"], Any]
 
 COMMANDS = {

@@ -49,7 +49,7 @@ FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest(
 ORDER BY u.position
 """
 
-#: What is the same for configurations that mean the same: model_id, compile and fit parameters.
+#: Equal for equivalent configurations: (model_id, compile parameters, fit parameters).
 Key = tuple[int, str, str]
 _Parsed = TypeVar("_Parsed")
 
@@ -279,7 +279,7 @@ def _existing(session: CallerSession, given: Mapping[str, Any], arch_table: Rela
         try:
             keys.add(parser.row(row["model_id"], row["compile_params"], row["fit_params"]).key)
         except MopError:
-            continue  # a row that was put in by hand and cannot be read is no duplicate of one that can
+            continue  # a row that a user inserted and that cannot be parsed is not a duplicate of a valid one
     return Existing(table, summary, object_table, frozenset(keys))
 
 

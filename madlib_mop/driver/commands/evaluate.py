@@ -89,7 +89,7 @@ def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTab
             shapes = [buffer.values_of(f"s{i}")[0] for i in range(n_columns)]
             trainer.post({"op": "shard_rows", "shapes": shapes}, blobs)
             n_rows += shapes[0][0]
-    if n_rows != shard.n_rows:  # a transaction at a host that this one has begun before the rows were there
+    if n_rows != shard.n_rows:  # this transaction's snapshot at a host is older than the rows
         raise NotReady(
             f"test_table: segment {shard.segment_id} of {packed.relation} has {shard.n_rows} rows, but this"
             f" transaction can see {n_rows}",

@@ -22,7 +22,8 @@ def give_help(call: Call) -> str:
     ``f()`` returns the first paragraph of the file; with the words usage, help, ? or example, it returns all of it.
     """
     topic, option = call.arguments["topic"], call.arguments.get("option")
-    # looked up, not opened by name: a caller who writes the topic himself reads our texts and no other file
+    # Look the topic up in a listing, never open it as a path: the topic comes from the caller, who may read only our
+    # texts.
     texts = {file.name: file for file in files("madlib_mop.driver").joinpath("help").iterdir()}
     if f"{topic}.txt" not in texts:
         raise InvalidParameter(f"there is no help for this topic. Received: {topic!r}")
@@ -38,6 +39,6 @@ def give_help(call: Call) -> str:
 
 
 def _list(name: str) -> str:
-    from madlib_mop.driver.help.choices import LISTS  # Optuna with it, which most help texts need none of
+    from madlib_mop.driver.help.choices import LISTS  # imports Optuna, which most help texts do not need
 
     return LISTS[name]()

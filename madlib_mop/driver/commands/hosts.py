@@ -26,7 +26,7 @@ from madlib_mop.engines.hosts.tables import sweep
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError, NotReady
 
 _SESSION = "madlib_mop add_host"
-# 488 random bits, brought to the length of a key
+# Hashes 488 random bits to the length of a key.
 _DRAW = """
 INSERT INTO madlib_mop.coordinator (coordinator, key)
 SELECT %s, pg_catalog.sha256(pg_catalog.string_agg(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), ''))

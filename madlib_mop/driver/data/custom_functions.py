@@ -27,8 +27,9 @@ COLUMNS = {"id": ("integer",), "name": ("text",), "description": ("text",), "obj
 SETTING = "pickled_functions"
 _WHAT = "object_table"
 
-# Who is not a superuser, nor can become one, and may write the table. A right to make triggers is one to change what is
-# written; pg_write_all_data, a role since PostgreSQL 14, is a right to write that no table shows.
+# Roles that may write the table and are not superusers, nor can become one. TRIGGER counts as a right to write, because
+# a trigger can change the written rows. pg_write_all_data (since PostgreSQL 14) grants a right to write that does not
+# appear in the table's privileges.
 _RIGHTS = """
 SELECT c.relkind::pg_catalog.text AS kind, o.rolname::pg_catalog.text AS owner, o.rolsuper AS is_superusers,
        (SELECT pg_catalog.min(r.rolname::pg_catalog.text) FROM pg_catalog.pg_roles r
@@ -208,7 +209,7 @@ def functions_of_model(
     recorded = CustomFunctions({row["name"]: bytes(row["object"]) for row in rows})
     try:
         names = parse_compile_params(compile_params, recorded.names).custom_names
-    except MopError:  # the record is not the caller's to see, or was dropped
+    except MopError:  # the caller may not read the record, or it was dropped
         known = custom_names(session, object_table, True, recorded)
         names = parse_compile_params(compile_params, known).custom_names
     return read_custom_functions(session, object_table, names, True, recorded)
@@ -220,7 +221,7 @@ def tell_changed(session: CallerSession, object_table: str | None, used: CustomF
         return
     try:
         table = find_object_table(session, object_table, True)
-    except MopError:  # gone, or not to be trusted any more: nothing of it was used
+    except MopError:  # the table was dropped or is no longer trusted; none of its functions were used
         return
     rows = session.execute(statement("SELECT name, object FROM ONLY {t}", t=table))
     now = {row["name"]: row["object"] for row in rows}

@@ -30,7 +30,7 @@ def engine_of_table(session: Session, relation: Relation) -> Engine:
     if cluster := _cluster(session):
         return cluster
     if is_distributed(session, relation):
-        is_citus(session)  # refuses to drive a run from another node than the coordinator
+        is_citus(session)  # refuses to drive a run from a node other than the coordinator
         return Citus(_catalog_opener(session))
     return Postgres(_catalog_opener(session))
 
@@ -59,7 +59,7 @@ def _catalog_opener(session: Session) -> Callable[[], connection]:
     info: SessionInfo = session.info
 
     def open_catalog() -> connection:
-        from madlib_mop.driver.session.opening import open_record  # SQLAlchemy with it; most calls need none of it
+        from madlib_mop.driver.session.opening import open_record  # imports SQLAlchemy, which most calls do not need
 
         return open_record(info).raw
 

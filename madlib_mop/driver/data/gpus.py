@@ -11,9 +11,9 @@ from pathlib import Path
 
 from madlib_mop.errors import NotReady, Unsupported
 
-#: Where NVIDIA's driver shows its devices.
+#: Device nodes of NVIDIA's driver.
 DEVICE_NODES = "/dev/nvidia[0-9]*"
-#: Possible paths of its tool. Never looked up in PATH, which could select another program.
+#: Possible paths of nvidia-smi. PATH is never searched, because it could select another program.
 NVIDIA_SMI = ("/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi")
 _WITHIN_S = 30.0
 

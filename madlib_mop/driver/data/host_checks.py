@@ -13,9 +13,10 @@ from madlib_mop.errors import NotReady
 
 LEAST_VERSION = 150000
 MOST_CLOCK_OFFSET_S = 2.0
-#: Packages whose versions decide about the bits of a run.
+#: Packages whose versions affect a run's results bit by bit.
 SAME = ("tensorflow", "keras", "numpy")
-# Two servers of one system identifier may be copies of each other; one that began at the same moment is the same.
+# Servers with equal system identifiers may be copies of each other; if the start times are equal too, they are one
+# server.
 _WHICH = """
 SELECT c.system_identifier::pg_catalog.text, pg_catalog.pg_postmaster_start_time()::pg_catalog.text
 FROM pg_catalog.pg_control_system() c
@@ -92,7 +93,7 @@ def problems(
         yield from (_pairing if is_paired else _other_name)(connection, login, catalog)
     try:
         versions: Mapping[str, str | None] = read_versions(connection)
-    except psycopg.errors.InsufficientPrivilege:  # a user mapping that is for nothing but looking
+    except psycopg.errors.InsufficientPrivilege:  # the user mapping's role has no right to call the library
         versions = ours
     except psycopg.Error as error:
         yield NotReady(

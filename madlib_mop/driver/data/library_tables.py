@@ -3,7 +3,7 @@
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.session.call import Call
 
-# What keeps an emptied table from being dropped: somebody else's table, a row policy that may hide rows, or a view.
+# Reasons not to drop an emptied table: another role owns it, a row policy may hide rows, or a view depends on it.
 _MAY_DROP = """
 SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
        pg_catalog.row_security_active(c.oid) AS hides_rows,

@@ -237,7 +237,7 @@ def new_segments(session: CallerSession, plan: PackedData) -> list[int]:
     if relation is None or "__dist_key__" not in {column.name for column in session.columns(relation)}:
         return []
     engine = engine_of_table(session, relation)
-    if engine.moves_shards:  # it has no shards but those that it was made with
+    if engine.moves_shards:  # its shards are always those that the engine created with the table
         return []
     elsewhere = sorted(engine.shard_places(session, relation))
     of_keys = engine.shard_keys(session, relation, "source_table")
@@ -333,7 +333,7 @@ def _class_counts(session: CallerSession, summary: _Summary, column: str) -> tup
 
 
 def _index_inputs(session: CallerSession, summary: _Summary, independent: Sequence[str]) -> tuple[int, ...]:
-    names = _cell(session, summary, "index_columns", "text[]") or []  # of pack_columns
+    names = _cell(session, summary, "index_columns", "text[]") or []  # written by pack_columns
     return tuple(i for i, name in enumerate(independent) if name in names)
 
 

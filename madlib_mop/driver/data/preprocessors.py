@@ -5,7 +5,7 @@ from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.driver.session.relations import RelationLookup
 from madlib_mop.errors import InvalidParameter
 
-#: The columns of a summary that hold it, with their types.
+#: The columns of a summary that hold the preprocessor, with their types.
 COLUMNS = (("preprocessor_digest", "text"), ("preprocessor", "text"))
 
 
@@ -26,7 +26,7 @@ def read_preprocessor_row(session: RelationLookup, summary: Relation) -> Preproc
     rows = session.execute(statement(query, summary=summary))
     if len(rows) != 1 or rows[0]["document"] is None:
         return None
-    from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # brings NumPy along
+    from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # imports NumPy
 
     found = Preprocessor.from_json(rows[0]["document"])
     if found.digest != rows[0]["digest"]:

@@ -10,7 +10,7 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.engines.base.interface import ShardPlace
 from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady
 
-if TYPE_CHECKING:  # drivers whose tables are all here need no connections to hosts
+if TYPE_CHECKING:  # drivers without tables on hosts do not need connections to hosts
     import psycopg
     from psycopg2.extensions import connection as CatalogConnection
 

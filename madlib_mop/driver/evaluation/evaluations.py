@@ -68,7 +68,7 @@ class Evaluations:
         if not complete:
             return
         known = self._known()
-        lacking = defaultdict(list)  # fused models are evaluated together, as they would have been
+        lacking = defaultdict(list)  # fused models are evaluated together, as in an uninterrupted run
         for key in complete:
             if (key, self._models[key].epoch) not in known:
                 lacking[self._key_of(key), self._models[key].epoch].append(key)
@@ -125,7 +125,7 @@ class Evaluations:
             told = {member["mst_key"]: member for member in answer["members"] if member is not None}
         complete = []
         for key, figures in told.items():
-            metrics = self._open.get(key)  # none, if the model has failed meanwhile
+            metrics = self._open.get(key)  # None if the model has failed in the meantime
             if not metrics or not metrics.add(of, task.segment, {**figures, **times}, seconds / len(told)):
                 continue
             if metrics.has_values:

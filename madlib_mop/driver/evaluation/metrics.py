@@ -10,7 +10,7 @@ from madlib_mop import schedule
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric
 from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
 
-#: What is kept of an answer.
+#: The recorded fields of an answer.
 _KEPT = ("started_at", "ended_at", "n_rows", "loss", "timing")
 
 
@@ -88,7 +88,8 @@ class EpochMetrics:
         self._parts.setdefault(task.data_set, {})[task.segment_id] = answer["sums"]
         if self._left:
             return False
-        for data_set, parts in sorted(self._parts.items()):  # by shard: the order of arrival must not affect a bit
+        # sorted by shard: the order of arrival must not affect the result
+        for data_set, parts in sorted(self._parts.items()):
             self._sums[data_set] = add(parts[shard] for shard in sorted(parts))
         self._parts.clear()
         if all(sums.all_means for sums in self._sums.values()):

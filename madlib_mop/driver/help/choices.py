@@ -45,11 +45,11 @@ def repeatable_methods() -> str:
     return f"{', '.join(names)} and {last}"
 
 
-#: What stands for ``{name}`` in a help text.
+#: Replacements of ``{name}`` in a help text.
 LISTS: dict[str, Callable[[], str]] = {
     "schedules": schedules,
     "methods": methods,
     "repeatable_methods": repeatable_methods,
 }
-#: What stands between ``<!-- name -->`` and ``<!-- end -->`` in a page of the manual.
+#: Replacements of the text between ``<!-- name -->`` and ``<!-- end -->`` in a page of the manual.
 TABLES: dict[str, Callable[[], str]] = {"schedules": schedules_table, "methods": methods_table}

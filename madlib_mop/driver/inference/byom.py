@@ -16,7 +16,7 @@ Values = tuple[str | None, ...]
 _WHAT = "model_arch_table"
 _COLUMNS = ("model_id", "model_arch", "model_weights")
 _N_IDS_SHOWN = 20
-#: A single unit behind one of these is the score of a class; behind any other it is a number that is predicted.
+#: A single unit after one of these activations is the score of a class; after any other it is a predicted number.
 _SCORES = frozenset({"sigmoid", "hard_sigmoid", "softmax"})
 
 

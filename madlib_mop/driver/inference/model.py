@@ -250,7 +250,7 @@ def _class_values(
     (known,) = [column for column in session.columns(summary) if column.name == held]
     if not known.is_array:
         raise InvalidParameter(f"model_table: column {held!r} of {summary} is not an array. Received: {name!r}")
-    text = "pg_catalog.textin(pg_catalog.array_out({c}))"  # not by a cast that the owner of an enum may have made
+    text = "pg_catalog.textin(pg_catalog.array_out({c}))"  # without a cast: the owner of an enum may have defined one
     query = f"SELECT {'{c}' if known.is_safe else text}::pg_catalog.text[] AS values, {text} AS text FROM {{t}}"
     (row,) = session.execute(statement(query, c=Identifier(held), t=summary))
     if row["values"] is None or row["values"] == [None]:
@@ -315,7 +315,7 @@ def _losses(compile_params: str | None, arch: Node, n_outputs: int) -> list[str 
     """Return the name of each output's loss; None if unknown."""
     try:
         loss = parse_compile_params(compile_params, possible_names(compile_params)).loss
-    except MopError:  # a table written by hand; the trainer looks at it if it is used
+    except MopError:  # the table was written by hand; the trainer checks the parameters if it uses them
         return [None] * n_outputs
     if isinstance(loss, dict):
         names = describe(arch).output_names

@@ -98,7 +98,8 @@ class ResultTable:
         for start in range(0, len(choice.rows), _ROWS_PER_INSERT):
             part = slice(start, start + _ROWS_PER_INSERT)
             part_ids, types = ids[choice.rows[part]].tolist(), []
-            if self._table.id_column.is_enum:  # read by the type's input function: text may have a cast of its owner's
+            # read by the type's input function: the type's owner may have defined a cast from text
+            if self._table.id_column.is_enum:
                 part_ids, types = [_plain(item) for item in part_ids], [f"{self._table.id_column.type_sql}[]"]
             params = [
                 part_ids if types else _literal(part_ids),

@@ -61,7 +61,7 @@ class TestTable:
         One for each input of the model.
     """
 
-    __test__ = False  # not a test, whatever pytest thinks of the name
+    __test__ = False  # the class name begins with "Test", but pytest must not collect it
 
     relation: Relation
     id_column: Column

@@ -101,7 +101,7 @@ def _checked(answer: Frame) -> Frame:
     header, _ = answer
     if "error" not in header:
         return answer
-    if header.get("kind") == "model":  # its hints are for those who train
+    if header.get("kind") == "model":  # omit the hint, which is for training
         raise InvalidParameter(header["error"]["message"], detail=header["error"].get("detail"))
     raise from_dict(header["error"])
 

@@ -148,7 +148,7 @@ def _order(scores: np.ndarray, n_best: int) -> np.ndarray:
     if n_best == 1:
         best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=1)
         is_nan = np.isnan(scores[np.arange(len(scores)), best])
-        if is_nan.any():  # all the others are NaN or -inf
+        if is_nan.any():  # all other scores are NaN or -inf
             best[is_nan] = np.argsort(-scores[is_nan], axis=1, kind="stable")[:, 0]
         return best[:, np.newaxis]
     best = np.argsort(-scores, axis=1, kind="stable")[:, :n_best]

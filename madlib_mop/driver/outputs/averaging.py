@@ -40,7 +40,7 @@ _SUMMARY = (
     ("training_loss", "float8[]"), ("validation_metrics_final", "float8"), ("validation_loss_final", "float8"),
     ("validation_metrics", "float8[]"), ("validation_loss", "float8[]"), ("metrics_iters", "integer[]"),
 )  # fmt: skip
-_SERIES = {  # column: data set and ordinal of the metric
+_SERIES = {  # column -> data set and index of the metric
     "training_metrics": ("training", 1), "training_loss": ("training", 0),
     "validation_metrics": ("validation", 1), "validation_loss": ("validation", 0),
 }  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Metric
 
-_COLUMNS = {  # column: data set and ordinal of the metric
+_COLUMNS = {  # column -> data set and index of the metric
     "training_loss": ("training", 0), "training_metrics": ("training", 1),
     "validation_loss": ("validation", 0), "validation_metrics": ("validation", 1),
 }  # fmt: skip

@@ -226,7 +226,8 @@ def _write_model(session: CallerSession, record: Record, output: Relation, model
 def weights_to_write(session: CallerSession, record: Record, model: Model, label: str) -> bytes | None:
     """Return a trained model's weights; None, with a warning, if they do not fit into a field."""
     if not passes_field(model):
-        from madlib_mop.trainer.data.state import weights_of  # NumPy with it: not before the trainers have been started
+        # imports NumPy; must not run before the trainers have started
+        from madlib_mop.trainer.data.state import weights_of
 
         return weights_of(list(islice(record.state_parts(model), model.forward_parts)))
     session.warning(

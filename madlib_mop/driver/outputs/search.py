@@ -68,7 +68,7 @@ def write_selection(session: CallerSession, run: Run, models: list[Model], losse
         [best, model.model_id, model.compile_params, fit_params],
         ["integer", "integer"],
     )
-    session.execute(  # apart from the other: Greenplum runs that one at a segment, where no sequence can be set
+    session.execute(  # A statement of its own: Greenplum runs the INSERT on a segment, where no sequence can be set.
         "SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence($1, 'mst_key'), $2)",
         [target.sql, best],
         ["text", "bigint"],

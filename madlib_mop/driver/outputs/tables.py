@@ -14,7 +14,7 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, MopError
 from madlib_mop.schedule.bulk import AVERAGING
 
-#: Columns by which a table is known as one that we or MADlib wrote, by the suffix of its name.
+#: Columns that identify a table as written by this library or by MADlib, by the suffix of its name.
 MODEL_TABLES = {
     "": {"model_weights", "model_arch"},
     "_info": {"mst_key", "model_id", "compile_params", "fit_params", "model_type", "model_size"},
@@ -24,9 +24,9 @@ SELECTION_TABLES = {
     "": {"mst_key", "model_id", "compile_params", "fit_params"},
     "_summary": {"model_arch_table", "object_table"},
 }
-#: The server's errors if a table of this name exists, or another transaction is creating it.
+#: SQLSTATEs for a table name that exists or that another transaction is creating.
 _THERE = ("42P07", "42710", "23505")
-#: Names of tables with their schemas, by the columns that have them as the user wrote them.
+#: Column with the schema-qualified names of tables, by the column that has them as the user wrote them.
 QUALIFIED = ("qualified_names", "json")
 _DEPENDENTS = """
 SELECT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS what
@@ -200,7 +200,8 @@ def check_columns(session: CallerSession, output: Relation, expected: dict[str, 
     for suffix, columns in expected.items():
         table = session.relation(output.with_suffix(suffix).sql, argument)
         present = [column.name for column in session.columns(table)]
-        if present not in (columns, [name for name in columns if name != QUALIFIED[0]]):  # older ones do not have it
+        # summaries of older versions lack it
+        if present not in (columns, [name for name in columns if name != QUALIFIED[0]]):
             odd = sorted({*present} ^ {*columns}) or present
             raise InvalidParameter(
                 f"{argument}: a warm start cannot write its results into {table}, which has different columns"

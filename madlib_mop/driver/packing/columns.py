@@ -15,11 +15,11 @@ from madlib_mop.errors import InvalidParameter, UndefinedColumn, UnreadableText
 _ARRAY_ELEMENTS = ("int2", "int4", "int8", "float4", "float8", "numeric")
 _INTEGERS = ("int2", "int4", "int8")
 _STRINGS = ("text", "varchar", "bpchar")
-#: A packed column takes two pointers of 18 bytes, value and shape, and a row must fit into a page of 8 KB.
+#: A packed column takes two pointers of 18 bytes (value and shape), and a row must fit into a page of 8 KB.
 MAX_PACKED_COLUMNS = 200
 _JOINED = "inputs"
 _FIXED_COLUMNS = ("__dist_key__", "buffer_id")
-_KINDS = ("r", "p", "m", "v", "f")  # tables, partitioned ones, materialized views, views, foreign tables
+_KINDS = ("r", "p", "m", "v", "f")  # tables, partitioned tables, materialized views, views, foreign tables
 
 
 class Kind(Enum):

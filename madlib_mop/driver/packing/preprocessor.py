@@ -114,7 +114,7 @@ def validation_preprocessor_dl(call: Call) -> None:
     training.check_counts(x_names, y_names, side_by_side=True)
     as_numbers = [known is None for known in training.classes]
     packing = _prepare(call, y_names, training.constant, as_numbers, apart=len(x_names) == len(training.independent))
-    if len(packing.source.independent) != len(training.independent):  # columns of numbers alone stand side by side
+    if len(packing.source.independent) != len(training.independent):  # numeric columns are concatenated into one input
         training.check_counts(x_names, y_names)
     training.check_columns(packing.source)
     queries = SourceQueries(call.session, packing.source)

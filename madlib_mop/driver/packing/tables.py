@@ -16,7 +16,7 @@ from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.engines.base.system_columns import row_name, sent
 
-_ROW = "row_"  # what the names of columns that name a row begin with
+_ROW = "row_"  # prefix of columns that identify a row
 _SUMMARY_COLUMNS = (
     "source_table pg_catalog.text, output_table pg_catalog.text, dependent_varname pg_catalog.text[],"
     " independent_varname pg_catalog.text[], dependent_vartype pg_catalog.text[],{class_columns}"
@@ -126,7 +126,7 @@ class SourceQueries:
         """Return column i's distinct values with the rows of each, NULL first."""
         order = f"v{self._collation(i)} NULLS FIRST"
         (row,) = self._ask(
-            # as text by the types' own output functions: a cast might be its owner's
+            # convert by the types' own output functions: the type's owner may have defined a cast to text
             "SELECT e.literal, e.literal::pg_catalog.text[] AS texts, e.counts"
             " FROM (SELECT pg_catalog.textin(pg_catalog.array_out("
             f"pg_catalog.array_agg(v ORDER BY {order}))) AS literal, pg_catalog.array_agg(n ORDER BY {order}) AS counts"
@@ -201,7 +201,7 @@ class SourceQueries:
             content = " || ".join(
                 f"coalesce({self._raw(i, self._value(i), classes.get(i))}, ''::pg_catalog.bytea)" for i in indices
             )
-            # in hexadecimal, which is in the order of its bytes: Greenplum 7 sorts bytea from 80 to ff, then 00 to 7f
+            # Compare in hexadecimal, which sorts in byte order: Greenplum 7 sorts bytea from 80 to ff, then 00 to 7f.
             digest = f"pg_catalog.sha256(pg_catalog.int8send($1) || {content})"
             inner = f"{inner}, pg_catalog.encode({digest}, 'hex') COLLATE pg_catalog.\"C\""
             names = f"{names}, shuffled"

@@ -87,7 +87,7 @@ class TrainingTable:
                 fits = (column.kind is Kind.ARRAY) == vartype.endswith("[]")
             else:
                 fits = column.kind is Kind.CLASS and _family(column.vartype) == _family(vartype)
-                # the vartypes are what the summary's owner wrote, who may have made a cast between other types
+                # The summary's owner wrote the vartypes, and may have defined a cast between other types.
                 fits &= column.column.type_sql == classes.type_sql if column.column.is_enum else classes.is_safe
             if not fits:
                 raise InvalidParameter(

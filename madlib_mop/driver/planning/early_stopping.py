@@ -64,7 +64,8 @@ def _resolved(session: CallerSession, rule: EarlyStopping, c: Configuration, has
     name = metric.removeprefix("val_")
     compiled = parse_compile_params(c.compile_params, c.custom_names)
     names = {"loss", *compiled.metric_names, *flat_names(compiled.weighted_metrics)}
-    if not any(name == known or name.endswith(f"_{known}") for known in names):  # of an output, say kind_accuracy
+    # metric of one output, for example kind_accuracy
+    if not any(name == known or name.endswith(f"_{known}") for known in names):
         raise InvalidParameter(
             f"early_stopping: mst_key {c.mst_key} has no such metric. Received: metric={metric}",
             hint=f"Its metrics are {', '.join(sorted(names))}; the prefix val_ selects the validation data.",

@@ -27,9 +27,9 @@ _SPARSE_BY_DEFAULT = ("IoU", "MeanIoU")
 class Labels(Enum):
     """How one dependent column was packed."""
 
-    ONE_HOT = "one-hot"  # classes, one value a class
-    INDEX = "index"  # classes, by their number
-    VALUES = "values"  # as the column has them: one-hot arrays, soft labels, numbers of a regression
+    ONE_HOT = "one-hot"  # class labels, one-hot encoded
+    INDEX = "index"  # class labels, as class numbers
+    VALUES = "values"  # unchanged: one-hot arrays, soft labels, regression targets
 
 
 def labels_of(packed: PackedTable, number: int) -> Labels:

@@ -14,7 +14,7 @@ from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.errors import NotReady
 from madlib_mop.schedule.bulk import AVERAGING
 
-_OUTPUT = ("model_output_table", "model")  # what the fit functions call it
+_OUTPUT = ("model_output_table", "model")  # names of this argument in the fit functions
 
 
 def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo) -> RunPlan:
@@ -48,7 +48,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
             f"run {run.run_id} has not ended: it is {run.state}",
             hint=f"SELECT madlib_mop.resume({run.run_id}); completes it; then it can be replayed.",
         )
-    models = [] if run.is_search else record.models(run.run_id)  # a search adds them anew, in the order of the record
+    models = [] if run.is_search else record.models(run.run_id)  # a search adds its models again, in the recorded order
     summary = replace(run.plan.summary, model=str(output))
     made = {name: str(output) for name in _OUTPUT if name in run.arguments}
     repeated = Run(

@@ -21,7 +21,7 @@ from madlib_mop.driver.session.settings import Settings
 from madlib_mop.engines.sessions.login import check_limit
 from madlib_mop.errors import InvalidParameter, NotReady, OutOfResources, Unsupported
 
-# read from the catalogs only: a function such as pg_partition_tree would wait for the very lock that is looked for
+# Read from the catalogs only: a function such as pg_partition_tree would wait for the lock that this query looks for.
 _LOCKED = """
 WITH RECURSIVE part AS (
     SELECT %s::pg_catalog.oid AS oid
@@ -33,7 +33,8 @@ WHERE l.pid = %s AND l.mode = 'AccessExclusiveLock' AND l.granted
 """
 
 
-# Settings of PostgreSQL's own have no dot; the run's role has those of the caller's (engines/sessions/login.py).
+# Custom settings have a dot in their names. The run's role gets the caller's values of the built-in settings
+# (engines/sessions/login.py).
 _POLICY_SETTINGS = """
 SELECT DISTINCT m[1] AS name FROM pg_catalog.pg_policy p CROSS JOIN LATERAL
     pg_catalog.regexp_matches(pg_catalog.pg_get_expr(p.polqual, p.polrelid), $re$current_setting\\('([^']+[.][^']+)'$re$, 'g') m
@@ -132,7 +133,7 @@ def read_data(call: Call, record: Record) -> Data:
         the workers.
     """
     a, session = call.arguments, call.session
-    if a.get("use_gpus"):  # before the tables are looked at: it is quick, and holds for all of them
+    if a.get("use_gpus"):  # before the tables are read: the check is fast and applies to all of them
         require_gpus("use_gpus => true")
     source = read_packed_table(session, a.get("source_table"), "source_table")
     validation = None

@@ -87,7 +87,7 @@ def read_selection(session: CallerSession, name: str | None, recorded: CustomFun
             hint=_MAKE_AGAIN,
         )
     has_objects = "object_table" in _need_columns(session, summary, ("model_arch_table",), what, name)
-    object_table = "object_table" if has_objects else "NULL"  # tables written by hand may leave it out
+    object_table = "object_table" if has_objects else "NULL"  # tables written by hand may lack it
     rows = session.execute(statement(f"SELECT {object_table}::pg_catalog.text AS object_table FROM {{s}}", s=summary))
     if len(rows) != 1:
         raise InvalidParameter(

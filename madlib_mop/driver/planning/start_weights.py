@@ -13,7 +13,7 @@ from madlib_mop.models.keras_layers import Node
 
 _WHAT = "weights"
 _KEYS = ("mst_key", "model_id")
-#: Layers that get no weights are drawn with this seed, so that the same call stores the same weights.
+#: Seed for layers without given weights: equal calls store equal weights.
 _SEED = 0
 
 

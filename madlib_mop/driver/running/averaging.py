@@ -99,7 +99,7 @@ class Averaging(RunLoop[Task]):
     def _done(self, flight: InFlight[Task], fields: Header, ended: float) -> None:
         task, seconds = flight.task, ended - flight.started
         epoch = evaluation_task(task).epoch if isinstance(task, Evaluation) else task.epoch
-        # segments work side by side, so each is a chain of its own: no lower bound goes beyond the busiest of them
+        # Segments train in parallel, so each is a chain of its own: the lower bound is the time of the busiest segment.
         self.account.add(Span(task.segment, task.segment, epoch, flight.started, ended))
         if isinstance(task, Evaluation):
             self._plan.finished(task, seconds)

@@ -6,13 +6,13 @@ last message of its standard error can be the cause of its death.
 
 import re
 
-#: What ``faulthandler`` adds when a signal ends the process: the stacks of all threads, and extension modules.
+#: Start of the report of ``faulthandler`` after a fatal signal: the stacks of all threads, and extension modules.
 _STACKS = re.compile(r"^Fatal Python error: ", re.MULTILINE)
-#: The last line of a traceback; the messages of TensorFlow's exceptions go on below it.
+#: The last line of a traceback; messages of TensorFlow's exceptions continue on the following lines.
 _EXCEPTION = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?P<text>.*))?$")
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError", "ResourceExhaustedError")
 _OWN_REPORT = ("madlib_mop.trainer.process.failures.Failure", " not enough memory")
-#: Lines by which C++ code says why it aborts: the runtime's, LLVM's, and TensorFlow's log of severity F.
+#: Lines with the reason of an abort in C++ code: the runtime's, LLVM's, and TensorFlow's log lines of severity F.
 _FATAL = (
     re.compile(r"terminate called .*\bstd::bad_alloc\b"),
     re.compile(r"\s*what\(\):\s+(std::bad_alloc|MemoryError)\b"),

@@ -103,7 +103,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
                 drop_login(record.raw, login.role)
             if hopper is not None:
                 _write_times(record, run, hopper.account.efficiency(run.n_segments))
-            with record.transaction():  # nobody finds the run ended and its driver still there
+            with record.transaction():  # no other session can see an ended run that still has a driver
                 record.end_run(run_id, state, detail, time.monotonic() - begun)
                 record.give_up(run_id)
 

@@ -15,7 +15,7 @@ from madlib_mop.engines.sessions.session import Session
 from madlib_mop.errors import Cancelled
 
 _TICK_S = 1.0
-#: A backend that is terminated, or crashes, says nothing.
+#: A backend that was terminated or that crashed sends no message.
 SESSION_ENDED = "the caller's session was terminated or has crashed"
 
 

@@ -143,11 +143,11 @@ class Hopper(RunLoop[Task]):
         task = flight.task
         if not isinstance(task, Visit):
             return False
-        keys = [key for key in flight.slots if isinstance(key, int)]  # and none else is written in a visit
+        keys = [key for key in flight.slots if isinstance(key, int)]  # a visit writes no other states
         visits = {key: self._record.visit(self._run_id, key, task.epoch, task.segment) for key in keys}
         kept = {key: KeptVisit(v.digest_out, v.state_bytes) for key, v in visits.items() if v is not None}
         failed: dict[int, str] = {}
-        if self._groups.is_group(task.model):  # a member's failure is kept with the others' visits
+        if self._groups.is_group(task.model):  # the failure of a member is committed with the visits of the others
             recorded = {m.mst_key: m for m in self._record.models(self._run_id)}
             failed = {
                 key: recorded[key].state_detail or "" for key in visits if recorded[key].state is ModelState.FAILED
@@ -207,7 +207,7 @@ class Hopper(RunLoop[Task]):
         elif isinstance(task, Evaluation):
             self._plan.finished(task, 0.0)
             (mst_key,) = evaluation_task(task).mst_keys
-            if self._models[mst_key].is_alive:  # else it has failed in another of its evaluations
+            if self._models[mst_key].is_alive:  # otherwise another of its evaluations has already failed
                 self._give_up(mst_key, decision.reason(task))
             if not any(self._models[key].is_alive for key in self._groups.members(task.model)):
                 self._plan.drop(task.model)
@@ -244,7 +244,7 @@ class Hopper(RunLoop[Task]):
         if time.monotonic() - self._compacted > _COMPACT_EVERY_S:
             self._compacted = time.monotonic()
             busy = {key for flight in self._in_flight.values() for key in self._groups.members(flight.task.model)}
-            kept = map(best_key, self._models)  # a model in a visit leaves its best state alone
+            kept = map(best_key, self._models)  # a visit does not write its model's best state
             self._slots.compact({*self._models, *kept} - busy)
 
     def _make_scheduler(self, recorded: Sequence[Visit] | None) -> Scheduler:
@@ -264,7 +264,7 @@ class Hopper(RunLoop[Task]):
         works = []
         for key in keys:
             members = [self._models[mst_key] for mst_key in self._groups.members(key)]
-            m = next((m for m in members if m.is_alive), members[0])  # those that are left are all in the same place
+            m = next((m for m in members if m.is_alive), members[0])  # members that are alive have made the same visits
             epoch = m.epoch if visited[m.mst_key] else m.epoch + 1
             places = tuple(segment for _, segment in sorted(visited[m.mst_key]))
             if not m.is_alive:

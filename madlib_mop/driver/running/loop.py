@@ -174,7 +174,8 @@ class RunLoop(ABC, Generic[_Task]):
         """Continue after a lost session or a failed statement; committed work counts."""
         if failure.lost:
             self._plan.segment_down(segment)
-            self._workers.lost(segment, failure)  # the backend is gone when this returns, so what is kept is known
+            # when this returns, the backend has ended, so it is known what was committed
+            self._workers.lost(segment, failure)
         if flight is None or self._was_kept(flight):
             return
         self._end_write(flight)

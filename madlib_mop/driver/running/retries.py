@@ -11,7 +11,7 @@ from madlib_mop.driver.running.deaths import last_words, ran_out_of_memory
 from madlib_mop.schedule import Average, Evaluation, Visit
 
 Task = Visit | Evaluation | Average
-#: By task: how often it has failed (``faults``), and how often its trainer was killed (``killed``).
+#: By task: the number of its failures (``faults``), and how often its trainer was killed (``killed``).
 Faults = Mapping[str, Mapping[str, int]]
 _SIGNALS: dict[int, str] = {number: number.name for number in signal.Signals}
 MAX_FAULTS = 4
@@ -138,7 +138,7 @@ class Attempts:
         """Decide after a failed statement of the worker: missing rights or objects end the run; other errors may be
         temporary."""
         sqlstate = error["sqlstate"] or ""
-        if sqlstate == "42P01" and not error.get("hint"):  # dropped, or moved by the engine
+        if sqlstate == "42P01" and not error.get("hint"):  # the table was dropped, or the engine has moved the shard
             error = {
                 **error,
                 "hint": "Once the host is available again, madlib_mop.resume continues the run and finds moved shards.",

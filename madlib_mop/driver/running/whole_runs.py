@@ -25,7 +25,7 @@ def begin_run(call: Call, record: Record, plan_it: Callable[[], RunPlan]) -> int
         plan = plan_it()
         reserve_outputs(call.session, record, plan.run, outputs_of(plan.run).SUFFIXES)
         run = replace(plan.run, caller_pid=call.info.pid)
-        if run.kind != "replay":  # which has those of the run that it repeats
+        if run.kind != "replay":  # a replay has the arguments of the original run
             run = replace(run, arguments=recorded_arguments(find_function(call.function), call.arguments))
         return add_run(record, replace(plan, run=run))
     run = record.known_run(call.continue_run)
@@ -42,7 +42,7 @@ def finish_run(call: Call, record: Record, run_id: int, recorded: list[Visit] | 
     if not run.state.is_trained:
         drive(call, record, run_id, recorded)
     else:
-        call.session.run_started(run_id)  # this driver may be killed too
+        call.session.run_started(run_id)  # this driver, too, may be killed
     with telling_how_to_resume(run):
         outputs_of(run).write_outputs(call.session, record, run_id)
         keep_when_prepared(call.session, record)

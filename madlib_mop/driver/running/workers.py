@@ -21,11 +21,11 @@ from madlib_mop.errors import NotReady, OutOfResources, from_dict
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-_MAX_FAILED_OPENINGS = 8  # in a row
-_MAX_LOST_AT_WORK = 100  # in a row
+_MAX_FAILED_OPENINGS = 8  # consecutive
+_MAX_LOST_AT_WORK = 100  # consecutive
 _FULL = (LoginFailure.ROLE_FULL, LoginFailure.DATABASE_FULL, LoginFailure.SERVER_FULL)
 _LOCAL, _BY_PASSWORD = "local all all peer", "host all all 127.0.0.1/32 scram-sha-256"  # lines of pg_hba.conf
-_REFUSED_STATES = ("28", "3D", "42")  # not let in, no such database, no right
+_REFUSED_STATES = ("28", "3D", "42")  # login rejected, no such database, missing right
 
 
 @dataclass
@@ -35,7 +35,7 @@ class _LostHost:
     since: float
     message: str
     n_tries: int = 0
-    ask_at: float | None = None  # None while it is being asked
+    ask_at: float | None = None  # monotonic time; None while a request is in flight
 
 
 class Workers:
@@ -87,7 +87,7 @@ class Workers:
 
     def advance(self, segment: int, session: Session) -> Opened | Answer | Failure | None:
         """Process a session's data; see `Worker.advance`. A host that is available again counts as an opened worker."""
-        if session.state is SessionState.BROKEN:  # closed since it was looked at
+        if session.state is SessionState.BROKEN:  # closed since the poll
             return None
         event = self._worker(segment).advance(session)
         if isinstance(event, Answer) and segment in self._lost_hosts:
@@ -96,7 +96,7 @@ class Workers:
             raise from_dict(event.error)
         if isinstance(event, Opened):
             self._failed_openings[segment] = 0
-            if segment in self._lost_hosts:  # its session was lost too, meanwhile
+            if segment in self._lost_hosts:  # its session was lost as well
                 self._lost_hosts[segment].ask_at = time.monotonic()
                 return None
         elif isinstance(event, Answer) and event.fields["outcome"] != "host":

@@ -69,7 +69,7 @@ class Searcher(RunController):
         self._progress = progress
         self._budget_s = budget_s
         self._n_events = 0
-        self._model_changes: ModelChanges  # from `begin` on
+        self._model_changes: ModelChanges  # set by `begin`
 
     def begin(self, model_changes: ModelChanges) -> None:
         """Start the search, or restore its recorded state.
@@ -88,7 +88,7 @@ class Searcher(RunController):
             self._tell("start")
             return
         finished = any(item["do"] == "finish" for event in events for item in event.actions)
-        if finished:  # a visit that was in flight then may have been kept since
+        if finished:  # visits in flight at that time may have been committed since
             model_changes.change([EndModel(key, _BUDGET) for key in model_changes.models])
         else:
             self._catch_up(events)

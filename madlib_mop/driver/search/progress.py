@@ -30,7 +30,7 @@ class SearchProgress(Progress):
     def __init__(self, session: CallerSession, run: Run, models: list[Model]):
         super().__init__(session, run, models)
         self._data_set = "validation" if run.plan.validation else "training"
-        self._losses: dict[int, tuple[float, int]] = {}  # by mst_key: loss, epoch
+        self._losses: dict[int, tuple[float, int]] = {}  # by mst_key: (loss, epoch)
         self._n_added = self._n_results = 0
         self._counts: Counter[str] = Counter()
         self._told_at = -math.inf

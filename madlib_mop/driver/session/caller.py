@@ -56,8 +56,9 @@ class CallerSession(RelationLookup):
     before anything else is sent, so two full pipes cannot block each other.
     """
 
-    stop_fd = 0  # stdin: at its end the backend wants the work to stop
-    keeps_names_until_it_ends = False  # but until the transaction does, which lasts as long as the call at least
+    stop_fd = 0  # stdin: end of file means that the backend requests a stop
+    # they are kept until the transaction ends, which lasts at least as long as the call
+    keeps_names_until_it_ends = False
 
     def __init__(self, channel: Channel, info: SessionInfo):
         self.info = info

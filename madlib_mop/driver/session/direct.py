@@ -36,8 +36,8 @@ class DirectSession(RelationLookup):
         A superuser's login, for the record of runs.
     """
 
-    stop_fd = None  # a signal stops this process, not the end of a pipe
-    keeps_names_until_it_ends = True  # its transaction ends before a run trains
+    stop_fd = None  # a signal stops this process, not end of file on a pipe
+    keeps_names_until_it_ends = True  # its transaction ends before the training starts
 
     def __init__(
         self,
@@ -134,12 +134,12 @@ def _roles(cursor: psycopg2.extensions.cursor) -> CallerRoles:
 
 def _run(cursor: psycopg2.extensions.cursor, statement: str, params: Sequence[Any], types: Sequence[str]) -> None:
     """Run a statement; with parameters, it is prepared, because ``$1`` is valid in prepared statements only."""
-    if not params:  # CREATE TABLE and its like, which cannot be prepared
+    if not params:  # CREATE TABLE and other statements that cannot be prepared
         cursor.execute(statement)
         return
     name = sql.Identifier(f"direct_{next(_numbers)}")
     all_types = [*types, *["pg_catalog.text"] * (len(params) - len(types))]
-    # each literal gets its type at once: a literal that is taken for text first would be cast by whatever cast there is
+    # Each literal gets its type at once: a literal of type text would be converted by any cast that a user has defined.
     values = sql.SQL(", ").join(
         sql.SQL("CAST({} AS {})").format(sql.Literal(value), sql.SQL(type_name))
         for value, type_name in zip(params, all_types, strict=True)

@@ -10,7 +10,7 @@ from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.rights import check_owners, check_types
 from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ReadOnly, UndefinedTable
 
-_WITH_ROWS = ("r", "p", "v", "m", "f")  # tables, partitioned ones, views, materialized views, foreign tables
+_WITH_ROWS = ("r", "p", "v", "m", "f")  # tables, partitioned tables, views, materialized views, foreign tables
 
 _RELATION = """
 SELECT c.relname::pg_catalog.text AS name, n.nspname::pg_catalog.text AS schema, c.oid::pg_catalog.int8 AS oid,
@@ -19,7 +19,7 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.oid = $1::pg_catalog.oid
 """
 
-# A user's type may have the name of one of PostgreSQL's: outside pg_catalog a name is written with its schema.
+# A user's type may have the name of a built-in one: names of types outside pg_catalog include the schema.
 _COLUMNS = """
 SELECT a.attname::pg_catalog.text AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_sql,
        CASE WHEN tn.nspname <> 'pg_catalog' THEN tn.nspname || '.' ELSE '' END || t.typname AS type_name,

@@ -15,10 +15,10 @@ from typing import Any
 from madlib_mop.catalog.names import Relation
 from madlib_mop.errors import InsufficientPrivilege, InvalidParameter
 
-# What a relation consists of (rules, indexes, defaults, constraints, triggers, statistics, policies, partitions and
-# children), what that uses, and so on. Objects of initdb's are not in pg_depend, and are all the first superuser's. A
-# foreign key is looked up by the server as the other table's owner. Each part is a branch of its own: Greenplum cannot
-# plan a UNION ALL within another that a recursive query has on its lateral side.
+# The parts of a relation (rules, indexes, defaults, constraints, triggers, statistics, policies, partitions and
+# children), the objects that they use, and so on. Objects that initdb has created are not in pg_depend; the first
+# superuser owns them all. The server checks a foreign key as the owner of the other table. Each kind of part is a
+# branch of its own: Greenplum cannot plan a UNION ALL within another one on the lateral side of a recursive query.
 _FOREIGN = """
 WITH RECURSIVE used (classid, objid) AS (
     SELECT 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid, $1::pg_catalog.oid

@@ -10,11 +10,11 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 
 _MAX_PART_BYTES = 64 * MIB
-# What a trainer has mapped before it has any model, and what each of its threads adds (TensorFlow 2.21: 337 MB with one
-# thread, 450 with 8, 837 with 32), with some room for a model.
+# Memory that a trainer maps before it has a model, and memory of each of its threads (TensorFlow 2.21: 337 MB with one
+# thread, 450 with 8, 837 with 32), with some reserve for a model.
 _IDLE_MB, _THREAD_MB = 400, 16
 
-# name: (least, greatest value); a caller may SET these too, but never above what a superuser's row says
+# name: (minimum, maximum); a caller may SET these too, but never above the value of a superuser's row
 CALLER_SETTINGS = {
     "trainer_memory_mb": (256, 1 << 24),
     "trainer_threads": (1, 1024),
@@ -28,8 +28,8 @@ _PREDICT_MEMORY_MB = 2048
 _PREDICT_IDLE_S = 300
 _HOST_WAIT_S = 600
 CALLER_SWITCHES = ("materialise_features", "fused_training")
-# How many configurations train together where fused training is just "on" (more are hardly faster,
-# benchmarks/fusion.py), and at most.
+# Group sizes of fused training: the default if it is "on" (larger groups are hardly faster: benchmarks/fusion.py), and
+# the maximum.
 _USUAL_GROUP, _LARGEST_GROUP = 8, 64
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 

@@ -36,7 +36,7 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.system_columns import naming_columns, version_columns
 
-#: The settings by which callers choose segments.
+#: Settings with which callers choose segments.
 SEGMENTS, HOSTS = "madlib_mop.segments", "madlib_mop.hosts"
 
 
@@ -136,7 +136,7 @@ class Engine(ABC):
     """A kind of server that tables are packed on and runs are driven from."""
 
     name: str
-    #: Whether a shard of a packed table may come to lie elsewhere after a run was planned.
+    #: Whether a shard of a packed table can move to another location after a run was planned.
     moves_shards = False
     #: Whether two scans of a table give its rows in the same order.
     keeps_order = True

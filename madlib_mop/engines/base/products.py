@@ -32,12 +32,12 @@ class Product:
 GREENPLUM = Product("greenplum", "Greenplum", 12, "Greenplum 7")
 CLOUDBERRY = Product("cloudberry", "Cloudberry", 14, "Cloudberry 1")
 
-#: Gives one row, whose columns `product_of` takes.
+#: Returns one row; `product_of` takes its columns.
 PRODUCT = (
     "SELECT pg_catalog.to_regclass('pg_catalog.gp_segment_configuration') IS NOT NULL AS has_segments,"
     " pg_catalog.version() AS version"
 )
-# "PostgreSQL 14.4 (Apache Cloudberry 2.0.0-incubating build 1) on ..."; before it was Apache's, "(Cloudberry Database"
+# "PostgreSQL 14.4 (Apache Cloudberry 2.0.0-incubating build 1) on ..."; before it joined Apache, "(Cloudberry Database"
 _CLOUDBERRY = re.compile(r"\((?:Apache )?Cloudberry\b")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from madlib_mop.catalog.names import Relation
 from madlib_mop.engines.base.caller import Session
 
-_WITH_ROWS = ("r", "p", "m")  # tables, partitioned ones, materialized views: not views, not foreign tables
-# a table's own rows lie in it and in the tables that inherit from it, partitions included
+_WITH_ROWS = ("r", "p", "m")  # tables, partitioned tables, materialized views; not views or foreign tables
+# A table's rows are stored in the table and in those that inherit from it, including partitions.
 _STORAGE = """
 WITH RECURSIVE tree (oid) AS (
     SELECT $1::pg_catalog.oid

@@ -22,7 +22,7 @@ from madlib_mop.errors import InsufficientPrivilege, InvalidParameter, MopError,
 
 WRAPPER = "postgres_fdw"
 _CONNECT_WITHIN_S = 10
-# of what postgres_fdw takes, that which says where and how to connect; worker_host (sql/25-segments.sql) has the same
+# Those options of postgres_fdw that define the connection; worker_host (sql/25-segments.sql) has the same list.
 _CONNECTING = frozenset(
     "host hostaddr port dbname user password sslmode sslrootcert sslcert sslkey sslpassword sslcrl sslcrldir sslsni"
     " ssl_min_protocol_version ssl_max_protocol_version requirepeer gssencmode krbsrvname require_auth channel_binding"
@@ -174,7 +174,7 @@ def connect_host(
         connection = psycopg.connect(
             **options,
             autocommit=True,
-            prepare_threshold=None,  # code of users could replace a prepared statement
+            prepare_threshold=None,  # a user's code could replace a prepared statement
         )
         connection.execute(LIFT_NEW_TIMEOUTS)
         if same_version:

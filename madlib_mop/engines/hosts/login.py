@@ -15,7 +15,7 @@ from psycopg.pq import PGconn, Ping
 
 from madlib_mop.engines.sessions.reasons import plain_reason
 
-#: libpq's own words, and an English server's, of what does not get better by waiting.
+#: Texts in messages of libpq and of a server (in English) for errors that waiting cannot solve.
 _NOT_LET_IN = (
     "password authentication failed",
     "no password supplied",
@@ -27,9 +27,9 @@ _NOT_LET_IN = (
     "certificate verify failed",
     "authentication method requirement",
 )
-#: An English server's words of having no connection free, which does.
+#: Texts in messages of a server (in English) that has no free connection, which waiting can solve.
 _FULL = ("too many clients", "too many connections", "connection slots")
-#: Until an unknown word counts as a refusal; a server that is full for a moment is not yet one that refuses us.
+#: Pauses before an unknown message counts as a refusal; a server that is full for a moment must not count as one.
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 3.0)
 
 

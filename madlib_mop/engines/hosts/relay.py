@@ -27,9 +27,9 @@ from madlib_mop.engines.sessions.options import SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason
 from madlib_mop.errors import NotReady
 
-#: Requests that a trainer does not answer.
+#: Requests without an answer of the trainer.
 _SILENT = frozenset({"shard_begin", "shard_rows"})
-#: Seconds until a host that has stopped answering counts as lost.
+#: Seconds until a host that does not answer counts as lost.
 _SILENCE_S = 20
 _CONNECT_S = "10"
 _LIVENESS = {
@@ -39,7 +39,7 @@ _LIVENESS = {
     "keepalives_count": 3,
     "tcp_user_timeout": _SILENCE_S * 1000,
 }
-#: Connection failures, a server that goes down or comes up, too many connections.
+#: SQLSTATEs of failed connections, of a server that starts or stops, and of too many connections.
 _LOST = re.compile("08|57|53300")
 
 
@@ -134,7 +134,7 @@ class Host:
             }
         )
         if access["needs_password"] and not self._connection.pgconn.used_password:
-            # as postgres_fdw has it: without a password it would be the server's own identity that is used
+            # The same rule as that of postgres_fdw: without a password, the login would use the server's own identity.
             raise NotLetIn(
                 "2F003",
                 "it does not request a password, and only superusers may log in without one",
@@ -144,7 +144,7 @@ class Host:
         check_version(self._connection, access["server"])
         self._cursor = self._connection.cursor(binary=True)
         nonce = self._value("SELECT madlib_mop_calls.segment_open(%s)", access["coordinator"])
-        # as mop_backend.segment.session_key, which only a backend can import
+        # The same as mop_backend.segment.session_key, which can be imported in a backend only.
         self._key = hmac.digest(bytes.fromhex(access["key"]), nonce.encode(), "sha256")
 
     def ask(self, header: Header, blobs: Sequence[Blob], wait: bool) -> Frame:
@@ -172,7 +172,7 @@ class Host:
         return not self._connection.broken and not self._connection.closed
 
     def _value(self, query: LiteralString, *values: object) -> Any:
-        # never a prepared statement: what the owner of the shard's table has run there could put another in its place
+        # Never a prepared statement: code of the shard table's owner that ran there could have replaced it.
         row = self._cursor.execute(query, values, prepare=False).fetchone()
         assert row is not None, "each of the queries gives one row"
         return row[0]
@@ -182,7 +182,7 @@ def _told(error: psycopg.Error, request: Header, host: Host | None) -> Header:
     """Return the meaning of an error for the run, without the connection's parameters."""
     message = plain_reason(error)
     if error.sqlstate is None and request["op"] == "connect":
-        if not isinstance(error, psycopg.OperationalError):  # libpq cannot use one of the options
+        if not isinstance(error, psycopg.OperationalError):  # libpq rejects one of the options
             return {"host_refused": {"sqlstate": "55000", "message": f"{request['server']}: {message}", "hint": None}}
         return {"host_lost": {"message": message}}
     if error.sqlstate is None or _LOST.match(error.sqlstate) or (host is not None and not host.is_open):

@@ -20,7 +20,7 @@ from madlib_mop.engines.base.interface import Segment
 from madlib_mop.engines.hosts.connections import HostLogin, connect_host, read_login, reason
 from madlib_mop.errors import InsufficientPrivilege, MopError, NotReady
 
-_NAME_BYTES = 40  # of the packed table's name, at the beginning of the shard's
+_NAME_BYTES = 40  # bytes of the packed table's name that start the name of a shard's table
 _SWEEP_WITHIN_S = 3
 _ROOM = """
 SELECT (SELECT s.name FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS s (name, ordinal)
@@ -32,7 +32,7 @@ _ENDED = """
 SELECT server, table_schema, table_name FROM madlib_mop.host_shard
 WHERE pg_catalog.pg_xact_status(xid) IS DISTINCT FROM 'in progress'
 """
-# asked after _ENDED, with a later snapshot: what those transactions have committed is seen
+# Run after _ENDED, with a later snapshot, which contains what those transactions have committed.
 _UNUSED = """
 SELECT h.server, h.table_schema, h.table_name, pg_catalog.pg_get_userbyid(h.role), s.oid IS NOT NULL
 FROM madlib_mop.host_shard h LEFT JOIN pg_catalog.pg_foreign_server s ON s.srvname = h.server
@@ -173,7 +173,7 @@ class _Host:
 
     def close(self) -> None:
         with contextlib.suppress(psycopg.Error):
-            if self._copy is not None:  # the server is told that the rest of the COPY does not come
+            if self._copy is not None:  # tells the server that the COPY is incomplete
                 self._connection.pgconn.finish()
             self._connection.close()
 
@@ -237,7 +237,7 @@ class UnusedTable:
     schema: str
     name: str
     role: str
-    has_server: bool  # whether there is a foreign server of that name still
+    has_server: bool  # whether the foreign server still exists
 
 
 def unused_tables(catalog: CatalogConnection) -> list[UnusedTable]:
@@ -269,7 +269,7 @@ def sweep(catalog: CatalogConnection, servers: Sequence[str] | None = None) -> i
                 continue
             if table.has_server:
                 left.setdefault((table.server, table.role), []).append((table.schema, table.name))
-            else:  # nobody can say any more where that was
+            else:  # its location is no longer known
                 cursor.execute(_FORGET, [table.server, table.schema, table.name])
         n_left = 0
         for (server, role), names in left.items():

@@ -27,8 +27,8 @@ PREFIX = "madlib_mop_run_"
 _VALID_S = 60
 _LOCK_TIMEOUT_MS = 2000
 _NAME = re.compile(PREFIX + "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}")
-_SWEEP_LOCK_TIMEOUT_MS = 100  # for roles that are left of many runs do not add up
-_MOST_OBJECTS = 1000  # to drop them takes a lock each, of those that all sessions share
+_SWEEP_LOCK_TIMEOUT_MS = 100  # the waits for roles of several earlier runs must not add up
+_MOST_OBJECTS = 1000  # dropping them takes one lock each, from the lock table that all sessions share
 _TRIES = 50
 _PAUSE_S = 0.05
 _LIMIT = """
@@ -46,7 +46,8 @@ WHERE s.setrole = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = %s)
       AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
       AND pg_catalog.split_part(c.setting, '=', 1) <> ALL (%s)
 """  # noqa: E501
-# what readers set themselves (engines/sessions/options.py), and what would change whose rights the catalog session has
+# Settings that readers set themselves (engines/sessions/options.py), or that would change the rights of the catalog
+# session.
 _NOT_COPIED = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout",
                "transaction_timeout", "role", "session_authorization"]  # fmt: skip
 _N_OWNED = """
@@ -117,7 +118,7 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
         )
         try:
             _copy_settings(cursor, caller, role)
-            # its sessions' queries must not be visible to other sessions of the role
+            # The queries of the run's sessions must not be visible to other sessions of the caller's role.
             cursor.execute(sql.SQL("ALTER ROLE {} SET track_activities = off").format(sql.Identifier(role)))
         except BaseException:
             drop_login(catalog, role)
@@ -176,9 +177,9 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
                 end_holders(catalog, _LOCK_OF_ROLE, [role])
                 _attempt(cursor, drop)
             cursor.execute(_MEMBERSHIPS, [role])
-            for granted, grantor in cursor.fetchall():  # it could not be dropped
+            for granted, grantor in cursor.fetchall():  # memberships remain if the role could not be dropped
                 revoke: sql.Composable = sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(granted), name)
-                if catalog.server_version >= 160000:  # each grantor's is one of its own
+                if catalog.server_version >= 160000:  # each grantor's grant is a separate one
                     revoke += sql.SQL(" GRANTED BY {} CASCADE").format(sql.Identifier(grantor))
                 _attempt(cursor, revoke)
         finally:

@@ -10,21 +10,21 @@ _EVERYWHERE = (
 )
 _PATH = " -c search_path=pg_catalog"
 _SINCE_14 = {"idle_session_timeout": "0", "client_connection_check_interval": "200"}
-#: Not every server has these; one that lacks a setting takes no connection whose options name it.
+#: Settings that some servers lack; a server that lacks a setting rejects connections whose options name it.
 _WHERE_KNOWN = {
     **_SINCE_14,
-    # Greenplum: it ends the processes at the segments of a session that idles, and has two planners
+    # Greenplum: ends the segment processes of an idle session, and has two planners.
     "gp_vmem_idle_resource_timeout": "0",
     "optimizer": "off",
-    # Cloudberry: parallel workers within a segment, materialized views of users' that answer a query of ours, and a
-    # segment's process that does the coordinator's part of a query
+    # Cloudberry: parallel workers within a segment, materialized views of users that may answer our queries, and a
+    # segment process that executes the coordinator's part of a query.
     "enable_parallel": "off",
     "enable_answer_query_using_materialized_views": "off",
     "enable_offload_entry_to_qe": "off",
 }
-#: With the role's own search_path, which tells where it makes tables. For PostgreSQL 15 and newer.
+#: With the role's own search_path, which determines where it creates tables. For PostgreSQL 15 and newer.
 OPTIONS_BUT_PATH = _EVERYWHERE + "".join(f" -c {name}={value}" for name, value in _SINCE_14.items())
-#: For superusers' sessions: settings that only superusers can change.
+#: Settings that only superusers can change, for their sessions.
 SUPERUSER_OPTIONS = " -c session_replication_role=origin"
 SESSION_OPTIONS = OPTIONS_BUT_PATH + _PATH
 _KNOWN = "SELECT name FROM pg_catalog.unnest(%s) AS name WHERE pg_catalog.current_setting(name, true) IS NOT NULL"

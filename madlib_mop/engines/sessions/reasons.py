@@ -3,10 +3,10 @@
 import re
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # who works on one server does without it
+if TYPE_CHECKING:  # not needed on a single server
     import psycopg
 
-# psycopg and libpq begin with the address that was tried
+# Messages of psycopg and libpq begin with the address.
 _ADDRESS = re.compile(r"^(connection failed: )?(connection to server .*? failed: )?")
 _PYTHON_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 

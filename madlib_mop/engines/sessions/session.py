@@ -13,19 +13,19 @@ from psycopg2 import extensions
 from madlib_mop.catalog.one_row import one_row
 from madlib_mop.engines.sessions.reasons import without_prefix
 
-# Greenplum's error where a session has lost its process at a segment. It jumps over PL/Python's frames, and the next
-# call of a Python function there would crash the coordinator: such a session is never used again.
+# Greenplum's SQLSTATE for a session that has lost its process on a segment. The error bypasses PL/Python's frames, and
+# the next call of a Python function in this session would crash the coordinator: such a session is never used again.
 _LOST_SEGMENT = "58M01"
 
 
 class SessionState(Enum):
     """The state of a session."""
 
-    CONNECTING = "connecting"  # the login is under way
-    OPENING = "opening"  # its first statements are under way
-    IDLE = "idle"  # waits for a statement
-    BUSY = "busy"  # a statement is under way
-    BROKEN = "broken"  # the connection is closed; open another
+    CONNECTING = "connecting"  # the login is in progress
+    OPENING = "opening"  # its first statements are in progress
+    IDLE = "idle"  # ready for a statement
+    BUSY = "busy"  # a statement is in progress
+    BROKEN = "broken"  # the connection is closed; open another session
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Session:
         if status == extensions.POLL_WRITE:
             self.events = select.POLLOUT
             return None
-        if self.state is SessionState.IDLE:  # something that belongs to no statement
+        if self.state is SessionState.IDLE:  # data that belongs to no statement
             return None
         if self.state is SessionState.BUSY:
             assert self._cursor is not None, "a busy session has executed something"

@@ -15,7 +15,7 @@ from mop_backend.frames import Header
 
 from madlib_mop.engines.sessions.session import Failure, Opened, Returned, Session, SessionState, Target
 
-if TYPE_CHECKING:  # it is of a module that a backend alone can import
+if TYPE_CHECKING:  # its module can be imported in a backend only
     from mop_backend.shards import Reading
 
 _DO = "SELECT madlib_mop_internal.writer_do(%s)"
@@ -35,9 +35,9 @@ class _Load:
 
     data_set: str
     segment_id: int
-    reading: "Reading | None"  # what the reader is told; None where it is not needed
-    answer: Header | None = None  # the writer's
-    failure: Failure | None = None  # the reader's
+    reading: "Reading | None"  # request to the reader; None if no reader is needed
+    answer: Header | None = None  # of the writer
+    failure: Failure | None = None  # of the reader
 
 
 class Worker:
@@ -104,7 +104,7 @@ class Worker:
             session.close()
 
     def _session_opened(self) -> Opened | None:
-        if self._load is not None:  # the reader, which was opened for it
+        if self._load is not None:  # the reader, opened for this load
             self._begin_load()
             return None
         if self._opened or any(s.state is not SessionState.IDLE for s in self.sessions):
@@ -130,7 +130,7 @@ class Worker:
     def _read(self, event: Returned | Failure) -> Answer | Failure | None:
         if isinstance(event, Failure):
             load, reader = self._under_way()
-            reader.close()  # its processes at a Greenplum segment too, which may hold the socket
+            reader.close()  # also closes its processes on Greenplum segments, which may hold the socket
             load.failure = event
         return self._loaded()
 
