@@ -11,7 +11,7 @@ from madlib_mop.catalog.lock_holders import end_holders
 from madlib_mop.catalog.record_session import RecordSession
 from madlib_mop.catalog.rows.states import RunState
 
-_LOCK_CLASS = 0x6D6F70  # "mop": the first key of the advisory lock that a run's driver holds
+_LOCK_CLASS = 0x6D6F70  # "mop": the class of the advisory lock that a run's driver holds
 _LOCK = """
 l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::pg_catalog.int8 AND l.objid = %s::pg_catalog.int8
 AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())

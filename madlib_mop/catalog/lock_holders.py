@@ -17,7 +17,7 @@ FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_get_activity(l.pid) a ON
 LEFT JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
 WHERE l.pid <> pg_catalog.pg_backend_pid() AND o.rolsuper IS NOT TRUE AND ({lock})
 """
-# a prepared transaction has no process; that it holds the lock of its own number tells which one it is
+# A prepared transaction has no process; the lock on its own transaction number identifies it.
 _PREPARED = """
 SELECT p.gid FROM pg_catalog.pg_locks l
 JOIN pg_catalog.pg_locks own ON own.virtualtransaction = l.virtualtransaction AND own.locktype = 'transactionid'

@@ -14,11 +14,11 @@ class LoginFailure(Enum):
 
     NO_ENTRY = "no entry"  # pg_hba.conf has no line for it
     REJECTED = "rejected"  # a line of pg_hba.conf rejects the login
-    WRONG_PASSWORD = "wrong password"  # or an expired one: the server does not tell clients which
-    OTHER_METHOD = "other method"  # a line of pg_hba.conf requests something else than what was offered
+    WRONG_PASSWORD = "wrong password"  # or an expired one: the server does not report which
+    OTHER_METHOD = "other method"  # a line of pg_hba.conf requires another method than the client's
     NO_ROLE = "no role"
     NO_LOGIN = "no login"  # the role is NOLOGIN
-    EXPIRED = "expired"  # a proxy, or another server of PostgreSQL's kind, tells it
+    EXPIRED = "expired"  # reported by proxies and by servers that are compatible with PostgreSQL
     ROLE_FULL = "role full"  # CONNECTION LIMIT of the role
     DATABASE_FULL = "database full"  # CONNECTION LIMIT of the database
     SERVER_FULL = "server full"  # max_connections

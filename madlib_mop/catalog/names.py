@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from madlib_mop.errors import InvalidParameter, UnreadableText
 
 MAX_NAME_BYTES = 63
-# what PostgreSQL folds in a multibyte encoding: ASCII letters only
+# In a multibyte encoding, PostgreSQL folds ASCII letters only.
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 

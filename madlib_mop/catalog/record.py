@@ -68,13 +68,13 @@ class Record(RunDrivers, ReservedTables):
         with self._engine.connect() as session:
             return bool(session.execute(query, {"role": role, "owner": owner, "rights": rights}).scalar_one())
 
-    # settings
+    # Settings
 
     def settings(self) -> dict[str, str]:
         """Return the superusers' settings."""
         return {row["name"]: row["value"] for row in self._rows(select(t.setting))}
 
-    # runs
+    # Runs
 
     def add_run(
         self,
@@ -97,7 +97,7 @@ class Record(RunDrivers, ReservedTables):
         """
         with self.transaction() as session:
             run_id: int = session.execute(insert(t.run).values(**run.as_row()).returning(t.run.c.run_id)).scalar_one()
-            if models:  # a search adds its own later
+            if models:  # a search adds its models later
                 session.execute(insert(t.model), [replace(model, run_id=run_id).as_row() for model in models])
             session.execute(insert(t.segment), [replace(segment, run_id=run_id).as_row() for segment in segments])
             for origin, blob in weights.items():
@@ -183,7 +183,7 @@ class Record(RunDrivers, ReservedTables):
             for table in (*t.OF_RUN, t.run):
                 session.execute(delete(table).where(table.c.run_id == run_id))
 
-    # what belongs to a run
+    # Data of a run
 
     def models(self, run_id: int) -> list[Model]:
         """Return a run's models in the order of their ordinals."""
@@ -269,7 +269,7 @@ class Record(RunDrivers, ReservedTables):
         rows = self._rows(select(t.caller_setting).where(t.caller_setting.c.run_id == run_id))
         return {row["name"]: row["value"] for row in rows}
 
-    # states
+    # States
 
     def copy_state(self, run_id: int, mst_key: int, slot: int, source: Model, version: int = 0) -> None:
         """Copy another model's state to a model of a run, as its newest one.

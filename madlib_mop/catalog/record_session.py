@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Engine, Executable
 
 from madlib_mop.catalog.names import Relation
 
-#: Values of a statement's parameters: in their order, or by name.
+#: Parameter values of a statement: by position or by name.
 Params = Sequence[Any] | Mapping[str, Any]
-#: What a statement of the driver's own returns.
+#: A row that a statement of the driver returns.
 SqlRow = tuple[Any, ...]
 
 

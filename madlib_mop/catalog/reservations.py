@@ -16,13 +16,13 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record_session import RecordSession
 
 _SESSION = "SELECT backend_start FROM pg_catalog.pg_stat_get_activity(%s)"
-# a transaction holds the lock of its own number until it ends; the number is one of that session's alone
+# A transaction holds the lock on its own virtual number until it ends; the number identifies its session.
 _TRANSACTION = """
 SELECT virtualxid FROM pg_catalog.pg_locks
 WHERE pid = %s AND locktype = 'virtualxid' AND virtualxid = virtualtransaction AND granted
 """
 _IS_PREPARED = "SELECT pg_catalog.txid_status(%s) = 'in progress'"
-# who may make a table of a name, or write into the one that is there, as a warm start does
+# Roles that may create a table of a name, or insert into the existing one, as a warm start does.
 _MAY_WRITE = """
 SELECT pg_catalog.has_schema_privilege(%s::pg_catalog.oid, n.oid, 'CREATE')
        OR coalesce(pg_catalog.has_table_privilege(%s::pg_catalog.oid, c.oid, 'INSERT'), false)
@@ -91,7 +91,7 @@ class ReservedTables(RecordSession):
         for row in self._rows(select(t.reserved_table)):
             name = row["table_schema"], row["table_name"]
             holder = Holder(row["pid"], row["session_start"], row["virtualxid"])
-            if holder not in lasts:  # a run has some names
+            if holder not in lasts:  # look up each holder once: a run reserves several names
                 lasts[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)
             if lasts[holder] or self._is_prepared(row["txid"]):
                 held[name] = holder

@@ -38,7 +38,7 @@ class RunModels(Mapping[int, Model]):
     def __len__(self) -> int:
         return len(self._models)
 
-    # what a worker has committed
+    # Updates after a worker's commit
 
     def visit_kept(self, mst_key: int, digest: str, epoch: int, position: int) -> None:
         """Update a model after a visit, which a worker has recorded; a model that ended during the visit stays
@@ -63,7 +63,7 @@ class RunModels(Mapping[int, Model]):
         """Mark a member of a fused group as failed, which a worker has recorded."""
         self._note(mst_key, state=ModelState.FAILED, state_detail=reason)
 
-    # what the driver decides
+    # Decisions of the driver
 
     def failed(self, mst_key: int, reason: str) -> None:
         """Mark a model as failed."""
@@ -73,7 +73,7 @@ class RunModels(Mapping[int, Model]):
         """End a model after its last epoch."""
         self._change(mst_key, state=ModelState.TRAINED)
 
-    # what a search decides
+    # Decisions of a search
 
     def added(self, models: Sequence[Model]) -> None:
         """Add models."""
@@ -122,7 +122,7 @@ class RunModels(Mapping[int, Model]):
         """End a model of a replay like the model that it repeats, regardless of its own result."""
         self._record.set_model(self._run_id, mst_key, state=state, state_detail=detail)
 
-    # what early stopping decides
+    # Decisions of early stopping
 
     def best_kept(self, mst_key: int, best: BestState) -> None:
         """Record the copied state of an epoch as the model's best."""

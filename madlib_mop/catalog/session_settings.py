@@ -3,7 +3,7 @@
 Used where the driver, the command line and planning open sessions; workers' are in ``engines/sessions/options.py``.
 """
 
-#: For libpq's ``options``. None of them needs more rights than a login.
+#: For libpq's ``options``. Every role that can log in may set them.
 NO_TIMEOUTS = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
 PLAIN_TRANSACTIONS = (
     "-c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off"
@@ -13,31 +13,31 @@ PLAIN_TEXT = (
     "-c standard_conforming_strings=on -c bytea_output=hex -c DateStyle=ISO -c IntervalStyle=postgres"
     " -c extra_float_digits=1 -c array_nulls=on -c quote_all_identifiers=off -c transform_null_equals=off"
 )
-#: Of the catalog session, a superuser's. The last setting is for Citus, which would make each run's login role at
-#: every node.
+#: For the catalog session, which is a superuser's. The last setting is for Citus, which would otherwise create each
+#: run's login role on every node.
 CATALOG_OPTIONS = (
     f"{NO_TIMEOUTS} {PLAIN_TRANSACTIONS} {PLAIN_TEXT} -c role=none -c row_security=on -c search_path=pg_catalog"
     " -c default_table_access_method=heap -c jit=off -c plan_cache_mode=auto -c client_min_messages=warning"
     " -c citus.enable_ddl_propagation=off"
 )
-#: To be run at once in a new session: timeouts that PostgreSQL 14 and 17 have brought, which older servers would not
-#: take as options.
+#: The first statement of a new session: lifts timeouts of PostgreSQL 14 and 17, which older servers reject as options.
 LIFT_NEW_TIMEOUTS = (
     "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
     " WHERE name IN ('idle_session_timeout', 'transaction_timeout') AND setting <> '0'"
 )
-#: As an option, it would reject roles that are not superusers before a clear error.
+#: A statement, not an option: as an option, it would reject roles that are not superusers before a clear error.
 FIRE_TRIGGERS = (
     "SELECT pg_catalog.set_config('session_replication_role', 'origin', false)"
     " FROM pg_catalog.pg_roles WHERE rolname = current_user AND rolsuper"
 )
-#: The same as `LIFT_NEW_TIMEOUTS` for a session of which we choose no options, such as that of the command line.
+#: The same as `LIFT_NEW_TIMEOUTS` for a session whose options we do not choose, such as that of the command line.
 LIFT_TIMEOUTS = (
     "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
     " WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',"
     " 'idle_session_timeout', 'transaction_timeout') AND setting <> '0'"
 )
-#: For `set_config`, within one transaction: what is read as text in the caller's session, as function _call has it.
+#: For `set_config`, within one transaction: the text formats of values that are read in the caller's session; the same
+#: as in function _call.
 TEXT_SETTINGS = {
     "quote_all_identifiers": "off", "array_nulls": "on", "transform_null_equals": "off", "extra_float_digits": "1",
     "DateStyle": "ISO", "IntervalStyle": "postgres", "standard_conforming_strings": "on", "bytea_output": "hex",

@@ -29,10 +29,10 @@ _SLOTS_PER_RUN_OF_STATES = 64
 _MIN_QUOTA_BYTES = 1 << 20
 _MAX_SPREAD = 2.0
 _LOCK_TIMEOUT_MS = 200
-_RETRY_EVERY_S = 5.0  # a dump may read for hours, and each try keeps the driver waiting
+_RETRY_EVERY_S = 5.0  # a dump may read for hours, and the driver waits during each try
 
-#: Whose state it is: a model's newest one by its mst_key, its best one by `best_key`, what a segment has staged by
-#: mst_key and segment.
+#: The key of a state: mst_key for a model's newest one, `best_key` for its best one, (mst_key, segment) for one that a
+#: segment has staged.
 StateKey = int | tuple[str, int] | tuple[int, int]
 
 
@@ -82,8 +82,9 @@ class StateSlots:
         self._run_id = run_id
         self._n_models = max(1, len(states))
         self._places: dict[StateKey, _Place] = {}
-        self._keys: dict[int, set[StateKey]] = {}  # whose newest states a slot holds: so no visit looks at all models
-        self._live: dict[int, int] = {}  # and their bytes
+        # slot -> keys of the newest states in it, so that a visit need not scan all models
+        self._keys: dict[int, set[StateKey]] = {}
+        self._live: dict[int, int] = {}  # slot -> bytes of these states
         self._all_live = 0
         for state in states:
             if state.slot is not None:

@@ -240,7 +240,7 @@ reserved_table = Table(
     Column("txid", BigInteger),
 )
 
-#: A run's rows, but its states.
+#: Tables with the rows of a run, except its states.
 OF_RUN = (
     segment, model, start_weights, custom_function, caller_setting, preprocessor, visit, metric, evaluation,
     search_event,

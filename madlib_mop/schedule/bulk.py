@@ -15,7 +15,8 @@ from .work import EpochDone, Evaluation, Visit
 #: `madlib_mop.run.schedule` of a run of model averaging.
 AVERAGING = "averaging"
 _Started = TypeVar("_Started", "Visit", "Average", "Evaluation")
-#: The key of its only model: that of the first row of a model selection table, so that a hopper's run draws the same.
+#: The key of its only model: that of the first row of a model selection table, so both kinds of run draw the same
+#: numbers.
 MST_KEY = 1
 
 
@@ -69,7 +70,7 @@ class BulkSynchronous:
         self._in_flight: dict[int, Visit | Average | Evaluation] = {}
         self._down: set[int] = set()
         self._evaluations: dict[int, deque[Evaluation]] = {segment: deque() for segment in workers}
-        self._seconds: dict[int, float] = {}  # by segment, of its newest visit
+        self._seconds: dict[int, float] = {}  # segment -> seconds of its newest visit
         self._average_s = 0.0
 
     @property

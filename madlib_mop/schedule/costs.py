@@ -8,9 +8,9 @@ from math import exp, log
 
 from .progress import Progress
 
-ALIKE = 1.1  # rates that differ by no more than this factor count as alike
-_STEP = log(1.25)  # slownesses are powers of 1.25: noise does not reach the first, and a change is rare
-_SURE = 0.75  # of a step; so far must a measure lie from the slowness that is gone by
+ALIKE = 1.1  # rates that differ by at most this factor count as equal
+_STEP = log(1.25)  # slowness is a power of 1.25: noise does not reach the first one, and changes are rare
+_SURE = 0.75  # fraction of a step: a larger difference changes the slowness in use
 
 
 class MeasuredCosts:
@@ -28,13 +28,14 @@ class MeasuredCosts:
     """
 
     def __init__(self, units: Sequence[int]):
-        self.weights = [float(n_rows) for n_rows in units]  # rows by segment number, times the segment's slowness
+        self.weights = [float(n_rows) for n_rows in units]  # by segment number: rows times slowness
         self._units = units
-        self._steps = [0] * len(units)  # slowness is 1.25 to the power of this
-        self._compared = [(0, 0.0, 0.0)] * len(units)  # visits of models known before; their seconds; those expected
+        self._steps = [0] * len(units)  # by segment number: slowness is 1.25 to this power
+        # by segment number: visits of models with a known rate, their seconds, the expected seconds
+        self._compared = [(0, 0.0, 0.0)] * len(units)
         self._spent_s = [0.0] * len(units)
         self._n_visits_each = 0  # visits planned on each segment
-        self._rates: list[float] = []  # of the measured models, sorted
+        self._rates: list[float] = []  # of the models measured, sorted
         self._sum = 0.0
 
     def plan(self, n_epochs: int) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from .work import ModelWork
 
-BoundEntry = tuple[int, int, "Progress"]  # n_visits and index come before a model that waits for one segment
-RoamingEntry = tuple[bool, float, int, int, "Progress"]  # its rank comes before any other
+BoundEntry = tuple[int, int, "Progress"]  # (n_visits, index, model), for a model that waits for one segment
+RoamingEntry = tuple[bool, float, int, int, "Progress"]  # (*rank, model)
 
 
 def bits(mask: int) -> Iterator[int]:

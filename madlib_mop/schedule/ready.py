@@ -25,17 +25,19 @@ class ReadyModels:
     only.
     """
 
-    _FEW = 64  # so many models that fit are sorted; of more, the first is found by a scan
+    # up to this number, the models that fit are sorted; otherwise a scan in the order of ranks finds the first
+    _FEW = 64
 
     def __init__(self, n_segments: int, choose: Choice, rank: Callable[[Progress], Rank]):
         self._choose = choose
         self._rank = rank
         self._bound: list[list[BoundEntry]] = [[] for _ in range(n_segments)]
         self._roaming: list[RoamingEntry] = []
-        self._numbered: list[Progress] = []  # every model that has ever roamed, by its number here
-        self._roaming_set = 0  # their numbers as bits
-        self._wanted_by = [0] * n_segments  # the models that have the segment left, by number; true while they wait
-        self._new: dict[int, Progress] = {}  # by index: the roaming models that came since the last match
+        self._numbered: list[Progress] = []  # every model that has ever roamed, by the number that it has here
+        self._roaming_set = 0  # the roaming models, as bits by number
+        # by segment: models with a visit left there, as bits by number; valid while they wait
+        self._wanted_by = [0] * n_segments
+        self._new: dict[int, Progress] = {}  # index -> roaming model added since the last match
         self.n_bound = 0
 
     def add(self, model: Progress) -> None:
@@ -53,7 +55,7 @@ class ReadyModels:
     def remove(self, model: Progress) -> None:
         """Remove a waiting model: it starts, or something holds it back."""
         if model.bound_to is not None:
-            self.n_bound -= 1  # its entry in the heap is left behind, and passed over later
+            self.n_bound -= 1  # its entry stays in the heap and is skipped later
         else:
             del self._roaming[bisect_left(self._roaming, _roaming_entry(model))]
             self._roaming_set ^= 1 << model.number
@@ -98,7 +100,7 @@ class ReadyModels:
                     fresh &= free
                     if not fresh:
                         break
-        if free and self._new:  # free segments that nobody wanted before
+        if free and self._new:  # free segments that no model wanted before
             started = {model.index for model, _ in pairs}
             for model in sorted(self._new.values(), key=self._rank):
                 fits = model.left & free

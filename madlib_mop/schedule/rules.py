@@ -23,7 +23,7 @@ class Rotation:
 
     def __init__(self, n_segments: int, n_models: int = 0):
         self.n_segments = n_segments
-        self.n_models = n_models  # of the run so far
+        self.n_models = n_models  # number of models of the run until now
         self._all = (1 << n_segments) - 1
 
     def last_epoch(self, model: Progress, wanted: int) -> int:
@@ -151,7 +151,7 @@ class Recorded(Rotation):
         return self._orders[model.key, model.epoch][model.position]
 
 
-#: The schedules that a user may choose, by name; a new one is a subclass of `Rotation` and an entry here.
+#: The schedules that a user may choose, by name. A new schedule is a subclass of `Rotation` and an entry here.
 SCHEDULES: dict[str, type[Rotation]] = {rule.name: rule for rule in (Auto, Rotation, LongestFirst)}
 
 

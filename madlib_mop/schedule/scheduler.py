@@ -71,22 +71,22 @@ class Scheduler:
     def __init__(self, rule: Rotation, models: Sequence[ModelWork], segment_rows: Mapping[int, int]):
         self.schedule = rule.name
         self._rule = rule
-        self.segments = tuple(segment_rows)  # a segment's number is its place here
+        self.segments = tuple(segment_rows)  # a segment's number is its index here
         self._numbers = {segment: number for number, segment in enumerate(self.segments)}
         self._costs = MeasuredCosts([max(1, n_rows) for n_rows in segment_rows.values()])
         self._all, self._all_units = (1 << len(self.segments)) - 1, sum(self._costs.weights)
         self._ready = ReadyModels(len(self.segments), self._choose, rule.rank)
         self._evaluations: list[deque[Evaluation]] = [deque() for _ in self.segments]
         self._in_flight: dict[int, Task] = {}  # by segment number
-        self._free = self._fresh = self._all  # fresh: something has changed there since the last next_tasks
+        self._free = self._fresh = self._all  # fresh: changed since the last next_tasks
         self._down = 0
-        self._n_unfinished = 0  # models with visits left
-        self._n_queued = 0  # evaluations not yet in flight
+        self._n_unfinished = 0  # models with remaining visits
+        self._n_queued = 0  # evaluations that have not started
         self._models = {work.key: self._begin(work) for work in models}
         self._indices = {work.index for work in models}
         self._unbind()
 
-    # The loop.
+    # Main loop
 
     def next_tasks(self) -> list[Task]:
         """Start all tasks that can start now, on free segments with free models, and return them."""
@@ -157,7 +157,7 @@ class Scheduler:
         """Return whether nothing is in flight and nothing is left to start; a model held back is something left."""
         return not (self._n_unfinished or self._in_flight or self._n_queued)
 
-    # What else happens to models.
+    # Other events of models
 
     def add_model(self, work: ModelWork) -> None:
         """Add a model, at any time.
@@ -192,7 +192,7 @@ class Scheduler:
         progress.last_epoch = max(before, self._rule.last_epoch(progress, last_epoch))
         if progress.over:
             return
-        self._withdraw(progress)  # it may rank otherwise now
+        self._withdraw(progress)  # its rank may change
         self._n_unfinished += was_over
         if was_over:
             progress.left = self._rule.segments_of(progress, progress.epoch)
@@ -273,7 +273,7 @@ class Scheduler:
             self._n_queued -= len(queue) - len(kept)
             self._evaluations[number] = kept
 
-    # Segments.
+    # Segments
 
     def segment_down(self, segment: int) -> None:
         """Start nothing on a segment until :meth:`segment_up`; what is in flight there must still be reported."""
@@ -289,7 +289,7 @@ class Scheduler:
         """Return the task in flight on a segment."""
         return self._in_flight.get(self._numbers[segment])
 
-    # What is known.
+    # Measured and estimated values
 
     def seconds_left(self) -> float | None:
         """Estimate the time until all visits are done: the lower bound by the costs measured so far, in seconds.
@@ -301,7 +301,7 @@ class Scheduler:
         left = [self._costs.left(model) for model in self._models.values() if not model.over]
         return max(sum(left) / len(self.segments), max(left, default=0.0))
 
-    # Inside.
+    # Helpers
 
     def _begin(self, work: ModelWork) -> Progress:
         model = Progress(work)
@@ -339,7 +339,7 @@ class Scheduler:
                 self._offer(model)
 
     def _complete_epoch(self, model: Progress) -> EpochDone | None:
-        complete = model.position == len(self.segments)  # else a record ended within the epoch
+        complete = model.position == len(self.segments)  # otherwise a recorded run ended within the epoch
         done = EpochDone(model.key, model.epoch, last=model.epoch == model.last_epoch) if complete else None
         model.epoch += 1
         model.position = 0

@@ -126,7 +126,7 @@ class Search(ABC):
         self._n_in_training = 0
         self._started = self._finished = False
 
-    # What the driver calls.
+    # Called by the driver
 
     def start(self, n_slots: int) -> list[Action]:
         """Return the first actions; ``n_slots`` models must be in training to keep all segments busy."""
@@ -176,14 +176,14 @@ class Search(ABC):
         finite = [(m.loss, key) for key, m in self._models.items() if math.isfinite(m.loss)]
         return min(finite)[1] if finite else None
 
-    # What a method of search says.
+    # Defined by each method
 
     #: Name in automl_method, and the class of its parameters.
     name: ClassVar[str]
     params_class: ClassVar[type[SearchParams]]
-    #: How it searches: one line for the help text and the manual.
+    #: The method in one line, for the help text and the manual.
     summary: ClassVar[str]
-    #: Whether its actions do not depend on the order of the results within a round.
+    #: Whether the actions are independent of the order of results within a round.
     repeatable: ClassVar[bool]
 
     @property
@@ -208,7 +208,7 @@ class Search(ABC):
         """Return the last actions, when no model is in training any more."""
         return []
 
-    # What it may use.
+    # For use by each method
 
     def _propose(self, point: Point, last_epoch: int, s: int | None = None, i: int | None = None) -> Add:
         """Create a proposal with the next key."""
@@ -229,7 +229,7 @@ class Search(ABC):
         """Return whether a model can be continued: not failed, and with a finite loss."""
         return math.isfinite(self._loss(mst_key))
 
-    # Inside.
+    # Internal
 
     def _in_training(self, mst_key: int) -> _Standing:
         standing = self._models.get(mst_key)

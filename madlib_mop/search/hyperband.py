@@ -104,8 +104,8 @@ class Hyperband(Search):
         brackets = itertools.groupby(hyperband_rounds(self.params), key=lambda one: one.s)
         self._rounds = {s: list(rounds) for s, rounds in brackets}
         self._bracket_of: dict[int, int] = {}
-        self._now: dict[int, int] = {}  # bracket -> number of its round
-        self._awaited: dict[int, set[int]] = {}  # bracket -> models of its round that are in training
+        self._now: dict[int, int] = {}  # bracket -> index of its current round
+        self._awaited: dict[int, set[int]] = {}  # bracket -> models of its current round that are in training
         self._members: dict[int, list[int]] = {}
         actions: list[Action] = []
         seen: set[tuple[int, str, str]] = set()

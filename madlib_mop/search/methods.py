@@ -16,7 +16,7 @@ from madlib_mop.search.base import Search
 from madlib_mop.search.parameters import SearchParams, own_first
 from madlib_mop.search.space import SearchSpace
 
-#: Module and class of each method. A module is imported when its method is asked for: some import Optuna.
+#: Module and class of each method. A module is imported when its method is used, because some import Optuna.
 METHODS = {
     "hyperband": "hyperband:Hyperband",
     "hyperopt": "sampled:Hyperopt",

@@ -10,7 +10,7 @@ from madlib_mop.models.parameters.calls import is_number
 from madlib_mop.models.parameters.search_grid import Choices, Value, Values, as_range, draw_value
 from madlib_mop.search.space import Point, SearchSpace
 
-RESAMPLE = 0.25  # how often a value is drawn anew instead; as in the paper's appendix A
+RESAMPLE = 0.25  # probability that a value is drawn again instead (appendix A of the paper)
 FACTORS = (0.8, 1.2)
 _AMOUNT_OF_TRAINING = ("epochs", "initial_epoch", "steps_per_epoch", "verbose")
 

@@ -12,7 +12,7 @@ from madlib_mop.search.base import Action, Search
 from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, whole
 from madlib_mop.search.suggestions import suggest
 
-_BITS_OF_A_SEED = 32  # what NumPy's RandomState takes
+_BITS_OF_A_SEED = 32  # width of a seed of NumPy's RandomState
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -64,7 +64,7 @@ class _Sampled(Search):
         seed = self.random_state % 2**_BITS_OF_A_SEED
         if getattr(self.params, "algorithm", "tpe") == "rand":
             return optuna.samplers.RandomSampler(seed=seed)
-        with warnings.catch_warnings():  # the constant liar is called experimental: it has been there since 2021
+        with warnings.catch_warnings():  # Optuna warns that constant_liar is experimental, which it has been since 2021
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
 

@@ -17,7 +17,7 @@ from madlib_mop.trainer.process.failures import MEMORY, failure_of, sentence_of
 
 _WANTED = "Return one value for each row, float32 (batch,), computed from y_true and y_pred."
 _MAX_KEPT = 256
-CustomFunction = Callable[[tf.Tensor, tf.Tensor], Any]  # (y_true, y_pred) -> what is checked to be a number a row
+CustomFunction = Callable[[tf.Tensor, tf.Tensor], Any]  # (y_true, y_pred) -> one number a row, to be checked
 
 
 def define(functions: CustomFunctions, names: Iterable[str]) -> dict[str, CustomFunction]:
@@ -54,13 +54,13 @@ def _made(name: str, value: bytes, pickles: bool) -> CustomFunction:
             f"custom function {name!r} must take two positional arguments, y_true and y_pred; it takes"
             f" {inspect.signature(function)}"
         ) from None
-    except ValueError:  # one that is written in C has no signature to look at
+    except ValueError:  # a function written in C has no signature
         pass
     return _guarded(name, function)
 
 
 def _executed(name: str, value: bytes) -> Any:
-    # a name of its own, so that nothing in it takes the source for a module of ours or for a script
+    # A name of its own: the source must not see itself as one of our modules or as a script.
     namespace = {"__name__": f"custom_function_{name}"}
     exec(compile(value.decode("utf-8"), _file(name), "exec", dont_inherit=True), namespace)
     if name not in namespace:

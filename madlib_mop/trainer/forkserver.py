@@ -56,7 +56,7 @@ def main() -> None:
         _tell_those_who_wait(listener, traceback.format_exc())
         raise
     gc.collect()
-    gc.freeze()  # what is here for good is not looked at, and so stays shared
+    gc.freeze()  # permanent objects are not scanned, so their memory stays shared
     Forking(listener, server).run(float(sys.argv[3]) if len(sys.argv) > 3 else _IDLE_S)
 
 
@@ -87,7 +87,7 @@ class Forking:
                     for trainer in self._trainers.values():
                         _kill(trainer)
                     return
-                if key.fileobj in self._selector.get_map():  # not let go of by what was done before
+                if key.fileobj in self._selector.get_map():  # still registered: an earlier event may have closed it
                     key.data()
 
     def _accept(self) -> None:
@@ -97,7 +97,8 @@ class Forking:
             peer, user = owner_of(control)
             if user != os.geteuid():
                 raise PermissionError
-            # a client that has connected asks at once; one that was killed in between must not hold up the others
+            # A client sends its request right after connecting; one that was killed in between must not block the
+            # others.
             if not select.select([control], [], [], _ASKS_WITHIN_S)[0]:
                 raise TimeoutError
             message, fds, _, _ = socket.recv_fds(control, 16, 3)
@@ -118,7 +119,7 @@ class Forking:
         self._trainers[pid] = trainer
         self._selector.register(trainer.pidfd, selectors.EVENT_READ, lambda: self._bury(trainer))
         self._selector.register(control, selectors.EVENT_READ, lambda: self._end(trainer))
-        with contextlib.suppress(OSError):  # whoever asked is gone: `_end` is next
+        with contextlib.suppress(OSError):  # the requester has ended: `_end` handles it next
             socket.send_fds(control, [str(pid).encode()], [trainer.pidfd])
 
     def _end(self, trainer: _Trainer) -> None:
@@ -149,7 +150,7 @@ def _be_trainer(fds: list[int], peer: int) -> None:
         os.setsid()
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
-        _name(f"trainer {peer}")  # whose it is
+        _name(f"trainer {peer}")  # process name, with its requester
         _draw_anew()
         from madlib_mop.trainer.__main__ import serve
 

@@ -30,7 +30,7 @@ from madlib_mop.trainer.recipe import Recipe
 if TYPE_CHECKING:
     from madlib_mop.trainer.visits import Start, Trained, Visitor
 
-#: Fused models kept with one compiled model: groups of a run have two sizes at most.
+#: Fused models that are cached with one compiled model: the groups of a run have at most two sizes.
 _MAX_FUSED = 3
 
 
@@ -197,7 +197,8 @@ def _begin(compiled: CompiledModel, recipe: Recipe, start: "Start", shard: Shard
     else:
         with blaming(MODEL):
             drawn = ModelVariables(recipe.build(start.weights))
-    # trained apart from now on, a member would go on as plain Keras does that has made its first fit on this shard
+    # If the member is trained separately from now on, it continues as plain Keras would after a first fit on this
+    # shard.
     _, carried = loop.static_batch_of(shard.n_rows, recipe.fit_params.batch_size, inherited)
     if start.parts:
         return _Begun(state, digest, carried)

@@ -84,7 +84,7 @@ class Recipe:
         seed = seeds.model_seed(self.seed, self.mst_key)
         with blaming(MODEL):
             if self.compile_params is not None and self.compile_params.custom_names:
-                tf.random.set_seed(seed)  # a custom function may draw from TensorFlow's generator, as no layer does
+                tf.random.set_seed(seed)  # custom functions, unlike layers, may use TensorFlow's global generator
             model = build.build_architecture(self.config, seed)
             if weights is not None:
                 ModelVariables(model, with_optimizer=False).load_weights(weights)

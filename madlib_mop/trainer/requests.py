@@ -10,7 +10,7 @@ from mop_backend.frames import Blob, Header
 from madlib_mop.errors import MopError
 from madlib_mop.trainer.process.failures import INTERNAL, Failure, invalid_input
 
-if TYPE_CHECKING:  # bring TensorFlow along
+if TYPE_CHECKING:  # these import TensorFlow
     from madlib_mop.trainer.recipe import Recipe
     from madlib_mop.trainer.visits import Start
 

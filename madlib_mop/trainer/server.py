@@ -20,17 +20,17 @@ from madlib_mop.trainer.process import lifetime, loading
 from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming, failure_of, invalid_input
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
 
-if TYPE_CHECKING:  # bring NumPy and TensorFlow along
+if TYPE_CHECKING:  # these import NumPy and TensorFlow
     from madlib_mop.trainer.data.shards import Shard, ShardBuilder
     from madlib_mop.trainer.recipe import Recipe
 
 Reply = tuple[Header, Sequence[Blob]]
 
-#: What TensorFlow needs to do anything at all beyond what it has taken when it is loaded.
+#: Memory that TensorFlow needs for any computation, beyond what it takes when it is imported.
 _LEAST_FREE_BYTES = 64 << 20
-#: How much of the memory beyond that may be lost by failed requests before a new process is better.
+#: Fraction of the memory beyond that which failed requests may lose before the process is replaced.
 _MOST_LOST = 0.25
-#: What plain arrays may be of: NumPy's names of their types.
+#: Element types of plain arrays, by NumPy's names.
 _NUMBERS = frozenset({"i2", "i4", "i8", "f4", "f8"})
 
 
@@ -48,7 +48,7 @@ def serve(read_fd: int, write_fd: int) -> None:
                     answer["ending"] = session.recover()
                 channel.send(answer, out)
             del out
-    except (PeerGone, ValueError):  # the end of the input, or a header that is no JSON: nobody to answer
+    except (PeerGone, ValueError):  # end of file, or a header that is not JSON: there is no client to answer
         pass
 
 
@@ -81,7 +81,7 @@ class Session:
         " predict_load predict predict_values predict_row average_add average_end describe_state describe_model"
         " drop_shard stats stop".split()
     )
-    #: These need no TensorFlow.
+    #: Requests that do not need TensorFlow.
     ANY_TIME = frozenset({"start", "confine", "average_add", "average_end", "describe_state"})
     SILENT = frozenset({"shard_begin", "shard_rows"})
 
@@ -126,11 +126,11 @@ class Session:
         tf.config.set_soft_device_placement(True)
         before_gpus = lifetime.data_bytes()
         self._gpus = gpus.take(need=header.get("need_gpus", True)) if gpu_numbers else []
-        tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()  # makes TensorFlow's threads
+        tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))).numpy()  # starts TensorFlow's threads
         end_with_peer(self._read_fd)
         if header.get("sandbox", True):
             in_force["seccomp"] = seccomp.restrict_calls(with_gpus=bool(gpu_numbers))
-        taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit is of what models take
+        taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit applies to models only
         self._limit_memory(header.get("memory_limit_bytes"), taken_bytes)
         self._shards = shards.ShardCache(cache_bytes)
         self.idle_s = header.get("idle_s")

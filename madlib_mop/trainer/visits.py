@@ -107,7 +107,7 @@ class Visitor:
         with self.compiled(recipe, DataSpec.of(shard.xs, shard.ys), clock) as compiled:
             inherited = _begin(compiled, recipe, start, digest_in, GROUPS)
             static_batch, carried = loop.static_batch_of(shard.n_rows, fit.batch_size, inherited)
-            if digest_in is None:  # the state that was drawn, so that a replay can be held against it
+            if digest_in is None:  # digest of the initial state, for comparison in a replay
                 digest_in = digest_of(compiled.encode(carried, self.part_bytes))
             clock.lap("state_in_s")
             features = self._features(compiled, shard, BatchSizes.of(shard.n_rows, fit.batch_size, static_batch), clock)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-#: A JSON document that the record keeps and that only its reader takes apart.
+#: A JSON document of the record; only its reader interprets the content.
 Json = dict[str, Any]
 
 

@@ -12,7 +12,7 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.rows.base import Document, Json
 
 _Part = TypeVar("_Part")
-_HOST_WAIT_S = 600  # of plans that do not say it
+_HOST_WAIT_S = 600  # for plans without this value
 
 
 @dataclass(frozen=True, slots=True)

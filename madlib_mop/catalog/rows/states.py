@@ -6,15 +6,15 @@ from enum import StrEnum
 class RunState(StrEnum):
     """State of a run: column ``state`` of `madlib_mop.run`."""
 
-    #: A driver trains its models, or was killed while it did. Any of the others may follow but FINISHED.
+    #: A driver trains its models, or was killed while it did. Every state but FINISHED may follow.
     RUNNING = "running"
     #: The caller's session ended, or its driver failed. RUNNING follows when it is resumed.
     INTERRUPTED = "interrupted"
-    #: Somebody cancelled it by madlib_mop.cancel(). RUNNING follows when it is resumed.
+    #: A user cancelled it with madlib_mop.cancel(). RUNNING follows when it is resumed.
     CANCELLED = "cancelled"
-    #: All its models are done; its output tables are not written yet. FINISHED follows, or FAILED if no model is left.
+    #: Its models are complete; its output tables are not written yet. FINISHED follows, or FAILED if all models failed.
     TRAINED = "trained"
-    #: Its output tables were written, by a transaction of the caller's that may have been rolled back. The last state.
+    #: Its output tables were written, in a transaction of the caller that may have been rolled back. The last state.
     FINISHED = "finished"
     #: An error ended it. RUNNING follows when it is resumed.
     FAILED = "failed"
@@ -28,13 +28,13 @@ class RunState(StrEnum):
 class ModelState(StrEnum):
     """State of a model: column ``state`` of `madlib_mop.model`."""
 
-    #: No visit of it was kept yet. TRAINING follows, FAILED, or STOPPED.
+    #: None of its visits was committed yet. TRAINING, FAILED or STOPPED follows.
     WAITING = "waiting"
-    #: A visit was committed, or a search extended it. TRAINED follows, FAILED, or STOPPED.
+    #: A visit was committed, or a search extended it. TRAINED, FAILED or STOPPED follows.
     TRAINING = "training"
-    #: Its last epoch and the metrics of that are complete. TRAINING follows if a search extends it.
+    #: Its last epoch and the metrics of that epoch are complete. TRAINING follows if a search extends it.
     TRAINED = "trained"
-    #: A search ended it before it had anything to show. FAILED may follow, by the visit that it was in.
+    #: A search ended it before it had a metric. FAILED may follow, by the visit that was in flight.
     STOPPED = "stopped"
     #: It cannot be trained; ``state_detail`` has the reason. The last state.
     FAILED = "failed"

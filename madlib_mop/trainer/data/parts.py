@@ -13,9 +13,9 @@ import numpy as np
 from mop_backend.frames import Blob
 
 GROUPS = ("weights", "variables", "optimizer")
-#: What an optimizer holds begins a part of its own from this size on: evaluations are not sent it then.
+#: From this size on, the optimizer's state begins a part of its own, which evaluations do not receive.
 _OWN_PART_BYTES = 64 << 10
-#: Below it the headers would not fit; tests use parts hardly larger.
+#: The headers would not fit into smaller parts; tests use parts of nearly this size.
 SMALLEST_PART_BYTES = 2048
 
 _FORMAT = "madlib_mop.state/1"
@@ -36,7 +36,7 @@ _DTYPES = {
     "float64": "F64",
 }
 _NAMES = {code: name for name, code in _DTYPES.items()}
-#: Upper bounds of what a header takes: as such, for each tensor or slice, and for each dimension of its shape.
+#: Upper bounds of the bytes of a header: the fixed part, each tensor or slice, and each dimension of its shape.
 _HEADER_BYTES = 512
 _ENTRY_BYTES = 160
 _DIMENSION_BYTES = 40
@@ -94,8 +94,8 @@ class Located(Piece):
     end: int
 
 
-Metadata = dict[str, Any]  # what a part's header says of the state: format, part, parts, counts, static_batch, shapes
-Specs = Mapping[str, Sequence[TensorSpec]]  # by group: a state's tensors in order
+Metadata = dict[str, Any]  # content of a part's header: format, part, parts, counts, static_batch, shapes
+Specs = Mapping[str, Sequence[TensorSpec]]  # group -> tensors of a state, in order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +178,7 @@ def empty_part(metadata: Metadata, pieces: Sequence[Piece], specs: Sequence[Tens
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    # NumPy requests huge pages: filled 5 times faster than a bytearray.
+    # NumPy requests huge pages, which are filled 5 times faster than a bytearray.
     part: memoryview = np.empty(_LENGTH_BYTES + len(text) + offset, np.uint8).data
     part[:_LENGTH_BYTES] = len(text).to_bytes(_LENGTH_BYTES, "little")
     part[_LENGTH_BYTES : _LENGTH_BYTES + len(text)] = text

@@ -15,7 +15,7 @@ from madlib_mop.errors import InvalidParameter
 _SKIPPED = "bytea"  # the reader of columns that the model does not use
 _MOST_READERS = 100
 
-#: Name, type as SQL writes it, oid, and base type, which is None of a type that cannot be an input.
+#: (name, SQL type, type oid, base type); the base type is None if the type cannot be an input.
 RowField = tuple[str, str, int, str | None]
 
 
@@ -97,7 +97,7 @@ def _as_utf8(column: RawColumn, encoding: str) -> RawColumn:
     """Return a column of texts in another encoding of PostgreSQL's as UTF-8."""
     if not isinstance(column, Levels):
         return column
-    from psycopg2.extensions import encodings  # PostgreSQL's names to Python's
+    from psycopg2.extensions import encodings  # converts PostgreSQL's names of encodings to Python's
 
     codec = encodings.get(encoding, "utf-8")
     keys = [key.decode(codec).encode() for key in column.levels.keys()]

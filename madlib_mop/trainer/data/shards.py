@@ -11,10 +11,10 @@ from mop_backend.frames import Blob
 
 from madlib_mop.trainer.process.failures import Failure, invalid_input
 
-#: What an element is, by its size; packed rows carry bytes and a shape, and no dtype. The plan has which inputs hold
+#: Element size -> dtype, because packed rows have bytes and a shape, but no dtype. The plan lists the inputs that are
 #: int32 instead of float32.
 _DTYPES: dict[int, np.dtype] = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32)}
-#: TensorFlow takes memory with this alignment as it is, and copies any other.
+#: TensorFlow uses memory of this alignment in place and copies any other.
 _ALIGNMENT_BYTES = 64
 _PACK_AGAIN = "Pack the table again with training_preprocessor_dl."
 
@@ -201,7 +201,7 @@ class _Column:
             self._array = aligned_empty((n_rows, *self._form.shape[1:]), self._form.dtype)
             start = 0
             self._buffers.reverse()
-            while self._buffers:  # each buffer is let go when it is copied
+            while self._buffers:  # release each buffer after it is copied
                 buffer = self._buffers.pop()
                 self._array[start : start + len(buffer)] = buffer
                 start += len(buffer)

@@ -30,7 +30,7 @@ from madlib_mop.trainer.data.parts import (
     plan_parts,
 )
 
-#: The groups that a forward pass needs. They come first, so the parts that hold them do.
+#: The groups that a forward pass needs. They are first in a state, so only its first parts have to be sent.
 FORWARD_GROUPS = ("weights", "variables")
 DEFAULT_PART_BYTES = 64 << 20
 #: ``State.static_batch`` of an average of states.
@@ -74,7 +74,7 @@ def encode_state(
         for piece in pieces:
             spec = specs[piece.group][piece.index]
             if data is None or held != (piece.group, piece.index):
-                data = None  # one tensor at a time
+                data = None  # release it: one tensor in memory at a time
                 data = _raw(read(piece.group, piece.index), spec, piece)
                 held = (piece.group, piece.index)
             chunk = data[piece.start * spec.item_bytes : piece.stop * spec.item_bytes]

@@ -22,7 +22,7 @@ from madlib_mop.trainer.graphs.loop import DataSpec, Traced
 from madlib_mop.trainer.graphs.variables import ModelVariables
 from madlib_mop.trainer.process.failures import model_failed
 
-#: Traces kept in one compiled model for training; each batch size that divides a shard may need its own.
+#: Training traces that one compiled model caches; each batch size that divides a shard may need its own.
 _MAX_TRACES = 6
 
 
@@ -59,7 +59,7 @@ class CompiledModel(ModelVariables):
         self._train_passes: collections.OrderedDict[tuple[bool, int, bool], Traced] = collections.OrderedDict()
         self._evaluate_passes: dict[bool, Traced] = {}
         self._prefix_batches: dict[int, Traced] = {}
-        #: Fused models of which this is the form, by their number of places; see ``fused.py``.
+        #: Fused models built from this one, by number of places; see ``fused.py``.
         self.fused: dict[int, Any] = {}
 
     @property

@@ -24,7 +24,7 @@ from madlib_mop.trainer.graphs import loop
 from madlib_mop.trainer.graphs.compiled import CompiledModel
 from madlib_mop.trainer.graphs.predict import batch_rows
 
-#: A trial takes at least so many rows, and so many batches, of each size that a visit will use.
+#: Least numbers of rows and of batches in a trial, for each batch size that a visit will use.
 _TRIAL_ROWS = 1024
 _TRIAL_BATCHES = 8
 _MAX_VERDICTS = 4096
@@ -136,7 +136,7 @@ def _prefix_key(split: Split, shard: Shard) -> str:
 def _wanted_bytes(split: Split, shard: Shard) -> int:
     shapes = [tensor.shape[1:] for tensor in split.prefix.outputs]
     if any(size is None for shape in shapes for size in shape):
-        return 1 << 62  # of a size that only the data tell: not kept
+        return 1 << 62  # the size depends on the data: too large to cache
     n_elements: int = sum(math.prod(shape) for shape in shapes)
     return 4 * shard.n_rows * n_elements
 

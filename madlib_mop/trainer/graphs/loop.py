@@ -52,7 +52,7 @@ class DataSpec:
 
 
 Traceable: TypeAlias = tf.types.experimental.PolymorphicFunction
-Traced = Callable[..., Any]  # a Traceable for one kind of arguments: TensorFlow's ConcreteFunction
+Traced = Callable[..., Any]  # traced for one kind of arguments: TensorFlow's ConcreteFunction
 Tensors = Sequence[tf.Tensor]
 
 _INT = tf.TensorSpec((), tf.int64)

@@ -71,7 +71,7 @@ class MetricSums:
         for metric in self._metrics:
             own = sums[start : start + _size_of(metric)]
             start += len(own)
-            if is_mean(metric):  # in float64, where Keras would divide in float32
+            if is_mean(metric):  # in float64; Keras would divide in float32
                 values[id(metric)] = float(own[0] / own[1]) if own[1] else 0.0
             else:
                 _assign(metric, own)

@@ -18,10 +18,11 @@ from madlib_mop.trainer.process.failures import invalid_input
 if TYPE_CHECKING:
     from madlib_mop.trainer.data.rows import RowEncoder
 
-#: Evaluation and prediction take as many rows at once as make this much input, but no more than so many rows.
+#: Evaluation and prediction compute as many rows at once as make this many bytes of input, up to a maximum of rows.
 _BATCH_BYTES = 1 << 20
 _MAX_BATCH_ROWS = 1024
-#: Of single rows whose function is known without looking at them; models that take rows of any size see many.
+#: Cached shapes of single rows, whose function is known without a check; models with variable row shapes get many
+#: shapes.
 _MAX_SHAPES = 100
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -217,6 +218,6 @@ def _aligned(x: np.ndarray) -> np.ndarray:
 
 
 def _row_encoder(preprocessor: str) -> "RowEncoder":
-    from madlib_mop.trainer.data.rows import RowEncoder  # loaded only where a model takes rows
+    from madlib_mop.trainer.data.rows import RowEncoder  # imported only for models that take rows
 
     return RowEncoder(preprocessor)

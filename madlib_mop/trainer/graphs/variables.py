@@ -70,7 +70,7 @@ class ModelVariables(Readable):
         if with_optimizer and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         self.groups = _groups_of(model, with_optimizer)
-        self._specs = {  # of variables that keep their shapes; asked for several times in each visit
+        self._specs = {  # cached, because each visit needs the specs several times and shapes do not change
             group: [TensorSpec(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in variables]
             for group, variables in self.groups.items()
         }
@@ -144,7 +144,7 @@ class ModelVariables(Readable):
         self.copy_from(fresh)
         fits = state.specs("optimizer") == self.specs()["optimizer"]
         self.load(state, GROUPS if keep_optimizer and fits else ("weights", "variables"))
-        if isinstance(rate, keras.Variable):  # else a schedule, which goes by the number of steps made
+        if isinstance(rate, keras.Variable):  # otherwise it is a schedule, which depends on the number of steps
             _learning_rate(self.model).assign(rate.value)
 
 

@@ -13,7 +13,7 @@ from madlib_mop.errors import InvalidParameter, ModelFailed, MopError, OutOfReso
 MODEL = "model"
 #: The data or the request is at fault.
 INPUT = "input"
-#: Memory did not suffice.
+#: Memory was insufficient.
 MEMORY = "memory"
 #: The trainer is at fault.
 INTERNAL = "internal"

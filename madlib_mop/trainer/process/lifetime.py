@@ -19,15 +19,16 @@ from mop_backend.spinning import Spinner
 _libc = ctypes.CDLL(None, use_errno=True)
 _ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
-    "KERAS_HOME": "/dev/null/keras",  # cannot exist: a keras.json in a home directory would change results
+    "KERAS_HOME": "/dev/null/keras",  # a path that cannot exist: a keras.json in a home directory would change results
     "TF_CPP_MIN_LOG_LEVEL": "2",
-    "OPENBLAS_NUM_THREADS": "1",  # NumPy's BLAS is not used, and its threads would exist before the sandbox does
+    "OPENBLAS_NUM_THREADS": "1",  # NumPy's BLAS is not used, and its threads would start before the sandbox
     "CUDA_VISIBLE_DEVICES": "-1",
-    # Tensors from malloc: TensorFlow's own pool doubles in size, so that a model of 240 MB maps 1.1 GB, and never
-    # gives memory back, so that after one model that was too large the next one would be aborted.
+    # Allocates tensors with malloc. TensorFlow's own pool doubles in size, so a model of 240 MB maps 1.1 GB; it never
+    # releases memory, so the model after one that was too large would be aborted.
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
 }
-# malloc as a pool: one arena, and blocks up to these sizes are kept for the next mini-batch (mallopt(3)).
+# Makes malloc act as a pool: one arena, which keeps freed blocks up to these sizes for the next mini-batch
+# (mallopt(3)).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MALLOC = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 128 << 20, _M_TRIM_THRESHOLD: 512 << 20}
 
@@ -67,14 +68,14 @@ def prepare() -> None:
     for parameter, value in _MALLOC.items():
         _libc.mallopt(parameter, value)
     os.environ.update(_ENVIRONMENT)
-    tempfile.tempdir = "/dev/null"  # a library that TensorFlow imports requests it, and would try out /tmp
+    tempfile.tempdir = "/dev/null"  # a library that TensorFlow imports asks for the directory, and would test /tmp
 
 
 def show_gpus(numbers: list[int]) -> None:
     """Let CUDA see these GPUs and no others; call it before TensorFlow is loaded."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, numbers))
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order of the device nodes
-    os.environ["CUDA_CACHE_DISABLE"] = "1"  # it would write to a home directory
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # numbers GPUs in the order of the device nodes
+    os.environ["CUDA_CACHE_DISABLE"] = "1"  # the cache would be written to a home directory
 
 
 class Input:
@@ -121,7 +122,7 @@ def write_oom_score(score: int) -> None:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write(str(score))
     except OSError:
-        pass  # best effort: without it the process is killed by its size, as any other
+        pass  # best effort: on failure, the process keeps its usual score of the OOM killer
 
 
 def _leave_unless_child_of(arguments: list[str]) -> None:

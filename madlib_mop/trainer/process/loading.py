@@ -21,7 +21,7 @@ def load_keras() -> None:
     """
     known = sys.modules.get("sklearn")
     if known is None:
-        # None says that there is no such module: see the manual of sys.modules
+        # None marks a module that does not exist: see the manual of sys.modules
         sys.modules["sklearn"] = None  # type: ignore[assignment] # typeshed knows modules only
     try:
         importlib.import_module("keras")

@@ -17,16 +17,17 @@ _libc.syscall.restype = ctypes.c_long
 
 # prctl, Landlock (https://docs.kernel.org/userspace-api/landlock.html)
 _PR_SET_NO_NEW_PRIVS = 38
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # equal on all architectures
 _ASK_VERSION = 1
 _PATH_BENEATH = 1
 _WRITE_FILE, _READ_FILE, _READ_DIR, _IOCTL_DEVICE = 1 << 1, 1 << 2, 1 << 3, 1 << 15
 _FIRST_WITH_IOCTL = 5
-_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # version -> number of rights that it knows; later ones as 5
+# version -> number of file rights that it defines; later versions count as 5
+_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _ALL_NET = 0b11
-_ALL_SCOPES = 0b11  # abstract sockets, and signals to processes outside
+_ALL_SCOPES = 0b11  # abstract sockets, and signals to processes outside the sandbox
 
-#: Single files and trees outside of the libraries that Python, Keras and TensorFlow look at.
+#: Files and directories that Python, Keras and TensorFlow read, besides those of their libraries.
 _READABLE = (
     "/lib",
     "/lib64",
@@ -43,7 +44,7 @@ _READABLE = (
     "/etc/os-release",
     "/proc/cpuinfo",
     "/proc/meminfo",
-    "/proc/self",  # and no other process, whose environment may hold a password
+    "/proc/self",  # not /proc: the environment of another process may contain a password
     "/proc/stat",
     "/proc/sys",
     "/sys",
@@ -52,7 +53,7 @@ _READABLE = (
     "/dev/random",
     "/dev/urandom",
 )
-#: What CUDA reads besides, and the devices that it opens to read, write and control.
+#: Files that CUDA reads in addition, and the devices that it opens for reading, writing and control.
 _READABLE_WITH_GPUS = ("/proc/driver/nvidia", "/usr/local/cuda", "/usr/local/nvidia", "/dev/nvidia-caps")
 _GPU_DEVICES = "/dev/nvidia*"
 

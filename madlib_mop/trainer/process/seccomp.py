@@ -14,7 +14,7 @@ from madlib_mop.trainer.process import syscalls
 from madlib_mop.trainer.process.sandbox import no_new_privileges
 from madlib_mop.trainer.process.syscalls import Checked, Numbers
 
-#: Code, steps to go if true, steps to go if false, operand: an instruction of classic BPF
+#: An instruction of classic BPF: code, steps to jump if true, steps to jump if false, operand
 #: (https://docs.kernel.org/userspace-api/seccomp_filter.html).
 Instruction = tuple[int, int, int, int]
 
@@ -28,7 +28,8 @@ _ALLOW: Instruction = (_RETURN, 0, 0, 0x7FFF0000)
 _REFUSE: Instruction = (_RETURN, 0, 0, 0x00050000 | errno.EPERM)
 _MISSING: Instruction = (_RETURN, 0, 0, 0x00050000 | errno.ENOSYS)
 _KILL_PROCESS: Instruction = (_RETURN, 0, 0, 0x80000000)
-# NVIDIA's requests: of the type 'F', and those of unified memory, which have no type; with two above 2^28.
+# NVIDIA's ioctl requests: those of type 'F', and those of unified memory, which have no type; two of these are above
+# 2^28.
 _NVIDIA_TYPE, _TYPE_MASK = 0x4600, 0xFF00
 _UVM_END, _UVM_MORE = 0x100, (0x30000001, 0x30000002)
 

@@ -9,7 +9,7 @@ lacks a call.
 import dataclasses
 from collections.abc import Mapping
 
-#: A call's numbers on x86-64 and on aarch64.
+#: Numbers of a system call on x86-64 and on aarch64.
 Numbers = tuple[int | None, int | None]
 
 
@@ -50,7 +50,7 @@ ARCHITECTURES = {"x86_64": Architecture(0xC000003E, 0, 317), "aarch64": Architec
 # fmt: off
 #: Allowed with any arguments.
 ALLOWED: Mapping[str, Numbers] = {
-    # files that are open, and files to read, which Landlock chooses
+    # Open files, and reading of files that Landlock allows.
     "read": (0, 63), "write": (1, 64), "pread64": (17, 67), "pwrite64": (18, 68), "readv": (19, 65), "writev": (20, 66),
     "preadv": (295, 69), "pwritev": (296, 70), "lseek": (8, 62), "close": (3, 57), "close_range": (436, 436),
     "fstat": (5, 80), "newfstatat": (262, 79), "stat": (4, None), "lstat": (6, None), "statx": (332, 291),
@@ -58,17 +58,17 @@ ALLOWED: Mapping[str, Numbers] = {
     "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17), "statfs": (137, 43), "fstatfs": (138, 44),
     "fadvise64": (221, 223), "readahead": (187, 213), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
     "pipe": (22, None), "pipe2": (293, 59), "ftruncate": (77, 46), "memfd_create": (319, 279), "umask": (95, 166),
-    # waiting
+    # Waiting.
     "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
     "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
     "epoll_pwait2": (441, 441), "eventfd": (284, None), "eventfd2": (290, 19), "nanosleep": (35, 101),
     "clock_nanosleep": (230, 115), "restart_syscall": (219, 128),
-    # its own memory; compilers at run time (oneDNN, XLA) make some of it executable
+    # The process's own memory; compilers at run time (oneDNN, XLA) make some of it executable.
     "mmap": (9, 222), "munmap": (11, 215), "mremap": (25, 216), "mprotect": (10, 226), "madvise": (28, 233),
     "brk": (12, 214), "mincore": (27, 232), "msync": (26, 227), "mlock": (149, 228), "mlock2": (325, 284),
     "munlock": (150, 229), "mbind": (237, 235), "get_mempolicy": (239, 236), "set_mempolicy": (238, 237),
     "membarrier": (324, 283), "pkey_mprotect": (329, 288), "pkey_alloc": (330, 289), "pkey_free": (331, 290),
-    # its own threads and signals, and its end
+    # The process's own threads and signals, and its exit.
     "futex": (202, 98), "futex_waitv": (449, 449), "futex_wake": (454, 454), "futex_wait": (455, 455),
     "futex_requeue": (456, 456), "set_robust_list": (273, 99),
     "set_tid_address": (218, 96), "rseq": (334, 293), "gettid": (186, 178), "sched_yield": (24, 124),
@@ -78,7 +78,7 @@ ALLOWED: Mapping[str, Numbers] = {
     "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136), "rt_sigtimedwait": (128, 137),
     "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "exit": (60, 93), "exit_group": (231, 94),
     "arch_prctl": (158, None),
-    # what the system tells about itself
+    # Information about the system.
     "getpid": (39, 172), "getppid": (110, 173), "getpgid": (121, 155), "getpgrp": (111, None), "getsid": (124, 156),
     "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177), "getresuid": (118, 148),
     "getresgid": (120, 150), "getgroups": (115, 158), "capget": (125, 90), "uname": (63, 160), "sysinfo": (99, 179),
@@ -87,7 +87,8 @@ ALLOWED: Mapping[str, Numbers] = {
 }
 # fmt: on
 
-#: Answered with ENOSYS, as by a kernel without them: glibc then makes threads by ``clone``, whose flags a filter sees.
+#: Answered with ENOSYS, as by a kernel without them: glibc then creates threads with ``clone``, whose flags a filter
+#: can check.
 MISSING: Mapping[str, Numbers] = {
     "clone3": (435, 435),
     "openat2": (437, 437),
@@ -95,14 +96,15 @@ MISSING: Mapping[str, Numbers] = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
 }
-#: What a newer kernel has from this number on is answered so too: libraries try such calls, and do without.
+#: System calls of newer kernels, from this number on, are answered with ENOSYS too: libraries try them, then use older
+#: ones.
 FIRST_UNKNOWN = 463
 
 _O_WRITING = 0o1 | 0o2 | 0o100 | 0o1000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
 _O_ASYNC = 0o20000
 _F_SETFL = 4
 # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_QUERY, F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ, F_ADD_SEALS,
-# F_GET_SEALS; not F_SETOWN, F_SETOWN_EX, F_SETSIG, which send signals to others, and no locks, leases, notices
+# F_GET_SEALS; not F_SETOWN, F_SETOWN_EX or F_SETSIG, which send signals to others, nor locks, leases or notifications
 _FCNTL = (0, 1, 2, 3, 1027, 1030, 1031, 1032, 1033, 1034)
 # TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX; not FIOSETOWN, SIOCSPGRP, FIOASYNC, TIOCSTI
 _IOCTL = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
@@ -127,6 +129,6 @@ CHECKED: Mapping[str, Checked] = {
     "prlimit64": Checked((302, 261), 0, values=(0,), own_pid=True),
     "sched_setaffinity": Checked((203, 122), 0, values=(0,), own_pid=True),
 }
-#: Of ``fcntl``, F_SETFL besides, unless it requests signals.
+#: F_SETFL of ``fcntl`` is allowed too, unless it requests signals.
 SET_FLAGS = Checked(CHECKED["fcntl"].numbers, 2, mask=_O_ASYNC)
 SET_FLAGS_COMMAND = _F_SETFL
