@@ -10,12 +10,12 @@ from madlib_mop.calls.argument import REQUIRED, Argument, Function, Parameter
 from madlib_mop.calls.reading import read_arguments, recorded_arguments
 from madlib_mop.errors import Unsupported
 
-#: The functions that users call, in the manual's order.
+#: The functions for users, in the manual's order.
 USER_FUNCTIONS = (
     *library.FUNCTIONS, *columns.FUNCTIONS, *packing.FUNCTIONS, *training.FUNCTIONS, *inference.FUNCTIONS,
     *control.FUNCTIONS,
 )  # fmt: skip
-#: Every function that the driver has a command for, by name.
+#: Every function with a command of the driver, by name.
 FUNCTIONS = {f.name: f for f in (*USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION)}
 
 

@@ -12,7 +12,7 @@ class _Required(Enum):
     REQUIRED = "required"
 
 
-#: The default of an argument that has none.
+#: The default of a required argument.
 REQUIRED = _Required.REQUIRED
 
 #: Takes an argument's name and value, returns the value to use. Raises InvalidParameter.

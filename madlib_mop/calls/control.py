@@ -75,7 +75,7 @@ GPU_CONFIGURATION = Function(
 
 FUNCTIONS = (RESUME, REPLAY, CANCEL, DROP_RUN, DROP_MODELS, ADD_HOST, REMOVE_HOST, GPU_CONFIGURATION)
 
-#: Commands of the driver whose SQL functions have another form.
+#: Commands of the driver whose SQL functions have different signatures.
 HELP = Function(
     "help",
     "Return the help text of a function.",

@@ -73,7 +73,7 @@ PREDICT_BYOM = Function(
 
 FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM)
 
-#: Asked for by mop_backend/predict.py, which finds the model of madlib_mop.predict by it: no function of that form.
+#: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.
 PREDICT_ROWS = Function(
     "predict",
     "Find and check a model for madlib_mop.predict.",

@@ -89,6 +89,6 @@ def _check_texts(name: str, value: Any) -> None:
 def _shown(value: Any, limit: int = 100) -> str:
     try:
         text = repr(value)
-    except ValueError:  # a number of more digits than Python writes
+    except ValueError:  # a number with more digits than Python converts
         return "a number of thousands of digits"
     return text if len(text) <= limit else f"{text[:limit]} ..."

@@ -51,7 +51,7 @@ def _parameter(argument: Argument) -> inspect.Parameter:
     default = argument.default
     if argument.is_required:
         annotation, default = Annotated[kind, typer.Argument(help=help_text)], inspect.Parameter.empty
-    elif kind is bool:  # a flag: no option is false
+    elif kind is bool:  # a flag: false if the option is absent
         annotation, default = Annotated[bool, typer.Option(option, help=help_text)], bool(default)
     else:
         annotation = Annotated[kind | None, typer.Option(option, help=help_text)]

@@ -13,10 +13,10 @@ from rich.table import Table
 from madlib_mop.cli.app import Dsn, app
 from madlib_mop.errors import InvalidParameter
 
-if TYPE_CHECKING:  # brings psycopg2 along, which the help does without
+if TYPE_CHECKING:  # imports psycopg2, which the help does not need
     from madlib_mop.cli.cluster import Report
 
-# No questions, and no waiting for a machine that is off.
+# Asks no questions and does not wait for a machine that is off.
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15"
 
 

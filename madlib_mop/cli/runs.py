@@ -12,7 +12,7 @@ from madlib_mop.cli.app import Dsn, app
 from madlib_mop.cli.calls import command_for
 from madlib_mop.cli.queries import query
 
-if TYPE_CHECKING:  # the commands import the driver where they need it
+if TYPE_CHECKING:  # the commands import the driver only when they need it
     from madlib_mop.driver.session.caller import CallerSession
 
 CatalogDsn = Annotated[
@@ -27,7 +27,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the run, such as trainer_memory_mb=2000."),
 ]
-#: The commands that are calls of the driver, by name: the SQL functions whose arguments they take.
+#: Commands that call the driver, by name, with the SQL function whose arguments they take.
 DRIVEN = {
     "fit": "madlib_keras_fit_multiple_model",
     "fit-model": "madlib_keras_fit",
@@ -71,7 +71,7 @@ def _call(
     from madlib_mop.driver.session.call import Call
 
     with driving(dsn, catalog_dsn, settings or []) as session:
-        # it has all that a backend's session has but `stream`, which none of these calls
+        # It has the interface of a backend's session except `stream`, which these calls do not use.
         call = Call.read(function, arguments, cast("CallerSession", session))
         find_command(function)(call)
     if session.run_id is not None:

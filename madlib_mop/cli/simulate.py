@@ -17,7 +17,7 @@ from madlib_mop.errors import InvalidParameter
 from madlib_mop.schedule import SCHEDULES
 from madlib_mop.schedule.cluster import Costs, Forecast, forecast
 
-# steady visits only: a trainer's first one builds and traces
+# Steady visits only: the first visit of a trainer builds and traces the model.
 _MEASURED = """
 SELECT avg(compute_s), avg(greatest(0, seconds - compute_s)), avg(state_bytes)::bigint,
        array_agg(mean_s ORDER BY mst_key)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from madlib_mop.columns.raw import Flags, Integers
 from madlib_mop.errors import InvalidParameter
 
-#: Zero bytes after the rows' bytes, so that a gather of up to this size stays within them.
+#: Zero bytes after the rows' bytes, so that a gather of up to this size does not read beyond the buffer.
 PADDING = 64
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from madlib_mop.columns.raw import Floats, Integers
 
-#: Rows whose parts are added in int64: 2^16 products of less than 2^44 fit.
+#: Rows whose parts are summed in int64: 2^16 products below 2^44 fit.
 CHUNK_ROWS = 65_536
 _UNIT = 1074
 _MANTISSA = np.int64(2**52 - 1)
@@ -172,6 +172,6 @@ def _square_root(numerator: int, denominator: int) -> float:
         return 0.0
     shift = max(0, (128 - numerator.bit_length() + denominator.bit_length()) // 2 + 1)
     quotient, rest = divmod(numerator << 2 * shift, denominator)
-    root = isqrt(quotient)  # 64 bits or more: what is cut off only decides on which side of a tie the root is
+    root = isqrt(quotient)  # 64 bits or more: the truncated rest only decides on which side of a tie the root is
     below = rest > 0 or root * root < quotient
     return (2 * root + below) / (1 << shift + 1)

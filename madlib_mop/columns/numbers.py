@@ -17,15 +17,15 @@ from madlib_mop.columns.raw import BEGIN, END, MOMENT, NUMBER, SPAN, TIME, Float
 DAY_US = 86_400_000_000
 #: A month of an interval: 30.4375 days, a twelfth of 365.25.
 MONTH_US = 2_629_800_000_000
-#: Days that fit into int64 microseconds, `BEGIN` and `END` left free.
+#: Days that fit into int64 microseconds, except the values `BEGIN` and `END`.
 _MAX_DAYS = (2**63 - 2) // DAY_US
 _DATE_BEGIN, _DATE_END = -(2**31), 2**31 - 1
 _NUMERIC_HEADER = 8
 _NEGATIVE = 0x4000
 _NUMERIC_SPECIAL = {0xC000: float("nan"), 0xD000: float("inf"), 0xF000: float("-inf")}
-#: A numeric's digits, of base 10,000, as text.
+#: The digits of a numeric, in base 10,000, as text.
 _DIGITS = [f"{digit:04d}" for digit in range(10_000)]
-#: 10^(4 k) for k = 0..5: float64 has them exactly.
+#: 10^(4 k) for k = 0..5, which are exact in float64.
 _POWERS = np.array([1.0, 1e4, 1e8, 1e12, 1e16, 1e20])
 _LONG_POWERS = np.array([np.longdouble(10) ** (4 * k) for k in range(7)])
 _HAS_LONG = np.finfo(np.longdouble).nmant >= 63
@@ -278,7 +278,7 @@ class IntervalReader(MomentReader):
         for row in far.tolist():
             if abs(self._length(int(time[row]), int(days[row]), int(months[row]))) > END - 1:
                 raise UnreadableValue(cells.column, row, self._problem)
-        values = time + days * DAY_US + months * MONTH_US  # wraps where a part does not fit, and back
+        values = time + days * DAY_US + months * MONTH_US  # a part that does not fit wraps around; the sum wraps back
         values[before] = BEGIN
         values[after] = END
         return values

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from madlib_mop.errors import InvalidParameter, OutOfResources
 
-#: Distinct values that one dictionary holds at most.
+#: Maximum number of distinct values in a dictionary.
 MAX_LEVELS = 1_000_000
 NUMBER, BOOLEAN = "number", "boolean"
 MOMENT, TIME, SPAN = "moment", "time", "span"
 TEXT, UUID, INET = "text", "uuid", "inet"
 VECTOR, BLOB = "vector", "blob"
-#: int64 values of ``-infinity`` and ``infinity`` among moments, as PostgreSQL has them in timestamps.
+#: int64 values of ``-infinity`` and ``infinity`` in timestamps, as in PostgreSQL.
 BEGIN, END = -(2**63), 2**63 - 1
 
 Floats = npt.NDArray[np.float64]

@@ -49,7 +49,7 @@ from madlib_mop.columns.texts import (
 from madlib_mop.columns.vectors import ArrayReader, PlainReader, SparseReader
 from madlib_mop.errors import InvalidParameter
 
-#: Up to so many rows are read value by value: NumPy's fixed cost for each column is higher than that of a few values.
+#: Up to this number of rows, values are read one by one, which is faster than NumPy's fixed cost for each column.
 _FEW_ROWS = 24
 _HEADER_BYTES = 4
 _FIELD = struct.Struct(">Ii")
@@ -313,7 +313,7 @@ class RecordReader:
 def _read(reader: Reader, cells: Cells) -> RawColumn:
     try:
         return reader.read(cells)
-    except ValueError as problem:  # of values rendered together: find the row
+    except ValueError as problem:  # the values were converted together: find the row
         for row in np.flatnonzero(~cells.missing).tolist():
             try:
                 reader.one(cells.at(row))

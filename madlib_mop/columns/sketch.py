@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from madlib_mop.columns.raw import Floats, Integers
 
-#: Distinct values, or bins of values, that are counted exactly.
+#: Maximum number of distinct values, or bins of values, with exact counts.
 MAX_EXACT = 65_536
 #: Hashes that `DistinctSample` keeps: its estimate has a standard error of 1 / sqrt(4096), 1.6 %.
 N_HASHES = 4_096
 N_EXAMPLES = 5
-#: Trailing bits of a float64 that a bin leaves out at most: sign, exponent and 10 bits of the mantissa stay.
+#: Maximum number of trailing bits of a float64 that a bin ignores: sign, exponent and 10 bits of the mantissa stay.
 MAX_FLOAT_SHIFT = 42
 Hashes = npt.NDArray[np.uint64]
 
@@ -220,7 +220,7 @@ class ValueCounts:
         self._pending, self._n_pending = [], 0
         order = np.argsort(keys)
         self._keys, self._counts = _added_up(keys[order], counts[order])
-        if len(self._keys) > MAX_EXACT:  # neighbours whose first difference is left out get one bin
+        if len(self._keys) > MAX_EXACT:  # neighbours that differ only in the ignored bits share a bin
             differences = (self._keys[1:] ^ self._keys[:-1]).view(np.uint64)
             least_kept = int(np.partition(differences, -MAX_EXACT)[-MAX_EXACT])
             self._leave_out(min(self.shift + least_kept.bit_length(), self._max_shift))

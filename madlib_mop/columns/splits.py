@@ -191,7 +191,7 @@ def by_time(column: Moments, fraction: float, name: str) -> Flags:
     if n_rows == 0:
         return _both_sides(np.zeros(0, np.bool_))
     moments, counts = np.unique(column.values, return_counts=True)
-    after = n_rows - np.cumsum(counts)  # rows later than each moment
+    after = n_rows - np.cumsum(counts)  # number of rows later than each moment
     last_of_training = moments[int(np.argmin(np.abs(after - fraction * n_rows)))]
     if last_of_training == moments[-1] and len(moments) > 1:
         last_of_training = moments[-2]

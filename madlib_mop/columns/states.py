@@ -331,7 +331,7 @@ def text_of_moment(value: int, family: str = MOMENT) -> str:
             return f"{value} microseconds since 2000-01-01"
         return moment.isoformat(" ") if moment.time() != datetime.min.time() else moment.date().isoformat()
     days, rest = divmod(abs(value), 86_400_000_000)
-    if family != SPAN:  # a time of day; 24:00:00 is one
+    if family != SPAN:  # a time of day, which may be 24:00:00
         days, rest = 0, abs(value)
     seconds, fraction = divmod(rest, 1_000_000)
     clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

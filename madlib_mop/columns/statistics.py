@@ -9,7 +9,7 @@ from madlib_mop.columns.exact import ExactMoments
 from madlib_mop.columns.raw import RawColumn, Vectors, other_width
 from madlib_mop.columns.states import NumberState, OrderedState, State, state_of
 
-#: Characters of an example at most.
+#: Maximum number of characters of an example.
 MAX_EXAMPLE = 60
 
 

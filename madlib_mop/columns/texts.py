@@ -11,7 +11,7 @@ from madlib_mop.columns.numbers import Reader
 from madlib_mop.columns.raw import TEXT, Blobs, Codes, Dictionary, Levels, dictionary_of
 
 Render = Callable[[Sequence[bytes]], list[bytes]]
-#: Texts of at most so many bytes are told apart in 8-byte words, longer ones in a loop.
+#: Texts of at most this number of bytes are compared in 8-byte words, longer ones in a loop.
 _WORD_BYTES = 48
 #: An odd constant of 64 bits (of MurmurHash3's finalizer) that mixes words.
 _MIX = np.uint64(0xFF51AFD7ED558CCD)
@@ -46,7 +46,7 @@ class TextReader(Reader):
         assert self._render is not None
         texts = self._render(distinct)
         levels = dictionary_of(dict.fromkeys(texts), column)
-        if len(levels) < len(texts):  # two values have one text
+        if len(levels) < len(texts):  # two values have the same text
             codes = np.array([*map(levels.find, texts), -1], np.int32)[codes]
         return Levels(codes, levels, self.family)
 
@@ -69,7 +69,8 @@ class TextReader(Reader):
         for word in words:
             key = (key ^ word) * _MIX
             key ^= key >> np.uint64(32)
-        order = np.argsort(key)  # np.unique sorts stably where it returns indices, which is slower
+        # unstable, therefore faster than np.unique, whose sort is stable when it returns indices
+        order = np.argsort(key)
         is_first = np.concatenate([[True], key[order[1:]] != key[order[:-1]]])
         first = order[is_first]
         inverse = np.empty(len(order), np.int64)

@@ -15,7 +15,7 @@ from madlib_mop.columns.cells import PADDING, Cells, UnreadableValue
 from madlib_mop.columns.numbers import NumberReader, NumericReader, Reader
 from madlib_mop.columns.raw import Vectors, other_width
 
-#: Elements of a row at most: pgvector's bound of ``vector`` is 16,000.
+#: Maximum number of elements of a row; pgvector's limit for ``vector`` is 16,000.
 MAX_WIDTH = 65_536
 _FIXED_BYTES = 12
 _DIMENSION_BYTES = 8

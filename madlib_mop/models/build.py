@@ -38,7 +38,8 @@ def keras2_hard_sigmoid(x: Any) -> Any:
     return keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
 
 
-# by its name in an architecture, and in what Keras serialises itself (Bidirectional copies its layer that way)
+# Registered under the name in architectures and the name that Keras serialises (Bidirectional copies its layer that
+# way).
 ALL_OBJECTS_DICT[KERAS_2_HARD_SIGMOID] = keras2_hard_sigmoid
 keras.saving.get_custom_objects()[KERAS_2_HARD_SIGMOID] = keras2_hard_sigmoid
 
@@ -210,7 +211,7 @@ def _functions(value: Any, kind: str, custom: Mapping[str, Callable[..., Any]]) 
     if isinstance(value, dict):
         return {name: _functions(item, kind, custom) for name, item in value.items()}
     if value in custom:
-        # Keras would write a function's name in snake case; the name that it was given is the one to report
+        # Keras would convert the function's name to snake case; report the name that the user chose.
         return keras.metrics.MeanMetricWrapper(custom[value], name=value) if kind == "metric" else custom[value]
     return value
 

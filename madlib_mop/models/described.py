@@ -20,14 +20,14 @@ from madlib_mop.models.build import build_architecture, failure
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.calls import suggestion
 
-#: Keras' modules whose classes may stand in a checked architecture with arguments of their own.
+#: Keras' modules whose classes may appear in a checked architecture with arguments of their own.
 _MODULES = {
     "keras.layers": keras.layers,
     "keras.initializers": keras.initializers,
     "keras.regularizers": keras.regularizers,
     "keras.constraints": keras.constraints,
 }
-#: What the base class of all layers takes besides what its signature says.
+#: Arguments that every layer takes, in addition to those of its signature.
 _EVERY_LAYER_TAKES = ("input_dim", "input_shape", "batch_shape", "batch_input_shape")
 
 
@@ -73,7 +73,7 @@ def describe_architecture(document: Node) -> Description:
         If Keras cannot build the model.
     """
     checked = check_architecture(document)
-    naming.reset_uids()  # layers without a name get the same ones in each process
+    naming.reset_uids()  # unnamed layers get the same names in each process
     try:
         with StatelessScope(initialize_variables=False):
             model = build_architecture(checked)

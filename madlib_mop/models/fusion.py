@@ -18,13 +18,13 @@ from madlib_mop.models.sharing import compile_signature
 _LAYERS = frozenset(
     "InputLayer Dense Flatten Reshape Activation ReLU LeakyReLU Softmax Dropout BatchNormalization".split()
 )
-#: Those whose step is made element by element. An argument by which one looks at a whole tensor is in `_WHOLE`.
+#: Optimizers whose step is elementwise. Arguments that depend on a whole tensor are in `_WHOLE`.
 _OPTIMIZERS = frozenset("Adadelta Adagrad Adam AdamW Adamax RMSprop SGD".split())
 _WHOLE = frozenset(
     "clipnorm global_clipnorm use_ema ema_momentum ema_overwrite_frequency loss_scale_factor"
     " gradient_accumulation_steps".split()
 )
-#: In lower case and without underscores, so that a name and a class are one.
+#: In lower case and without underscores, so that a function's name and its class compare equal.
 _LOSSES = frozenset(
     "categoricalcrossentropy sparsecategoricalcrossentropy binarycrossentropy mse meansquarederror mae"
     " meanabsoluteerror huber kldivergence kld".split()

@@ -11,7 +11,7 @@ from madlib_mop.errors import UnreadableText, Unsupported
 from madlib_mop.models.keras_layers import KERAS_2_HARD_SIGMOID, LAYERS, MODELS, Node
 from madlib_mop.models.parameters.literals import shorten
 
-# Arguments that Keras 3 has dropped, and the values that said what Keras 3 does anyway.
+# Arguments that Keras 3 has dropped, and the values that equal the behaviour of Keras 3.
 _DROPPED: dict[str, dict[str, Any]] = {
     "*": {"batch_input_shape": ..., "input_dtype": ..., "dynamic": False, "ragged": False, "autocast": ...},
     "Attention": {"causal": False},
@@ -53,7 +53,7 @@ _OLD_CLASSES = {
     "SyncBatchNormalization": "BatchNormalization",
     "ThresholdedReLU": "ReLU",
 }
-# Classes of TensorFlow 1 and 2 that initializers and the like were serialised as.
+# Suffixes of class names with which TensorFlow 1 and 2 serialised initializers and other objects.
 _OLD_SUFFIXES = ("V1", "V2")
 _OLD_OBJECTS = {"uniform": "RandomUniform", "normal": "RandomNormal", "maxnorm": "MaxNorm", "nonneg": "NonNeg"}
 _OLD_STRINGS = {"maxnorm": "max_norm", "nonneg": "non_neg", "unitnorm": "unit_norm", "l1_l2": "l1l2"}
@@ -136,7 +136,7 @@ def _model(name: str, config: Any) -> Node:
         names = frozenset(layer["name"] for layer in layers if isinstance(layer, dict) and _has_name(layer))
         kept["layers"] = [_connected(layer, names) for layer in layers]
         for key in ("input_layers", "output_layers"):
-            # a list of one was one tensor to Keras 2; Keras 3 would take and give lists
+            # Keras 2 treated a list of one tensor as the tensor; Keras 3 would take and return lists.
             kept[key] = _single(kept.get(key))
     return kept
 
@@ -173,7 +173,7 @@ def _connected(layer: Any, names: frozenset[str]) -> Any:
 def _call(node: Any, names: frozenset[str]) -> Any:
     """Translate one call of a layer: ``[[name, node, tensor, kwargs], ...]``, where kwargs may name tensors too."""
     if isinstance(node, list) and node and isinstance(node[0], str):
-        node = [node]  # a call of one tensor was written flat by some versions
+        node = [node]  # some versions wrote a call of one tensor as a flat list
     if not isinstance(node, list) or not all(_is_reference(item, names) for item in node):
         return node
     kwargs = next((item[3] for item in node if len(item) > 3 and item[3]), None)
@@ -223,7 +223,7 @@ def _layer(name: str, config: Node, renamed: dict[str, str]) -> Node:
     if name == "Concatenate" or name == "Softmax":
         values["axis"] = _single(values.get("axis", -1))
     if name in ("GRU", "GRUCell"):
-        # Keras before 2.2 knew only the reset gate applied before the product
+        # Keras before 2.2 always applied the reset gate before the product.
         values.setdefault("reset_after", False)
     for key in ("layer", "backward_layer", "cell"):
         if isinstance(values.get(key), dict):

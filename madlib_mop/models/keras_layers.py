@@ -36,7 +36,7 @@ LAYERS = frozenset(
     """.split()
 )
 
-# Keras' own layers that are not taken, with the reason that a user reads.
+# Layers of Keras that are not supported, with the reason that a user reads.
 REFUSED_LAYERS = {
     "FlaxLayer": "it runs code that is not Keras'",
     "IntegerLookup": "it can read files of the server as its vocabulary",
@@ -49,7 +49,7 @@ REFUSED_LAYERS = {
     "TextVectorization": "it can read files of the server as its vocabulary",
     "TorchModuleWrapper": "it unpickles data, which can run any code",
     "Wrapper": "it is the base class of other layers and has no effect",
-    # Keras 2 only
+    # Keras 2 only.
     "CuDNNGRU": "Keras 3 has no such layer; GRU does the same",
     "CuDNNLSTM": "Keras 3 has no such layer; LSTM does the same",
     "FeatureSpace": "it can read files of the server as its vocabulary",
@@ -61,7 +61,7 @@ REFUSED_LAYERS = {
     "SlicingOpLambda": "Keras 2 operations outside of layers cannot be converted",
     "TFOpLambda": "Keras 2 operations outside of layers cannot be converted",
     "TensorFlowOpLayer": "Keras 2 operations outside of layers cannot be converted",
-    # forms of serialised code and data
+    # Forms of serialised code and data.
     "__lambda__": "it contains Python code",
     "__typespec__": "TensorFlow objects cannot be part of an architecture",
     "__bytes__": "bytes cannot be part of an architecture",
@@ -105,7 +105,7 @@ ACTIVATIONS = frozenset(
     sparse_sigmoid sparsemax squareplus swish tanh tanh_shrink threshold
     """.split()
 )
-# Ours, made by `build`: what Keras 2 called hard_sigmoid, for Keras 3 gives that name to another function.
+# Defined in `build`: Keras 2's hard_sigmoid. Keras 3 uses that name for another function.
 KERAS_2_HARD_SIGMOID = "keras2_hard_sigmoid"
 DTYPE_POLICIES = frozenset(("DTypePolicy", "FloatDTypePolicy"))
 DTYPES = frozenset(
@@ -114,7 +114,7 @@ DTYPES = frozenset(
     """.split()
 )
 
-# Which names may stand where, by the end of a configuration's key, and Keras' module for the classes among them.
+# Allowed names by the last part of a configuration's key, and Keras' module of the classes among them.
 BY_KEY = {
     "activation": (ACTIVATIONS | {KERAS_2_HARD_SIGMOID}, "keras.activations"),
     "initializer": (INITIALIZERS, "keras.initializers"),

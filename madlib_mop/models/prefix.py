@@ -9,8 +9,8 @@ from typing import Any
 
 import keras
 
-#: Layers that give the same for a row whatever the other rows, the epoch and their own earlier calls are. Frozen, that
-#: is: BatchNormalization then uses its moving statistics. No masks come out of them either.
+#: Layers whose output for a row does not depend on the other rows, the epoch or earlier calls, if they are frozen
+#: (BatchNormalization then uses its moving statistics), and that create no masks.
 _SETTLED = frozenset(
     """
     Activation Add Average AveragePooling1D AveragePooling2D AveragePooling3D BatchNormalization Concatenate Conv1D
@@ -83,7 +83,7 @@ def split(model: keras.Model) -> Split | None:
     places = {id(tensor): number for number, tensor in enumerate(features)}
     tail = _replayed(list(frontier.values()), tail_nodes, model.outputs)
     if [id(v) for v in tail.trainable_weights] != [id(v) for v in model.trainable_weights]:
-        return None  # gradients would be clipped or summed in another order
+        return None  # the order would change, in which gradients are clipped or summed
     return Split(
         keras.Model([model.inputs[number] for number in sources], features),
         tail,

@@ -136,7 +136,7 @@ def layer_of(model: Any, config: Node, number: int) -> Any:
     if name is not None:
         return model.get_layer(name)
     n_inputs = sum(layer.get("class_name") == "InputLayer" for layer in layers[:number])
-    return model.layers[number - n_inputs]  # which has no InputLayer
+    return model.layers[number - n_inputs]  # a Sequential model has no InputLayer in its layers
 
 
 def _layers(config: Node) -> list[Node]:

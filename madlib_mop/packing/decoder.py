@@ -21,7 +21,7 @@ from PIL import Image, UnidentifiedImageError
 FORMATS = ("JPEG", "PNG")
 MAX_PIXELS = 1 << 26
 MEMORY_LIMIT_BYTES = 2 << 30
-Image.MAX_IMAGE_PIXELS = None  # decode_image looks at the size itself, before it decodes anything
+Image.MAX_IMAGE_PIXELS = None  # decode_image checks the size itself, before it decodes
 _SHAPE_HINT = "image_shape => '{height,width,channels}' resizes all images to one shape."
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
@@ -102,7 +102,7 @@ def give_up_rights() -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, 16),
     ):
-        with contextlib.suppress(ValueError, OSError):  # a lower hard limit is good as well
+        with contextlib.suppress(ValueError, OSError):  # a lower hard limit is sufficient
             resource.setrlimit(limit, (value, value))
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -75,7 +75,7 @@ class Packer:
         n_rows = len(tensors[0])
         start = 0
         while start < n_rows:
-            if self._n_buffers == self.plan.n_buffers:  # more rows than were planned: counted, for the caller to see
+            if self._n_buffers == self.plan.n_buffers:  # more rows than planned: only counted; the caller checks n_rows
                 self.n_rows += n_rows - start
                 return
             room = self.plan.rows_of(self._n_buffers) - self._filled

@@ -21,7 +21,7 @@ from madlib_mop.cli.cluster.layout import Cluster, Layout
 from madlib_mop.cli.cluster.remote import Host, RemoteShell
 from madlib_mop.errors import MopError, NotReady
 
-_AT_ONCE = 8  # hosts that are worked on side by side
+_AT_ONCE = 8  # hosts that are processed in parallel
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class _Installation:
         try:
             self._shell.script(host, "receive", str(library), stdin=stream, timeout_s=None)
         finally:
-            stream.close()  # ends the archive of a host that takes no more
+            stream.close()  # ends tar if the host has stopped reading
             status = archive.wait()
         if status != 0:
             raise NotReady(f"tar could not read {library} on this host")
@@ -179,7 +179,7 @@ class _Installation:
                 try:
                     self._shell.script(host, "sweep", layout.library, layout.extension)
                 except NotReady:
-                    continue  # its report says so already; the next installation sweeps
+                    continue  # the host's report has this error already; the next installation sweeps
             return
         self._each(
             lacking,
@@ -203,7 +203,7 @@ class _Installation:
                 self._reports[host] = note(report, task.result())
             except MopError as error:
                 self._reports[host] = replace(report, error=error)
-            except ValueError as error:  # what a host printed was none of ours
+            except ValueError as error:  # the output is not one of our reports
                 self._reports[host] = replace(report, error=NotReady(f"its response cannot be parsed: {error}"))
 
     def _judge(self, judge: Callable[[Report], MopError | None]) -> None:

@@ -8,7 +8,7 @@ from madlib_mop.cli.cluster.layout import Layout
 from madlib_mop.driver.data.host_checks import MOST_CLOCK_OFFSET_S
 from madlib_mop.errors import NotReady
 
-_SPARE = 1.1  # free disk, in sizes of the library
+_SPARE = 1.1  # required free disk space, as a multiple of the library's size
 
 
 @dataclass(frozen=True)

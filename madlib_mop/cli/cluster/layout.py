@@ -26,7 +26,7 @@ _HERE = "SELECT hostname::pg_catalog.text FROM pg_catalog.gp_segment_configurati
 _PATHS = "SELECT name, setting FROM pg_catalog.pg_config WHERE name IN ('BINDIR', 'PKGLIBDIR', 'SHAREDIR')"
 _WORKERS = "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE application_name LIKE 'madlib_mop writer%'"
 _DATA = "SELECT pg_catalog.current_setting('data_directory')"
-_HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")  # none that the remote shell would take for an option
+_HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")  # no name that ssh would read as an option
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def read_cluster(session: Connection) -> Cluster:
             f"{extension} has no madlib_mop--{__version__}.sql",
             hint=f"On this host: make install PG_CONFIG={paths['BINDIR']}/pg_config",
         )
-    # the virtual environment leads to it, at each host to that host's own
+    # The virtual environment links to this path, which each host resolves to its own Python.
     python: str = sys._base_executable  # type: ignore[attr-defined] # CPython has it, typeshed does not
     return Cluster(_hosts(session), Layout(product, paths["BINDIR"], str(expected), str(extension), python))
 

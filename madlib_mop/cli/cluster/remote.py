@@ -10,7 +10,7 @@ from typing import IO
 from madlib_mop.errors import NotReady
 
 _SHOWN = 300
-_UNREACHED = 255  # ssh's own exit status, for all that is not the command's
+_UNREACHED = 255  # exit status of ssh for its own errors, as opposed to those of the command
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ class State(Enum):
     """The outcome of a check."""
 
     OK = "ok"
-    WARN = "warn"  # runs work, but not as well as they could
+    WARN = "warn"  # runs work, with limitations
     FAIL = "fail"  # runs do not work
-    SKIP = "skip"  # could not be checked, because of something found before
+    SKIP = "skip"  # could not be checked because of an earlier finding
 
 
 @dataclass(frozen=True)

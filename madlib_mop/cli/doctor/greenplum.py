@@ -30,7 +30,7 @@ _ASK = (
     " FROM gp_dist_random('gp_id') WHERE gp_segment_id = ANY (%s)"
 )
 _AGAIN = "On the coordinator's host, as the cluster's owner: madlib-mop install --{}"
-# Since PostgreSQL 14. A run's sessions set it to 0 at the coordinator; Cloudberry does not pass it to segments.
+# Since PostgreSQL 14. A run's sessions set it to 0 on the coordinator; Cloudberry does not pass it to segments.
 _ENDS_IDLE = "idle_session_timeout"
 
 

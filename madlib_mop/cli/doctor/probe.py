@@ -26,7 +26,7 @@ def modules() -> dict[str, dict[str, str]]:
     for name in ("tensorflow", "keras", "numpy", "safetensors", "mop_backend"):
         try:
             found[name] = {"version": importlib.import_module(name).__version__}
-        except Exception as error:  # whatever a broken installation raises is what we want to tell
+        except Exception as error:  # report any exception of a broken installation
             found[name] = {"error": f"{type(error).__name__}: {error}"}
     return found
 

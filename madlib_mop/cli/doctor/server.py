@@ -8,7 +8,7 @@ from madlib_mop.cli.doctor.findings import Finding, State
 
 _MIN_MAJOR = 15
 TRAINER_BYTES = 600 << 20  # resident size of a process that has imported TensorFlow 2.21 and fitted a tiny model
-_BESIDES_SEGMENTS = 4  # the caller, the driver's two and one for looking on
+_BESIDES_SEGMENTS = 4  # the caller, two of the driver, and one for monitoring
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -28,9 +28,9 @@ def check(context: CheckContext) -> Iterator[Finding]:
 def check_resources(context: CheckContext) -> Iterator[Finding]:
     """Return the findings about connections, memory and the check for vanished clients."""
     yield _connections(context)
-    if context.product is None:  # else its trainers are at the segments' hosts
+    if context.product is None:  # otherwise the trainers run on the hosts of the segments
         yield _memory(context)
-    if context.setting("client_connection_check_interval") is not None:  # a setting since PostgreSQL 14
+    if context.setting("client_connection_check_interval") is not None:  # available since PostgreSQL 14
         yield _client_check(context)
 
 
@@ -123,7 +123,7 @@ def _connections(context: CheckContext) -> Finding:
     if limit - reserved - used < needed:
         mend = f"ALTER SYSTEM SET max_connections = {limit + needed}; then restart the server."
         if context.product:
-            at_segments = 3 * (limit + needed)  # the ratio that Greenplum's own settings have
+            at_segments = 3 * (limit + needed)  # the same ratio as in Greenplum's own settings
             mend = f"gpconfig -c max_connections -v {at_segments} -m {limit + needed}; then restart it: gpstop -ra"
         return Finding("connections", State.FAIL, found, mend)
     return Finding("connections", State.OK, found)

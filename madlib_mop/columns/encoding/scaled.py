@@ -11,7 +11,7 @@ from madlib_mop.columns.transforms.dates import cyclic
 from madlib_mop.columns.transforms.scaling import NumberFit, Scaling
 
 Units = npt.NDArray[np.float32]
-_ENDLESS = 9.2e18  # microseconds; what PostgreSQL has for infinity is above
+_ENDLESS = 9.2e18  # microseconds; PostgreSQL's infinities have greater absolute values
 
 
 class ScaledUnits:

@@ -12,7 +12,7 @@ from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.transforms.categories import number_of_level
 from madlib_mop.errors import InvalidParameter
 
-#: Classes of one target at most: each is an output of the network.
+#: Maximum number of classes of one target: each class is an output of the network.
 MAX_CLASSES = 10_000
 
 

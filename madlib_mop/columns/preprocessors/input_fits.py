@@ -30,7 +30,7 @@ from madlib_mop.columns.transforms.categories import (
 from madlib_mop.columns.transforms.dates import DAY_US, HOUR, PARTS, Integers, steps
 from madlib_mop.columns.transforms.scaling import NumberFit, NumberSummary, TooWide, fit_scale
 
-#: Levels that are kept where the specification has no max_levels.
+#: Default of max_levels: the number of levels that are kept.
 MOST_LEVELS = 50_000
 _SECOND_US = 1_000_000
 _N_POINTS = 256

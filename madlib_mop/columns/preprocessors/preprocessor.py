@@ -168,7 +168,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 def _plain_spec(spec: ColumnSpec) -> dict[str, object]:
     fields: dict[str, object] = plain(spec)
-    del fields["examples"]  # they are the users' data, and nothing depends on them
+    del fields["examples"]  # examples are the users' data, and nothing depends on them
     return fields
 
 

@@ -23,25 +23,26 @@ from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.raw import Blobs, text_of_number
 from madlib_mop.columns.states import text_of_moment
 
-#: Categories with so many levels or fewer are one-hot; RealMLP (Holzmueller et al., 2024) has this limit too.
+#: Categories with at most this number of levels are one-hot; RealMLP (Holzmueller et al., 2024) uses the same limit.
 ONE_HOT_LEVELS = 8
-#: Texts with so many distinct values or fewer are categories however few rows they have.
+#: Text columns with at most this number of distinct values are categories, whatever the number of rows.
 FEW_LEVELS = 30
-#: Levels that a category keeps, and buckets of hashed ones.
+#: Levels that a category keeps, and number of buckets for hashed ones.
 INDEX_LEVELS = 10_000
 BUCKETS = 4_096
-#: Rows a level that a category needs, on average.
+#: Rows that a category needs per level, on average.
 ROWS_A_LEVEL = 5
-#: Whole numbers that look like codes are categories up to so many distinct values.
+#: Integer columns with names of codes are categories up to this number of distinct values.
 CODE_LEVELS = 1_000
-#: Repeats that chance would make among whole numbers; without any of so many, they are a key.
+#: Expected number of random repeats in an integer column above which a column without repeats counts as a key.
 EXPECTED_REPEATS = 5
-#: A tail is heavy if 1 % of the rows are so many quartile ranges from the median; of a normal distribution 1.7.
+#: A tail is heavy if 1 % of the rows are this number of interquartile ranges from the median; 1.7 in a normal
+#: distribution.
 HEAVY_TAIL = 5.0
-#: Single values are far away if one is so many standard deviations from the mean.
+#: A column has outliers if a value is this number of standard deviations from the mean.
 FAR = 8.0
 _FEW_NUMBERS = 10
-_NEARLY = 0.94  # of distinct values that are estimated
+_NEARLY = 0.94  # threshold for estimated numbers of distinct values
 _KEY = re.compile(r"(^|_)(id|ids|key|pk|uuid|guid|rowid|rownum|ctid|oid)$|[a-z](Id|ID|Key|Uuid|UUID|Guid)$", re.ASCII)
 _CODE = re.compile(
     r"(^|_)(code|type|class|category|cat|group|grp|kind|status|state|zip|zipcode|postcode|postal|region|district"

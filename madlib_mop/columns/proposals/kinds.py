@@ -9,7 +9,7 @@ NUMBER, CATEGORY, BOOLEAN, DATETIME, TEXT, VECTOR, ARRAY, IMAGE = (
 )  # fmt: skip
 KINDS = (NUMBER, CATEGORY, BOOLEAN, DATETIME, TEXT, VECTOR, ARRAY, IMAGE)
 TARGET_KINDS = (NUMBER, CATEGORY, BOOLEAN)
-#: Families of types (`madlib_mop.columns.raw`) from which each kind can be had.
+#: Families of types (`madlib_mop.columns.raw`) that can be encoded as each kind.
 FAMILIES_OF_KIND: dict[str, frozenset[str | None]] = {
     NUMBER: frozenset({"number", "boolean", "span", "time"}),
     CATEGORY: frozenset({"number", "boolean", "text", "enum", "uuid", "inet"}),
@@ -52,14 +52,14 @@ IMPUTES: dict[str, tuple[str, ...]] = {
     IMAGE: ("error", "zero"),
 }
 DEFAULT_IMPUTE = {kind: words[0] for kind, words in IMPUTES.items()}
-#: Scales of a regression target: each can be undone.
+#: Scales of a regression target; each has an inverse.
 TARGET_SCALES = ("standard", "min_max", "log1p", "none")
 CLASS_ENCODINGS = ("one_hot", "index")
-#: Encodings of categories that are inputs of an embedding.
+#: Encodings of categories that are inputs of an embedding layer.
 EMBEDDED = ("index", "hashed")
 MAX_LEVELS = 1_000_000
 MAX_ONE_HOT = 1_000
-#: Lowest and highest width of what has one, by kind.
+#: Least and greatest width by kind, for kinds with a width.
 WIDTHS = {CATEGORY: (1, 4_096), TEXT: (8, 65_536), IMAGE: (8, 1_024)}
 
 TEXT_WIDTH = 256

@@ -18,7 +18,7 @@ from madlib_mop.errors import InvalidParameter
 
 _N_EXAMPLES = 5
 _MAX_EXAMPLE = 60
-#: Whole numbers with so many distinct values or fewer are classes as a target.
+#: An integer target with at most this number of distinct values is a classification target.
 _CLASSES = 10
 _EXPRESSIONS = {
     "json": "({name}->>'key')::float8",

@@ -13,7 +13,7 @@ Codes = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-#: Codes of what is no level.
+#: Codes of values that are not levels.
 NULL, OTHER, FIRST = 0, 1, 2
 _FEW = 16
 

@@ -16,7 +16,7 @@ MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
 DAY_US = 24 * HOUR_US
 WEEK_US = 7 * DAY_US
-_DAYS_BEFORE_2000 = 10_957  # of the Unix epoch
+_DAYS_BEFORE_2000 = 10_957  # from the Unix epoch
 _FIRST_WEEKDAY = 5  # 2000-01-01 was a Saturday; Monday is 0
 _MINUTES = 1_440
 _FEW = 4
@@ -31,7 +31,7 @@ def _circle(n_steps: int) -> Units:
     """
     table = np.empty((2, n_steps), np.float32)
     for step in range(n_steps):
-        quarter, rest = divmod(4 * step, n_steps)  # rest / n_steps of a quarter turn
+        quarter, rest = divmod(4 * step, n_steps)  # the rest is rest / n_steps of a quarter turn
         if 2 * rest <= n_steps:
             sine, cosine = math.sin(math.pi * rest / (2 * n_steps)), math.cos(math.pi * rest / (2 * n_steps))
         else:
@@ -39,7 +39,7 @@ def _circle(n_steps: int) -> Units:
             sine, cosine = math.cos(math.pi * left / (2 * n_steps)), math.sin(math.pi * left / (2 * n_steps))
         turned = ((sine, cosine), (cosine, -sine), (-sine, -cosine), (-cosine, sine))[quarter]
         table[:, step] = turned
-    table += np.float32(0.0)  # no negative zero
+    table += np.float32(0.0)  # turns -0.0 into 0.0
     return table
 
 

@@ -14,7 +14,7 @@ _LENGTHS = (3, 4)
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SPACE, _END = 0x20, 0x0A
-_CHUNK = 1 << 16  # characters and units at once: stays in the cache
+_CHUNK = 1 << 16  # characters and units that are processed at once; fits into the cache
 _N_FOLDED = 0x600
 
 
@@ -136,7 +136,7 @@ def _words(letters: Hashes, within: Flags) -> tuple[Hashes, Integers]:
     Differences of running sums are the polynomials times a power of an odd number, which has an inverse.
     """
     edges = within[1:] != within[:-1]
-    places = edges.nonzero()[0]  # of the character before a word, and of its last one, in turn
+    places = edges.nonzero()[0]  # alternately the character before a word and the last character of it
     before, last = places[::2], places[1::2]
     if len(letters) > _N_POWERS:
         powers, inverses = (

@@ -27,7 +27,7 @@ from madlib_mop.models.parameters.literals import shorten
 
 _OF_KERAS = frozenset({*LOSSES, *METRICS, *LOSS_STRINGS, *METRIC_STRINGS, *OLD_LOSSES, *OLD_METRICS})
 _WORD = re.compile(r"[^\W\d]\w*")
-_PICKLE_PROTOCOLS = range(2, 6)  # dill writes none older, whose bytes would not tell a pickle from text
+_PICKLE_PROTOCOLS = range(2, 6)  # dill does not write older protocols; their bytes could not be distinguished from text
 _FORM = "Pass Python source as UTF-8 bytes, e.g. convert_to($$def my_loss(y_true, y_pred): ...$$, 'UTF8')."
 _TOP_K = '''\
 import keras

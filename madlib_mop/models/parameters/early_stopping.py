@@ -19,7 +19,7 @@ from madlib_mop.models.parameters.literals import read_keywords, shorten
 _WHAT = "early_stopping"
 _HINT = "Write e.g. patience=3, metric=val_loss, restore_best=true."
 _MODES = ("auto", "min", "max")
-#: What turns early stopping off for one configuration, in its fit_params.
+#: Value in fit_params that turns early stopping off for one configuration.
 OFF = "off"
 
 

@@ -36,7 +36,7 @@ OPTIMIZERS = _table(
     ScheduleFreeAdamW=f"learning_rate beta_1 beta_2 epsilon warmup_steps {_COMMON}",
 )
 
-# Learning rates that an optimizer has when none is given; needed where Keras 2's `decay` makes a schedule of it.
+# Default learning rates of optimizers; needed to convert Keras 2's `decay` to a schedule.
 DEFAULT_LEARNING_RATES = {**dict.fromkeys(OPTIMIZERS, 0.001), "SGD": 0.01, "ScheduleFreeAdamW": 0.0025}
 
 SCHEDULES = _table(
@@ -73,7 +73,7 @@ LOSSES = _table(
     Tversky="alpha beta reduction name axis dtype",
 )
 
-# Losses that compile() takes as a string, besides the class names above.
+# Losses that compile() takes as a string, in addition to the class names above.
 LOSS_STRINGS = frozenset(
     "BCE KLD MAE MAPE MSE MSLE bce kld mae mape mse msle binary_crossentropy binary_focal_crossentropy"
     " categorical_crossentropy categorical_focal_crossentropy categorical_hinge circle cosine_similarity ctc dice hinge"
@@ -127,7 +127,7 @@ METRICS = _table(
     TruePositives="thresholds name dtype",
 )
 
-# What a metric is called when it is given no name, where that is not its class in snake case.
+# Default names of metrics that differ from their classes in snake case.
 METRIC_NAMES = {"FBetaScore": "fbeta_score", "LogCoshError": "logcosh"}
 
 METRIC_STRINGS = frozenset(
@@ -141,11 +141,12 @@ METRIC_STRINGS = frozenset(
     " top_k_categorical_accuracy true_negatives true_positives".split()
 )
 
-# Names in Keras' own dictionaries that compile() cannot use: bases, wrappers, and means of values without labels.
+# Names in Keras' own dictionaries that compile() cannot use: base classes, wrappers, and means of values without
+# labels.
 LOSS_BASES = frozenset({"Loss", "LossFunctionWrapper"})
 METRIC_BASES = frozenset("Mean MeanMetricWrapper Metric Sum mean mean_metric_wrapper metric sum".split())
 
-# Spellings of Keras 2 that Keras 3 has renamed.
+# Names of Keras 2 that Keras 3 has changed.
 OLD_LOSSES = {
     "cosine": "cosine_similarity",
     "cosine_proximity": "cosine_similarity",
@@ -167,7 +168,7 @@ CALLBACKS = _table(
     TerminateOnNaN="raise_error",
 )
 
-# Callbacks that write files for a person to look at: trainers write none; the record keeps what they would log.
+# Callbacks that write files for users: trainers write none, because the record has the same values.
 RECORDED_CALLBACKS = _table(
     TensorBoard="log_dir histogram_freq write_graph write_images write_steps_per_second update_freq profile_batch"
     " embeddings_freq embeddings_metadata",
@@ -192,7 +193,7 @@ REQUIRED = {
     "SpecificityAtSensitivity": ("sensitivity",),
 }
 
-# What a value must be, by the argument's name; `?` lets None pass. Arguments not listed take any literal.
+# The kind of value by the argument's name; `?` also allows None. Arguments that are not listed take any literal.
 _KINDS = {
     "bool": "amsgrad apply_class_balancing centered cycle exclude_embeddings from_logits from_sorted_ids multi_label"
     " nesterov raise_error relative_step remove_diagonal restore_best_weights sparse_y_pred sparse_y_true staircase"

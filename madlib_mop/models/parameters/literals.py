@@ -14,7 +14,7 @@ from madlib_mop.errors import UnreadableText
 
 MAX_TEXT_LENGTH = 100_000
 MAX_INT = 2**63 - 1
-MAX_FLOAT = (2 - 2**-23) * 2.0**127  # float32's, in which Keras computes
+MAX_FLOAT = (2 - 2**-23) * 2.0**127  # the greatest float32: Keras computes in float32
 _MAX_DEPTH = 50
 _WORDS = {"true": True, "false": False, "null": None}
 _PACKAGES = frozenset(

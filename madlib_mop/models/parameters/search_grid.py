@@ -30,9 +30,9 @@ _HINT = (
 _FIT_HINT = "Write a dict of lists, e.g. {'batch_size': [8, 32], 'epochs': [1]}."
 
 
-Value = Any  # of a parameter: what can be written in a grid, of any type
-Values = dict[str, Value]  # by parameter
-Choices = dict[str, list[Value]]  # by parameter: all that it may be, or in random search low, high and distribution
+Value = Any  # value of a parameter: any literal that a grid may contain
+Values = dict[str, Value]  # parameter -> value
+Choices = dict[str, list[Value]]  # parameter -> its values, or in random search [low, high, distribution]
 
 
 @dataclass(frozen=True)
