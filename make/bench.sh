@@ -1,15 +1,15 @@
 #!/bin/bash
-# Sets up what `make bench-full` needs beyond `make setup`, and prints the path of its Python, nothing else, on stdout:
-# a Redis for Celery's broker, and in $STATE/bench-venv the packages of benchmarks/requirements.txt. That environment
-# sees the library's own, so that TensorFlow is there once. Takes a moment when nothing changed.
+# Sets up what `make bench-full` needs in addition to `make setup`: a Redis server as Celery's broker, and the packages
+# of benchmarks/requirements.txt in $STATE/bench-venv. That environment includes the library's own, so TensorFlow is
+# installed once. Prints only the path of its Python on stdout. Takes a moment when nothing changed.
 
 . "$(dirname "$0")/common.sh"
 
 REQUIREMENTS=$ROOT/benchmarks/requirements.txt
 VENV=$STATE/bench-venv
 
-# Debian's package redis-server is a service's files around a link to the program in redis-tools, which is told by the
-# name that it is called by. So redis-tools and a link of our own are a server, and no service is started or enabled.
+# Debian's package redis-server adds service files and a link to the program in redis-tools, which selects its function
+# by the name that it is called by. redis-tools and our own link suffice, and no service is started or enabled.
 REDIS_PACKAGE=redis-tools
 REDIS_PROGRAM=redis-check-rdb
 
@@ -30,7 +30,7 @@ main() {
 
 have_redis() { command -v redis-server >/dev/null || command -v "$REDIS_PROGRAM" >/dev/null; }
 
-# The packages that compute have the library's versions: with another TensorFlow or NumPy, results would not be comparable.
+# The numerical packages have the library's versions: with another TensorFlow or NumPy, results would not be comparable.
 make_venv() {
     cat "$LIBRARY"/{python,library}.stamp "$REQUIREMENTS" >"$work/stamp"
     cmp -s "$work/stamp" "$VENV/stamp" && return

@@ -18,7 +18,7 @@ import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -I leaves it out
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -I does not add the script's directory
 import upgrade_sql  # noqa: E402
 from dialects import DIALECTS  # noqa: E402
 

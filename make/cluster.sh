@@ -52,7 +52,7 @@ start() {
     [ -e "$DATA/PG_VERSION" ] || make_cluster
     check_version
     runs && [ -S "$(cat "$CLUSTER/socket")/.s.PGSQL.$(cat "$CLUSTER/port")" ] && return
-    runs && stop fast # its socket was swept out of /tmp under it
+    runs && stop fast # its socket was removed from /tmp
     choose_address
     if ! as_owner "$BINDIR/pg_ctl" -D "$DATA" -l "$LOG" -w -t 60 -s start 9>&- >/dev/null 2>&1; then
         say "PostgreSQL did not start. The end of its log, $LOG:"
@@ -61,8 +61,8 @@ start() {
     fi
 }
 
-# Makes a directory of the server's user. The one above stays ours: what the server's user can write there, root would
-# write through links of his making.
+# Makes a directory of the server's user. Its parent stays ours: in a directory that the server's user can write, that
+# user could make links through which root would write.
 owners_directory() {
     mkdir -p "$1"
     chmod 700 "$1"

@@ -9,7 +9,8 @@ set -euo pipefail
 umask 022
 unset CDPATH GREP_OPTIONS PYTHONPATH PYTHONHOME PYTHONSTARTUP
 for variable in "${!PG@}"; do
-    [ "$variable" = PG_CONFIG ] || unset "$variable" # PGHOST and its like would send our psql to another server
+    # PGHOST and similar variables would connect our psql to another server
+    [ "$variable" = PG_CONFIG ] || unset "$variable"
 done
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -24,7 +25,7 @@ else
     OWNER=$(id -un)
     STATE=${MOP_STATE:-$ROOT/.build}
 fi
-LIBRARY=$STATE/library # holds venv/ and backend/: what @LIBRARY@ stands for
+LIBRARY=$STATE/library # holds venv/ and backend/; replaces @LIBRARY@
 
 # Prints the Python that a library was made with, if it was made and its Python is still there.
 python_of() {
@@ -143,7 +144,7 @@ server_of() {
     fi
 }
 
-# Prints the major version of the first PostgreSQL that can be used of a server, as server_of calls it.
+# Prints the oldest supported major version of PostgreSQL for a kind of server, as server_of prints it.
 oldest_major() {
     case $1 in
         greenplum) echo 12 ;; # Greenplum 7
@@ -152,7 +153,7 @@ oldest_major() {
     esac
 }
 
-# Says what is left to do once the library of a server, as server_of calls it, is at its place on this host.
+# Prints what is left to do after the library of a server, as server_of prints it, was installed on this host.
 say_installed() {
     if [ "$1" != postgres ]; then
         say "installed on this host. As the cluster's owner, install on all other hosts:" \

@@ -8,7 +8,8 @@
 "$ROOT/make/setup.sh" test coverage
 python=$LIBRARY/venv/bin/python
 results=$STATE/coverage
-start=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/a0_madlib_mop_coverage.pth # before coverage's own
+# sorts before coverage's own
+start=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/a0_madlib_mop_coverage.pth
 backend=$LIBRARY/backend/mop_backend/__init__.py # the built copy, not the source
 
 rm -rf "$results"

@@ -8,4 +8,4 @@ cluster=$ROOT/make/cluster.sh
 psql=("$("$cluster" bindir)/psql" -Xq -v ON_ERROR_STOP=1 -d "$("$cluster" dsn)")
 
 "$ROOT/make/python.sh" "$ROOT/demo/digits.py" | "${psql[@]}"
-"${psql[@]}" <"$ROOT/demo/digits.sql" # not by -f: each NOTICE would begin with the file's name
+"${psql[@]}" <"$ROOT/demo/digits.sql" # not with -f, which would begin each NOTICE with the file's name

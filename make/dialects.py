@@ -25,7 +25,7 @@ class Dialect:
 
 DIALECTS = {
     "postgres": Dialect(frozenset({"postgres"})),
-    # PostgreSQL 12; `trusted` is of 13, and false there is what 12 does
+    # PostgreSQL 12; PostgreSQL 13 added `trusted`, whose value false is the behaviour of 12
     "greenplum": Dialect(frozenset({"greenplum"}), not_in_control=("trusted",)),
     # PostgreSQL 14
     "cloudberry": Dialect(frozenset({"cloudberry", "greenplum"})),

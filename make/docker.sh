@@ -11,7 +11,7 @@ secrets() {
     (umask 077 && mkdir -p "$ROOT/docker/secrets")
     sed -n 's|^ *file: \./secrets/\([a-z_]*\)$|\1|p' "$ROOT"/docker/compose*.yaml | sort -u | while read -r name; do
         [ -s "$ROOT/docker/secrets/$name" ] && continue
-        # readable by the container's user, whose number is not ours; the directory keeps others out
+        # Readable by the container's user, whose uid differs from ours; the directory keeps out other users.
         "$PYTHON" -c 'import secrets; print(secrets.token_urlsafe(24), end="")' >"$ROOT/docker/secrets/$name"
         say "generated docker/secrets/$name"
     done

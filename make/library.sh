@@ -42,7 +42,7 @@ install_requirements() {
     for group in "${wanted[@]}"; do cp "$work/$group" "$DIR/$group.stamp"; done
 }
 
-sources() ( # what is installed, as one list of checksums
+sources() ( # prints the checksums of the sources that are installed
     cd "$ROOT"
     find pyproject.toml madlib_mop plpython -name __pycache__ -prune -o -type f -print0 |
         sort -z | xargs -0 sha256sum
@@ -52,7 +52,7 @@ install_library() {
     sources >"$work/sources"
     cmp -s "$work/sources" "$DIR/sources.stamp" && return
     rm -f "$DIR/sources.stamp"
-    # Built from a copy: setuptools would leave its build directory in the clone, and find stale files there.
+    # Built from a copy: setuptools would leave its build directory in the clone, and use outdated files there.
     mkdir "$work/clone"
     (cd "$ROOT" && tar -c --exclude=__pycache__ pyproject.toml madlib_mop plpython) | tar -x --no-same-owner -C "$work/clone"
     pip install --no-deps --no-build-isolation --no-index --force-reinstall "$work/clone" ||
@@ -60,8 +60,9 @@ install_library() {
     rm -rf "$DIR/backend.new"
     mkdir "$DIR/backend.new"
     cp -R "$work/clone/plpython/mop_backend" "$DIR/backend.new/"
-    "$PYTHON" -m compileall -q "$DIR/backend.new" # the server's user may not write here
-    /usr/bin/python3 -m compileall -q "$DIR/backend.new" >/dev/null 2>&1 || true # PL/Python's, where that is another
+    "$PYTHON" -m compileall -q "$DIR/backend.new" # compiled here, because the server's user may not write here
+    # for PL/Python's Python, if it is another
+    /usr/bin/python3 -m compileall -q "$DIR/backend.new" >/dev/null 2>&1 || true
     rm -rf "$DIR/backend"
     mv "$DIR/backend.new" "$DIR/backend"
     cp "$work/sources" "$DIR/sources.stamp"

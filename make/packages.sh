@@ -7,7 +7,7 @@
 release() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null; }
 
 python=/usr/bin/python3
-case $(release) in # the PostgreSQL of the distribution, and its Python, where python3 is too new
+case $(release) in # the distribution's PostgreSQL, and its Python if python3 is too new
     forky) postgresql=18 python=/usr/bin/python3.13 ;;
     trixie) postgresql=17 ;;
     noble) postgresql=16 ;;
@@ -21,9 +21,9 @@ makes_venvs() { "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; }
 
 missing() {
     find_pg_config >/dev/null || printf '%s\n' "postgresql-$postgresql" "postgresql-plpython3-$postgresql"
-    makes_venvs || echo "${PYTHON##*/}-venv" # which brings its Python, too
-    [ -x /usr/bin/python3 ] || echo python3-minimal       # compiles what PL/Python imports
-    [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates # pip cannot reach the package index without
+    makes_venvs || echo "${PYTHON##*/}-venv" # also installs its Python
+    [ -x /usr/bin/python3 ] || echo python3-minimal # compiles the modules that PL/Python imports
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates # pip needs it for the package index
 }
 
 if [ -n "${PG_CONFIG:-}" ]; then

@@ -11,7 +11,7 @@ cluster=$ROOT/make/cluster.sh
 
 bindir=$("$cluster" bindir)
 dsn=$("$cluster" dsn)
-installed=$STATE/clusters/server/extension.sql # the SQL that the database's extension was made from
+installed=$STATE/clusters/server/extension.sql # the SQL that created the extension in the database
 version=$("$LIBRARY/venv/bin/python" -I "$ROOT/make/build_extension.py" --print-version)
 built=$("$bindir/pg_config" --sharedir)/extension/madlib_mop--$version.sql
 

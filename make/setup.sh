@@ -17,7 +17,7 @@ flock 9
 "$ROOT/make/library.sh" "$LIBRARY" "$@"
 
 pg_config=$(find_pg_config)
-tree=$STATE/pgsql/$(major_of "$pg_config") # one a major version: servers of others may be running
+tree=$STATE/pgsql/$(major_of "$pg_config") # one for each major version: servers of other versions may be running
 bindir=$("$LIBRARY/venv/bin/python" -I "$ROOT/make/pgtree.py" "$pg_config" "$tree")
 "$LIBRARY/venv/bin/python" -I "$ROOT/make/build_extension.py" \
     --library "$LIBRARY" --output "$("$bindir/pg_config" --sharedir)/extension" --released >/dev/null

@@ -11,7 +11,7 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Files of the repository outside of docs/: their paths in the site.
+#: Files outside docs/ and their paths in the site.
 ADDED = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",

@@ -69,7 +69,8 @@ BEGIN
         WHERE s.slot = old.state_slot AND s.run_id = keep_visit.run_id AND s.mst_key = keep_visit.mst_key
               AND s.version = old.state_version;
     -- end
-    new_visit_id := nextval('madlib_mop.visit_visit_id_seq'); -- a default would be drawn at Greenplum's segment, in 0.25 s
+    -- a default would be computed on Greenplum's segment, in 0.25 s
+    new_visit_id := nextval('madlib_mop.visit_visit_id_seq');
     INSERT INTO madlib_mop.visit (visit_id, run_id, mst_key, epoch, position, segment_id, started_at, ended_at, n_rows, state_bytes,
                                   digest_in, digest_out, attempt, loss, timing)
     VALUES (new_visit_id, run_id, mst_key, (visit ->> 'epoch')::integer, (visit ->> 'position')::integer, (visit ->> 'segment_id')::integer,

@@ -86,7 +86,8 @@ BEGIN
     IF old.state_version <> (visit ->> 'old_version')::bigint OR old.digest <> (visit ->> 'digest_in') THEN
         RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another average was committed first', run_id, mst_key);
     END IF;
-    new_visit_id := nextval('madlib_mop.visit_visit_id_seq'); -- a default would be drawn at Greenplum's segment, in 0.25 s
+    -- a default would be computed on Greenplum's segment, in 0.25 s
+    new_visit_id := nextval('madlib_mop.visit_visit_id_seq');
     INSERT INTO madlib_mop.visit (visit_id, run_id, mst_key, epoch, position, segment_id, started_at, ended_at, n_rows, state_bytes,
                                   digest_in, digest_out, attempt, loss, timing)
     VALUES (new_visit_id, run_id, mst_key, (visit ->> 'epoch')::integer, (visit ->> 'position')::integer, (visit ->> 'segment_id')::integer,

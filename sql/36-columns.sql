@@ -1,4 +1,4 @@
--- Ordinary tables into packed ones: what is proposed for each column, packing, and what a network sees of a row.
+-- Packing of ordinary tables: the proposal for each column, packing, and the network's inputs for a row.
 
 CREATE FUNCTION madlib_mop.propose_columns(
     source_table varchar,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from mop_backend.call import CallError
 
-#: Types of an array's elements, by oid, as NumPy names them.
+#: Oid of an element type -> NumPy's name of the type.
 _TYPES = {21: "i2", 23: "i4", 20: "i8", 700: "f4", 701: "f8"}
 _SIZES = {"i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
 _HEADER = struct.Struct("=iII")
 _SHAPES = [struct.Struct(f"={n_dims}i") for n_dims in range(7)]
-_VARLENA_BYTES = 4  # of an array's memory, but not of a bytea
+_VARLENA_BYTES = 4  # for arrays, but not for bytea
 _MAKE = "Create it with madlib_mop.array_bytes(<array>::real[])."
 
 

@@ -129,7 +129,7 @@ def _trainer() -> Child | Dispatch:
     if _own is None or not _own.alive:
         if _own is not None:
             _own.stop()
-        _own = start_trainer()  # no interrupt check: a parallel worker may not use SPI, and a sum is quick
+        _own = start_trainer()  # no interrupt check: a parallel worker must not use SPI, and a sum takes little time
         _own.ask({"op": "confine"})
     return _own
 

@@ -28,7 +28,7 @@ _DRIVER = "madlib_mop.driver"
 _STOP_GRACE_S = 0.8
 _MAX_RESTARTS = 50
 _CANCEL_STATES = ("57014", "57P01", "57P02", "57P03")
-#: Their trainers are wanted soon: when the driver knows what for, or the rows are packed, TensorFlow is half loaded.
+#: Functions that soon need trainers: TensorFlow is imported in the background while the driver plans or packs.
 _BEFORE_TRAINERS = {
     "load_keras_model",
     "training_preprocessor_dl",
@@ -42,9 +42,10 @@ _BEFORE_TRAINERS = {
     "replay",
     "resume",
 }
-#: Their driver is restarted if it is killed.
+#: Functions whose driver is restarted if it is killed.
 _RUNS = {"madlib_keras_fit", "madlib_keras_fit_multiple_model", "madlib_keras_automl", "replay", "resume"}
-#: PostgreSQL's errors as PL/Python raises them: in a statement, and in a message, after which it looks for interrupts.
+#: Exceptions of PL/Python for PostgreSQL's errors: of a statement, and of a message, after which PostgreSQL checks for
+#: interrupts.
 _SQL_ERRORS = (plpy.SPIError, plpy.Error)
 
 
@@ -189,7 +190,7 @@ class _Conversation:
     def __init__(self, function: str):
         self.function = function
         self.run_id: int | None = None
-        self.has_written = False  # since the run was recorded
+        self.has_written = False  # whether anything was written since the run was recorded
         self._cursors: dict[str, plpy.Cursor] = {}
         self._interrupts = Interrupts()
 
@@ -226,7 +227,8 @@ class _Conversation:
     def _serve(self, driver: Child, header: Header, blobs: Sequence[Blob]) -> None:
         action = header["do"]
         if action in ("notice", "warning"):
-            self._interrupts.check_client()  # a message to a client that is not there would end this process
+            # sending a message to a client that has disconnected would end this process
+            self._interrupts.check_client()
         if action == "notice":
             plpy.notice(header["text"])
         elif action == "warning":

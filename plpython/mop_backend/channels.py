@@ -103,7 +103,7 @@ class Local(FedByReader):
     averages = True
 
     def __init__(self, check: Check, gpus: Sequence[int] = ()):
-        # CUDA must be told of its GPUs before TensorFlow is loaded, so where there are some nothing is forked.
+        # CUDA reads the list of its GPUs when TensorFlow is imported; a forked process has imported it already.
         super().__init__(TRAINER, check, forkserver=None if gpus else of_this_server(LIBRARY))
 
 
@@ -121,7 +121,7 @@ class Remote(FedByReader):
     run_id : int
     """
 
-    averages = False  # the states that are averaged are here
+    averages = False  # the states to average are on this server
 
     def __init__(self, check: Check, server: str, access: Header, run_id: int):
         super().__init__("madlib_mop.engines.hosts.relay", check)

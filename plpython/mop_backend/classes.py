@@ -26,7 +26,7 @@ class Output(TypedDict):
     problem: str | None
 
 
-TextOf = Callable[[Sequence[float]], str | None]  # a row's values -> what they say of classes
+TextOf = Callable[[Sequence[float]], str | None]  # a row's values -> text about its classes
 
 
 def best_class(outputs: Sequence[Output], widths: Sequence[int]) -> TextOf:

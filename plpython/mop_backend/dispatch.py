@@ -17,7 +17,7 @@ from mop_backend.process import ChildDied
 from mop_backend.rows import Listener, RowsLost
 from mop_backend.shards import Place, Reading, Source, shard_form
 
-_WAIT_S = 0.2  # between two looks at the client's socket
+_WAIT_S = 0.2  # between two checks of the client's socket
 _QUERIES: dict[str, tuple[str, list[str]]] = {
     "open": ("select madlib_mop_internal.dispatch_open() as value", []),
     "put": ("select madlib_mop_internal.dispatch_put($2) as value", ["bytea"]),

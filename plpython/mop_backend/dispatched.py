@@ -127,7 +127,7 @@ class _Segment:
         except RowsLost as loss:
             return str(loss)
         except ChildDied:
-            pass  # the writer learns of it when it requests the answer
+            pass  # the writer gets the error when it requests the answer
         return None
 
     def close(self) -> None:

@@ -83,11 +83,11 @@ class ForkServer:
         for _ in range(_TRIES):
             try:
                 return Forked(sockets.connect(self.address, deadline, check), stderr_fd)
-            except sockets.NotOurs:  # another user has bound the name
+            except sockets.NotOurs:  # the socket's name belongs to another user
                 return None
             except (ConnectionRefusedError, FileNotFoundError):
                 self.start()
-            except OSError:  # it was just about to end
+            except OSError:  # the fork server was about to exit
                 pass
             if time.monotonic() > deadline:
                 return None
@@ -100,7 +100,7 @@ class ForkServer:
         """Start it on a socket on which we can ask at once; where it runs, or is being started, nothing is done."""
         try:
             listener = sockets.listen(self.address)
-        except OSError:  # its directory was removed, or is another user's now
+        except OSError:  # its directory was removed or belongs to another user
             return
         if listener is None:
             return
@@ -109,7 +109,7 @@ class ForkServer:
                 [*self._command, str(listener.fileno()), str(self._lives_with)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # what it has to say before it can fork, it tells those who wait
+                stderr=subprocess.DEVNULL,  # before it can fork, it sends its errors to the clients that wait
                 cwd="/",
                 env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"},
                 pass_fds=[listener.fileno()],
@@ -169,7 +169,7 @@ class Forked:
         self.returncode: int | None = None
         self._pid: int | None = None
         self._pidfd: int | None = None
-        self._lost = False  # the fork server is gone
+        self._lost = False  # whether the fork server has ended
         child_in, ours_in = os.pipe()
         ours_out, child_out = os.pipe()
         self.stdin = open(ours_in, "wb", buffering=0)
@@ -230,10 +230,11 @@ class Forked:
         ready: Sequence[socket.socket | int] = select.select(watched, [], [], seconds)[0]
         if not ready:
             return False
-        if self._control not in ready and not self._lost:  # it has ended; a fork server that is well tells how at once
+        # the trainer has ended; a fork server that works sends its status at once
+        if self._control not in ready and not self._lost:
             ready = select.select([self._control], [], [], _LAST_MESSAGE_S)[0]
         if self._control not in ready:
-            self._end(-signal.SIGKILL)  # how it ended only its parent knows
+            self._end(-signal.SIGKILL)  # only its parent knows the exit status
             return True
         try:
             message, fds, _, _ = socket.recv_fds(self._control, 64, 1, socket.MSG_CMSG_CLOEXEC)

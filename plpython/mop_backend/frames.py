@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mop_backend.spinning import Spinner
 
-Json = Any  # whatever JSON can say
+Json = Any  # any JSON value
 Header = dict[str, Json]  # the JSON object of a frame
 Blob = bytes | bytearray | memoryview
 Frame = tuple[Header, list[Blob]]
-Check = Callable[[], None]  # the interrupt check of who waits; what it raises ends the wait
+Check = Callable[[], None]  # the waiting process's check for interrupts; an exception ends the wait
 
 _PREFIX = struct.Struct(">II")
 _MAX_HEADER_BYTES = 1 << 28
 _MAX_BLOBS = 1 << 20
 _CHUNK_BYTES = 1 << 20
-#: Frames up to this size are written at once, so that the other side wakes up for the whole of them.
+#: Frames up to this size are written with one call, so the reader wakes up once for the whole frame.
 _SMALL_BYTES = 1 << 15
 
 

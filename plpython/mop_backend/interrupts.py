@@ -29,7 +29,7 @@ class Interrupts:
         self._client = _client_socket_fd()
 
     def __call__(self) -> None:
-        self.check_client()  # first, for PostgreSQL ends the process if it finds the client gone
+        self.check_client()  # first, because PostgreSQL ends the process if the client has disconnected
         plpy.execute("select 1")
 
     def check_client(self) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from mop_backend.frames import Header
 
 MIB = 1 << 20
-_PART = 0.8  # of the machine's, for all its trainers
+_PART = 0.8  # fraction of the machine's memory for all its trainers
 _LEAST_MB = 1024
 
 

@@ -39,7 +39,7 @@ def end_with_peer(read_fd: int) -> None:
 
 def _watch(read_fd: int) -> None:
     poller = select.poll()
-    poller.register(read_fd, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
+    poller.register(read_fd, select.POLLRDHUP)  # poll always reports POLLHUP and POLLERR
     while not poller.poll():
         pass
     os._exit(0)

@@ -26,7 +26,7 @@ from mop_backend.spinning import Spinner
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
-# The pinned search_path is put back before anything else is looked up; arguments are evaluated from left to right.
+# Resets the pinned search_path before the next lookup; arguments are evaluated from left to right.
 _LOOK_UP = (
     "select case when pg_catalog.set_config('search_path', $1, true) is not null then pg_catalog.concat("
     "pg_catalog.to_regclass($2)::pg_catalog.oid,"
@@ -287,7 +287,7 @@ class Session:
         except ChildDied as death:
             if death.returncode != 0:
                 raise
-            self._forget_trainer()  # it had been idle for too long
+            self._forget_trainer()  # the trainer had exited after its idle time
             return model, *self._values(model, header, blobs)
 
     def _values(self, model: Model, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
@@ -308,7 +308,7 @@ class Session:
         """Return the current version of a model by name; a driver looks it up again if needed."""
         model = self._models.get(name)
         if model is not None:
-            rights.check_roles(plpy)  # a driver would
+            rights.check_roles(plpy)  # the same check as a driver's
             try:
                 version = model.current_version()
             except plpy.SPIError as error:
@@ -357,14 +357,16 @@ class Session:
             answer, out = self._child.ask(header, blobs)
         except ChildDied:
             raise
-        except BaseException:  # cancelled: the trainer is at work, and its answer would be taken for another's
+        # cancelled: the trainer is still computing, and its answer would be read as that of the next request
+        except BaseException:
             self._forget_trainer()
             raise
         if "error" in answer:
             if answer.get("ending"):
                 self._forget_trainer()
             error = answer["error"]
-            hint = error.get("hint") if answer.get("kind") == "input" else None  # others are for those who train
+            # hints of other errors are for training
+            hint = error.get("hint") if answer.get("kind") == "input" else None
             raise call.CallError(f"{_FUNCTION}: {error['message']}", error["sqlstate"], error.get("detail"), hint)
         return answer, out
 

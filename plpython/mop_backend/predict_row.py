@@ -22,7 +22,7 @@ select a.attname::text as name, a.atttypid::int8 as oid
 from pg_catalog.pg_type t join pg_catalog.pg_attribute a on a.attrelid = t.typrelid
 where t.oid = $1 and a.attnum > 0 and not a.attisdropped order by a.attnum
 """
-# the base types of types, which are domains or not; of extensions' types those that can be inputs
+# Finds the base types of types, through domains; for types of extensions, only those that can be inputs.
 _BASES = """
 with recursive chain (first, oid, typtype, typbasetype) as (
     select t.oid, t.oid, t.typtype, t.typbasetype from pg_catalog.pg_type t where t.oid::int8 = any ($1)
@@ -41,7 +41,7 @@ where c.typtype <> 'd'
 """
 _MAX_ROW_TYPES = 1000
 
-Field = list[str | int | None]  # name, type as SQL writes it, oid, base type
+Field = list[str | int | None]  # name, SQL type, oid, base type
 
 _row_types: dict[tuple[int, tuple[str, ...], tuple[int, ...]], list[Field]] = {}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mop_backend.spinning import Spinner
 
 TRAINER = "madlib_mop.trainer"
-#: The environment variable that tells the driver of its server's fork server.
+#: Environment variable with the address of the server's fork server, for the driver.
 FORKSERVER = "MADLIB_MOP_FORKSERVER"
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -94,7 +94,7 @@ class Child:
                 start_new_session=True,
                 bufsize=0,
             )
-        except BaseException:  # cancelled, too
+        except BaseException:  # a cancellation too
             os.close(self._stderr_fd)
             raise
         stdin, stdout = self._process.stdin, self._process.stdout

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypedDict
 
-# st_userid, which pg_stat_get_activity shows, is the role that logged in, whatever SET SESSION AUTHORIZATION said since
+# st_userid (in pg_stat_get_activity) is the role that logged in; SET SESSION AUTHORIZATION does not change it.
 _ROLES = """
 SELECT c.rolname::pg_catalog.text AS role, c.oid::pg_catalog.int8 AS role_oid, s.rolname::pg_catalog.text AS login,
        coalesce(o.rolname, s.rolname)::pg_catalog.text AS opener,
@@ -28,7 +28,7 @@ WHERE c.rolname = current_user AND s.rolname = session_user
 _NAMES = "SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login"
 
 _names_plan: object = None
-_seen: set[tuple[str, str]] = set()  # pairs of role and session_user that this session was found to be right with
+_seen: set[tuple[str, str]] = set()  # pairs of role and session_user that passed the check in this session
 
 
 class CallerRoles(TypedDict):

@@ -22,7 +22,7 @@ _CONNECT_WITHIN_S = 60
 _LOOK_EVERY_S = 0.1
 
 
-Shapes = Sequence[Sequence[int]]  # of a buffer's tensors, one a column
+Shapes = Sequence[Sequence[int]]  # of the tensors of a buffer, one for each column
 
 
 class RowsLost(Exception):

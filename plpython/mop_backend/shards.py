@@ -45,7 +45,7 @@ class Source(TypedDict):
     n_y: int
     normalizing_const: float | None
     segments: list[Shard]
-    index_inputs: NotRequired[list[int]]  # inputs that hold int32, by number; absent where none does
+    index_inputs: NotRequired[list[int]]  # numbers of inputs of type int32; absent if there are none
 
 
 class Reading(TypedDict):

@@ -107,7 +107,8 @@ def listen(address: str) -> socket.socket | None:
     with _place(address) as (bound, directory):
         if directory is not None:
             try:
-                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go of when it is closed
+                # the lock is released when the directory is closed
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return None
             _sweep(directory)
@@ -164,5 +165,5 @@ def _sweep(directory: int) -> None:
             except ConnectionRefusedError:
                 with contextlib.suppress(OSError):
                     os.unlink(name, dir_fd=directory)
-            except OSError:  # too many wait there: it listens
+            except OSError:  # its queue is full, so it is in use
                 pass

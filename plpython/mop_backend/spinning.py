@@ -12,9 +12,9 @@ import os
 import select
 import time
 
-#: The longest time that one wait spins before it sleeps, in seconds: some times what a row takes on either side.
+#: Maximum time in seconds that a wait spins before it sleeps: several times what a row takes on either side.
 SPIN_S = 200e-6
-#: The most waits that sleep at once after one that has spun in vain.
+#: Maximum number of waits that sleep at once, after a wait that spun in vain.
 _MOST_SKIPPED = 64
 
 

@@ -69,16 +69,17 @@ class Writer:
         self._segment_id = segment_id
         self._record = RunRecord(run_id)
         self._child: Local | Remote | Dispatch | None = None
-        self._ready = False  # whether the trainer has said that it can begin
+        self._ready = False  # whether the trainer has reported that it is ready
         self._shards: set[str] = set()
-        # the shard that was just loaded: there for one task, even where it is too large to be kept
+        # The shard that was loaded last: available for one task, even if it is too large for the cache.
         self._fresh: str | None = None
         answer = self._record.plan()
         self._plan = answer["plan"]
         self._seed = answer["seed"]
         self._custom = self._record.custom_functions()
         self._place = place_of(self._plan["training"], segment_id)
-        if self._place is None or "key" in self._place:  # a host is called by the first task, which tells its troubles
+        # the first task connects to a host, so that its answer has the error
+        if self._place is None or "key" in self._place:
             self._start()
 
     def close(self) -> None:
@@ -137,7 +138,7 @@ class Writer:
         if not self._ready:
             try:
                 self._versions, _ = _checked(self._trainer.receive())
-            except _Refused as refusal:  # a setting, so it would be the same for every model
+            except _Refused as refusal:  # an error of a setting, which would be the same for every model
                 self._forget_trainer()
                 raise _Refused(refusal.error, "input") from None
             self._ready = True
@@ -149,7 +150,8 @@ class Writer:
         if task["do"] == "load":
             return {"outcome": "done", "versions": self._versions, "shard": self._load(task, source, shard)}
         fresh, self._fresh = self._fresh, None
-        if shard not in self._shards and shard != fresh and "sums" not in task:  # sums are of rows that were read
+        # a task with sums needs no rows: they were computed from rows that were read earlier
+        if shard not in self._shards and shard != fresh and "sums" not in task:
             return {"outcome": "load", "reader": self._trainer.reader_of(source, task["segment_id"])}
         if task["do"] == "evaluate":
             return {"outcome": "done", "versions": self._versions, **self._evaluate(task)}
