@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-#: What a visit tells of its trainer (`visit.timing`), in the order of the work.
+#: The stages of a visit in a trainer (`visit.timing`), in order.
 STAGES = {
     "build_s": "building models",
     "trace_s": "tracing",

@@ -32,12 +32,12 @@ from workload import source_of_images
 from workloads import WORKLOADS, rows_of
 
 BENCHMARKS = Path(__file__).parent
-#: The way that the others are held against, then those.
+#: The way that is the reference, then the others.
 WAYS = ("hopper", "plain", "celery_tasks", "ray_tune", "all_reduce", "parameter_server", "averaging")
-if find_spec("horovod"):  # which is not easily built
+if find_spec("horovod"):  # it is difficult to build, so it is optional
     WAYS += ("horovod_ring",)
 IN_DATABASE = (HOPPER, FUSED, "averaging")
-#: What of other ways' makespans the hopper, or the hopper with fused training, is to take at most.
+#: Upper limits of the hopper's makespan, with or without fused training, as a fraction of that of another way.
 LIMITS = {
     ("images", "hopper"): {"plain": 0.65, "celery_tasks": 0.65, "ray_tune": 0.65},
     ("tabular", "hopper"): {"plain": 0.35, "celery_tasks": 0.35, "ray_tune": 0.35},

@@ -56,7 +56,7 @@ class _Workers:
 
     def advance(self, segment, session):
         if segment not in self.orders:
-            return object()  # opened
+            return object()  # stands for an opened session
         del self.orders[segment]
         fields = {"outcome": "done", "versions": _VERSIONS, "digest_out": "d", "state_bytes": 4 << 20}
         return Answer({**fields, "timing": {"compute_s": 1.0}})

@@ -45,7 +45,7 @@ def _measure(recipes: list, shard) -> tuple[float, float]:
 
     visitor = Visitor()
     states = [visitor.train(recipe, Start(), shard, 1, 0).parts for recipe in recipes]
-    numbers = itertools.cycle(range(len(recipes)))  # models take turns in one compiled model, as in a run
+    numbers = itertools.cycle(range(len(recipes)))  # the models take turns in one compiled model, as in a run
 
     def apart():
         number = next(numbers)

@@ -17,7 +17,7 @@ from workload import build, configurations, features, images
 
 SCHEMA = "mop_bench"
 N_SEGMENTS = 2
-_LOOK_S = 0.5  # between two looks at the disk, which cost the run time
+_LOOK_S = 0.5  # between two measurements of disk usage, which slow the run down
 LIMITS = {"conv": 0.65, "mlp": 0.35, "fused": 0.20}
 _DISK = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path += [str(ROOT), str(ROOT / "tests")]  # the namespaces are the tests'
+sys.path += [str(ROOT), str(ROOT / "tests")]  # the namespaces are defined in tests/helpers
 
 from ways.contract import loopback_bytes  # noqa: E402
 

@@ -24,18 +24,18 @@ from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
 SECTIONS = ("conv", "mlp", "fused", "features", "schedule", "traffic", "waits", "predict", "comparison")
-#: The comparison's sizes: few rows and epochs, or as many as there are.
+#: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
     Plan("images", n_train=1000, n_test=250, n_epochs=2),
     Plan("tabular", (*WAYS, FUSED), n_train=2000, n_test=500, n_epochs=2),
 )
-#: Three seeds, and one of them once more: are they the same bits?
+#: (seed, repetition): three seeds, and one of them twice to compare the results bit by bit.
 _RUNS = ((1, 1), (2, 1), (3, 1), (1, 2))
 FULL = (
     Plan("images", n_train=20_000, n_test=4000, n_epochs=5, runs=_RUNS, most_outside=0.05),
     Plan("tabular", (*WAYS, FUSED), n_train=20_000, n_test=4000, n_epochs=10, runs=_RUNS),
 )
-#: Those that `make bench-check` holds against the recorded ratios; what takes long, or needs peers, is not among them.
+#: Benchmarks that `make bench-check` compares with the recorded ratios, except those that take long or need peers.
 GUARDED = ("conv", "mlp", "fused", "features", "schedule", "predict", "waits")
 N_GUARD_RUNS = 3
 

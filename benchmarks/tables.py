@@ -62,7 +62,7 @@ class _Rows(io.RawIOBase):
             self._left = memoryview(self._more())
         given = self._left[: len(buffer)]
         buffer[: len(given)] = given
-        self._left = self._left[len(given) :]  # of a view: what is left is not copied
+        self._left = self._left[len(given) :]  # a slice of a view, which copies nothing
         return len(given)
 
     def _more(self) -> bytes:

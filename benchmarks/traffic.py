@@ -13,7 +13,7 @@ from ratios import Ratio
 from workload import configurations, images
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path += [str(ROOT), str(ROOT / "tests")]  # the clusters and the counting are the tests'
+sys.path += [str(ROOT), str(ROOT / "tests")]  # the clusters and counters are defined in tests/helpers
 
 from tests.helpers.hosts import HOSTS  # noqa: E402
 from tests.helpers.traffic import Traffic, counted_hosts, measure  # noqa: E402

@@ -16,7 +16,7 @@ LEARNING_RATES = (1e-3, 1e-4)
 BATCH_SIZES = (32, 256)
 L2_STRENGTHS = (1e-4, 1e-6)
 SHAPE = (32, 32, 3)
-_TILES = 4  # a side: each image is told by the mean and deviation of 16 tiles, in three colours
+_TILES = 4  # per side: each image is reduced to mean and deviation of 16 tiles, in three colours
 N_FEATURES = 2 * 3 * _TILES**2
 
 

@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "madlib_mop_template"
 PASSWORD = "a password for tests"
 
-settings.register_profile("madlib_mop", deadline=None)  # what an example takes depends on who shares the machine
+# the duration of an example depends on the other load of the machine
+settings.register_profile("madlib_mop", deadline=None)
 settings.load_profile("madlib_mop")
 
 
@@ -36,7 +37,7 @@ def pytest_runtest_protocol(item):
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
-    with open(ROOT / "pyproject.toml") as door, open(ROOT / "Makefile") as room:  # any two files do: they are locked
+    with open(ROOT / "pyproject.toml") as door, open(ROOT / "Makefile") as room:  # any two files serve as locks
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
         fcntl.flock(door, fcntl.LOCK_UN)
@@ -190,7 +191,7 @@ def state() -> Path:
 @pytest.fixture(scope="session")
 def cluster(state):
     """A cluster of this test session's own, started, with the extension in a template database."""
-    for directory in state.glob("clusters/test-*"):  # of sessions that are no more
+    for directory in state.glob("clusters/test-*"):  # clusters of sessions that have ended
         if not Path("/proc", directory.name.split("-")[1]).exists():
             Cluster(directory.name).destroy()
     cluster = Cluster(f"test-{os.getpid()}")

@@ -23,9 +23,9 @@ class Range:
 class Point:
     """The test errors (shares of rows) of all configurations, at an epoch or at a time: the best, and their mean."""
 
-    at: float  # epochs, or seconds since the start of the work
+    at: float  # epochs, or seconds since the start
     best: float
-    mean: float | None  # None while there are configurations without an evaluation
+    mean: float | None  # None while a configuration has no evaluation
 
 
 def makespan(runs: Sequence[Measurement]) -> Range:

@@ -15,10 +15,10 @@ from report.summary import Runs
 from report.svg import WIDTH, Palette, Plot, canvas, plot
 
 _LEFT, _RIGHT = 60, 12
-_TRAIN, _EVALUATE = (-0.40, 0.18), (0.22, 0.40)  # lanes of one worker; y points down
+_TRAIN, _EVALUATE = (-0.40, 0.18), (0.22, 0.40)  # vertical extents within a worker's lane; y points down
 _MAX_LABELS = 120
 _BEGIN_VISITS = 8
-_ABOUT = 1.3  # ways that take so many times as long as the hopper or plain Keras are drawn to their end
+_ABOUT = 1.3  # ways are drawn to their end if they take at most this many times as long as the hopper or plain Keras
 
 
 def gantts(palette: Palette, identity: str, runs: Runs) -> list[Plot]:

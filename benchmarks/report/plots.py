@@ -64,7 +64,7 @@ def curves(palette: Palette, identity: str, runs: Runs, over: str, which: str) -
         known = [(point.at, value) for point in found if (value := getattr(point, which)) is not None]
         if known:
             lines[way] = known
-    for way in reversed(lines):  # the hopper's on top
+    for way in reversed(lines):  # the hopper's line last, on top
         xs, ys = zip(*lines[way], strict=True)
         style, wide = look(way), way == HOPPER
         axes.plot(
@@ -184,7 +184,7 @@ def _beside(axes: Axes, x: float, y: float, words: str, colour: str, left: bool,
 
 def _label_ends(palette: Palette, axes: Axes, lines: dict[str, list[tuple[float, float]]]) -> None:
     """Write each line's name right of the axes, at its end's height or as near as others let it, and lead to it."""
-    axes.set_xlim(axes.get_xlim())  # asking makes them final, on which the transformation depends
+    axes.set_xlim(axes.get_xlim())  # fixes the limits, on which the transformation depends
     axes.set_ylim(axes.get_ylim())
     to_pixels, box = axes.transData, axes.get_window_extent()
     ends = [(to_pixels.transform((points[-1][0], 100 * points[-1][1]))[1], way) for way, points in lines.items()]

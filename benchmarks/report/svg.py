@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-WIDTH = 360  # of every plot, in CSS pixels, which a phone has: text is as large there as it is here
+WIDTH = 360  # of every plot, in CSS pixels: the width of a phone, so that text keeps its size
 FONT = 11
 MAX_CONFIGURATIONS = 96
 _SVG = "http://www.w3.org/2000/svg"

@@ -12,7 +12,7 @@ from report.measurement import Comparison
 from report.names import FUSED, HOPPER, look
 from report.summary import Row, rows_of, runs_of, what_of, workloads_of
 
-_WIDTH = 132  # of what is not a terminal: a file, a pipe
+_WIDTH = 132  # if the output is not a terminal, but a file or a pipe
 
 
 def print_tables(comparison: Comparison, console: Console | None = None) -> None:

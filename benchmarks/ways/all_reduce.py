@@ -85,7 +85,7 @@ class _Graphs:
         n_workers, n_rows = self._n_workers, tf.size(order)
 
         def body(i):
-            # All workers take part in every step: one whose shard has ended takes its last row again.
+            # All workers take part in every step: a worker whose shard has ended repeats its last row.
             start = tf.minimum(i * batch_size // n_workers, n_rows - 1)
             rows = order[start : tf.maximum((i + 1) * batch_size // n_workers, start + 1)]
             self._ring.run(self._step, args=(tf.gather(x, rows), tf.gather(y, rows)))
@@ -134,7 +134,8 @@ def train_together(make_ring, spec: Spec, task: Task) -> Part:
     test = [tf.constant(array[task.index :: spec.n_workers]) for array in (rows.x_test, rows.y_test)]
     part = Part(ready_at=now())
     starts, graphs = {}, {}
-    for mst_key in spec.mst_keys:  # first of all, for each seed that is set makes TensorFlow optimise its graphs anew
+    # before the loop, because TensorFlow optimises its graphs again after each change of the seed
+    for mst_key in spec.mst_keys:
         begin = now()
         starts[mst_key] = start_of(spec, mst_key)
         if starts[mst_key].graph not in graphs:

@@ -33,12 +33,12 @@ from ways.training import copy_rows, one_thread, outcome_of, path_of_copy, train
 
 TASK = "ways.celery_tasks.train"
 _START_S = 30
-_LOOK_S = 1  # how often it is looked whether all processes are alive
+_LOOK_S = 1  # between two checks that all processes are alive
 _DAY_S = 24 * 60 * 60
 
-# What Celery's documentation advises for few long tasks: a task is acknowledged when it is done, and a worker reserves
-# none beside the one at work. Redis hands out again what isn't acknowledged within the visibility timeout, an hour if
-# nothing is said.
+# The settings that Celery's documentation recommends for few long tasks: a task is acknowledged when it is complete,
+# and a worker reserves no second one. Redis redelivers a task that is not acknowledged within the visibility timeout,
+# an hour by default.
 app = celery.Celery("ways")
 app.conf.update(
     broker_connection_retry_on_startup=True,
@@ -95,7 +95,7 @@ class _Processes(contextlib.AbstractContextManager):
 
 def _start_redis(directory: Path, processes: _Processes) -> tuple[str, str]:
     """Start a Redis that keeps nothing; give its URL, when it answers, and its version."""
-    beside = str(Path(sys.executable).parent)  # make/bench.sh has put it there when the system has none
+    beside = str(Path(sys.executable).parent)  # make/bench.sh installs it there if the system has none
     program = shutil.which("redis-server", path=os.pathsep.join([os.environ.get("PATH", os.defpath), beside]))
     if program is None:
         raise SystemExit("redis-server is neither on the PATH nor next to Python. Run: make bench-full")
@@ -131,7 +131,7 @@ def _start_redis(directory: Path, processes: _Processes) -> tuple[str, str]:
 def _start_worker(spec: Spec, number: int, url: str, processes: _Processes) -> None:
     command = [sys.executable, "-m", "celery", "--quiet", "--app", "ways.celery_tasks", "worker"]
     command += ["--hostname", f"worker_{number}@127.0.0.1", "--pool", "solo", "--concurrency", "1"]
-    # What workers tell each other and those that watch them, which nobody requests here.
+    # Turns off messages between workers and to monitors, which are not used here.
     command += ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
     directory = spec.worker_directory(number)
     environment = os.environ | {
@@ -152,7 +152,8 @@ def _sent(mst_keys: list[int]) -> Iterator[dict[int, AsyncResult]]:
         yield results
     finally:
         for result in results.values():
-            result.backend = None  # else each would take its leave of a Redis that is dead by then, and try for long
+            # otherwise each result would unsubscribe from a Redis that has ended, and retry for a long time
+            result.backend = None
 
 
 def _wait(mst_key: int, result: AsyncResult, processes: _Processes) -> dict:
@@ -161,7 +162,7 @@ def _wait(mst_key: int, result: AsyncResult, processes: _Processes) -> dict:
             return result.get(timeout=_LOOK_S)
         except NotReady:
             processes.check()
-        except Exception as error:  # what the task has raised, or that there is no Redis any more
+        except Exception as error:  # an exception of the task, or a lost connection to Redis
             processes.check()
             raise SystemExit(f"the task of configuration {mst_key} failed: {error!r}") from None
 
@@ -185,7 +186,7 @@ def _loaded() -> _Loaded:
 
 @signals.worker_init.connect
 def _load_before_tasks(**_) -> None:
-    _loaded()  # Celery only logs what is raised here; the first task will raise it again
+    _loaded()  # Celery only logs exceptions here; the first task will raise it again
 
 
 @app.task(name=TASK)

@@ -44,7 +44,7 @@ class Part:
 
 def _tf_config(tasks: list[Task]) -> dict[Task, dict[str, str]]:
     addresses: dict[str, list[str]] = {}
-    with contextlib.ExitStack() as stack:  # all ports are held until the last is chosen, so that they differ
+    with contextlib.ExitStack() as stack:  # hold all ports until the last one is chosen, so that they differ
         for task in tasks:
             held = stack.enter_context(socket.socket())
             held.bind(("127.0.0.1", 0))
@@ -96,7 +96,7 @@ def run_cluster(way: str, spec: Spec, jobs: dict[str, int], awaited: str, enviro
 
 def be_task(work) -> None:
     """Be one process of a cluster: ``work(spec, task)`` gives its Part, or never ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody else ends it if the way itself is killed
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # ends it if the way itself is killed
     _, _, text, job, index = sys.argv
     spec, task = Spec(**json.loads(text)), Task(job, int(index))
     part = work(spec, task)

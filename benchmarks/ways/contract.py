@@ -69,7 +69,7 @@ class Epoch:
     """What is known of a model after an epoch: its error on the test rows, at what time, and on the training rows."""
 
     mst_key: int
-    epoch: int  # counted from 1
+    epoch: int  # 1-based
     at: float
     test_error: float
     train_error: float

@@ -36,7 +36,7 @@ GROUP BY mst_key, epoch, r.created_at ORDER BY mst_key, epoch
 _PACKED_BYTES = """
 SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('train'::regclass) WHERE isleaf
 """
-# Written since the server's start: write-ahead log, and pages of relations.
+# Bytes written since the server's start: write-ahead log, and pages of relations.
 _WRITTEN_BYTES = """
 SELECT (wal_bytes + (buffers_checkpoint + buffers_clean + buffers_backend) * current_setting('block_size')::bigint)
            ::bigint FROM pg_stat_wal, pg_stat_bgwriter

@@ -21,8 +21,8 @@ from workloads import WORKLOADS, Rows
 from ways.cluster import Part, Task, be_task, outcome_of, run_cluster, start_of
 from ways.contract import Epoch, Outcome, Span, Spec, digest_of, now, run_way
 
-# Mini-batches that are handed out at once: many, as handing out costs as much as a small step (each mini-batch still
-# pulls and pushes for itself), but so few that no worker waits long for the last one of an epoch.
+# Mini-batches that are handed out at once. Handing out costs as much as a small step, so there are several (each still
+# pulls and pushes for itself), but few enough that no worker waits long at the end of an epoch.
 _MOST_STEPS = 10
 _CLOSURES_A_WORKER = 8
 
@@ -46,7 +46,8 @@ def _be_server(spec: Spec, task: Task) -> None:
     import tensorflow as tf
 
     if task.job == "worker":
-        os.chdir(spec.worker_directory(task.index))  # the coordinator's graphs name the files, the same at each worker
+        # the coordinator's graphs contain relative file names, equal on all workers
+        os.chdir(spec.worker_directory(task.index))
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     threads = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=2)
     tf.distribute.Server(resolver.cluster_spec(), task.job, task.index, config=threads).join()
@@ -65,7 +66,7 @@ class _Graphs:
         self.train = tf.function(self._train, autograph=False)
         self._steps = tf.function(self._train_steps, autograph=False)
         rows = [tf.TensorSpec((None, *shape)) for shape in (self.model.input_shape[1:], self.model.output_shape[1:])]
-        # One concrete function for all workers: a tf.function would be traced for each device that calls it.
+        # One concrete function for all workers: a tf.function would be traced for each device.
         evaluate = tf.function(self._n_wrong, autograph=False)
         self.n_wrong = evaluate.get_concrete_function(*rows, tf.TensorSpec((), tf.int32))
 
@@ -218,7 +219,8 @@ def _coordinate(spec: Spec, task: Task) -> Part:
     workers = _Workers(strategy, spec)
     part = Part(ready_at=now())
     starts, graphs = {}, {}
-    for mst_key in spec.mst_keys:  # first of all, for each seed that is set makes TensorFlow optimise its graphs anew
+    # before the loop, because TensorFlow optimises its graphs again after each change of the seed
+    for mst_key in spec.mst_keys:
         starts[mst_key] = start_of(spec, mst_key)
         if starts[mst_key].graph not in graphs:
             graphs[starts[mst_key].graph] = _Graphs(strategy, spec, mst_key)

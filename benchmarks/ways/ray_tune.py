@@ -30,10 +30,10 @@ from ways.training import copy_rows, one_thread, outcome_of, path_of_copy, train
 
 _CLAIM_S = 30
 _END_S = 30
-_OBJECT_STORE_BYTES = 80 * 2**20  # Ray takes no less than 75 MiB
+_OBJECT_STORE_BYTES = 80 * 2**20  # Ray requires at least 75 MiB
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _SOCKET_PATH_BYTES = 107
-# What Ray appends to its temporary directory, at its longest.
+# The longest path that Ray appends to its temporary directory.
 _SOCKET_EXAMPLE = "/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store.0"
 
 
@@ -62,7 +62,7 @@ def _tuner(spec: Spec) -> tune.Tuner:
 
 def _succeeded(result: tune.Result) -> tune.Result:
     if result.error is not None:
-        # A traceback ends with what was raised; that an actor died comes first, and then much advice.
+        # A traceback ends with the exception; the text before it is about the actor's death and contains much advice.
         lines = str(result.error).strip().splitlines()
         line = lines[-1 if isinstance(result.error, ray.exceptions.RayTaskError) else 0]
         raise SystemExit(f"the trial of configuration {result.config['mst_key']} failed: {line.strip()}")
@@ -72,11 +72,11 @@ def _succeeded(result: tune.Result) -> tune.Result:
 @contextlib.contextmanager
 def _ray(spec: Spec) -> Iterator[None]:
     """Have a Ray of our own; in the end nothing of it is left, neither processes nor files outside of our directory."""
-    # Ray's processes outlive each other for a moment: as their reaper we find all of them below us.
+    # Ray's processes end at different times: as their subreaper, this process finds all of them below itself.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with _temporary_directory(spec) as directory:
         os.environ |= {
-            "RAY_AIR_NEW_OUTPUT": "0",  # which prints a banner, verbose or not
+            "RAY_AIR_NEW_OUTPUT": "0",  # it prints a banner, whatever the verbosity
             "RAY_TMPDIR": directory,
             "RAY_USAGE_STATS_ENABLED": "0",
             "TMPDIR": directory,  # TensorFlow leaves files there when it is killed
@@ -93,7 +93,7 @@ def _ray(spec: Spec) -> Iterator[None]:
                 _node_ip_address="127.0.0.1",
                 _temp_dir=directory,
             )
-            _exit_on_sigterm()  # Ray has put a handler of its own
+            _exit_on_sigterm()  # replaces Ray's own handler
             yield
         finally:
             ray.shutdown()
@@ -109,7 +109,7 @@ def _temporary_directory(spec: Spec) -> tempfile.TemporaryDirectory:
 
 def _exit_on_sigterm() -> None:
     def handler(*_):
-        print("ended by SIGTERM", file=sys.stderr, flush=True)  # what waits inside of Ray drops an exception's text
+        print("ended by SIGTERM", file=sys.stderr, flush=True)  # Ray drops the exception's text
         sys.exit(1)
 
     signal.signal(signal.SIGTERM, handler)
@@ -148,7 +148,7 @@ def _claim(copies: tuple[Path, ...]) -> int:
             descriptor = os.open(copy, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return number  # the open file, and so the lock, is kept
+                return number  # the file stays open and so keeps the lock
             except BlockingIOError:
                 os.close(descriptor)
         if time.monotonic() > deadline:
@@ -173,7 +173,7 @@ def _trial(config: dict) -> None:
 
 
 if __name__ == "__main__":
-    from ways import ray_tune  # so that actors find `_trial`, with its cache, in a module
+    from ways import ray_tune  # imported as a module, so that actors find `_trial` and its cache in it
 
     _exit_on_sigterm()
     run_way(ray_tune.work)

@@ -188,7 +188,7 @@ def test_an_ordinary_role(bench):
         f"SELECT madlib.training_preprocessor_dl('train_rows', '{ANALYST}.mine', 'y', 'x', 37, 16.0, seed := 5)",
         role=ANALYST,
     )
-    assert len(shards(bench, f"{ANALYST}.mine")) == N_SEGMENTS  # what both nodes were added with
+    assert len(shards(bench, f"{ANALYST}.mine")) == N_SEGMENTS  # the number with which both nodes were added
     options = {"source_table": f"{ANALYST}.mine", "seed": SEED, "role": ANALYST}
     fit(db, f"{ANALYST}.models", "mst", 1, **options)
     run_id = newest_run(db)

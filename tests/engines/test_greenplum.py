@@ -87,8 +87,8 @@ def test_after_a_segments_restart_the_run_is_resumed(bench):
     wait_for(lambda: not alive(victim), what="the trainer's end")
     if call.error is not None:  # the caller's own session had a process there too
         call.connection.close()
-        # The segment recovers first, and gangs are tried again. A driver whose own session was lost cannot drop its
-        # login role: the next one does.
+        # The segment recovers first, and gangs are retried. A driver whose own session was lost cannot drop its login
+        # role; the next driver does.
         wait_for(lambda: not at_work(db), 100, "the driver's end")
         db.rows("SELECT madlib_mop.resume(%s)", [run_id])
     bench.check(run_id)

@@ -21,7 +21,7 @@ from tests.helpers.faults import (
 from tests.helpers.training import digests
 
 N_EPOCHS, SEED = 24, 77
-TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the whole of it
+TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the full test
 OPTIONS = {"source_table": "uneven", "validation_table": "valid_3", "metrics_compute_frequency": 1, "seed": SEED}
 
 
@@ -125,7 +125,7 @@ def test_a_cancelled_run_is_resumed_where_it_was(bench):
     """Cancelled when an iteration is half staged or just averaged, wherever that falls."""
     call, run_id = begin(bench, "t_cancelled")
     wait_for(lambda: bench.value("SELECT count(*) >= 4 FROM madlib_mop.visit WHERE run_id = %s", [run_id]))
-    # as madlib_mop.cancel does it, but without a driver's start, in which this run would end
+    # The statement of madlib_mop.cancel without its driver: this run would end before a driver has started.
     bench.rows("UPDATE madlib_mop.run SET cancelled_by = owner::text WHERE run_id = %s", [run_id])
     bench.rows("SELECT pg_notify('madlib_mop_cancel', '')")
     call.join()

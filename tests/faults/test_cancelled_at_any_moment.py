@@ -73,7 +73,7 @@ def test_after_the_last_visit(bench):
     """The driver marks the run as trained by an update of its row; here the cancel is before it in that row's queue."""
     with begun(bench, statement("t_last")) as (call, run_id):
         metrics = Gate(bench, f"LOCK TABLE {METRICS} IN SHARE MODE", METRICS)
-    metrics.wait_for_driver()  # it has written what it writes into the run's row while it trains
+    metrics.wait_for_driver()  # now it has written its part of the run's row
     row = Gate(bench, f"SELECT 1 FROM madlib_mop.run WHERE run_id = {run_id} FOR NO KEY UPDATE")
     asked = BackgroundFit(bench, "SELECT madlib_mop.cancel(%s)", [run_id])
     row.wait_for_driver(2)

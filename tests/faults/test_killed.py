@@ -26,7 +26,7 @@ from tests.helpers.faults import (
 )
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 6, 77
-TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the whole of it
+TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the full test
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_a_search_whose_server_is_stopped_and_that_is_cancelled_then(iris, metho
     if resumed.error is not None:
         assert resumed.error.pgcode == "57014"
         iris.rows("SELECT madlib_mop.resume(%s)", [run_id])
-    if method == "asha":  # what it decides hangs on what is ready first; its replay repeats it
+    if method == "asha":  # its decisions depend on the order of results; a replay repeats them
         iris.rows("SELECT madlib_mop.replay(%s, 'asha_whole')", [run_id])
         expected, undisturbed = newest_run(iris), "asha_whole"
     else:
@@ -98,7 +98,8 @@ def test_a_budget_ends_a_search_with_the_best_so_far(iris):
     assert iris.value("SELECT mst_key FROM budget_mst") == min(trained, key=lambda row: (row[3], row[0]))[0]
     iris.rows("SELECT madlib_mop.replay(%s, 'budget_again')", [run.run_id])
     assert weights(iris, "budget") == weights(iris, "budget_again")
-    stopped = {row[0] for row in info if row[1] == "stopped"}  # with a state taken over, and not trained since, perhaps
+    # such a model may have taken over a state without training since
+    stopped = {row[0] for row in info if row[1] == "stopped"}
     ended, again = states(iris, run.run_id), states(iris, newest_run(iris))
     assert {key: ended[key] for key in ended.keys() - stopped} == {key: again[key] for key in again.keys() - stopped}
     assert {key: ended[key][:2] for key in stopped} == {key: again[key][:2] for key in stopped}

@@ -145,7 +145,7 @@ def finish(db, call, way: str, run_id: int) -> None:
     if way != "client gone":
         call.join(10)
     state, detail = db.rows("SELECT state, state_detail FROM madlib_mop.run WHERE run_id = %s", [run_id])[0]
-    if state == "finished":  # it was quicker than we were
+    if state == "finished":  # the run ended before the signal
         return
     if way in ("cancelled", "timed out"):
         assert isinstance(call.error, psycopg2.errors.QueryCanceled) and "Traceback" not in str(call.error)
@@ -154,7 +154,7 @@ def finish(db, call, way: str, run_id: int) -> None:
         assert call.error.pgcode == "57014"
     elif state == "interrupted":
         assert detail == REASONS[way]
-    else:  # told after all was trained, before its tables were written
+    else:  # stopped after training, before the output tables were written
         assert (state, detail, visits(db, run_id)) == ("trained", None, N_MODELS * N_SEGMENTS * N_EPOCHS)
     done = visits(db, run_id)
     db.rows("SELECT madlib_mop.resume(%s)", [run_id])

@@ -16,7 +16,7 @@ from psycopg2.extensions import make_dsn, parse_dsn
 from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM, Product
 from tests.helpers.database import SqlSessions
 
-#: The matrix: all that is here runs on each of these whose variable is set.
+#: The matrix: the tests of this folder run on each server whose variable is set.
 MATRIX = {
     GREENPLUM: "MOP_TEST_GREENPLUM",
     CLOUDBERRY: "MOP_TEST_CLOUDBERRY",

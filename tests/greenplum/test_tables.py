@@ -11,7 +11,7 @@ from tests.helpers.training import fit
 pytestmark = pytest.mark.slow
 PACK = "SELECT madlib.training_preprocessor_dl('{}', '{}', 'class_text', 'attributes', seed => 1)"
 ASK = "SELECT madlib_mop.predict(%s, 1, ARRAY[5.1, 3.5, 1.4, 0.2]::real[])"
-#: Copies of model tables that have no versions of rows, or others than those of heap.
+#: Copies of model tables in access methods that have no row versions, or other ones than heap.
 COPIES = {
     "replicated": "AS TABLE {} DISTRIBUTED REPLICATED",
     "rows": "USING ao_row AS TABLE {} DISTRIBUTED RANDOMLY",

@@ -47,7 +47,7 @@ def case(sqlstate: str, message: str, hint: str, **arguments) -> Case:
     return Case(sqlstate, message, hint, arguments)
 
 
-VARIANTS = {  # packed tables that went wrong, as SELECT from the good one, and what their summaries say
+VARIANTS = {  # variant of a packed table -> the SELECT from the valid one and the content of its summary
     "no_buffer_id": ("SELECT __dist_key__, x, y, x_shape, y_shape FROM train", ""),
     "no_shape": ("SELECT __dist_key__, x, y, y_shape, buffer_id FROM train", ""),
     "text_x": ("SELECT __dist_key__, 'x'::text AS x, y, x_shape, y_shape, buffer_id FROM train", ""),
@@ -74,7 +74,7 @@ VARIANTS = {  # packed tables that went wrong, as SELECT from the good one, and 
         "",
     ),
 }  # fmt: skip
-SELECTIONS = {  # rows of a model selection table: mst_key, model_id, compile_params, fit_params
+SELECTIONS = {  # variant of a model selection table -> its rows: mst_key, model_id, compile_params, fit_params
     "mst": [(1, 1, COMPILE, "batch_size=8, epochs=1")],
     "mst_empty": [],
     "mst_unknown_model": [(1, 99, COMPILE, "")],

@@ -19,7 +19,7 @@ from tests.helpers.database import SqlSessions
 
 URI = os.environ.get("MOP_TEST_CITUS")
 ANALYST = "mop_citus_analyst"
-#: Marks of tests that ask for the fixture.
+#: Marks of tests that use the fixture.
 NEEDS_CITUS = [pytest.mark.engine, pytest.mark.skipif(not URI, reason="MOP_TEST_CITUS names no coordinator")]
 _NODES = "SELECT nodename, nodeport::text FROM pg_dist_node WHERE groupid <> 0 ORDER BY nodename, nodeport"
 
@@ -74,7 +74,7 @@ class CitusCluster:
         self.let_in(ANALYST, PASSWORD)
         self.db.rows(f"SELECT run_command_on_all_nodes($$SELECT madlib_mop.grant_use('{ANALYST}')$$)")
         self.db.rows(f"CREATE SCHEMA {ANALYST} AUTHORIZATION {ANALYST}")
-        for server in self.at:  # Citus takes one at a time
+        for server in self.at:  # Citus accepts one at a time
             self.db.rows(f"GRANT USAGE ON FOREIGN SERVER {server} TO {ANALYST}")
         self.map_role(ANALYST, ANALYST, PASSWORD)
 

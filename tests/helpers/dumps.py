@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.conftest import Cluster, Database, run
 
 RECORDS = Path(__file__).resolve().parents[1] / "upgrade" / "records"
-#: What is compared before and after an update.
+#: Tables that are compared before and after an update.
 TABLES = tuple(
     f"madlib_mop.{table}"
     for table in (

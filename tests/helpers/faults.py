@@ -141,7 +141,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-_TRACES_WITHIN_S = 3.0  # the driver takes its role and lock away when all work has ended
+_TRACES_WITHIN_S = 3.0  # the driver drops its login role and lock after the end of all work
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:

@@ -9,11 +9,11 @@ SELECT a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 WHERE NOT l.granted AND a.application_name = 'madlib_mop driver' AND a.datname = current_database()
       AND (%(table)s::text IS NULL OR l.relation = %(table)s::regclass)
 """
-# it is read when a run is taken, before it is marked as begun; a new run of these tests writes nothing there
+# Read when a driver takes a run, before it marks the run as begun; a new run of these tests writes nothing to it.
 FIRST_READ = "madlib_mop.custom_function"
-# it is read after the run is marked as begun, and before the driver listens
+# Read after the run is marked as begun, and before the driver listens.
 BEFORE_LISTENING = "madlib_mop.model"
-# it is read after the driver has begun to listen and before it opens a worker, and amid the writing of output tables
+# Read after the driver has begun to listen and before it opens a worker, and while output tables are written.
 METRICS = "madlib_mop.metric"
 
 
@@ -60,7 +60,7 @@ def held_at_outputs(db, statement: str):
     """Make a call, and hold its driver amid the writing of output tables; give the call, the run and the driver."""
     with begun(db, statement) as (call, run_id):
         metrics = Gate(db, f"LOCK TABLE {METRICS} IN SHARE MODE", METRICS)
-    metrics.wait_for_driver()  # it has written what it writes into the run's row while it trains
+    metrics.wait_for_driver()  # now it has written its part of the run's row
     pid = db.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id])
     runs = Gate(db, "LOCK TABLE madlib_mop.run IN SHARE MODE", "madlib_mop.run")
     metrics.open()

@@ -14,7 +14,7 @@ from tests.conftest import PASSWORD, TEMPLATE, Cluster, Database, run
 from tests.helpers.training import script
 
 HOSTS = ("alpha", "beta", "gamma")
-BOSS, ANALYST = "boss", "analyst"  # at hosts: a superuser, and one who may use the extension
+BOSS, ANALYST = "boss", "analyst"  # roles on hosts: a superuser, and a role that may use the extension
 
 
 @dataclass

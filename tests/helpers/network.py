@@ -14,7 +14,8 @@ from pathlib import Path
 
 COORDINATOR = "coordinator"
 _MTU = 1500
-#: Keeps a namespace until stdin ends, which it does when its maker closes it or is killed; then ends all that is in it.
+#: Holds a namespace until stdin ends, which happens when its creator closes it or is killed; then ends all processes in
+#: it.
 _KEEPER = """
 echo ready; read -r _
 mine=$(readlink /proc/$$/ns/net)
@@ -27,8 +28,8 @@ while [ "$found" ]; do
     done
 done 2>/dev/null
 """
-#: A cable keeps packets in their order. A veth pair does so only if one processor receives all of them. Without that
-#: TCP takes packets that were overtaken for lost, and sends 1 to 3 % of them again on a busy machine.
+#: A cable delivers packets in order. A veth pair does so only if one processor receives all of them; otherwise TCP
+#: takes reordered packets for lost, and sends 1 to 3 % of them again on a busy machine.
 _IN_ORDER = 'mount -t sysfs none /sys && echo 1 >"/sys/class/net/$0/queues/rx-0/rps_cpus"'
 
 
@@ -103,7 +104,7 @@ class Cables:
 
     def __exit__(self, *_) -> None:
         for keeper in self._keepers.values():
-            with keeper:  # closes its stdin, and waits
+            with keeper:  # closes its stdin and waits
                 pass
         self._keepers.clear()
 
@@ -124,7 +125,7 @@ class Cables:
         total = [0, 0, 0]
         for line in Path(f"/proc/{self._keepers[COORDINATOR].pid}/net/dev").read_text().splitlines()[2:]:
             name, _, numbers = line.partition(":")
-            if name.strip() != "lo":  # the coordinator's own sessions
+            if name.strip() != "lo":  # other interfaces carry the coordinator's own sessions
                 received, received_packets, *rest = (int(word) for word in numbers.split())
                 sent, sent_packets = rest[6:8]
                 total = [total[0] + sent, total[1] + received, total[2] + sent_packets + received_packets]
@@ -149,7 +150,7 @@ class Cables:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # a Ctrl-C is for the tests
+            start_new_session=True,  # Ctrl-C must only reach the tests
         )
         self._keepers[name] = keeper
         if keeper.stdout.readline() != "ready\n":
@@ -158,14 +159,14 @@ class Cables:
     def _join(self, name: str) -> None:
         number = self._hosts.index(name)
         ends = ((COORDINATOR, f"to_{name}", 1), (name, f"to_{COORDINATOR}", 2))
-        # One packet a time, as a network card sends them: else the kernel hands on 64 kB with one header.
+        # Sends one packet at a time, as a network card does; otherwise the kernel passes on 64 kB with one header.
         end = ["mtu", str(_MTU), "gso_max_segs", "1"]
         there = ["netns", str(self._keepers[name].pid)]
         self._run(
             COORDINATOR, "ip", "link", "add", ends[0][1], *end, "type", "veth", "peer", "name", ends[1][1], *end, *there
         )
         for where, interface, last in ends:
-            self._run(where, "ip", "link", "set", interface, "addrgenmode", "none")  # no talk of IPv6
+            self._run(where, "ip", "link", "set", interface, "addrgenmode", "none")  # no IPv6 traffic
             self._run(where, "ip", "address", "add", f"10.77.{number}.{last}/30", "dev", interface)
             self._run(where, "ip", "link", "set", interface, "up")
             self._run(where, "unshare", "--mount", "sh", "-c", _IN_ORDER, interface)

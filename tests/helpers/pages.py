@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ELSEWHERE = "<!-- elsewhere -->"  # marks an example that needs another server
-#: Pages whose statements run one after the other in one session: the first begins the tour, the others continue it.
+ELSEWHERE = "<!-- elsewhere -->"  # marker of an example that needs another server
+#: Pages whose statements run one after the other in one session.
 TOUR = (
     "README.md",
     "docs/architectures.md",

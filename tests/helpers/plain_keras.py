@@ -18,11 +18,11 @@ def assert_keras_reads_them(connection) -> int:
 
     Give the number of architectures.
     """
-    with contextlib.suppress(RuntimeError):  # TensorFlow was used with more threads before; no bits are compared here
+    with contextlib.suppress(RuntimeError):  # TensorFlow has run with more threads already; this case compares no bits
         one_thread()
     import keras
 
-    ours = {"keras2_hard_sigmoid": lambda x: keras.ops.clip(0.2 * x + 0.5, 0, 1)}  # as docs/keras2.md says
+    ours = {"keras2_hard_sigmoid": lambda x: keras.ops.clip(0.2 * x + 0.5, 0, 1)}  # as in docs/keras2.md
     n_read = 0
     with connection.cursor() as cursor:
         cursor.execute(_TABLES)

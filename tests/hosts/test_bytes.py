@@ -132,5 +132,5 @@ def hold(traffic: Traffic) -> None:
     assert traffic.visited_bytes / traffic.n_visits > 500_000
     assert traffic.least_bytes <= traffic.run.n_bytes <= 1.1 * traffic.formula_bytes
     assert traffic.run.back_bytes >= traffic.visited_bytes
-    sessions = 10_000 * len(HOSTS)  # logins and DDL, beside a table of 66 kB
+    sessions = 10_000 * len(HOSTS)  # for logins and DDL; the table has 66 kB
     assert traffic.packed_bytes <= traffic.packing.n_bytes <= 1.1 * traffic.packed_bytes + sessions

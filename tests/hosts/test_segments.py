@@ -77,7 +77,7 @@ def test_a_message_is_done_once_and_in_its_own_session(hosts):
     assert refused(other, SEND, header, signature).pgcode == "42501"
     with ours, ours.cursor() as cursor:
         cursor.execute(SEND, [header, signature])
-        assert "died" in json.loads(cursor.fetchone()[0])  # taken, but there is no trainer yet
+        assert "died" in json.loads(cursor.fetchone()[0])  # accepted, but there is no trainer yet
     assert refused(ours, SEND, header, signature).pgcode == "42501"
     for connection in (ours, other):
         connection.close()
@@ -155,7 +155,8 @@ def test_each_host_deals_out_its_own_memory(hosts):
     assert call.error is None, call.error
     seen = processes(hosts)
     call.succeed()
-    for name, shares in expected.items():  # beyond its share each may have what it had taken when it was limited
+    # each trainer may use its share in addition to the memory that it had when the limit was set
+    for name, shares in expected.items():
         assert all(share <= limit < share + (2 << 30) for share, limit in zip(shares, found[name], strict=True)), found
     assert_gone(hosts, seen, within_s=5.0)
 

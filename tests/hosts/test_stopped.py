@@ -21,7 +21,7 @@ def test_all_ends_at_both_ends(bench, how):
     """Sessions, relays and trainers are gone within 1 s after the caller's statement was told to end."""
     db, before, settings = bench.db, newest_run(bench.db), ()
     if how == "statement_timeout":
-        settings = ("SET statement_timeout = '4s'",)  # a run takes longer, and its start does not
+        settings = ("SET statement_timeout = '4s'",)  # a run takes longer than this, its start does not
     call = BackgroundFit(db, fit_statement(f"t_{how}", "mst", N_EPOCHS, "train_2", SEED), settings=settings)
     seen = set()
     if how == "statement_timeout":

@@ -92,7 +92,7 @@ GROUPS = {
     "role": {"role": "settled"},
 }
 DIGEST = "SELECT encode(sha256(model_weights), 'hex') FROM {}"
-FOR_ITSELF = (  # what a caller lifts in a session of its own
+FOR_ITSELF = (  # settings that a caller may lift for its own session
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout')",
     "SET default_transaction_read_only = off",
     "SET client_min_messages = notice",

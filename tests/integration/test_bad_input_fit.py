@@ -156,7 +156,7 @@ def test_runs_in_the_wrong_state_are_told_so(bench, session):
     bench.rows("UPDATE madlib_mop.model SET state = 'trained' WHERE run_id = 53")
     bench.rows("CREATE TABLE out_53_info (a integer)")
     holder = bench.connect()
-    holder.cursor().execute("SELECT pg_advisory_lock(x'6d6f70'::int, 51)")  # as the driver of a run does
+    holder.cursor().execute("SELECT pg_advisory_lock(x'6d6f70'::int, 51)")  # the lock of a run's driver
     for statement, sqlstate, message, hint in (
         ("replay(51, 'again')", "55000", "run 51 has not ended: it is interrupted", "resume(51)"),
         ("replay(53, 'taken')", "42P07", "output_table: table public.taken exists already", "Drop it"),

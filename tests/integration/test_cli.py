@@ -180,7 +180,7 @@ def test_no_session_of_its_own_holds_a_snapshot_while_it_trains(bench):
         run_id = wait_for(lambda: newest_run(bench) != before and newest_run(bench), what="the run's start")
         wait_for(lambda: visits(bench, run_id) > 2, what="visits")
         for name in ("madlib-mop", "madlib_mop driver"):
-            # a snapshot of a moment's statement is gone at once; one that is held stays
+            # A snapshot of a single statement ends at once; one that is held remains.
             wait_for(lambda name=name: bench.rows(HOLDS, [name]) == [(False,)], within_s=10, what=f"{name} let go")
         assert visits(bench, run_id) < 2 * 2 * 30
     finally:

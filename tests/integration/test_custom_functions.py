@@ -170,7 +170,7 @@ def test_a_replay_uses_what_the_run_was_begun_with(bench, fitted, changed):
 def test_a_resumed_run_uses_what_it_was_begun_with(bench, fitted, changed):
     bench.rows("DROP TABLE again, again_info, again_summary")
     run_id = bench.value("SELECT max(run_id) FROM madlib_mop.run WHERE kind = 'replay'")
-    # as if the replay had been interrupted before its first visit
+    # The state of a replay that was interrupted before its first visit.
     bench.rows("DELETE FROM madlib_mop.visit WHERE run_id = %s", [run_id])
     bench.rows("DELETE FROM madlib_mop.metric WHERE run_id = %s", [run_id])
     bench.rows("DELETE FROM madlib_mop.evaluation WHERE run_id = %s", [run_id])

@@ -33,7 +33,7 @@ def run_page(cluster, page: str) -> str:
     return done.stdout
 
 
-# page: what must be in what its statements print, where there is more to hold than that they run
+# page -> text that the output of its statements must contain, for pages where running is not enough
 PRINTED = {
     "docs/automl.md": (
         "the best model is mst_key",

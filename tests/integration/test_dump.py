@@ -36,7 +36,7 @@ def trained(db):
     db.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('sandbox', 'on')")
     run = fit(db, "out", "mst", 1, seed=3, validation_table="valid")
     event = "INSERT INTO madlib_mop.search_event (run_id, ordinal, event, actions) VALUES (%s, 0, 'start', '[]')"
-    db.rows(event, [run.run_id])  # as a search would have
+    db.rows(event, [run.run_id])  # an event as a search writes it
     return db
 
 

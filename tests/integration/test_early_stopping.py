@@ -25,7 +25,7 @@ from tests.helpers.training import (
 )
 from tests.unit.models.test_early_stopping import by_keras
 
-FAST = ADAM.replace("0.01", "0.2")  # soon as good as it gets
+FAST = ADAM.replace("0.01", "0.2")  # converges early
 CONFIGURATIONS = [(1, FAST, "batch_size=16, epochs=1"), (2, FAST, "batch_size=16, epochs=1"), *MIXED[:2]]
 N, SEED = 7, 11
 TEXT = "patience=1, metric=val_loss, restore_best=true"

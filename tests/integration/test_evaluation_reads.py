@@ -23,10 +23,10 @@ def test_an_evaluation_leaves_the_optimizers_parts_alone(db):
         [run.run_id],
     )
     assert 0 < needed <= total / 2
-    n_evaluations = 2  # of the training and of the validation rows; the one visit began without a state
+    n_evaluations = 2  # on training and validation rows; the only visit began without a state
     deadline = time.monotonic() + 30
     while (n_reads := db.value(N_READS)) < n_evaluations * needed and time.monotonic() < deadline:
-        db.rows("SELECT pg_sleep(0.1)")  # statistics come when the sessions end
+        db.rows("SELECT pg_sleep(0.1)")  # statistics are sent when the sessions end
     assert n_reads == n_evaluations * needed
     loss, metric = db.rows("SELECT training_loss_final, training_metrics_final FROM out_info")[0]
     db.rows("SELECT madlib.madlib_keras_evaluate('out', 'train', 'again', mst_key => 1)")

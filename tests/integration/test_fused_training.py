@@ -19,8 +19,8 @@ OPTIONS = {
     "schedule": "rotation",
 }  # fmt: skip
 
-# Which transaction keeps a visit: rows' xmin would tell the subtransaction. And a fault in the middle of one, once a
-# value of the sequence is reached, which no rollback takes back.
+# The log has the transaction of each visit, because a row's xmin has the subtransaction. A value of the sequence, which
+# rollbacks do not reset, triggers a fault in the middle of a transaction.
 LOG = (
     "CREATE TABLE kept (mst_key int, run_id bigint, epoch int, segment_id int, transaction text)",
     "CREATE SEQUENCE fault MINVALUE -1000000 START 1",

@@ -35,8 +35,9 @@ def user(db, nets, x):
     user = User(db.connect())
     for net in nets.values():
         user.rows("SELECT madlib.load_keras_model('archs', %s, %s)", net.to_json(), weights_of(net))
-    user.rows("SELECT madlib.load_keras_model('archs', %s)", nets[1].to_json())  # 5: no weights
-    user.rows("SELECT madlib.load_keras_model('archs', %s)", nets[1].to_json())  # 6: others', which loading refuses
+    user.rows("SELECT madlib.load_keras_model('archs', %s)", nets[1].to_json())  # model_id 5: no weights
+    # model_id 6: weights of another architecture, which loading rejects
+    user.rows("SELECT madlib.load_keras_model('archs', %s)", nets[1].to_json())
     user.rows("UPDATE archs SET model_weights = %s WHERE model_id = 6", weights_of(nets[3]))
     user.table("points", "id integer, x real[], w real", [(i, row.tolist(), i / 10) for i, row in enumerate(x)])
     yield user
@@ -72,7 +73,7 @@ def test_without_class_values_they_are_indices_and_all_probabilities_come(user, 
     assert len(rows) == 3 * N_ROWS
     assert np.allclose([prob for *_, prob in rows], -np.sort(-expected, axis=1).ravel(), atol=1e-6)
     assert [value for _, _, value, _ in rows] == [str(u) for u in np.argsort(-expected, axis=1, kind="stable").ravel()]
-    assert abs(sum(prob for i, _, _, prob in rows if i == 0) - 1) < 1e-6  # in MADlib's test any sum below 1 passes
+    assert abs(sum(prob for i, _, _, prob in rows if i == 0) - 1) < 1e-6  # MADlib's test only requires a sum below 1
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_the_class_and_named_probabilities_are_those_of_the_outputs(user):
     assert len({kind for _, kind, _ in rows}) > 1
     for p, kind, named in rows:
         assert kind == best(p) and set(named) == set(CLASSES)
-        assert np.array_equal(np.float32([named[c] for c in CLASSES]), np.float32(p))  # no digit is lost
+        assert np.array_equal(np.float32([named[c] for c in CLASSES]), np.float32(p))  # all digits are kept
     share = "SELECT (madlib_mop.predict_named('kinds', 1, x) ->> 'left')::real, (madlib_mop.predict('kinds', 1, x))[1]"
     assert {a == b for a, b in user.rows(f"{share} FROM points")} == {True}
 

@@ -32,7 +32,7 @@ def tour(db, tmp_path_factory):
         else:
             script.append(without_watch(example.text))
     psql = [db.cluster.bindir / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", db.dsn]
-    is_there = db.value("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'analyst')")  # another test's
+    is_there = db.value("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'analyst')")  # created by another test
     if not is_there:
         db.rows("CREATE ROLE analyst")
     try:

@@ -20,7 +20,7 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid::int,
 FROM base JOIN pg_type AS t ON t.oid = base.type JOIN pg_attribute AS a ON a.attnum = base.attnum
 WHERE a.attrelid = %s::regclass AND t.typtype <> 'd' ORDER BY a.attnum
 """
-#: The type of each column, and its values as literals; NULLs are added.
+#: Type of each column -> values as literals; NULLs are added.
 NUMBERS = {
     "int2": ["0", "-32768", "32767"],
     "int4": ["0", "-2147483648", "2147483647"],
@@ -168,7 +168,8 @@ def test_texts_are_those_that_sql_prints(tables):
     columns = read(tables, make_table(tables, "texts", TEXTS))
     for place, sql_type in enumerate(TEXTS):
         found = columns[f"c{place}"].texts()
-        output = "{}" if sql_type == "inet" else "{}::text"  # a cast of an inet adds the /32 that its output leaves out
+        # a cast of an inet to text adds the /32 that its output function omits
+        output = "{}" if sql_type == "inet" else "{}::text"
         assert found == printed(tables, "texts", f"c{place}", output), sql_type
         assert None in found and len(set(found)) > 1
 

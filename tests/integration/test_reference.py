@@ -16,7 +16,8 @@ def test_every_function_and_its_arguments_are_in_the_reference(db):
         " AND NOT coalesce(proargnames <@ ARRAY['message', 'usage'], true)"
     )
     assert len(functions) > 10
-    specified = {f"{f.schema}.{f.name}" for f in USER_FUNCTIONS}  # in docs/arguments.md: tests/unit/calls
+    # documented in docs/arguments.md: see tests/unit/calls
+    specified = {f"{f.schema}.{f.name}" for f in USER_FUNCTIONS}
     for name, arguments in functions:
         if name in specified:
             continue

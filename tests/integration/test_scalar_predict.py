@@ -87,7 +87,7 @@ def test_each_row_of_a_select_gets_its_probabilities(user, scores):
     rows = user.rows("SELECT madlib_mop.predict('models', 1, x), pg_typeof(madlib_mop.predict('models', 2, x))::text"
                      " FROM points ORDER BY id")  # fmt: skip
     assert close([first for first, _ in rows], scores[1]) and {kind for _, kind in rows} == {"real[]"}
-    assert len(trainer_of(user)) == 1  # one trainer, both models
+    assert len(trainer_of(user)) == 1  # one trainer serves both models
 
 
 def test_arrays_of_rows_give_arrays_of_results(user, scores):
@@ -111,7 +111,7 @@ def test_nulls_and_every_type_of_number(user, scores):
     for kind in ("smallint", "integer", "bigint", "double precision", "numeric"):
         given = user.value(f"SELECT madlib_mop.predict('models', 1, ARRAY[1, 2, 3, 4]::{kind}[])")
         assert given == expected, kind
-    idle = "(ARRAY[1, 2, 3, NULL]::real[])[1:3] || 4::real"  # its bitmap of NULLs has none
+    idle = "(ARRAY[1, 2, 3, NULL]::real[])[1:3] || 4::real"  # it has a NULL bitmap without NULLs
     assert user.value(f"SELECT madlib_mop.predict('models', 1, {idle})") == expected
 
 
@@ -139,8 +139,9 @@ def test_views_prepared_statements_and_a_retrained_model(user, owner, nets, scor
         assert close(user.value("EXECUTE one (5)"), scores[1][5])
         owner.rows("BEGIN; UPDATE models_summary SET normalizing_const = 1; ")
         owner.rows("UPDATE models SET model_weights = %s WHERE mst_key = 2", weights_of(nets[2]))
-        assert close(owner.value("SELECT p FROM scored WHERE id = 5"), _of(nets[2], owner, 5))  # its own changes
-        assert close(user.value("EXECUTE one (5)"), scores[1][5])  # not yet others'
+        # the owner's own uncommitted changes
+        assert close(owner.value("SELECT p FROM scored WHERE id = 5"), _of(nets[2], owner, 5))
+        assert close(user.value("EXECUTE one (5)"), scores[1][5])  # not visible to others yet
         owner.rows("ROLLBACK")
         assert close(owner.value("SELECT p FROM scored WHERE id = 5"), scores[1][5])
     finally:
@@ -167,7 +168,7 @@ def test_the_callers_rights_and_policies_count_at_each_call(user, owner, scores)
     call = "SELECT madlib_mop.predict('models', 1, x) FROM points WHERE id = 2"
     assert close(user.value(call), scores[1][2])
     try:
-        owner.rows("REVOKE SELECT ON models FROM analyst")  # loaded, but not for him any more
+        owner.rows("REVOKE SELECT ON models FROM analyst")  # loaded, but without the right to read it any more
         assert user.refused(user.value, call).sqlstate == "42501"
         owner.rows("GRANT SELECT ON models TO analyst; ALTER TABLE models ENABLE ROW LEVEL SECURITY;"
                    " CREATE POLICY only_two ON models USING (mst_key = 2)")  # fmt: skip
@@ -180,7 +181,7 @@ def test_the_callers_rights_and_policies_count_at_each_call(user, owner, scores)
     assert close(user.value(call), scores[1][2])
     owner.rows("SELECT madlib_mop.predict('models', 1, x) FROM points LIMIT 1")
     try:
-        owner.rows("SET ROLE stranger")  # the same session, with the model in its trainer
+        owner.rows("SET ROLE stranger")  # same session, with the model in its trainer
         assert owner.refused(owner.value, call).sqlstate == "42501"
     finally:
         owner.rows("RESET ROLE")
@@ -232,7 +233,7 @@ def test_declared_as_what_it_is(owner):
     rows = owner.rows("SELECT DISTINCT provolatile::text, proparallel::text, prosecdef FROM pg_proc p"
                       " JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname IN ('madlib_mop', 'madlib_mop_calls')"
                       " AND proname IN ('predict', 'predict_rows', '_predict')")  # fmt: skip
-    assert rows == [("s", "u", False)]  # one trainer a session: parallel workers would each start another
+    assert rows == [("s", "u", False)]  # one trainer for each session: parallel workers would each start their own
 
 
 def wait_until(condition, seconds=30):
@@ -244,7 +245,7 @@ def wait_until(condition, seconds=30):
 
 def test_a_cancelled_call_stops_at_once_and_the_next_one_works(database, user, scores):
     """The trainer is stopped as it works, so that a cancel is obeyed while it does."""
-    os.kill(trainer_of(user)[0], 19)  # SIGSTOP: it will not answer
+    os.kill(trainer_of(user)[0], 19)  # SIGSTOP: the trainer does not answer
     canceller = threading.Timer(0.5, user.connection.cancel)
     canceller.start()
     started = time.monotonic()
@@ -268,7 +269,7 @@ def test_a_cancelled_select_of_many_rows_ends_within_a_second(user, scores):
     thread = threading.Thread(target=run)
     used_ns = processor_ns(trainer)
     thread.start()
-    wait_until(lambda: processor_ns(trainer) > used_ns + 50_000_000)  # rows go to and fro
+    wait_until(lambda: processor_ns(trainer) > used_ns + 50_000_000)  # rows are being exchanged
     cancelled = time.monotonic()
     user.connection.cancel()
     thread.join()
@@ -298,7 +299,7 @@ def test_the_trainer_ends_with_its_session_or_when_idle(database, scores):
     assert close(session.value(call), scores[1][6])
     first = trainer_of(session)
     wait_until(lambda: trainer_of(session) == [])
-    assert close(session.value(call), scores[1][6])  # another one, without a word
+    assert close(session.value(call), scores[1][6])  # another trainer, without a message
     (second,) = trainer_of(session)
     assert [second] != first
     session.connection.close()

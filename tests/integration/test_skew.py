@@ -110,7 +110,7 @@ def test_a_segment_added_while_a_run_is_stopped_waits_for_a_warm_start(bench):
     script(bench, "DROP TABLE train_2")
 
 
-@pytest.mark.slow  # it measures times, which mean nothing beside other tests
+@pytest.mark.slow  # it measures times, which are meaningless if other tests run
 @pytest.mark.alone
 def test_the_simulator_fed_with_a_runs_visits_comes_to_its_makespan(bench):
     run = fit(bench, "timed", "mst_4", 2, source_table="train", seed=1, schedule="longest_first")

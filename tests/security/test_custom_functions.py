@@ -43,7 +43,7 @@ def bench(db):
     db.rows(
         f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {ALICE}; GRANT CREATE ON SCHEMA public TO {ALICE}, {MALLORY}"
     )
-    pack(db, 1)  # a superuser's, for superusers call too
+    pack(db, 1)  # created by a superuser, because superusers call it too
     db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [SOFTMAX])
     db.rows(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {ALICE}, {MALLORY}")
     db.rows("SELECT madlib.load_custom_function('functions', %s, 'f')", [GOOD])

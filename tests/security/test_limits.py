@@ -20,7 +20,7 @@ WHERE n.nspname IN ('madlib', 'madlib_mop', 'madlib_mop_calls') AND p.prokind = 
       AND p.prorettype <> 'trigger'::regtype
       AND 'internal'::regtype <> ALL (p.proargtypes::regtype[]) ORDER BY 1
 """
-# the driver's own sessions call these; what they refuse may be any error, with any words
+# Called by the driver's own sessions only; their errors may be of any kind and wording.
 INNER = ("worker_", "segment_", "dispatch_", "average_", "end_session", "_call", "reader_", "writer_")
 VALUES = {
     "text": ["NULL", "''", "'a=' || repeat('9', 5000)"],

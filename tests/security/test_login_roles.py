@@ -8,7 +8,7 @@ from madlib_mop.engines.sessions.login import PREFIX, create_login, drop_login, 
 from tests.helpers.security.attacks import record_run, user
 
 ALICE, MALLORY, STAFF = "alice", "mallory", "staff"
-MANY = 20000  # objects; the server's table of locks has room for less than half as many
+MANY = 20000  # objects; the server's lock table has space for less than half of them
 MEMBERSHIPS = "ARRAY(SELECT roleid::regrole::text FROM pg_auth_members WHERE member = r.oid)"
 
 
@@ -88,7 +88,7 @@ def test_rights_that_the_caller_gave_a_login_role_end_with_the_run(roles, catalo
     roles.rows(f"GRANT {STAFF} TO {ALICE} WITH ADMIN OPTION")
     act(roles, ALICE, f'GRANT {STAFF} TO "{login}" WITH ADMIN OPTION')
     act(roles, login, f"GRANT {STAFF} TO {MALLORY}")
-    elsewhere = roles.cluster.connect()  # an object in another database keeps the role from being dropped
+    elsewhere = roles.cluster.connect()  # an object in another database prevents DROP ROLE
     with elsewhere.cursor() as cursor:
         cursor.execute(sql.SQL("CREATE TABLE kept_by_it (a integer); ALTER TABLE kept_by_it OWNER TO {}").format(
             sql.Identifier(login)
@@ -145,7 +145,7 @@ def test_a_setting_that_the_server_does_not_know_any_more_stops_no_run(roles, ca
     """An extension that reserves its prefix takes no parameter that it does not know."""
     roles.rows("ALTER ROLE alice SET plpgsql.of_old = 'x'")
     with catalog.cursor() as cursor:
-        cursor.execute("DO $$ BEGIN END $$")  # PL/pgSQL is loaded, and reserves its prefix
+        cursor.execute("DO $$ BEGIN END $$")  # loads PL/pgSQL, which reserves its prefix
     try:
         drop_login(catalog, create_login(catalog, 43, ALICE).role)
     finally:

@@ -40,7 +40,7 @@ def test_a_member_that_has_or_can_take_the_owners_rights_sees_his_runs(runs, gra
     grant(options)
     assert seen(runs) == [(1, 1)]
     error = refusal_of(runs, "SELECT madlib_mop.resume(%s)", [ALICES], MEMBER)
-    assert error.sqlstate == "42501"  # seen, but the output tables would be the owner's
+    assert error.sqlstate == "42501"  # the run is visible, but the output tables would belong to the owner
 
 
 @pytest.mark.parametrize("options", ["WITH INHERIT FALSE, SET FALSE", "WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"])

@@ -146,6 +146,6 @@ def test_who_reads_states_keeps_nobody_from_forgetting_a_run(runs):
     owner.close()
     assert runs.value("SELECT count(*) FROM madlib_mop.run WHERE run_id = %s", [run_id]) == 0
     assert runs.value("SELECT count(*) FROM madlib_mop.model_state WHERE run_id = %s", [run_id]) == 0
-    other = record_run(runs, 24, ALICE)  # what stays in the way is cleared away with the next run that is forgotten
+    other = record_run(runs, 24, ALICE)  # remaining rows are removed when the next run is dropped
     runs.rows("SELECT madlib_mop.drop_run(%s)", [other], ALICE)
     assert runs.rows("SELECT relname FROM pg_class WHERE relname ~ '^model_state_2[34]_'") == []

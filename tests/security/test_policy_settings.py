@@ -6,7 +6,7 @@ from tests.helpers.security.attacks import SOFTMAX, refusal, user
 from tests.helpers.training import load_digits, script
 
 PUPIL, VIEWER = "pupil_with_settings", "viewer_of_settings"
-SECRET = "token-7f3a"  # a value of the setting that names no buffer
+SECRET = "token-7f3a"  # a value of the setting that matches no buffer
 FIT = "SELECT madlib.madlib_keras_fit_multiple_model('train', '{0}.{1}', '{0}.mst', 1, seed => 1)"
 
 TRAINED = "SELECT n_rows FROM madlib_mop.visit WHERE run_id = (SELECT max(run_id) FROM madlib_mop.run)"
@@ -94,7 +94,7 @@ def test_only_the_owner_reads_the_values_of_settings(bench, pupil):
     policy(bench, "current_setting('app.buffers', true)")
     for role in (VIEWER, f"{VIEWER}_too"):
         bench.cluster.create_role(role)
-    bench.rows(f"SELECT madlib_mop.grant_read('{VIEWER}', '{PUPIL}')")  # a role that may only see runs
+    bench.rows(f"SELECT madlib_mop.grant_read('{VIEWER}', '{PUPIL}')")  # a role with read access to runs only
     bench.rows(f"SELECT madlib_mop.grant_use('{VIEWER}_too'), madlib_mop.grant_read('{VIEWER}_too', '{PUPIL}')")
     with pupil.cursor() as cursor:
         cursor.execute(f"SET app.buffers = '0,2,{SECRET}'")

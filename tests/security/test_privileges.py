@@ -8,10 +8,10 @@ import pytest
 from tests.helpers.security.attacks import hold, refusal
 
 NOTHING, USAGE, GRANTED = "role_without", "role_with_usage", "role_granted"
-# they run with the extension owner's rights; they obey who knows a host's key, and what a policy let in
+# SECURITY DEFINER functions: one requires a host's key, the other a row that a policy has accepted.
 DEFINERS = {"segment_open(text)", "_change_viewer()"}
-# they hold what opens a host, or what nobody else may lock, and are closed to everybody; the view of hosts leaves out
-# what opens one, with its owner's rights
+# Tables without rights for anyone: they contain access data of hosts, or must not be locked by others. The view of
+# hosts shows them without that data, with its owner's rights.
 CLOSED = {"madlib_mop.coordinator", "madlib_mop.host", "madlib_mop.host_shard", "madlib_mop.reserved_table"}
 OPENING_VIEWS = {"madlib_mop.hosts"}
 FUNCTIONS = """
@@ -26,7 +26,7 @@ SELECT c.oid::regclass::text AS name, c.relkind::text AS kind, obj_description(c
 FROM pg_class c WHERE c.relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname ~ '^madlib')
       AND c.relkind IN ('r', 'p', 'v', 'm', 'S') ORDER BY 1
 """
-# one row an object: what it is, its name, and the rights of one role
+# One row for each object: kind, name, and the rights of one role.
 RIGHTS = """
 SELECT 'schema', n.nspname::text,
        ARRAY(SELECT lower(r) FROM unnest('{USAGE,CREATE}'::text[]) r WHERE has_schema_privilege(%(role)s, n.oid, r))
@@ -103,7 +103,7 @@ def test_grants_are_undone_by_revoke_use(roles):
 
 def test_no_granted_role_can_write_the_record_or_change_settings(roles):
     held = rights(roles, GRANTED)
-    assert held.pop("table madlib_mop.viewer_change") == "insert"  # whom one lets see his own runs
+    assert held.pop("table madlib_mop.viewer_change") == "insert"  # to grant others read access to one's own runs
     relations = {words for name, words in held.items() if name.split()[0] in ("table", "view", "sequence")}
     assert relations == {"select", "-"}
     schemas = {name: words for name, words in held.items() if name.startswith("schema")}
@@ -122,7 +122,7 @@ def test_every_function_is_refused_to_who_was_not_granted_it(roles, role, reason
         arguments = ", ".join(f"a{n}" for n in range(len(function["types"])))
         types = [type_.replace("anyarray", "integer[]") for type_ in function["types"]]
         values = ", ".join(f"NULL::{type_} AS a{n}" for n, type_ in enumerate(types))
-        # OFFSET keeps the values from the planner, which makes NULL of a strict function without calling it
+        # OFFSET hides the values from the planner, which would replace a strict function of NULL by NULL.
         rows = f"FROM (SELECT {values} OFFSET 0) AS call" if types else ""
         error = refusal(connection, f"SELECT {name}({arguments}) {rows}")
         reason_here = "schema" if name.startswith("madlib_mop_internal.") else reason
@@ -147,7 +147,7 @@ def test_functions_run_with_the_callers_rights_but_for_a_few(roles):
 
 def test_every_function_pins_its_search_path(roles):
     for function in records(roles, FUNCTIONS):
-        if function["language"] != "internal":  # which is C of the server's own, without names to look up
+        if function["language"] != "internal":  # C functions of the server look up no names
             assert "search_path=pg_catalog, pg_temp" in (function["settings"] or ()), function["name"]
 
 

@@ -56,7 +56,7 @@ def test_every_function_is_of_one_class(db):
     assert {name for (name,) in there} - {name for name, _ in listed} == set()
     made = {name for file in SQL.glob("*.sql")
             for name in re.findall(r"CREATE (?:FUNCTION|AGGREGATE) (\w+\.\w+)", file.read_text())}  # fmt: skip
-    assert {name for name, _ in listed} - made == set()  # Greenplum's too
+    assert {name for name, _ in listed} - made == set()  # including those for Greenplum
 
 
 def held(db, role: str) -> set[str]:

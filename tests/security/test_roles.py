@@ -107,7 +107,7 @@ def test_a_dump_has_the_owners_name_and_no_run_of_nobodys(db, victim):
     cluster, name = db.cluster, f"restored_{uuid.uuid4().hex[:8]}"
     dump = subprocess.run([cluster.bindir / "pg_dump", "-d", db.dsn], capture_output=True, text=True, check=True)
     drop_role(db, victim)
-    new_role(db, victim)  # in another server the role of that name has another oid
+    new_role(db, victim)  # in another server, the role of that name has another oid
     db.rows(f'CREATE DATABASE "{name}"')
     try:
         done = subprocess.run(

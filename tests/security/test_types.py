@@ -8,7 +8,7 @@ from tests.helpers.security.attacks import refusal_of, user
 from tests.helpers.training import script
 
 ALICE, MALLORY = "alice", "mallory"
-# Each type has the name of one of PostgreSQL's, and casts to and from what our statements might want of it.
+# Each type has the name of a built-in one, and casts to and from types that our statements might use.
 TYPES = """
 CREATE TABLE mallory.log (what text, role text DEFAULT current_user);
 GRANT USAGE ON SCHEMA mallory TO PUBLIC;

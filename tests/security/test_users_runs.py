@@ -38,7 +38,7 @@ SELECT r.rolname, r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplica
        ARRAY(SELECT roleid::regrole::text FROM pg_auth_members WHERE member = r.oid)
 FROM pg_roles r JOIN pg_authid a USING (oid) WHERE r.rolname LIKE 'madlib\\_mop\\_run\\_%'
 """
-# the steps of traps.sql that a role may do in its own session; what comes of them is tested below
+# Steps of traps.sql that a role may do in its own session; their effects are tested below.
 HARMLESS = {
     "look around", "reset the session", "reset the role", "leave a table", "choose the password", "stay a member",
 }  # fmt: skip
@@ -134,7 +134,7 @@ def test_no_setting_chooses_what_is_run_or_where(bench, seen):
         assert command[:4] == [f"{library}/venv/bin/python", "-I", "-m", f"madlib_mop.{module}"]
         assert module == "driver" or int(command[5]) == bench.cluster.server_pid
         environment = dict(item.split("=", 1) for item in seen.environments[pid].rstrip("\0").split("\0"))
-        if module == "driver":  # it is told whose trainers are its server's
+        if module == "driver":  # the driver gets the address of its server's fork server
             words = environment.pop("MADLIB_MOP_FORKSERVER")
             assert re.fullmatch(r"(?:/.*/)?madlib_mop\.(\d+)\.[0-9a-f]{32} \1", words)
         assert environment == {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
@@ -179,7 +179,7 @@ def test_the_traps_were_sprung_in_the_readers(bench, trapped):
 def test_no_trap_got_more_rights_than_the_caller_has(bench, trapped):
     rows = bench.rows(f"SELECT DISTINCT is_superuser, {WORKER}, role, login FROM mallory.log")
     assert {is_superuser for is_superuser, *_ in rows} == {"off"}
-    assert {ALICE} < {role for _, in_worker, role, _ in rows if in_worker}  # until a trap has reset the role
+    assert {ALICE} < {role for _, in_worker, role, _ in rows if in_worker}  # until a trap resets the role
     for _, in_worker, role, login in rows:
         assert role in ((ALICE, login) if in_worker else (login,))
     done = bench.rows("SELECT DISTINCT step FROM mallory.log WHERE outcome = 'done'")

@@ -25,7 +25,7 @@ ALICE = "alice"
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
 FIT = "SELECT madlib.madlib_keras_fit_multiple_model('train', %s, %s, 1)"
 _CODE, _FILES = "it contains Python code", "it can read files of the server as its vocabulary"
-#: By which words the allow-list refuses it: what fails only later was let in.
+#: Text in the allow-list's refusal; an error at a later time would mean that it was accepted.
 ARCHITECTURES = {
     "Lambda": f"Lambda is not allowed: {_CODE}",
     "Lambda of Keras 2": f"Lambda is not allowed: {_CODE}",

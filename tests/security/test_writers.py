@@ -147,7 +147,8 @@ def test_another_operating_system_user_neither_sends_nor_takes_rows():
 
     listener, taken = Listener(), []
     thread = take(listener, None, taken)
-    assert "RowsLost" in as_nobody(f"Sender({listener.address!r}, lambda: None)")  # the listener is not his
+    # the listener belongs to another user
+    assert "RowsLost" in as_nobody(f"Sender({listener.address!r}, lambda: None)")
     connect = f"s = socket.socket(socket.AF_UNIX); s.connect('\\0' + {listener.address!r})\n"
     connect += "s.send(b'x' * 100); print(s.recv(1))"
     assert as_nobody(connect).partition(":")[0] in ("b''", "ConnectionResetError", "BrokenPipeError")

@@ -1,5 +1,5 @@
--- What mallory lays out for those who train on her tables: every place where her code runs while others read them.
--- {superuser}, {carols_run} are filled in; psql is not needed.
+-- What mallory prepares for users of her tables: every place where her code runs while others read the tables.
+-- {superuser} and {carols_run} are replaced; psql is not needed.
 
 CREATE TABLE mallory.log (
     site text, step text, outcome text, n bigint GENERATED ALWAYS AS IDENTITY,
@@ -70,7 +70,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- a trigger that fires in the worker's transaction, and one that fires when it commits, after the worker's own code
+-- A trigger that fires in the worker's transaction, and one that fires when it commits, after the worker's own code.
 CREATE FUNCTION mallory.spy_of_trigger() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM mallory.spy(TG_NAME);
@@ -81,7 +81,7 @@ CREATE TRIGGER "trigger" AFTER INSERT ON mallory.log FOR EACH ROW
 CREATE CONSTRAINT TRIGGER "deferred trigger" AFTER INSERT ON mallory.log DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (NEW.site = 'view' AND NEW.step = 'look around') EXECUTE FUNCTION mallory.spy_of_trigger();
 
--- a view with a function, a cast and an operator of hers
+-- A view with a function, a cast and an operator of hers.
 CREATE TYPE mallory.wrapped AS (n integer);
 CREATE FUNCTION mallory.unwrap(w mallory.wrapped) RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
@@ -99,7 +99,7 @@ CREATE VIEW mallory.trap AS SELECT {columns}, ROW(buffer_id)::mallory.wrapped::i
     FROM mallory.train WHERE mallory.spy('view');
 CREATE TABLE mallory.trap_summary AS TABLE mallory.train_summary;
 
--- a policy, and an index whose expression the planner computes
+-- A policy, and an index with an expression that the planner evaluates.
 ALTER TABLE mallory.valid ENABLE ROW LEVEL SECURITY;
 CREATE POLICY trap ON mallory.valid USING (mallory.spy('policy'));
 CREATE FUNCTION mallory.spy_of_index(n integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
@@ -109,7 +109,7 @@ BEGIN
 END $$;
 CREATE INDEX ON mallory.valid ((mallory.spy_of_index(1) + buffer_id));
 
--- look-alikes of what SQL of ours uses, first in the caller's search_path
+-- Functions with the names that our SQL uses, first in the caller's search_path.
 CREATE FUNCTION mallory.shadow() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RETURN mallory.spy('look-alike'); END $$;
 CREATE DOMAIN mallory.text AS pg_catalog.text CHECK (mallory.shadow());
 CREATE FUNCTION mallory.octet_length(bytea) RETURNS integer LANGUAGE sql AS 'SELECT mallory.shadow()::pg_catalog.int4';

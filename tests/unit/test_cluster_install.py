@@ -18,7 +18,7 @@ from madlib_mop.cli.install import show
 from madlib_mop.engines.base.products import CLOUDBERRY, GREENPLUM
 
 SQL, UPDATE = f"madlib_mop--{__version__}.sql", f"madlib_mop--0.0.1--{__version__}.sql"
-# Stands in for ssh: each host has its own directory where the coordinator has "coordinator".
+# Replaces ssh: each host has its own directory in place of "coordinator".
 RSH = """#!/bin/bash
 case "$1 $2" in
     "gone "*) echo "no route to host" >&2; exit 255 ;;
@@ -37,7 +37,7 @@ case $1 in
     --sharedir) echo "@HOME@/share" ;;
 esac
 """
-# The library's interpreter: fails where the host has a file `broken`, says else what cluster.versions would.
+# Replaces the library's Python: fails if the host has a file `broken`, otherwise prints the output of cluster.versions.
 PYTHON = """#!/bin/sh
 home=$(cd "$(dirname "$0")/../../../.." && pwd)
 case $home in */lib) home=$(dirname "$home") ;; esac # beside the old library it is one directory deeper
@@ -167,7 +167,7 @@ def test_where_one_host_fails_all_stay_as_they_were(machines, capsys, wrong, fou
 def test_what_a_broken_off_installation_left_is_swept(machines):
     machines.install("alpha")
     lib = machines.root / "alpha/lib"
-    (lib / "madlib_mop").rename(lib / "madlib_mop.old")  # killed between its two renames
+    (lib / "madlib_mop").rename(lib / "madlib_mop.old")  # the state after a kill between the two renames
     (lib / "madlib_mop.new").mkdir()
     (machines.root / "alpha/share/extension/.madlib_mop.control.new").touch()
     machines.said.clear()

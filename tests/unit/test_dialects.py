@@ -25,7 +25,7 @@ f
 -- end
 """
 
-#: What PostgreSQL has brought since, by its version: words of statements, clauses and functions that we might write.
+#: Words of statements, clauses and functions that newer versions of PostgreSQL added and that our SQL might use.
 NEWER = {
     13: ["xid8", "pg_current_xact_id", "gen_random_uuid", "WITH TIES"],
     14: ["BEGIN ATOMIC", "trim_array", "date_bin", "string_to_table", "OR REPLACE TRIGGER", "COMPRESSION"],

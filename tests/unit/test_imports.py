@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYBODY = {"errors", ""}
-#: Folders inside a room, from the bottom: each imports from those before it, and the room's own files from all.
+#: Subfolders of a folder, from the bottom: each imports from those before it, and the folder's own files from all.
 FLOORS = {
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "outputs", "planning", "steering", "search",

@@ -19,7 +19,7 @@ def test_helpers_are_in_one_folder():
         if not path.name.startswith("test_") and path.name != "conftest.py" and "helpers" not in path.parts
     }
     made = {"upgrade/make_record.py", "upgrade/record.py", "upgrade/hosts_record.py"}
-    assert elsewhere == made  # what a release makes, and from what
+    assert elsewhere == made  # expected: what a release creates, and its sources
 
 
 def test_each_helper_is_imported_under_one_name():

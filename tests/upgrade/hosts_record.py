@@ -14,7 +14,7 @@ from tests.upgrade.record import SEED, interrupt
 SERVER = "alpha"
 COORDINATOR, HOST = "hosts/{}.coordinator", "hosts/{}.host"
 N_ITERATIONS = 3  # of the run that is interrupted
-#: What pg_dump leaves out, and a server that is updated where it is keeps.
+#: Tables that pg_dump omits and that an update in place keeps.
 PAIRING = ("host", "host_shard")
 PAIRING_AT_HOST = ("coordinator",)
 
@@ -64,7 +64,7 @@ def restore_both(cluster, host_cluster, version: str) -> Hosts:
     key = os.urandom(32)
     for database, table in ((ours.db, "host"), (at, "coordinator")):
         database.rows(f"UPDATE madlib_mop.{table} SET key = %s", [key])
-    ours.db.rows(  # oids and transactions are those of the server
+    ours.db.rows(  # oids and transaction numbers differ between servers
         "UPDATE madlib_mop.host_shard h SET xid = pg_current_xact_id(), packed_oid = ftrelid FROM pg_foreign_table"
         " WHERE ftoptions @> ARRAY['schema_name=' || h.table_schema, 'table_name=' || h.table_name]"
     )

@@ -28,7 +28,7 @@ VERSIONS = sorted(
 RECORD = (*TABLES, *(f"madlib_mop.{table}" for table in PAIRING))
 UPDATE = "ALTER EXTENSION madlib_mop UPDATE"
 IS = "SELECT extversion FROM pg_extension WHERE extname = 'madlib_mop'"
-#: What needs the host.
+#: Calls that need the host.
 CALLS = {
     "train": "SELECT madlib.madlib_keras_fit_multiple_model('train', 'refused', 'mst', 1)",
     "resume": "SELECT madlib_mop.resume((SELECT run_id FROM madlib_mop.run WHERE state = 'interrupted'))",

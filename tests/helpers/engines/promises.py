@@ -15,7 +15,7 @@ from tests.helpers.engines.tables import CONFIGURATIONS, N_EPOCHS, RUN, UNBUILDA
 from tests.helpers.faults import BackgroundFit, kill, newest_run, pause, visits, wait_for, workers
 from tests.helpers.training import ADAM, digests, fit, select_configurations, weights
 
-TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the whole of it
+TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the full test
 NAN = (1, ADAM.replace("Adam(lr=0.01)", "SGD(lr=1e30)"), "batch_size=8, epochs=1")
 NOT_BUILT = (UNBUILDABLE, ADAM, "batch_size=8, epochs=1")
 

@@ -6,7 +6,7 @@ from tests.helpers.searches import search
 from tests.helpers.training import fit, script
 
 COMPILE = ADAM.format(0.01)
-#: What the helpers make by plain SQL of the user's own.
+#: Relations that the helpers create as a user, with plain SQL.
 MADE_BY_USER = {"iris", "iris_train", "iris_test"}
 METRIC = """
 import keras

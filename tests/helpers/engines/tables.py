@@ -29,7 +29,7 @@ from tests.helpers.training import (
     weights,
 )
 
-N_MODELS, N_EPOCHS, SEED = 3, 4, 77  # so that no run ends before a fault reaches it
+N_MODELS, N_EPOCHS, SEED = 3, 4, 77  # enough that no run ends before a fault occurs
 CONFIGURATIONS = MIXED[:N_MODELS]
 UNBUILDABLE = 3  # the model_id of an architecture that Keras cannot build
 RUN = {"validation_table": "valid", "metrics_compute_frequency": 1, "seed": SEED, "schedule": "rotation"}

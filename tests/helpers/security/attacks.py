@@ -14,7 +14,7 @@ from tests.helpers.unit.rows import a_plan, packed
 
 EXPECTED = Path(__file__).resolve().parents[2] / "security" / "expected"
 UPDATE = "MOP_UPDATE_EXPECTED"
-# the smallest network for the digits
+# The smallest network for the digits.
 SOFTMAX = """{"class_name": "Sequential", "config": {"name": "softmax", "layers": [
     {"class_name": "InputLayer", "config": {"batch_shape": [null, 8, 8, 1], "name": "in"}},
     {"class_name": "Flatten", "config": {"name": "flat"}},

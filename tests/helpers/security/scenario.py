@@ -20,7 +20,7 @@ CAROLS_RUN = 77
 X, Y = 'x"; DROP TABLE victim; --', "y's {0} %s é"
 ARCH, SELECTION, OUTPUT = "arch'; %s", "mst {0}", 'out"; DROP TABLE victim; --'
 COMPILE = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metrics=['accuracy']"
-# none of these says what is run, or where
+# Settings that do not choose which code runs, or where.
 SETTINGS = {
     "madlib_mop.worker_host": "10.0.0.1",
     "madlib_mop.sandbox": "off",

@@ -19,7 +19,7 @@ MACHINE = Machine(
     date="2000-01-01 00:00 UTC",
 )
 MIB = 1 << 20
-# way -> (seconds of a training epoch in those of plain, start-up, copies of the data, bytes over sockets, worse error)
+# way -> (epoch time relative to plain, start-up in s, copies of the data, bytes over sockets, added error)
 WAYS = {
     "hopper": (0.62, 3.1, 1.03, 310 * MIB, 0.0),
     "hopper_fused": (0.31, 3.1, 1.03, 310 * MIB, 0.0),

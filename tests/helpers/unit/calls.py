@@ -64,7 +64,7 @@ def calls_that_signal(victim, pidfd):
         "ioctl FIOSETOWN": raw((16, 29), mine, _FIOSETOWN, (ctypes.c_int * 1)(victim)),
         "ioctl FIOASYNC": raw((16, 29), mine, _FIOASYNC, (ctypes.c_int * 1)(1)),
     }
-    os.write(theirs, b"x")  # who owns the other end is told now
+    os.write(theirs, b"x")  # signals the owner of the other end
     return results
 
 

@@ -10,7 +10,7 @@ from keras import layers
 from madlib_mop.models.seeds import model_seed, pass_permutation
 from tests.helpers.training import one_thread
 
-one_thread()  # plain Keras has as many threads as trainers have
+one_thread()  # plain Keras uses as many threads as a trainer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,7 +52,7 @@ def _dense_2_1(name, units, activation, **others):
     return {"class_name": "Dense", "config": {**config, **others}}
 
 
-# Keras 2.1.6: the Sequential's config is the list of its layers.
+# Keras 2.1.6: the config of Sequential is the list of its layers.
 KERAS_2_1 = {
     "class_name": "Sequential",
     "config": [
@@ -162,7 +162,7 @@ def _input_2_10(name, shape):
     return node
 
 
-# tf.keras 2.10: a functional model of two inputs and two outputs.
+# tf.keras 2.10: a functional model with two inputs and two outputs.
 KERAS_2_10 = {
     "class_name": "Functional",
     "config": {

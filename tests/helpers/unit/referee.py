@@ -14,9 +14,10 @@ class Chances:
 
     requeue: float = 0.0
     fail: float = 0.0
-    segment: float = 0.0  # a segment goes down, with the task on it, or comes up again
+    segment: float = 0.0  # probability that a segment fails, with the task on it, or recovers
     hold: float = 0.0
-    change: float = 0.0  # a model comes in, or is extended, or finished early, as searches do; so many times at most
+    # probability that a model is added, extended or ended early, as in searches; up to a maximum number
+    change: float = 0.0
     n_changes: int = 40
     evaluate: bool = False
 
@@ -36,7 +37,7 @@ class Referee:
     kept: list[Visit] = field(default_factory=list)
     started: list[Task] = field(default_factory=list)
     running: dict[int, Task] = field(default_factory=dict)
-    waiting: list[tuple[int, int]] = field(default_factory=list)  # evaluations asked for and not ended
+    waiting: list[tuple[int, int]] = field(default_factory=list)  # evaluations that were requested and have not ended
     evaluated: list[tuple[int, int, object]] = field(default_factory=list)
     epochs_done: list[EpochDone] = field(default_factory=list)
     dropped: set[int] = field(default_factory=set)

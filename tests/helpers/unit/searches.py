@@ -17,9 +17,9 @@ COMPILE_GRID = """{'loss': ['categorical_crossentropy'], 'metrics': [['accuracy'
                               {'optimizer': ['SGD'], 'lr': [0.01, 0.1, 0.5], 'momentum': [0.5, 0.99, 'log_near_one']}]}
 """
 FIT_GRID = "{'batch_size': [4, 64, 'log'], 'epochs': [1]}"
-METHODS = {  # small ones of every kind
+METHODS = {  # small searches of every kind
     "hyperband": "R=9",
-    "hyperopt": "num_configs=16, num_iterations=2",  # more than the ten that TPE draws at random first
+    "hyperopt": "num_configs=16, num_iterations=2",  # more than the ten that TPE first draws at random
     "asha": "R=8, eta=2, num_configs=9",
     "tpe": "num_configs=16, num_iterations=2",
     "pbt": "population=5, num_iterations=5, interval=2",
@@ -56,7 +56,7 @@ class Laboratory:
     loss: Loss = toy_loss
     calls: list[tuple] = field(default_factory=list)
     said: list[list[Action]] = field(default_factory=list)
-    awaited: dict[int, int] = field(default_factory=dict)  # in training: model -> last epoch
+    awaited: dict[int, int] = field(default_factory=dict)  # models in training -> last epoch
     reached: dict[int, int] = field(default_factory=dict)
     params_of: dict[int, str] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)

@@ -132,10 +132,11 @@ def test_a_warm_start_goes_on_where_the_run_left_off_and_transfer_starts_from_it
     assert grid.rows(kinds) == [("p",)] * 3
     slow = grid.rows("SELECT mst_key, training_loss FROM iris_multi_model_info WHERE compile_params ~ '0.001\\)'")
     assert len(slow) == 4
-    for mst_key, losses in slow:  # they learn slowly and steadily: a new start would be far above
+    for mst_key, losses in slow:  # they learn slowly and steadily: the loss of a fresh model would be far higher
         assert len(losses) == 3 and losses[-1] < losses[0] < before[mst_key]
 
-    frozen = "jsonb_set(model_arch::jsonb, '{config,layers,1,config,trainable}', 'false')::json"  # as Keras 3 writes it
+    # in the form that Keras 3 writes
+    frozen = "jsonb_set(model_arch::jsonb, '{config,layers,1,config,trainable}', 'false')::json"
     grid.rows(
         f"SELECT madlib.load_keras_model('transfer_library', {frozen}, %s) FROM model_arch_library WHERE model_id = %s",
         [bytes(start), model_id],

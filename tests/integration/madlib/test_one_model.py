@@ -94,7 +94,8 @@ def test_a_model_without_metrics_has_a_loss_only(bench):
     connection = bench.connect()
     with connection.cursor() as cursor:
         seen = []
-        for statement in ("SELECT madlib.madlib_keras_fit()", fit):  # the first makes the extension's settings known
+        # the first statement loads the extension's settings
+        for statement in ("SELECT madlib.madlib_keras_fit()", fit):
             cursor.execute(statement)
             cursor.execute(settings)
             seen.append(cursor.fetchall())

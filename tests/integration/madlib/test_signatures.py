@@ -10,7 +10,7 @@ HERE = Path(__file__).resolve().parent
 REFERENCE = (HERE.parents[2] / "docs" / "reference.md").read_text()
 LINE = re.compile(r"(\w+)\((.*)\) -> (\S+)")
 NO_DEFAULT = "none"
-OF_ONE_TEXT = {"gpu_configuration"}  # its one text is the name of a table, so that help is the form without arguments
+OF_ONE_TEXT = {"gpu_configuration"}  # their only text argument is a table's name, so their help form has no arguments
 FUNCTIONS = """
 SELECT p.proname::text, p.proargnames[1:p.pronargs],
        ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, n) ORDER BY n),
@@ -63,7 +63,7 @@ def default_of(expression: str | None) -> str:
 def matches(signature: Signature, function: tuple) -> bool:
     """Whether a function of ours can be called as that one of MADlib's."""
     names, types, defaults, result = function
-    names = names or ()  # of a function without arguments they are NULL
+    names = names or ()  # NULL for a function without arguments
     n = len(signature.arguments)
     same = [
         (name, LONG.get(type_, type_), default) == (names[i], types[i], default_of(defaults[i]))

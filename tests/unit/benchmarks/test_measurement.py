@@ -23,7 +23,7 @@ def test_each_measurement_has_a_file_of_its_own(tmp_path):
     assert Measurement.read(runs[0].write(tmp_path)) == runs[0]
     Failure("images", "plain", "no").write(tmp_path)
     with pytest.raises(FileNotFoundError):
-        Comparison.read(tmp_path)  # of what machine?
+        Comparison.read(tmp_path)  # the machine is missing
 
 
 def test_a_directory_without_measurements_is_told_of(tmp_path):

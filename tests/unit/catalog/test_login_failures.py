@@ -6,7 +6,7 @@ from madlib_mop.catalog.login_failures import LoginFailure, diagnose
 
 AT = 'connection to server at "127.0.0.1", port 5432 failed: FATAL:  '
 LINE = "host all all 127.0.0.1/32 scram-sha-256"
-SAID = {  # by PostgreSQL 15's server and libpq
+SAID = {  # messages of PostgreSQL 15's server and libpq
     LoginFailure.NO_ENTRY: 'no pg_hba.conf entry for host "127.0.0.1", user "a", database "d", no encryption',
     LoginFailure.REJECTED: 'pg_hba.conf rejects connection for host "127.0.0.1", user "a", database "d"',
     LoginFailure.WRONG_PASSWORD: 'password authentication failed for user "a"',

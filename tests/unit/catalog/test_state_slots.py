@@ -59,7 +59,7 @@ def train(
         key = chance.choice(list(in_flight))
         slot = in_flight.pop(key)
         if chance.random() < 0.1:
-            slots.end_write(slot, key)  # a failed visit, which left nothing
+            slots.end_write(slot, key)  # a failed visit, which wrote nothing
         else:
             disk.slots[slot].append((key, sizes[key]))
             slots.end_write(slot, key, sizes[key])

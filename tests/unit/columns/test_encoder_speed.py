@@ -52,7 +52,7 @@ def test_a_row_of_20_columns_takes_at_most_150_us_and_a_row_of_a_batch_10():
     single = {name: column.take(np.array([3])) for name, column in every.items()}
     single |= {
         name: texts(column.texts()) for name, column in single.items() if isinstance(column, raw.Levels)
-    }  # a call for one row has dictionaries of its own
+    }  # a call for one row has its own dictionaries
     alone, batch = seconds(lambda: encoder.encode(single), 100), seconds(lambda: encoder.encode(every), 1) / N
     print(f"one row {alone * 1e6:.0f} us, a row of a batch {batch * 1e6:.2f} us")
     assert alone < ROW_S

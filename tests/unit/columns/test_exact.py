@@ -39,13 +39,13 @@ def assert_nearest_root(root, square):
     below, above = Fraction(math.nextafter(root, -math.inf)), Fraction(math.nextafter(root, math.inf))
     middle = Fraction(root)
     assert square <= ((middle + above) / 2) ** 2
-    assert ((below + middle) / 2) ** 2 <= square or root == 0  # half of the least number is rounded to 0
+    assert ((below + middle) / 2) ** 2 <= square or root == 0  # half of the least positive number is rounded to 0
 
 
 @given(st.lists(FINITE | st.sampled_from(EXTREMES), max_size=60))
 def test_a_sum_is_that_of_fractions(values):
     assert sum_of(values) == sum(map(Fraction, values))
-    if sum(map(Fraction, map(abs, values))) < 10**300:  # fsum overflows on its way to larger ones
+    if sum(map(Fraction, map(abs, values))) < 10**300:  # fsum overflows in intermediate sums of larger ones
         assert float(sum_of(values)) == math.fsum(values)
 
 

@@ -43,7 +43,7 @@ def facts(statistics):
         "family", "n_rows", "n_missing", "n_distinct", "distinct_is_exact", "minimum", "maximum", "mean", "std",
         "level_counts", "examples", "width", "is_integral", "special",
     )  # fmt: skip
-    found = {name: repr(getattr(deepcopy(statistics), name)) for name in names}  # each one is asked first of all
+    found = {name: repr(getattr(deepcopy(statistics), name)) for name in names}  # each one is computed first, on a copy
     return found | {f"quantile {q}": repr(statistics.quantile(q)) for q in QUANTILES}
 
 

@@ -50,7 +50,7 @@ def test_the_logarithm_of_a_value_depends_on_no_other_value(values):
 def test_parts_of_dates_are_those_of_the_calendar(value):
     moment = EPOCH + timedelta(microseconds=value)
     expected = {"month": moment.month - 1, "weekday": moment.weekday(), "hour": moment.hour * 60 + moment.minute}
-    for n in (1, 20):  # a few are reckoned one by one
+    for n in (1, 20):  # a few values are converted one by one
         assert {part: steps(np.full(n, value), part).tolist() for part in PARTS} == {
             part: [step] * n for part, step in expected.items()
         }
@@ -221,7 +221,7 @@ def test_quantile_is_normal_rises_and_stays_within_its_ends():
 
 def test_quantile_of_repeated_values_is_their_middle_rank():
     fit = fit_of([0.0] * 900 + list(range(1, 101)), "quantile")
-    assert scaled([0.0], fit)[0] == pytest.approx(-0.126, abs=0.01)  # 45 % of the rows
+    assert scaled([0.0], fit)[0] == pytest.approx(-0.126, abs=0.01)  # the value at 45 % of the rows
     assert fit_of([5.0, 5.0], "quantile").knots == (5.0,) and scaled([5.0, 9.0], fit_of([5.0], "quantile")).any() == 0
 
 

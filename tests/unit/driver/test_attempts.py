@@ -110,7 +110,7 @@ def test_a_trainer_that_ran_out_of_memory_is_told_as_that(status, stderr):
         (_ABORTED, "W0000 cpu_allocator_impl.cc:83] Allocation of 2400 exceeds 10% of free system memory.\nF0000 no\n"),
         (_ABORTED, "F0000 executor.cc:1] Check failed: memory order\n" + _FAULTHANDLER),
         (-signal.SIGSEGV, _FAULTHANDLER),
-        (-signal.SIGSEGV, _RECOVERED + _FAULTHANDLER),  # what it ran out of before, it has recovered from
+        (-signal.SIGSEGV, _RECOVERED + _FAULTHANDLER),  # it has recovered from the earlier lack of memory
         (_ABORTED, _RECOVERED + "F0000 00:00:17 8 conv.cc:1] Check failed: a == b\n" + _FAULTHANDLER),
         (_ABORTED, ""),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 import madlib_mop
 
 ROOT = Path(madlib_mop.__file__).parent
-#: A cast to a bare name, which a type of a temporary schema could stand for.
+#: A cast to an unqualified name, which could resolve to a type of a temporary schema.
 _BARE = re.compile(r"::(?!pg_catalog\.)([a-z]\w*)")
 _WORDS = {("wanted.py", "integer"), ("deaths.py", "bad_alloc")}
 

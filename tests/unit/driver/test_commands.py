@@ -18,12 +18,12 @@ ROOT = Path(__file__).resolve().parents[3]
 SQL = "\n".join(file.read_text() for file in sorted((ROOT / "sql").glob("*.sql")))
 HELP = re.findall(r"IN ARRAY '\{(.*?)\}'", (ROOT / "sql" / "48-help.sql").read_text(), re.DOTALL)
 TOPICS = sorted(re.findall(r"\w+(?=\s*(?:,|$))", ",".join(HELP)))
-# as sql_api has them: what a user may meet
+# SQLSTATEs of users' errors.
 SQLSTATES = {"22023", "22P02", "42P01", "42703", "42P07", "42501", "0A000"}
 
 
 def test_every_function_has_a_command_and_every_command_a_function():
-    kept_in_the_session = {"predict"}  # asked for by mop_backend/predict.py, for models that it does not know
+    kept_in_the_session = {"predict"}  # called by mop_backend/predict.py for models that the session has not cached
     assert {*re.findall(r"madlib_mop_calls\.call\('(\w+)'", SQL), *kept_in_the_session} == set(COMMANDS)
     assert set(FUNCTIONS) == set(COMMANDS)
     for name in COMMANDS:

@@ -48,7 +48,8 @@ def test_who_asks_for_none_gets_none(host, use_gpus):
 
 
 def test_each_trainer_gets_one_gpu_and_they_take_turns(host):
-    for name in ("nvidia0", "nvidia3"):  # a container shows some of the host's; CUDA numbers what it sees
+    # a container has some of the host's device nodes; CUDA numbers those that it finds
+    for name in ("nvidia0", "nvidia3"):
         (host / name).touch()
     assert gpus.count_gpus() == 2
     assert gpus.assign_gpus(True, [7, 0, 2]) == {0: 0, 2: 1, 7: 0}

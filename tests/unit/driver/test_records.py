@@ -29,7 +29,7 @@ ROWS = {
 
 @pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
 def test_a_row_has_the_columns_of_its_table(kind):
-    columns = {column.name for column in ROWS[kind].columns} - {"at"}  # of a search's event, which nobody reads
+    columns = {column.name for column in ROWS[kind].columns} - {"at"}  # time of a search's event, which is not read
     assert {f.name for f in dataclasses.fields(kind)} - {"owner_oid"} == columns
 
 
@@ -132,7 +132,7 @@ def test_a_run_that_was_dropped_meanwhile_is_an_error_that_says_so():
         Empty(None, None).known_run(7)
 
 
-# states
+# States
 
 
 def test_the_tables_know_the_same_states():
@@ -250,7 +250,7 @@ def test_an_impossible_succession_is_refused_before_it_is_recorded(state, change
     assert record.rows[1].state is models[1].state is state
 
 
-# no dict of a row
+# Only rows with defined fields
 
 
 def _bare_dicts(annotation: ast.expr) -> bool:

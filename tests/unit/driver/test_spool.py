@@ -11,7 +11,7 @@ from madlib_mop.errors import InvalidParameter, OutOfResources
 
 def batch(start: int, n: int):
     rows = np.arange(start, start + n)
-    names = [f"t{i % 5}" for i in rows][::-1]  # other codes in each batch
+    names = [f"t{i % 5}" for i in rows][::-1]  # different codes in each batch
     levels = dictionary_of(dict.fromkeys(names))
     codes = np.array([levels.find(name.encode()) for name in names], np.int32)
     codes[rows % 7 == 0] = -1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3] / "madlib_mop"
-#: Modules of ``engines/`` that know one engine, and what a query would ask to tell engines apart.
+#: Modules of ``engines/`` for one engine, and expressions with which a query would distinguish engines.
 ONE_ENGINE = {
     "greenplum", "cloudberry", "products", "citus", "citus_nodes", "postgres", "postgres_store", "keyed_store",
 }  # fmt: skip

@@ -87,7 +87,7 @@ def test_losses_are_those_of_plain_keras(text):
 
 def test_every_loss_and_metric_by_name_trains():
     needed = {snake_case(name) for name in REQUIRED}
-    skip = {"concordance_correlation", "pearson_correlation", "binary_io_u", "ctc", "circle"}  # need other data
+    skip = {"concordance_correlation", "pearson_correlation", "binary_io_u", "ctc", "circle"}  # these need other data
     metric_names = sorted(name for name in METRIC_STRINGS - needed - skip if "sparse" not in name)
     model = perceptron()
     text = f"loss='mse', optimizer='sgd', metrics={metric_names}"

@@ -28,7 +28,8 @@ def by_keras(rule: EarlyStopping, values: list[float]) -> tuple[int | None, int]
         "val_loss", min_delta=rule.min_delta, patience=rule.patience, mode=rule.mode, restore_best_weights=True
     )
     callback.set_model(Model())
-    callback.monitor_op = operator.lt if rule.mode == "min" else operator.gt  # Keras' own would begin TensorFlow
+    # Keras' own function would import TensorFlow
+    callback.monitor_op = operator.lt if rule.mode == "min" else operator.gt
     callback.min_delta *= -1 if rule.mode == "min" else 1
     callback.on_train_begin()
     for epoch, value in enumerate(values):

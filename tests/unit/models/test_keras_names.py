@@ -51,7 +51,7 @@ def test_defaults_of_keras_are_of_the_kinds_in_the_table(kind, name):
 
 def test_all_losses_of_keras_are_known():
     known = {*keras_names.LOSSES, *keras_names.LOSS_STRINGS, *keras_names.LOSS_BASES}
-    extra = {"ce", "crossentropy", "CategoricalGeneralizedCrossEntropy"}  # taken by compile(), or only as a class
+    extra = {"ce", "crossentropy", "CategoricalGeneralizedCrossEntropy"}  # accepted by compile(), or as a class only
     assert known - extra == set(losses.ALL_OBJECTS_DICT)
 
 

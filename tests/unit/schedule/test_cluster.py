@@ -47,7 +47,7 @@ def test_a_coordinator_that_can_feed_the_segments_hardly_delays_them():
     assert min(costs.feeds().values()) > 1000
     made = forecast(200, 100, costs, n_hosts=13)
     assert made.makespan_s < 1.06 * made.lower_bound_s
-    assert made.network_bytes == 2 * 1_000_000 * 200 * 100  # out to the segment and back, once a visit
+    assert made.network_bytes == 2 * 1_000_000 * 200 * 100  # to the segment and back, in each visit
 
 
 def test_a_hosts_link_is_shared_by_its_segments():

@@ -182,7 +182,7 @@ def test_seconds_left_is_the_lower_bound_of_what_is_left():
     scheduler = make_scheduler("rotation", [ModelWork(0, 0, 1), ModelWork(1, 1, 1)], {0: 10, 1: 30})
     assert scheduler.seconds_left() is None
     visits = scheduler.next_tasks()
-    scheduler.finished(visits[0], 2.0)  # 0.2 s a row: model 0 has 6 s left, model 1, not measured, 8 s
+    scheduler.finished(visits[0], 2.0)  # 0.2 s a row: model 0 has 6 s left; model 1, which is not measured, 8 s
     assert scheduler.seconds_left() == pytest.approx(8.0)
 
 

@@ -147,7 +147,7 @@ def test_a_record_is_repeated_while_the_models_grow(n, p, seed):
             done = replay.finished(task, 1.0)
             if done is not None:
                 assert done.last
-                replay.extend(task.model, done.epoch + 1)  # more than was recorded, at the end
+                replay.extend(task.model, done.epoch + 1)  # more than the record has, at the end
     assert again == {c: [visit for visit in run.kept if visit.model == c] for c in range(n)}
 
 

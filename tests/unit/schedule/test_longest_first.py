@@ -30,7 +30,7 @@ def test_a_model_not_measured_yet_comes_before_the_longest_measured():
 def test_the_model_with_most_work_left_comes_first():
     models = [
         ModelWork(0, 0, 1, s_per_row=5.0),
-        ModelWork(1, 1, 3, s_per_row=2.0),  # less a visit, more in all
+        ModelWork(1, 1, 3, s_per_row=2.0),  # one visit fewer, but more work in total
         ModelWork(2, 2, 1, s_per_row=1.0),
     ]
     scheduler = make_scheduler("longest_first", models, {0: 10})

@@ -9,7 +9,7 @@ from madlib_mop.errors import InvalidParameter
 from madlib_mop.search import Add, Extend, HyperbandParams, Round, Stop, hyperband_rounds
 from tests.helpers.unit.searches import Laboratory, search_of
 
-SCHEDULES = {  # (R, eta, skip_last): brackets from s_max down, "n_i/r_i" a round
+SCHEDULES = {  # (R, eta, skip_last): brackets from s_max down, "n_i/r_i" for each round
     (81, 3, 0): "81/1 27/3 9/9 3/27 1/81 | 27/3 9/9 3/27 1/81 | 9/9 3/27 1/81 | 6/27 2/81 | 5/81",
     (81, 3, 1): "81/1 27/3 9/9 3/27 | 27/3 9/9 3/27 | 9/9 3/27 | 6/27",
     (81, 3, 4): "81/1",

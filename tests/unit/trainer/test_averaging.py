@@ -70,7 +70,7 @@ def test_one_state_and_equal_ones_are_their_own_average():
     values = tensors(1)
     values["weights"][1][:3] = -0.0, 1e-45, 3e38
     assert averaged([encoded(values)], (5,)) == encoded(values, UNDECIDED)
-    values["weights"].pop()  # float64 is rounded as float64
+    values["weights"].pop()  # float64 values are rounded as float64
     assert averaged([encoded(values)] * 3) == encoded(values, UNDECIDED)
 
 

@@ -80,7 +80,7 @@ def test_weights_and_metrics_are_those_of_plain_keras(trainer):
         answer, parts = trainer.train(request(SOURCES), "s", epoch=epoch, state=parts)
     assert answer["weights_digest"] == hashlib.sha256(weights_of(model)).hexdigest()
     found = trainer.evaluate(request(SOURCES), "s", state=parts)
-    # the trainer evaluates all 53 rows in one batch and adds in float64
+    # The trainer evaluates all 53 rows in one batch and sums in float64.
     loss, accuracy, top_3, spread_ = model.evaluate(xs[0], ys[0].astype(np.float32), batch_size=53, verbose=0)
     assert list(found["metrics"]) == ["accuracy", "top_3_accuracy", "spread"]
     assert found["metrics"]["top_3_accuracy"] == pytest.approx(top_3, rel=1e-6)
@@ -108,7 +108,7 @@ def test_many_outputs_name_them_by_output_or_in_a_list(trainer):
         results.append((answer["weights_digest"], trainer.evaluate(request, "two", state=parts)["metrics"]))
     assert results[0] == results[1]
     assert list(results[0][1]) == ["kind_top_3_accuracy", "kind_spread", "size_mae"]
-    assert results[0][1]["kind_top_3_accuracy"] == 1.0  # of three classes
+    assert results[0][1]["kind_top_3_accuracy"] == 1.0  # all three classes are in the top three
 
     def weighted(y_true, y_pred):
         errors = keras.ops.square(y_true - y_pred) * keras.ops.convert_to_tensor([1.0, 1.0, 2.0])
@@ -148,7 +148,7 @@ BAD = {
     ),
 }
 
-TRACED = ("raises", "gives None", "gives one value a class")  # what Keras calls in another place for a metric
+TRACED = ("raises", "gives None", "gives one value a class")  # what Keras calls elsewhere for a metric
 
 
 @pytest.mark.parametrize("what, use", [*((what, "loss") for what in BAD), *((what, "metrics") for what in TRACED)])
@@ -189,7 +189,7 @@ class Bomb:
 def test_a_pickle_is_not_opened_unless_a_superuser_said_so(tmp_path):
     marker = tmp_path / "marker"
     value = pickle.dumps(Bomb(str(marker)))
-    with Trainer(sandbox=False) as trainer:  # which is what would show that it ran
+    with Trainer(sandbox=False) as trainer:  # without the sandbox, so that code that ran would leave a trace
         trainer.send_shard("s", *CASE.data(53))
         with pytest.raises(TrainerError, match="custom function 'f' is a pickle, which trainers do not load"):
             trainer.train(failing(value), "s")

@@ -22,7 +22,7 @@ def test_it_is_what_keras_writes(trainer, make):
     model = make()
     answer = trainer.ask({"op": "describe_model", "arch": json.loads(model.to_json())})[0]
     assert json.loads(answer["arch"]) == json.loads(keras.models.model_from_json(answer["arch"]).to_json())
-    if make is not nested:  # whose frozen inner model freezes its layers, as Keras does only when it is told
+    if make is not nested:  # Keras does not freeze the layers of a frozen inner model until `trainable` is set again
         assert json.loads(answer["arch"]) == json.loads(model.to_json())
     assert [tuple(shape) for _, shape in answer["weights"]] == [weight.shape for weight in model.get_weights()]
     first = model.layers[[bool(one.weights) for one in model.layers].index(True)]

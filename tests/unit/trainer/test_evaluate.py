@@ -57,7 +57,7 @@ def test_the_parts_of_a_forward_pass_and_the_states_digest_give_the_same_numbers
         answer, parts = trainer.train(case.request(), "s")
         assert answer["forward_parts"] < len(parts)
         whole = trainer.evaluate(case.request(), "s", state=list(parts))
-        trainer.train(case.request(), "s", state=list(parts), epoch=2)  # its variables are others now
+        trainer.train(case.request(), "s", state=list(parts), epoch=2)  # changes the values of its variables
         head = {"op": "evaluate", "model": case.request(), "shard": "s", "has_state": True}
         needed = parts[: answer["forward_parts"]]
         part, _ = trainer.ask({**head, "digest": answer["digest_out"]}, needed)

@@ -14,8 +14,8 @@ from madlib_mop.trainer.data import state  # noqa: E402
 from tests.helpers.unit.cases import CASES, weights_of  # noqa: E402
 from tests.helpers.unit.trainer import Trainer  # noqa: E402
 
-# Rows of the shards: with a short last batch, multiples of the batch sizes, fewer than a batch, and such orders that
-# Keras compiles its step for one batch size first, for any first, or for both.
+# Rows of the shards: with a short last batch, multiples of the batch sizes, fewer than a batch, and orders in which
+# Keras compiles its step first for one batch size, first for any size, or for both.
 SHARDS = {"53": 53, "80": 80, "160": 160, "7": 7, "54": 54}
 ORDERS = ["53 80 7 160", "80 53 160", "7 160 80 54", "80 160"]
 
@@ -120,7 +120,7 @@ def test_a_state_goes_on_in_another_process(trainer, another_trainer, name):
     weights = weights_of(case.model(seed=5))
     model, parts = case.model(), None
     model.set_weights(case.model(seed=5).get_weights())
-    model.optimizer.build(model.trainable_variables)  # Keras' fit builds ScheduleFreeAdamW anew in every step
+    model.optimizer.build(model.trainable_variables)  # Keras' fit builds ScheduleFreeAdamW again in every step
     for segment_id, process in enumerate((trainer, another_trainer, trainer)):
         send_shards(process, case, ["53"])
         start = {"weights": weights} if parts is None else {"state": parts}

@@ -109,7 +109,8 @@ def test_it_gives_up_the_same_rights(server):
         }
         assert len(limits) == 1
     files = sorted(os.readlink(fd).partition(":")[0] for fd in pathlib.Path(f"/proc/{child.pid}/fd").iterdir())
-    assert files == ["/dev/null", "/memfd", "/memfd", "pipe", "pipe"]  # nothing to read, stdout as stderr, the frames
+    # stdin at end of file, stdout the same as stderr, and the frames
+    assert files == ["/dev/null", "/memfd", "/memfd", "pipe", "pipe"]
     assert os.getsid(child.pid) == child.pid and os.readlink(f"/proc/{child.pid}/cwd") == "/"
     assert pathlib.Path(f"/proc/{child.pid}/comm").read_text().strip() == f"trainer {os.getpid()}"
     child.stop()
@@ -187,10 +188,10 @@ def test_it_ends_when_nobody_has_needed_it_for_a_while():
     server = forkserver(before="sys.argv.append('0.2'); ")
     with trainer(server) as child:
         parent = forkserver_of(child)
-        time.sleep(0.5)  # longer than that, but it is needed
+        time.sleep(0.5)  # longer than the idle time, but the server is in use
         assert child.ask({"op": "stats"})[0]["ok"]
     ended(parent)
-    with trainer(server) as child:  # and another takes its place
+    with trainer(server) as child:  # a new server replaces it
         assert forkserver_of(child) != parent
 
 

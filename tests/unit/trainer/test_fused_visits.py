@@ -16,7 +16,7 @@ from tests.helpers.unit.trainer import Trainer, TrainerError  # noqa: E402
 
 one_thread()
 
-N_ROWS = 45  # no multiple of the batch size: the last batch is short
+N_ROWS = 45  # not a multiple of the batch size: the last batch is short
 RATES = (0.003, 0.01, 0.03)
 STRENGTHS = (1e-2, 1e-4, 0.1)
 

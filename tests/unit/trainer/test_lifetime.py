@@ -17,7 +17,7 @@ from tests.helpers.unit.cases import CASES
 from tests.helpers.unit.trainer import REPOSITORY, TrainerError
 
 _DEADLINE_S = 20
-Trainer = functools.partial(harness.Trainer, forked=False)  # test_forkserver.py has the others
+Trainer = functools.partial(harness.Trainer, forked=False)  # test_forkserver.py tests forked ones
 
 
 def ended(pid, within_s=_DEADLINE_S):
@@ -40,13 +40,14 @@ def busy(trainer):
     """Make the trainer compute for minutes; return when it does."""
     case = CASES[1]
     trainer.send_shard("s", *case.data(400))
-    trainer.train(case.request(), "s")  # traced now
+    trainer.train(case.request(), "s")  # traces the model
     model = {**case.request(), "fit_params": "batch_size=1, epochs=100000"}
     head = {"op": "train", "model": model, "shard": "s", "epoch": 1, "segment_id": 0}
     before = cpu_ticks(trainer.process.pid)
     trainer.channel.send(head)
     deadline = time.monotonic() + _DEADLINE_S
-    while cpu_ticks(trainer.process.pid) < before + 50:  # half a second of computing, far beyond building the model
+    # half a second of computing, far more than building the model takes
+    while cpu_ticks(trainer.process.pid) < before + 50:
         assert time.monotonic() < deadline
         select.select([], [], [], 0.01)
 
@@ -121,7 +122,7 @@ def test_it_is_first_in_line_and_holds_nothing_of_its_parent():
     os.set_inheritable(secret, True)
     try:
         with Trainer(started=False) as trainer:
-            with pytest.raises(TrainerError, match="before start"):  # and now it waits for the next request
+            with pytest.raises(TrainerError, match="before start"):  # now it waits for the next request
                 trainer.ask({"op": "stats"})
             directory = pathlib.Path(f"/proc/{trainer.process.pid}")
             assert (directory / "oom_score_adj").read_text().strip() == "1000"
@@ -129,7 +130,7 @@ def test_it_is_first_in_line_and_holds_nothing_of_its_parent():
             assert os.readlink(f"/proc/self/fd/{secret}") not in fds.values()
             assert fds[0] == "/dev/null"
             assert fds[1] == fds[2]
-            assert len(fds) == 5  # and two for frames
+            assert len(fds) == 5  # standard streams, and two for frames
     finally:
         os.close(secret)
         os.close(other_end)

@@ -38,11 +38,12 @@ class Kind:
         rng = np.random.default_rng(7)
         x = rng.normal(size=(sum(SHARDS), 6)).astype(np.float32)
         if self.activation is None:
-            # a far place of its own for each shard: a mean of shards' values is no value of the whole
+            # Each shard has values far from the others': the mean of the shards' metrics differs from the metric of all
+            # rows.
             far = np.repeat(np.arange(len(SHARDS)), SHARDS)[:, None]
             return x, (x[:, : self.units] + far + rng.normal(size=(len(x), self.units))).astype(np.float32)
         classes = np.argmax(x[:, : max(2, self.units)] + rng.normal(size=(len(x), max(2, self.units))), 1)
-        classes[: SHARDS[0]] = 0  # a shard of one class, which no AUC can be computed of
+        classes[: SHARDS[0]] = 0  # a shard of one class, for which an AUC is undefined
         return x, (np.eye(self.units)[classes] if self.units > 1 else classes[:, None]).astype(np.int16)
 
 
@@ -78,7 +79,7 @@ KINDS = [
         "PearsonCorrelation()", "ConcordanceCorrelation()",
     )),
 ]  # fmt: skip
-#: They take labels as class numbers, and labels are packed one-hot: `models/parameters/functions.py` refuses them.
+#: They take labels as class numbers, but labels are packed one-hot: `models/parameters/functions.py` rejects them.
 SPARSE = {name for name in METRICS if name.startswith("Sparse")}
 
 

@@ -73,7 +73,7 @@ def test_shards_and_stats(trainer):
     for key in "abcdefgh":
         trainer.send_shard(key, *CASE.data(53))
     stats = trainer.ask({"op": "stats"})[0]
-    assert stats["cached_shards"] == list("cdefgh")  # 2,862 bytes each, so that seven would pass the cap
+    assert stats["cached_shards"] == list("cdefgh")  # 2,862 bytes each, so seven would exceed the limit
     assert stats["shard_bytes"] == 6 * 2862
     assert trainer.ask({"op": "drop_shard", "shard": "e"})[0]["cached_shards"] == list("cdfgh")
     trainer.train(CASE.request(), "h")

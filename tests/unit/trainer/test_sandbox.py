@@ -83,7 +83,7 @@ def probe(scratch, sandbox, op="start"):
     paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
     code = _PROBE.format(paths=paths, scratch=str(scratch), sandbox=sandbox, op=op)
     command = [sys.executable, "-I", "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # ends when stdin does
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # ends when stdin ends
         return json.loads(process.stdout.read())
 
 

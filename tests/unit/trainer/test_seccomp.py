@@ -46,7 +46,7 @@ def probe(wanted: dict, guarded: bool = True) -> tuple[dict, int | None]:
     code = _PROBE.format(paths=paths, guarded=guarded, calls=calls, wanted=wanted)
     with subprocess.Popen(["sleep", "600"]) as victim:
         command = [sys.executable, "-I", "-c", code, str(victim.pid)]
-        with subprocess.Popen(command, stdin=-1, stdout=-1) as process:  # ends when its input does
+        with subprocess.Popen(command, stdin=-1, stdout=-1) as process:  # ends when its input ends
             results = json.loads(process.stdout.read())
         ended = victim.poll()
         victim.kill()
@@ -131,12 +131,12 @@ def test_the_filter_of_each_architecture(machine):
     assert {ran.answer(n["fcntl"], 3, command) for command in (0, 1, 2, 3, 1030)} == {ALLOW}
     assert {ran.answer(n["fcntl"], 3, command) for command in (8, 10, 15, 5, 6, 1024, 1026)} == {EPERM}
     assert ran.answer(n["fcntl"], 3, 4, 0o4000) == ALLOW and ran.answer(n["fcntl"], 3, 4, 0o24000) == EPERM
-    assert ran.answer(n["clone"], 0x3D0F00) == ALLOW  # glibc's for a thread
+    assert ran.answer(n["clone"], 0x3D0F00) == ALLOW  # glibc's flags for a thread
     assert {ran.answer(n["clone"], flags) for flags in (17, 0x4111, 0x3D0F00 | 0x10000000)} == {EPERM}
     assert ran.answer(n["openat"], 0, 0, 0o2000000) == ALLOW and ran.answer(n["openat"], 0, 0, 0o101) == EPERM
     assert ran.answer(n["ioctl"], 1, 0x5401) == ALLOW and ran.answer(n["ioctl"], 1, 0xC020462A) == EPERM
     assert ran.answer(435) == ran.answer(463) == ran.answer(2000) == ENOSYS
-    assert ran.answer(n["kill"], 77, audit=0x40000003) == KILL  # 32 bits
+    assert ran.answer(n["kill"], 77, audit=0x40000003) == KILL  # a 32-bit call
     known = {numbers[column] for numbers in (*syscalls.ALLOWED.values(), *syscalls.MISSING.values())} | set(n.values())
     assert {ran.answer(number) for number in range(463) if number not in known} == {EPERM}
 

@@ -42,7 +42,7 @@ def test_cuts_do_not_matter(cuts, announced):
     for got, expected in zip((*cut.xs, *cut.ys), columns(), strict=True):
         assert got.dtype == expected.dtype
         assert np.array_equal(got, expected)
-        assert got.ctypes.data % 64 == 0  # else TensorFlow would copy it
+        assert got.ctypes.data % 64 == 0  # otherwise TensorFlow would copy it
 
 
 def test_fingerprint_is_of_content_shape_and_type():

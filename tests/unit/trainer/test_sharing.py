@@ -136,7 +136,7 @@ def test_a_graph_is_told_by_its_edges_not_by_the_names_of_its_layers():
     order = [layer["name"] for layer in straight["config"]["layers"]]
     turned["config"]["layers"].sort(key=lambda layer: order.index(layer["name"]))
     assert shared_form(straight) != shared_form(turned)
-    # what a model with several outputs logs is called after them
+    # The logs of a model with several outputs contain the outputs' names.
     assert shared_form(config(n_outputs=2)) != shared_form(config(names=other_names, n_outputs=2))
 
 

@@ -88,13 +88,13 @@ def test_an_impostor_leads_to_no_fork_at_once(abstract):
     with impostor(abstract, full=False):
         checks = []
         assert named(abstract).fork(2, lambda: checks.append(1)) is None
-        assert not checks  # it has not waited for anything
+        assert not checks  # it did not wait
         with pytest.raises(sockets.NotOurs):
             sockets.connect(abstract, time.monotonic())
 
 
 @as_root
-@pytest.mark.timeout(60)  # a connect that blocks would never end
+@pytest.mark.timeout(60)  # a blocking connect would never end
 def test_an_impostor_who_lets_nobody_connect_does_not_keep_us_waiting(abstract):
     with impostor(abstract, full=True):
         assert named(abstract).fork(2) is None
@@ -128,7 +128,7 @@ def test_other_users_get_nothing_by_an_abstract_name(abstract):
 @as_root
 def test_other_users_can_neither_connect_nor_bind_in_the_directory(path):
     with sockets.listen(path):
-        os.chmod(path, 0o777)  # the directory is what keeps them out
+        os.chmod(path, 0o777)  # the directory's rights must keep other users out
         for call in (f"connect({path!r})", f"bind({path + '-'!r})"):
             done = try_as_nobody(f"socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).{call}")
             assert "PermissionError" in done.stderr
@@ -167,7 +167,7 @@ def test_sockets_that_nobody_listens_at_are_removed(path):
             gone.bind(f"/proc/self/fd/{os.open(os.path.dirname(path), os.O_PATH)}/{os.path.basename(name)}")
     with sockets.listen(path) as listener:
         assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
-        assert sockets.listen(path) is None  # it is listened at
+        assert sockets.listen(path) is None  # another process listens there
         with sockets.connect(path, time.monotonic()) as ours:
             assert sockets.owner_of(ours) == (os.getpid(), os.geteuid())
         assert listener.accept()

@@ -70,7 +70,8 @@ def trainer():
         ("Adam(0.01)", "Adam(0.2)", lambda: keras.optimizers.Adam(0.2), False),
         ("SGD(0.01, momentum=0.9)", "SGD(0.1, momentum=0.5)", lambda: keras.optimizers.SGD(0.1, 0.5), True),
         ("Adam(0.01)", "SGD(0.1)", lambda: keras.optimizers.SGD(0.1), False),
-        ("SGD(0.01, momentum=0.9)", "SGD(0.1)", lambda: keras.optimizers.SGD(0.1), True),  # does not fit, so it is new
+        # does not fit, so it starts fresh
+        ("SGD(0.01, momentum=0.9)", "SGD(0.1)", lambda: keras.optimizers.SGD(0.1), True),
     ],
 )
 def test_a_state_is_gone_on_with_by_other_parameters(trainer, before, after, made, keep):
