@@ -18,11 +18,11 @@ class ReadyModels:
     A *bound* model waits for one segment, in that segment's heap: fewest visits first, then index. A *roaming* model
     waits for any segment left in its epoch, in one list sorted by the schedule's rank.
 
-    With n models and p segments, a bound model costs O(log n) a visit. A roaming one costs O(log n) comparisons and a
-    memory move of at most 8n bytes to enter and to leave. Each segment has the set of the models that have still to
-    visit it, as bits, so that one AND of n bits says who fits: where these are few they alone are looked at, where they
-    are many a scan from the top soon finds one. A segment that nobody wanted is afterwards matched against newcomers
-    only.
+    With n models and p segments, a bound model costs O(log n) a visit. A roaming model costs O(log n) comparisons and a
+    memory move of at most 8n bytes to add and to remove. Each segment has the set of the models that have yet to visit
+    it, as bits, so one AND of n bits returns the models that fit. If these are few, only they are examined; if they are
+    many, a scan in the order of ranks finds one soon. A segment that no model wanted is later matched against new
+    models only.
     """
 
     # up to this number, the models that fit are sorted; otherwise a scan in the order of ranks finds the first
@@ -41,7 +41,7 @@ class ReadyModels:
         self.n_bound = 0
 
     def add(self, model: Progress) -> None:
-        """Add a ready model; ``bound_to`` says where it waits, None that it roams."""
+        """Add a ready model; ``bound_to`` is the segment that it waits for, or None if it roams."""
         if model.bound_to is not None:
             place = model.entry = (model.n_visits, model.index, model)
             heappush(self._bound[model.bound_to], place)
@@ -53,7 +53,7 @@ class ReadyModels:
             self._list_left(model)
 
     def remove(self, model: Progress) -> None:
-        """Remove a waiting model: it starts, or something holds it back."""
+        """Remove a waiting model: it starts, or may not start now."""
         if model.bound_to is not None:
             self.n_bound -= 1  # its entry stays in the heap and is skipped later
         else:
@@ -68,18 +68,17 @@ class ReadyModels:
         return sorted(waiting, key=lambda model: model.index)
 
     def match(self, free: int, fresh: int) -> list[tuple[Progress, int]]:
-        """Return the visits that start now, as (model, segment number), and take their models out.
+        """Return the visits that start now, as (model, segment number), and remove their models.
 
-        Of all pairs that could start, one of the model that ranks first comes first, then the next of those still
-        possible, and so on, until nothing is left that could start. A newcomer takes a segment that nobody before
-        it had wanted rather than a fresh one.
+        Pairs are chosen in the order of the models' ranks until no further pair can start. A new model takes a segment
+        that no earlier model wanted, if there is one, rather than a fresh segment.
 
         Parameters
         ----------
         free : int
             The set of free segments.
         fresh : int
-            Those of them that became free, or got a bound model, since the last match.
+            The free segments that became free, or got a bound model, since the last match.
         """
         pairs: list[tuple[Progress, int]] = []
 
@@ -112,7 +111,7 @@ class ReadyModels:
         return pairs
 
     def _list_left(self, model: Progress) -> None:
-        """Note which segments a model that begins to roam has left: what has changed there since it last did."""
+        """Update the segments' sets of models for a model that begins to roam."""
         if model.number < 0:
             model.number = len(self._numbered)
             self._numbered.append(model)
@@ -125,8 +124,8 @@ class ReadyModels:
     def _by_rank(self, fresh: int) -> Iterator[Progress]:
         """Return the models that may fit, in the order of their ranks.
 
-        These are the first bound model of each fresh segment and, at least, every roaming one that is new or wants a
-        fresh segment.
+        These are the first bound model of each fresh segment, every roaming model that is new or has a visit left on a
+        fresh segment, and possibly other roaming models.
         """
         bound = [first for number in bits(fresh) if (first := self._first_bound(number))]
         if not self._roaming:

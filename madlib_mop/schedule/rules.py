@@ -35,12 +35,12 @@ class Rotation:
         return self._all
 
     def left_after(self, model: Progress, visited: Sequence[int]) -> int:
-        """Return the set of segments left in the model's epoch after those visited.
+        """Return the set of segments that remain in the model's epoch after those visited.
 
         Raises
         ------
         InvalidParameter
-            The model cannot have visited these.
+            The model cannot have made these visits.
         """
         left = 0 if model.over else self.segments_of(model, model.epoch)
         for number in visited:
@@ -53,18 +53,18 @@ class Rotation:
         return left
 
     def roams(self, costs: MeasuredCosts) -> bool:
-        """Return whether a model may now choose freely among the segments left in its epoch."""
+        """Return whether a model may now choose any of the segments left in its epoch."""
         return False
 
     def next_segment(self, model: Progress) -> int:
-        """Return the number of the one segment that a model that does not roam visits next.
+        """Return the number of the segment that a model that does not roam visits next.
 
-        Segments that it visited out of order before, under another schedule, are passed over.
+        Segments that it has visited out of order, under another schedule, are skipped.
         """
         return first_from(model.left, model.index % self.n_segments)
 
     def rank(self, model: Progress) -> tuple[bool, float, int, int]:
-        """Return what models that could start are sorted by: the smallest starts first.
+        """Return the sort key of models that could start: the smallest starts first.
 
         Models that are not measured yet come first (one may be the longest), then those with most work left.
         """
@@ -73,7 +73,7 @@ class Rotation:
 
 
 class LongestFirst(Rotation):
-    """Any segment left in the epoch; the model with most work left comes first."""
+    """A model goes to any free segment left in its epoch; the model with the most remaining work goes first."""
 
     name = "longest_first"
     summary = (
@@ -86,10 +86,10 @@ class LongestFirst(Rotation):
 
 
 class Auto(Rotation):
-    """Rotation while measured costs are alike or n <= p, else longest first; asked anew for every epoch of every model.
+    """Rotation while measured costs are alike or n <= p, else longest first; chosen again in each epoch of each model.
 
     With n <= p, rotation stays within 1.01 of the lower bound whatever the costs, and longest first does not
-    (tests/unit/schedule/test_quality.py). An order concerns one epoch of one model, so models may differ in it.
+    (tests/unit/schedule/test_quality.py). The choice applies to one epoch of one model, so models may differ.
     """
 
     name = "auto"
@@ -103,7 +103,7 @@ class Auto(Rotation):
 
 
 class Recorded(Rotation):
-    """The visits of a record again, each model's in its recorded order."""
+    """Repeats recorded visits, those of each model in their recorded order."""
 
     name = "recorded"
 
@@ -116,7 +116,7 @@ class Recorded(Rotation):
             self._append(visit, numbers.get(visit.segment))
 
     def _append(self, visit: Visit, number: int | None) -> None:
-        """Append a visit that must follow its model's last one: its epoch's next position, or a next epoch's first."""
+        """Append a visit, which must be the next position of its model's epoch or the first one of the next epoch."""
         key = (visit.model, visit.epoch)
         order, seen = self._orders.setdefault(key, []), self._sets.get(key, 0)
         last = self._last.get(visit.model, visit.epoch)
@@ -156,12 +156,12 @@ SCHEDULES: dict[str, type[Rotation]] = {rule.name: rule for rule in (Auto, Rotat
 
 
 def make_rule(schedule: str, n_models: int, numbers: Mapping[int, int], recorded: Iterable[Visit] | None) -> Rotation:
-    """Make the rule of a schedule by its name, which may be a user's.
+    """Return the rule of a schedule by its name, which may be a user's input.
 
     Raises
     ------
     InvalidParameter
-        The name is none of a schedule, or the record cannot be repeated.
+        The schedule is unknown, or the record cannot be repeated.
     """
     if schedule == Recorded.name:
         return Recorded(numbers, recorded or ())

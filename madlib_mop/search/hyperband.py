@@ -37,7 +37,7 @@ class HyperbandParams(SearchParams):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Round ``i`` of bracket ``s``: ``n_i`` configurations are trained for ``r_i`` iterations more."""
+    """Round ``i`` of bracket ``s``: ``n_i`` configurations are trained for another ``r_i`` iterations."""
 
     s: int
     i: int
@@ -49,8 +49,8 @@ def hyperband_rounds(params: HyperbandParams) -> list[Round]:
     """Return the schedule, brackets from ``s_max`` down to 0, each with its rounds in order.
 
     ``s_max = floor(log_eta R)``, ``n = floor((s_max + 1) / (s + 1)) eta^s``, ``n_i = floor(n / eta^i)``,
-    ``r_i = round(R eta^(i - s))``, halves to the even number. All of it in whole numbers, where MADlib's floats lose a
-    bracket at R=243, eta=3, and a configuration where 49 / 7^2 comes out below 1.
+    ``r_i = round(R eta^(i - s))``, halves to the even number. The arithmetic uses integers. MADlib's floats lose a
+    bracket at R=243, eta=3, and a configuration where 49 / 7^2 is rounded to less than 1.
 
     Raises
     ------
@@ -75,13 +75,12 @@ def hyperband_rounds(params: HyperbandParams) -> list[Round]:
 class Hyperband(Search):
     """Brackets of successive halving; a round ends when all of its models have been evaluated or have failed.
 
-    A round trains ``r_i`` iterations *more* than the rounds before it, as MADlib's warm starts do: a model that
-    reaches round i has made ``r_0 + ... + r_i``, so up to half as much again as R. (In the paper ``r_i`` counts from
-    the start.)
+    A round trains ``r_i`` *additional* iterations, as MADlib's warm starts do: a model that completes round i has made
+    ``r_0 + ... + r_i`` iterations, up to 1.5 R. (In the paper, ``r_i`` counts from the start.)
 
-    Otherwise than MADlib's: all brackets run at the same time, with no barrier between them (MADlib runs the rounds
-    of equal length of several brackets together, diagonal by diagonal); configurations of a bracket have a stream of
-    their own; one that was drawn already is drawn again; epochs are counted for each model; those that failed or have
+    Differences from MADlib: all brackets run at the same time, with no barrier between them (MADlib runs the rounds of
+    equal length of several brackets together, diagonal by diagonal); each bracket has its own random stream; a
+    duplicate configuration is replaced by another draw; epochs are counted for each model; models that failed or have
     no finite loss never continue.
     """
 

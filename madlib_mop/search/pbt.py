@@ -34,12 +34,12 @@ class PbtParams(SearchParams):
 
 
 class Pbt(Search):
-    """Generations of ``interval`` epochs, each known whole before the next.
+    """Generations of ``interval`` epochs; each generation is complete before the next one starts.
 
-    After a generation (truncation selection, section 3 and appendix A of the paper) each model of the worst quantile
-    takes over the state and the architecture of one drawn from the best quantile, and its parameters, changed by
-    `perturbation.perturbed`. All models are at the same epoch then. A quantile is one model at least. Models without
-    a finite loss take over another's state however many they are, and give theirs to nobody; where no model has a
+    After a generation (truncation selection, section 3 and appendix A of the paper), each model of the worst quantile
+    copies the state and the architecture of a model drawn from the best quantile, and its parameters, changed by
+    `perturbation.perturbed`. All models are at the same epoch at that time. A quantile has at least one model. Every
+    model without a finite loss, whatever their number, copies another model, and is never copied; if no model has a
     finite loss, all are stopped. Failed models leave the population.
     """
 

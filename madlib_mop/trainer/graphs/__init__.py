@@ -1,1 +1,1 @@
-"""Computing in TensorFlow: compiled models, the loops over mini-batches, metrics, features."""
+"""Computation in TensorFlow: compiled models, the loops over mini-batches, metrics and features."""

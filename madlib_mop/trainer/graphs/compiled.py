@@ -1,7 +1,7 @@
-"""Compiled models and their cache: a configuration's state is put into a model that is traced already.
+"""Compiled models and their cache: a configuration's state is loaded into a model that was traced before.
 
-Called by ``visits.py``. Models with one compile signature differ in variables only (the learning rate is one of
-them), so they take turns in one Keras model, and tracing is paid once.
+Called by ``visits.py``. Models with the same compile signature differ only in variables (the learning rate is one of
+them), so they take turns in one Keras model, which is traced once.
 """
 
 import collections
@@ -27,19 +27,19 @@ _MAX_TRACES = 6
 
 
 class CompiledModel(ModelVariables):
-    """One built and compiled Keras model with its traced loops for data of one kind.
+    """A built and compiled Keras model with its traced loops for data of one kind.
 
-    Raises Failure (model) when the data does not fit the model.
+    Raises Failure (model) if the data does not fit the model.
 
     Attributes
     ----------
     drawn_for : tuple or None
-        ``Recipe.chance`` of the configuration whose first state the variables have right now, if they do.
+        ``Recipe.chance`` of the configuration whose initial state the variables have now; None for any other state.
 
     Parameters
     ----------
     compile_tail : callable or None
-        Compiles a model as this one is; None if visits always go through the whole model.
+        Compiles a model with this model's parameters; None if visits always run the whole model.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CompiledModel(ModelVariables):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the variables, those of its fused models included."""
+        """Bytes of the variables, including those of its fused models."""
         n_bytes: int = self.state_bytes + sum(fused.n_bytes for fused in self.fused.values())
         return n_bytes
 
@@ -144,7 +144,7 @@ def _regularizers(model: keras.Model, config: Node) -> dict[tuple[int, str], ker
 def _variable_strengths(
     regularizers: dict[tuple[int, str], keras.regularizers.L2], config: Node
 ) -> dict[tuple[int, str], tf.Variable]:
-    """Turn the L2 strengths that a trace would hold as constants into variables; the bits stay (test_sharing.py)."""
+    """Replace L2 strengths, constants in a trace, by variables; results keep their bits (test_sharing.py)."""
     variables = {}
     for place, strength in strengths_of(config).items():
         variables[place] = tf.Variable(strength, dtype=tf.float32, trainable=False)

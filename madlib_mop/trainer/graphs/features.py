@@ -2,10 +2,10 @@
 following layers.
 
 Called by ``visits.py``. The resulting weights must equal those of training through the prefix, bit for bit. A row's
-features are the same numbers in every epoch; but whether they are the same *bits* depends on how the kernels cut a
-batch into blocks: on the batch size, and on a row's place in the batch. No list of layers says that for every processor
-and every version of TensorFlow. So it is tried out: features are used for a batch size only if batches of that size,
-and the short last one, give the features that are kept for the rows in them, in every place of a batch
+features are mathematically equal in every epoch, but whether their *bits* are equal depends on how the kernels divide a
+batch into blocks: on the batch size, and on a row's position in the batch. No list of layers is valid for all
+processors and all versions of TensorFlow. So a trial decides: features are used for a batch size only if batches of
+that size, and the short last one, result in the cached features of their rows, at every position of a batch
 (tests/unit/trainer/test_features.py).
 """
 
@@ -42,17 +42,17 @@ class BatchSizes:
 
     @classmethod
     def of(cls, n_rows: int, batch_size: int, static: int = 0) -> "BatchSizes":
-        """Return the sizes for a pass over all rows; a size that does not come up is 0."""
+        """Return the sizes for a pass over all rows; a size that does not occur is 0."""
         return cls(batch_size if n_rows >= batch_size else 0, n_rows % batch_size, static)
 
 
 class FeatureCache:
-    """Features by shard and prefix, least recently used first out; decisions of trials by prefix and batch sizes.
+    """LRU cache of features by shard and prefix; results of trials by prefix and batch sizes.
 
     Parameters
     ----------
     room : callable
-        Gives the bytes that all features together may take now: what shards leave of the cap that they share.
+        Returns the bytes that all features may take now: the limit that they share with shards, less the shards' bytes.
     """
 
     def __init__(self, room: Callable[[], int]):
@@ -69,15 +69,15 @@ class FeatureCache:
         return sum(map(_size, self._features.values()))
 
     def shrink(self, to_come_bytes: int = 0) -> None:
-        """Drop features until they, and new ones of a size, fit into the memory that shards leave free."""
+        """Drop features until they and ``to_come_bytes`` of new ones fit into the memory that shards leave free."""
         while self._features and self.n_bytes + to_come_bytes > self._room():
             self._features.popitem(last=False)
 
     def columns(self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes) -> Columns | None:
-        """Return what the model's tail takes instead of x: features, and x columns that go round the prefix.
+        """Return the inputs of the model's tail: features, and x columns that bypass the prefix.
 
-        None when the model has no prefix, when the features do not fit into memory, or when they would not give the
-        same bits; then the visit goes through the prefix, as it would in plain Keras.
+        None if the model has no prefix, if the features do not fit into memory, or if they would not result in the
+        same bits; then the visit runs the prefix, as plain Keras does.
         """
         split = compiled.split
         if split is None or _wanted_bytes(split, shard) > self._room():
@@ -96,9 +96,9 @@ class FeatureCache:
         return None if features is None else _tail_columns(split, shard, features)
 
     def _tried(self, compiled: CompiledModel, shard: Shard, key: str, sizes: BatchSizes) -> tuple[int, Columns | None]:
-        """Find a size of batches to compute features by, so that they have the bits that the visit would see.
+        """Find a batch size for computing features, with which they have the same bits as in the visit.
 
-        The first one tried is the same for all visits, so that they share features; the second is the visit's own.
+        The first size is the same for all visits, so they can share features; the second one is the visit's own.
         """
         for size in dict.fromkeys(min(s, shard.n_rows) for s in (batch_rows(shard.xs), sizes.full) if s):
             is_new = (shard.fingerprint, key, size) not in self._features
@@ -125,7 +125,7 @@ class FeatureCache:
 
 
 def _prefix_key(split: Split, shard: Shard) -> str:
-    """Return the digest of what the prefix is, of its weights, and of how its input is made from a shard's."""
+    """Return the digest of the prefix's architecture, its weights, and the conversion of a shard's columns to inputs."""
     digest = hashlib.sha256(split.form.encode("utf-8", "surrogatepass"))
     digest.update(repr([(shard.xs[n].dtype.str, n, shard.normalizing_const) for n in split.sources]).encode())
     for variable in split.prefix.variables:
@@ -142,7 +142,7 @@ def _wanted_bytes(split: Split, shard: Shard) -> int:
 
 
 def _computed(compiled: CompiledModel, shard: Shard, size: int) -> Columns:
-    """Compute the features of all rows, in the shard's order, in batches of one size: the last two may overlap."""
+    """Compute the features of all rows, in the shard's order, in batches of one size; the last two may overlap."""
     shapes = [tuple(tensor.shape[1:]) for tensor in compiled.parted.prefix.outputs]
     features = tuple(aligned_empty((shard.n_rows, *shape), np.dtype(np.float32)) for shape in shapes)
     run, xs, constant = _function(compiled, shard, 0)
@@ -156,7 +156,7 @@ def _computed(compiled: CompiledModel, shard: Shard, size: int) -> Columns:
 
 
 def _agrees(compiled: CompiledModel, shard: Shard, features: Columns, sizes: BatchSizes) -> bool:
-    """Return whether batches as the visit makes them give the features that are kept, bit for bit."""
+    """Return whether the visit's batches result in the cached features, bit for bit."""
     chance = np.random.default_rng(0)
     for size in filter(None, {sizes.full, sizes.last}):
         run, xs, constant = _function(compiled, shard, sizes.static if size == sizes.static else 0)

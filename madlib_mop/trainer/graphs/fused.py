@@ -1,12 +1,12 @@
 """Several configurations of one shape in one graph: the weights of k members have a first dimension of members.
 
 Small networks spend most of a step on starting operations, and a batch of k matrix products is started once. Members
-share nothing but the rows that their orders are drawn from: each has its own mini-batches, learning rate, strengths of
-regularizers and optimizer state. What `models/fusion.py` lets in is made of operations that never mix members, so a
-member's bits do not depend on who the others are. They do depend on its place and on the number of places: the last
-elements of an array are computed one by one, where those before fill registers, and round otherwise.
+share only the shard's rows: each has its own order of them, mini-batches, learning rate, regularization strengths and
+optimizer state. The operations that `models/fusion.py` allows never mix members, so a member's bits do not depend on
+the other members. They do depend on its place and on the number of places: the last elements of an array are computed
+one by one, those before them in vector registers, and the two round differently.
 
-Called by ``fused_visits.py``; made of a `CompiledModel`, which serves as the form of a member.
+Called by ``fused_visits.py``; built from a `CompiledModel`, which defines the graph of a member.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _FLOAT = tf.TensorSpec((), tf.float32)
 
 
 class Source(Protocol):
-    """Where a member's variables come from: a `State`, or the `ModelVariables` of a model that was just drawn."""
+    """Source of a member's variables: a `State`, or the `ModelVariables` of a newly initialized model."""
 
     def read(self, group: str, index: int) -> np.ndarray:
         """Return one variable."""
@@ -41,9 +41,9 @@ class FusedModel:
     Parameters
     ----------
     compiled : CompiledModel
-        A model of that signature; its layers are called, its variables are left alone.
+        A model of that signature; its layers are called, its variables are not changed.
     optimizer : keras.Optimizer
-        One of its kind that was not built yet.
+        A new optimizer of its kind, not built yet.
     n_places : int
         k.
     """
@@ -76,13 +76,13 @@ class FusedModel:
 
     @property
     def metric_names(self) -> list[str]:
-        """Names of what a pass gives: the loss, and the metrics as Keras reports them."""
+        """Names of a pass's results: the loss, and the metrics as Keras reports them."""
         return ["loss", *(self._model._compile_metrics.result() if self._metrics else ())]
 
     def load(self, sources: Sequence[Source], strengths: Sequence[Strengths], groups: Sequence[str] = GROUPS) -> None:
-        """Take over the state, or some groups of it, and the strengths of each place's member, which fit the model's.
+        """Load the state, or some groups of it, and the strengths of each place's member, which fit the model's.
 
-        Raises Failure (model) where members have made different numbers of steps: an optimizer counts once.
+        Raises Failure (model) if members have made different numbers of steps: an optimizer has one counter.
         """
         for group in groups:
             for index, variable in enumerate(self._groups[group]):
@@ -97,7 +97,7 @@ class FusedModel:
             variable.assign([member[place] for member in strengths])
 
     def members(self) -> list["Member"]:
-        """Return what each place has now."""
+        """Return the current variables of each place."""
         values = {group: [np.asarray(v.read_value()) for v in variables] for group, variables in self._groups.items()}
         return [Member(self, place, values) for place in range(self.n_places)]
 
@@ -172,7 +172,7 @@ class FusedModel:
         return totals / n_seen
 
     def _step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """Make one step of every member, as Keras' ``train_step`` does; give the sums of its loss and metrics."""
+        """Make one step of every member, as Keras' ``train_step`` does; return the sums of its loss and metrics."""
         values, still_forms, still, strengths = self._variables()
         with tf.GradientTape() as tape:
             tape.watch(values)
@@ -189,7 +189,7 @@ class FusedModel:
     def _variables(
         self,
     ) -> tuple[list[tf.Tensor], list[keras.Variable], list[tf.Tensor], dict[tuple[int, str], tf.Tensor]]:
-        """Return what is trained; what is not, by its form in the model; and the strengths of regularizers: of all."""
+        """Return all members' trained variables, other variables by model variable, and regularization strengths."""
         forms = self._model.trainable_variables
         trained = {id(form) for form in forms}
         still = [form for form in self._compiled.groups["weights"] if id(form) not in trained]
@@ -216,7 +216,7 @@ class FusedModel:
         x: tf.Tensor,
         y: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-        """Return one member's loss, its outputs, and its variables that are not trained; traced once for all."""
+        """Return one member's loss, its outputs, and its untrained variables; traced once for all members."""
         mapping = [*zip(self._model.trainable_variables, values, strict=True), *zip(still_forms, still, strict=True)]
         with keras.StatelessScope(state_mapping=mapping) as scope, self._compiled.traced_strengths(strengths):
             outputs = self._model(x, training=training)
@@ -224,7 +224,7 @@ class FusedModel:
         return loss, outputs, [tf.convert_to_tensor(scope.get_current_value(form)) for form in still_forms]
 
     def _apply(self, gradients_and_variables: list[tuple[tf.Tensor, tf.Variable]]) -> None:
-        """Apply gradients as ``Optimizer.apply`` does, but each member's with its own learning rate."""
+        """Apply gradients as ``Optimizer.apply`` does, but with each member's own learning rate."""
         optimizer = self._optimizer
         gradients = optimizer._clip_gradients([gradient for gradient, _ in gradients_and_variables])
         for gradient, (_, variable) in zip(gradients, gradients_and_variables, strict=True):
@@ -260,7 +260,7 @@ class Member(Readable):
 
 
 def _sum_of_rows(values: tf.Tensor) -> tf.Tensor:
-    """Sum a metric's values ``(places, rows, ...)`` over rows, each the mean of what it has, as Keras does."""
+    """Sum a metric's values ``(places, rows, ...)`` over rows, after a mean over other dimensions, as Keras does."""
     rank = len(values.shape)
     if rank > 2:
         values = tf.reduce_mean(values, list(range(2, rank)))

@@ -1,16 +1,16 @@
 """The compiled loops over mini-batches: one pass of training, one of evaluation, one batch of prediction.
 
-Called by ``compiled.py``. Each maker gives a ``tf.function`` around Keras' own ``train_step`` or ``test_step``; rows,
-order and batch size are arguments, so one trace serves every shard, permutation and batch size.
+Called by ``compiled.py``. Each function ``make_...`` returns a ``tf.function`` around Keras' own ``train_step`` or
+``test_step``; rows, order and batch size are arguments, so one trace serves every shard, permutation and batch size.
 
-Why there are two kinds of traces for training. ``model.fit`` gives the same bits as this loop only when both compile
+There are two kinds of traces for training, because ``model.fit`` and this loop give the same bits only if both compile
 the step for the same kind of batch. If a shard's rows are a multiple of the batch size, tf.data knows the size of every
-batch, Keras' step is compiled for exactly that size, and Grappler folds what depends on it: the gradient of a mean
-multiplies by 1/n where the general step divides by n, and the last bit differs (batches of 10 into MSE do it, so do
-batches of 16 into batch normalisation). A Keras model keeps its compiled steps: the special one is made only if the
-model's very first fit was such a one (``reduce_retracing``: a general step, once there, serves all sizes), and is used
-later for batches of that size whenever the rows are a multiple of it again. ``static_batch_of`` follows the same rule,
-and ``State.static_batch`` carries it from visit to visit (tests/unit/trainer/test_exact.py).
+batch, Keras compiles its step for exactly that size, and Grappler folds constants that depend on it: the gradient of a
+mean is multiplied by 1/n instead of divided by n, and the last bit differs (examples: batches of 10 with MSE, batches
+of 16 with batch normalisation). A Keras model caches its compiled steps. It compiles the special step only if its first
+fit had such batches (``reduce_retracing``: once there is a general step, it serves all sizes), and uses it later for
+batches of that size whenever the rows are a multiple of it. ``static_batch_of`` follows the same rule, and
+``State.static_batch`` passes the size from visit to visit (tests/unit/trainer/test_exact.py).
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from madlib_mop.trainer.graphs.metric_sums import MetricSums, scalar
 
 @dataclasses.dataclass(frozen=True)
 class DataSpec:
-    """What a trace depends on in the data: dtype and row shape of each column."""
+    """The properties of data that a trace depends on: dtype and row shape of each column."""
 
     xs: tuple[tuple[str, tuple[int, ...]], ...]
     ys: tuple[tuple[str, tuple[int, ...]], ...]
@@ -68,13 +68,13 @@ def static_batch_of(n_rows: int, batch_size: int, inherited: int | None) -> tupl
     n_rows, batch_size : int
         Of the visit.
     inherited : int or None
-        ``State.static_batch`` of the state that the visit starts from; None at a model's first visit, and where that
-        is an average of states, which as a Keras model would be a new one.
+        ``State.static_batch`` of the state that the visit starts from; None at a model's first visit, and for an
+        average of states, because a Keras model with these weights would be a new one.
 
     Returns
     -------
     tuple of int
-        The static batch size of this visit (0: the general step), and what its state is to carry.
+        The static batch size of this visit (0: the general step), and ``static_batch`` of the resulting state.
     """
     fits = batch_size if n_rows % batch_size == 0 else 0
     carried = fits if inherited is None else inherited
@@ -85,7 +85,7 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
     """Return ``f(xs, ys, row_weights, order, batch_size, n_batches, constant) -> {metric: float32}``.
 
     ``row_weights`` is a list, of one ``(n_rows,)`` tensor if ``weighted``; ``order`` is int64 ``(n_rows,)``;
-    ``constant`` divides uint8 x. The last batch has the rows that are left. The metrics are those that ``fit`` logs.
+    ``constant`` divides uint8 x. The last batch has the remaining rows. The metrics are those that ``fit`` logs.
     """
 
     def run(
@@ -128,7 +128,7 @@ def make_train_pass(model: keras.Model, spec: DataSpec, weighted: bool, static_b
 
 
 def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
-    """Return ``f(xs, ys, batch_size, constant) -> sums`` over all rows: float64, what `MetricSums` adds up."""
+    """Return ``f(xs, ys, batch_size, constant) -> sums`` over all rows: the float64 values of `MetricSums`."""
     metrics = MetricSums(model)
 
     def run(xs: Tensors, ys: Tensors, batch_size: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
@@ -152,7 +152,7 @@ def make_evaluate_pass(model: keras.Model, spec: DataSpec) -> Traceable:
 
 
 def make_prefix_batch(split: Split, spec: DataSpec, static_batch: int) -> Traceable:
-    """Return ``f(xs, rows, constant) -> [float32 features]`` for rows (int64) of x, as a training step has them."""
+    """Return ``f(xs, rows, constant) -> [float32 features]`` for rows (int64) of x, as in a training step."""
 
     def run(xs: Tensors, rows: tf.Tensor, constant: tf.Tensor) -> list[tf.Tensor]:
         if static_batch:
@@ -166,7 +166,7 @@ def make_prefix_batch(split: Split, spec: DataSpec, static_batch: int) -> Tracea
 
 
 def tail_spec(split: Split, spec: DataSpec) -> DataSpec:
-    """Describe the columns that a split model's tail takes, where the model takes those of ``spec``."""
+    """Return the columns that a split model's tail takes, if the model takes those of ``spec``."""
     features = [("float32", tuple(tensor.shape[1:])) for tensor in split.prefix.outputs]
     return DataSpec(tuple(features[n] if made else spec.xs[n] for made, n in split.tail_inputs), spec.ys)
 
@@ -182,7 +182,7 @@ def make_predict_batch(model: keras.Model, spec: DataSpec) -> Traceable:
 
 
 class Batch:
-    """A traced function of float32 outputs, called as one op: its own call spends as long again on its arguments."""
+    """A traced function with float32 outputs, called as one op, which avoids the overhead of its Python arguments."""
 
     def __init__(self, function: Traceable):
         self._function = function.get_concrete_function()
@@ -198,12 +198,12 @@ class Batch:
 
 
 def flat_logs(logs: dict[str, tf.Tensor]) -> dict[str, float]:
-    """Turn what the training loop gives into numbers."""
+    """Convert the results of the training loop to numbers."""
     return {name: scalar(value) for name, value in logs.items()}
 
 
 def tensors_of(arrays: tuple[np.ndarray, ...]) -> list[tf.Tensor]:
-    """Hand arrays to TensorFlow, without a copy where they are aligned."""
+    """Convert arrays to tensors, without a copy if they are aligned."""
     return [tf.experimental.dlpack.from_dlpack(array.__dlpack__()) for array in arrays]
 
 
@@ -218,15 +218,15 @@ def row_weights_of(shard: Shard, class_weight: dict[int, float]) -> tf.Tensor:
 
 
 def _structure(columns: list[tf.Tensor]) -> object:
-    """Return one column as it is and several as a tuple, as Keras' data adapters do."""
+    """Return a single column unchanged and several as a tuple, as Keras' data adapters do."""
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 
 def normalized(x: tf.Tensor, constant: tf.Tensor) -> tf.Tensor:
-    """Divide uint8 x; the constant is no part of the graph, or Grappler would multiply by its reciprocal."""
+    """Divide uint8 x; the divisor is an argument, because Grappler would replace a constant by its reciprocal."""
     return tf.cast(x, tf.float32) / constant if x.dtype == tf.uint8 else x
 
 
 def as_float(y: tf.Tensor) -> tf.Tensor:
-    """Return y as float32, as Keras is given it."""
+    """Return y as float32, the form that Keras gets."""
     return y if y.dtype == tf.float32 else tf.cast(y, tf.float32)

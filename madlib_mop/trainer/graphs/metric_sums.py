@@ -1,8 +1,9 @@
 """The sums of an evaluation: the variables of Keras' own metrics, as sums over rows that can be added over shards.
 
 Every metric that compile parameters may name is a function of sums over batches (tests/unit/trainer/test_metrics.py
-holds each one against plain Keras on all rows): a mean of a total and a count, an AUC of counts a threshold, an R2 of
-sums of squares. So the sums of shards, added, give what Keras would give for all rows. Called by ``visits.py``.
+compares each one with plain Keras on all rows): a mean is a function of a total and a count, an AUC of counts for each
+threshold, an R2 of sums of squares. So the added sums of shards result in Keras' values for all rows. Called by
+``visits.py``.
 """
 
 import base64
@@ -47,13 +48,13 @@ class MetricSums:
 
     @property
     def n_values(self) -> int:
-        """How many sums there are."""
+        """Number of sums."""
         return sum(_size_of(metric) for metric in self._metrics)
 
     def take(self) -> tf.Tensor:
-        """Return the newest sums as float64 ``(n_values,)``, and set Keras' to 0; called in a loop that is traced.
+        """Return the newest sums as float64 ``(n_values,)``, and reset Keras' to 0; called in a traced loop.
 
-        Keras adds in float32 and loses digits as a shard grows; taken out batch by batch, they are added in float64.
+        Keras adds in float32 and loses digits in large shards. Read after each batch, the sums are added in float64.
         """
         values = [tf.reshape(tf.cast(v.value, tf.float64), [-1]) for m in self._metrics for v in m.variables]
         taken = tf.concat(values, 0)
@@ -63,7 +64,7 @@ class MetricSums:
         return taken
 
     def results(self, sums: np.ndarray) -> Results:
-        """Return the figures that Keras' metrics have with these sums, float64 ``(n_values,)``."""
+        """Return the values of Keras' metrics for these sums, float64 ``(n_values,)``."""
         sums = np.asarray(sums, np.float64)
         if sums.shape != (self.n_values,):
             raise Failure(INTERNAL, MopError(f"{sums.size} sums for metrics that have {self.n_values}"))
@@ -84,12 +85,12 @@ class MetricSums:
         return Results(values[id(self._model._loss_tracker)], named, losses)
 
     def as_answer(self, sums: np.ndarray, results: Results) -> Header:
-        """Return the sums of the loss and the metrics as a request or an answer has them.
+        """Return the sums of the loss and the metrics in the format of requests and answers.
 
         Returns
         -------
         dict
-            ``layout``: a list of [name, number of sums, whether it is a total and a count] a metric, the loss first.
+            ``layout``: for each metric, the loss first, [name, number of sums, whether it is a total and a count].
             ``data``: the sums, little-endian float64 in Base64.
         """
         metrics = [self._model._loss_tracker, *self._compiled]
@@ -98,7 +99,7 @@ class MetricSums:
         return written(layout, sums[: sum(size for _, size, _ in layout)])
 
     def read(self, answer: Header) -> np.ndarray:
-        """Return the sums that `as_answer` wrote, those of single outputs' losses 0."""
+        """Return the sums that `as_answer` wrote; the sums of single outputs' losses are 0."""
         sums = np.zeros(self.n_values)
         given = np.frombuffer(base64.b64decode(answer["data"]), "<f8")
         expected = sum(_size_of(metric) for metric in [self._model._loss_tracker, *self._compiled])
@@ -109,7 +110,7 @@ class MetricSums:
 
 
 def means_as_answer(names: Sequence[str], totals: Sequence[float], n_rows: int) -> Header:
-    """Return what `MetricSums.as_answer` gives, for metrics that are all means over rows: the loss first."""
+    """Return the result of `MetricSums.as_answer` for metrics that are all means over rows, the loss first."""
     sums = np.array([[total, n_rows] for total in totals], np.float64)
     return written([[name, 2, True] for name in names], sums.ravel())
 
@@ -126,7 +127,7 @@ def is_mean(metric: keras.metrics.Metric) -> bool:
 
 
 def scalar(value: object) -> float:
-    """Return a metric's value; of one that has several (a precision for each class, say), their mean."""
+    """Return a metric's value; the mean, if it has several values (for example a precision for each class)."""
     return float(np.mean(np.asarray(value, np.float64)))
 
 

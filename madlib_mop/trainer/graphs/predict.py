@@ -28,9 +28,9 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Predictor:
-    """A model that predicts; its function is traced once for each kind of data (number of rows is no part of it).
+    """A model for prediction; its function is traced once for each kind of data, for any number of rows.
 
-    Rows go through it as they come: one alone, or many as batches of `batch_rows`.
+    A single row is computed alone, several rows in batches of `batch_rows`.
     """
 
     def __init__(self, model: keras.Model, normalizing_const: float, preprocessor: str | None = None):
@@ -72,7 +72,7 @@ class Predictor:
         return outputs
 
     def _function(self, spec: DataSpec) -> loop.Batch:
-        """Return the function for a kind of data; it is traced when it is first asked for."""
+        """Return the function for a kind of data; its first use traces it."""
         function = self._functions.get(spec)
         if function is None:
             check_columns(self._model, spec)
@@ -85,12 +85,12 @@ class Predictor:
         return sum(v.value.shape.num_elements() * v.value.dtype.size for v in self._model.variables)
 
     def values(self, columns: Sequence[np.ndarray]) -> "Values":
-        """Predict one row, or as many as fit the model when the first dimension of each column counts rows.
+        """Predict a single row, or several if the first dimension of each column is the number of rows.
 
         Parameters
         ----------
         columns : sequence of numpy.ndarray
-            One array an input, of any type of number, not normalized: of an input's shape, or ``(n_rows, ...)``.
+            For each input one numeric array, not normalized: of the input's shape, or ``(n_rows, ...)``.
 
         Raises
         ------
@@ -149,11 +149,11 @@ class Values(NamedTuple):
     Attributes
     ----------
     single : bool
-        Whether they are of a single row.
+        Whether they are predictions of a single row.
     values : numpy.ndarray
-        float32 ``(n_rows, n_values)``: the outputs side by side.
+        float32 ``(n_rows, n_values)``: the concatenated outputs.
     widths : list of int
-        How many of the values each output has.
+        Number of values of each output.
     """
 
     single: bool

@@ -1,4 +1,4 @@
-"""A Keras model's variables as a training state has them: read, replaced, compared. Called by ``compiled.py``."""
+"""The variables of a Keras model as a training state: read, replaced, compared. Called by ``compiled.py``."""
 
 import hashlib
 import math
@@ -20,7 +20,7 @@ _WORTH_ALIGNING_BYTES = 1 << 20
 
 
 class Readable:
-    """A training state whose variables can be read one by one, wherever they live."""
+    """A training state whose variables can be read one by one."""
 
     def specs(self) -> Mapping[str, list[TensorSpec]]:
         """Return shape and dtype of each variable, by group."""
@@ -53,13 +53,13 @@ class Readable:
 
 
 class ModelVariables(Readable):
-    """The training state of a built and compiled model, where it lives.
+    """The training state in the variables of a built and compiled model.
 
     Attributes
     ----------
     model : keras.Model
     holds : str or None
-        Digest of the training state that the variables have right now, when that is known.
+        Digest of the training state that the variables have now; None if unknown.
     groups : dict of str to list
         Keras' variables, by group, in the state's order.
     """
@@ -77,7 +77,7 @@ class ModelVariables(Readable):
 
     @property
     def state_bytes(self) -> int:
-        """Size of all variables that make the training state."""
+        """Size of all variables of the training state."""
         return sum(spec.n_bytes for specs in self.specs().values() for spec in specs)
 
     def specs(self) -> Mapping[str, list[TensorSpec]]:
@@ -87,7 +87,7 @@ class ModelVariables(Readable):
         return _value(self.groups[group][index])
 
     def load(self, state: State, groups: Sequence[str] = GROUPS) -> None:
-        """Take over a training state, or some groups of it. Raises Failure (model) when they do not fit."""
+        """Load a training state, or some groups of it. Raises Failure (model) if they do not fit."""
         self.check_fits(state, groups)
         self.holds = None
         for group in groups:
@@ -95,7 +95,7 @@ class ModelVariables(Readable):
                 variable.assign(_tensor_of(state, group, index))
 
     def check_fits(self, state: State, groups: Sequence[str] = GROUPS) -> None:
-        """Raise Failure (model) unless some groups of a training state are of the model's shapes."""
+        """Raise Failure (model) unless these groups of a training state have the model's shapes."""
         expected = self.specs()
         for group in groups:
             if state.specs(group) != expected[group]:
@@ -107,7 +107,7 @@ class ModelVariables(Readable):
                 )
 
     def load_weights(self, weights: Blob) -> None:
-        """Take over weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
+        """Load weights only: float32, flattened, in ``get_weights()`` order. Raises Failure (model)."""
         if len(weights) != self.weights_bytes:
             raise model_failed(
                 f"the stored model_weights have {len(weights)} bytes, the architecture needs {self.weights_bytes}",
@@ -122,23 +122,23 @@ class ModelVariables(Readable):
             start = stop
 
     def copy_from(self, other: "ModelVariables") -> None:
-        """Take over the variables of a model with the same compile signature."""
+        """Copy the variables of a model with the same compile signature."""
         self.holds = None
         for group, variables in self.groups.items():
             for mine, theirs in zip(variables, other.groups[group], strict=True):
                 mine.assign(theirs.value)
 
     def take_over(self, state: State, fresh: "ModelVariables", keep_optimizer: bool) -> None:
-        """Take over the state of a model with other parameters, but not its learning rate.
+        """Load the state of a model with other parameters, except its learning rate.
 
         Parameters
         ----------
         state : State
-            Raises Failure (model) where its weights or variables do not fit.
+            Raises Failure (model) if its weights or variables do not fit.
         fresh : ModelVariables
-            A model with this one's compile signature as it is before its first visit.
+            A model with the same compile signature, before its first visit.
         keep_optimizer : bool
-            Whether to take the optimizer's variables too. They stay fresh where they do not fit.
+            Whether to load the optimizer's variables too. If they do not fit, they stay fresh.
         """
         rate = _learning_rate(fresh.model)
         self.copy_from(fresh)
@@ -160,7 +160,7 @@ def _groups_of(model: keras.Model, with_optimizer: bool) -> dict[str, list[keras
 
 
 def _learning_rate(model: keras.Model) -> Any:
-    """Return a model's learning rate, a variable or a schedule; under loss scaling that of the optimizer inside."""
+    """Return a model's learning rate, a variable or a schedule; with loss scaling, that of the inner optimizer."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)._learning_rate
 
 
@@ -169,7 +169,7 @@ def _value(variable: keras.Variable) -> np.ndarray:
 
 
 def _tensor_of(state: State, group: str, index: int) -> np.ndarray | tf.Tensor:
-    """Return one tensor of a state; a large one in memory that TensorFlow takes as it is, where it would copy twice."""
+    """Return one tensor of a state; a large one in aligned memory, which TensorFlow uses without copying it again."""
     spec = state.specs(group)[index]
     if spec.n_bytes < _WORTH_ALIGNING_BYTES or spec.dtype not in ("float32", "float64"):
         return state.read(group, index)
