@@ -1,4 +1,4 @@
-"""Where the segments' time goes in a run: computing, putting states in and taking them out, keeping them, waiting."""
+"""Breakdown of the segments' time in a run: computation, loading and saving states, committing them, waiting."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class Breakdown:
 
     @property
     def outside_share(self) -> float:
-        """The share of the time in which no model was computed, to train or to evaluate it."""
+        """Fraction of the time in which no model was trained or evaluated."""
         return 1 - (self.seconds[TRAINING] + self.seconds[EVALUATING]) / sum(self.seconds.values())
 
     def __str__(self) -> str:
@@ -47,10 +47,10 @@ class Breakdown:
 
 
 def breakdown(cursor, run_id: int, n_segments: int, after_epoch: int = 0) -> Breakdown:
-    """Break down a run's visits and evaluations.
+    """Return the breakdown of a run's visits and evaluations.
 
-    That is from the end of the last visit of an epoch (0: from the first one's start) to the end. What was under way at
-    that moment counts by its part after it, a visit of k fused models by a k-th of its time.
+    It covers the time from the end of the last visit of an epoch (0: from the start of the first visit) to the end of
+    the run. Work in progress at that moment counts by its later part, a visit of k fused models by a k-th of its time.
     """
     cursor.execute(_TASKS, {"run_id": run_id})
     tasks = cursor.fetchall()

@@ -1,6 +1,6 @@
-"""The comparison: each workload trained in every way, one after the other, each way in a network of its own.
+"""The comparison: trains each workload in every way, one after the other, each way in a network of its own.
 
-Called by run.py. What was measured is written to a directory as it comes, from which `report` renders it.
+Called by run.py. Each measurement is written to a directory at once; `report` renders it from there.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ _TIMEOUT_S = 4 * 3600
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is compared.
+    """What to compare.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Plan:
     runs : sequence of (int, int)
         Of each way: seed, and the number of the repetition with that seed.
     most_outside : float or None
-        What share of the hopper's time after the first epoch may pass without a model being computed, at most.
+        Upper limit of the fraction of the hopper's time after the first epoch in which no model is computed.
     """
 
     workload: str
@@ -79,22 +79,22 @@ class Plan:
 
     @property
     def what(self) -> str:
-        """One line for people."""
+        """Description in one line."""
         rows = f"{self.n_train:,} rows of {source_of_images()} for training, {self.n_test:,} for testing"
         what = f"{self.workload}: {WORKLOADS[self.workload].what}"
         return f"{what}; {rows}, {self.n_epochs} epochs, {self.n_workers} workers of one thread"
 
 
 def compare_ways(plans: Sequence[Plan], directory: Path, go_on: bool = False) -> list[Ratio]:
-    """Measure plans, print the tables, write page and CSV files; gives the hopper's makespans beside the others'.
+    """Measure plans, print the tables, write page and CSV files; return ratios of the hopper's makespans to others'.
 
-    What a directory has from before is written over, unless this is to continue an interrupted comparison:
-    then what it has measured counts. The page can be made again from the directory by ``python -m report``.
+    Earlier files in the directory are overwritten, unless the call continues an interrupted comparison: then its
+    measurements are kept. ``python -m report`` renders the page of a directory again.
 
     Raises
     ------
     SystemExit
-        If it is to go on with what was measured elsewhere, by another version, or by another plan.
+        If it should continue measurements of another machine, version or plan.
     """
     new = Comparison([], [], Machine.here(), {plan.workload: plan.what for plan in plans})
     before = _broken_off(directory, new) if go_on else None
@@ -113,7 +113,7 @@ def compare_ways(plans: Sequence[Plan], directory: Path, go_on: bool = False) ->
 
 
 def _broken_off(directory: Path, new: Comparison) -> Comparison | None:
-    """Read what a directory has of this comparison; None if it has nothing."""
+    """Read a directory's measurements of this comparison; None if there are none."""
     try:
         before = Comparison.read(directory)
     except FileNotFoundError:
@@ -149,9 +149,9 @@ def _ratios(plan: Plan, measurements: list[Measurement]) -> list[Ratio]:
 
 
 def compare(plan: Plan, before: Comparison) -> Iterator[Measurement | Failure]:
-    """Measure, way by way within each of the plan's runs, so that what disturbs the machine for a while disturbs all.
+    """Measure all ways within each of the plan's runs, so that a temporary load of the machine affects all of them.
 
-    What has been measured before is not measured again. A way that has failed once is not tried again.
+    Existing measurements are not repeated. A way that has failed once is not tried again.
     """
     failed = {told.way for told in before.failures if told.workload == plan.workload}
     measured = {told.key for told in before.measurements}
@@ -191,7 +191,7 @@ def _measure(plan: Plan, way: str, seed: int, repetition: int, rows: Path, place
 
 
 def _run(way: str, spec: Spec, network: Loopback, repetition: int, place: Path) -> Measurement | Failure:
-    """Run one way's program, and hold the clock and the counter."""
+    """Run one way's program; measure its time and the bytes that it sends."""
     (place / "spec.json").write_text(json.dumps(dataclasses.asdict(spec)))
     command = [*network.within, sys.executable, "-m", f"ways.{way}", place / "spec.json", place / "outcome.json"]
     environment = {
@@ -239,7 +239,7 @@ def _run(way: str, spec: Spec, network: Loopback, repetition: int, place: Path) 
 
 @contextmanager
 def _server(network: Loopback) -> Iterator[str]:
-    """Start a cluster of its own in a way's network, and give the URI, over TCP, of a user of the extension."""
+    """Start a cluster in a way's network, and return the TCP URI of a user of the extension."""
     cluster = [*network.within, ROOT / "make" / "cluster.sh", "--name", f"comparison-{os.getpid()}"]
 
     def control(*arguments: str) -> str:

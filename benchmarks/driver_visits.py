@@ -1,8 +1,8 @@
-"""What a visit costs the driver itself: the hopper over a record and workers that answer at once; prints a table.
+"""The driver's own cost of a visit: runs the hopper with a record and workers that answer at once; prints a table.
 
     make/python.sh benchmarks/driver_visits.py [segments:models ...]
 
-`madlib-mop simulate --driver-ms` takes the figure. Statements to the catalog are counted, not made.
+`madlib-mop simulate --driver-ms` takes the result. Statements to the catalog are counted, not executed.
 """
 
 import sys
@@ -16,7 +16,7 @@ _VERSIONS = dict.fromkeys(("python", "tensorflow", "keras", "numpy"), "1")
 
 
 class _Record:
-    """A record that keeps nothing; slots' tables appear when they are asked for."""
+    """A record that stores nothing; the tables of slots exist on request."""
 
     n_statements = 0
     raw = SimpleNamespace(poll=lambda: None, notifies=[])
@@ -36,7 +36,7 @@ class _Record:
 
 
 class _Workers:
-    """Workers that end each task as soon as they are looked at."""
+    """Workers that have completed each task at the first poll."""
 
     def __init__(self, segments):
         self.waiting = dict.fromkeys(segments)
@@ -66,7 +66,7 @@ class _Workers:
 
 
 def measure(n_segments: int, n_models: int, n_visits: int = 20_000) -> tuple[float, float]:
-    """Return the milliseconds of the driver's processor time, and the statements to the catalog, of a visit."""
+    """Return the driver's processor time in ms, and its number of statements to the catalog, per visit."""
     n_epochs = n_visits // (n_segments * n_models) + 2
     model = {"state_version": 0, "state_slot": None, "state_bytes": None, "epoch": 0, "position": 0, "state": "waiting",
              "first_epoch": 1, "last_epoch": n_epochs}  # fmt: skip
@@ -90,7 +90,7 @@ def measure(n_segments: int, n_models: int, n_visits: int = 20_000) -> tuple[flo
 
 
 def _next(workers: _Workers, n_segments: int, done: list[int]) -> list[int]:
-    """Return the one segment that something comes from: first each opens, then those with tasks, in turn."""
+    """Return the segment of the next event: first each segment opens, then those with tasks answer in turn."""
     done[0] += 1
     if done[0] <= n_segments:
         return [done[0] - 1]
@@ -98,7 +98,7 @@ def _next(workers: _Workers, n_segments: int, done: list[int]) -> list[int]:
 
 
 def main() -> None:
-    """Print a line for each size."""
+    """Print one line for each size."""
     sizes = [word.split(":") for word in sys.argv[1:]] or [("8", "16"), ("64", "64"), ("64", "1000"), ("1000", "10000")]
     print("segments   models   ms a visit   statements a visit")
     for n_segments, n_models in sizes:

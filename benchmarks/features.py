@@ -1,4 +1,4 @@
-"""Materialised features: a grid of heads behind one frozen convolutional base, trained with them and without."""
+"""Materialised features: a grid of heads on one frozen convolutional base, trained with and without them."""
 
 import numpy as np
 import psycopg2
@@ -53,7 +53,7 @@ def compare_features(dsn: str, n_rows: int, n_epochs: int) -> list[Ratio]:
 
 
 def _model(head: int | None):
-    """Return a frozen base of three convolutions, the same for all, and a head."""
+    """Return a model of a head on a frozen base of three convolutions, which is equal in all models."""
     import keras
 
     keras.utils.set_random_seed(1)

@@ -1,6 +1,6 @@
-"""Fused perceptrons: eight configurations of one shape trained in one graph, against the same trained one by one.
+"""Fused perceptrons: eight configurations of one shape trained in one graph, compared with separate training.
 
-Trainers' own code, without a database: visits of 2,000 rows, states in and out included, one thread.
+It runs the trainers' code without a database: visits of 2,000 rows, with loading and saving of states, one thread.
 """
 
 import itertools
@@ -20,7 +20,7 @@ _MIN_VISITS, _MIN_S = 5, 1.0
 
 
 def compare_fusion(n_members: int = N_MEMBERS) -> None:
-    """Print, for each shape and size of batch, what a visit costs a model in seconds, apart and fused."""
+    """Print the seconds of a visit per model for each shape and batch size, separate and fused."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -39,7 +39,7 @@ def compare_fusion(n_members: int = N_MEMBERS) -> None:
 
 
 def _measure(recipes: list, shard) -> tuple[float, float]:
-    """Return what a visit costs a model, in seconds: apart, and fused."""
+    """Return the seconds of a visit per model: separate, and fused."""
     from madlib_mop.trainer import fused_visits
     from madlib_mop.trainer.visits import Start, Visitor
 
@@ -59,7 +59,7 @@ def _measure(recipes: list, shard) -> tuple[float, float]:
 
 
 def _least(visit) -> float:
-    """Return the least processor time of some visits, in seconds: other processes do not count."""
+    """Return the least processor time of several visits in seconds, which excludes other processes."""
     times, begun = [], time.monotonic()
     while len(times) < _MIN_VISITS or time.monotonic() - begun < _MIN_S:
         start = time.process_time()

@@ -1,4 +1,4 @@
-"""Sixteen configurations by the hopper on two segments, against plain Keras scripts side by side on the same rows."""
+"""Sixteen configurations with the hopper on two segments, compared with parallel Keras scripts on the same rows."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ WHERE c.relnamespace = 'madlib_mop'::regnamespace AND c.relname LIKE 'model\\_st
 
 
 def compare(dsn: str, grid: str, n_rows: int, n_epochs: int) -> list[Ratio]:
-    """Run both ways on the same rows; print their times, what of the disk the run used, and where the time went."""
+    """Run both ways on the same rows; print their times, the run's disk usage and the breakdown of its time."""
     x, y, x_valid, y_valid, source = images(n_rows, n_rows // 4)
     if grid == "fused":
         x, x_valid, source = features(x, x_valid, source)
@@ -101,7 +101,7 @@ def _fit(cursor, n_epochs: int) -> None:
 
 
 def _plain(grid: str, n_epochs: int, x, y, x_valid, y_valid) -> float:
-    """Time the plain scripts, from their start to the end of the last."""
+    """Return the time of the plain scripts, from their start to the end of the last one."""
     one_hot = np.eye(10, dtype=np.float32)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "data.npz"
@@ -141,7 +141,7 @@ def _figures(cursor) -> dict:
 
 
 class _DiskWatch:
-    """Watches, in a session of its own, how much of the disk the states of runs take."""
+    """Monitors the disk usage of the states of runs, in a session of its own."""
 
     def __init__(self, dsn: str):
         self._connection = psycopg2.connect(dsn)
@@ -151,7 +151,7 @@ class _DiskWatch:
         self._thread.start()
 
     def stop(self) -> int:
-        """End watching; give the most bytes that there were above those at the start."""
+        """End monitoring; return the maximum number of bytes above those at the start."""
         self._stopped.set()
         self._thread.join()
         self._connection.close()

@@ -1,7 +1,7 @@
-"""Networks of their own for the ways: only ``lo`` is there, and the kernel's counters of it are the bytes over sockets.
+"""Separate networks for the ways: each has only ``lo``, whose kernel counters have the bytes over sockets.
 
-Where a network namespace cannot be created (it takes root on Linux) a way runs on the machine's own loopback,
-uncounted.
+If a network namespace cannot be created (it needs root on Linux), a way runs on the machine's own loopback and its
+bytes are not counted.
 """
 
 import sys
@@ -18,7 +18,7 @@ from tests.helpers.network import COORDINATOR, Cables, NoNamespaces  # noqa: E40
 
 
 class Loopback:
-    """Where a way runs.
+    """The network of a way.
 
     Parameters
     ----------
@@ -31,11 +31,11 @@ class Loopback:
 
     @property
     def within(self) -> list[str]:
-        """The words before a command that make it run there."""
+        """Return the words before a command that run it in this network."""
         return self._cables.within(COORDINATOR) if self._cables else []
 
     def n_bytes(self) -> int | None:
-        """Return the bytes sent so far, headers and acknowledgements included; None where they are not counted."""
+        """Return the bytes sent until now, with headers and acknowledgements; None if they are not counted."""
         if self._cables is None:
             return None
         (keeper,) = self._cables.pids()
@@ -44,7 +44,7 @@ class Loopback:
 
 @contextmanager
 def loopback() -> Iterator[Loopback]:
-    """Make a network of its own; whatever still runs in it ends with it."""
+    """Create a separate network; at its end, processes that still run in it are ended."""
     try:
         with Cables(()) as cables:
             yield Loopback(cables)

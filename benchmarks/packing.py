@@ -1,4 +1,4 @@
-"""How long training_preprocessor_dl takes, beside a bare CREATE TABLE AS of the same rows in the same server.
+"""The time of training_preprocessor_dl, compared with a CREATE TABLE AS of the same rows in the same server.
 
     make/python.sh benchmarks/packing.py "$(make -s dsn)"
 
@@ -26,7 +26,7 @@ class Measurement:
     Attributes
     ----------
     n_rows, width, n_bytes : int
-        Rows, reals a row, and bytes of the packed x.
+        Rows, reals per row, and bytes of the packed x.
     pack_s, copy_s : float
         Seconds of training_preprocessor_dl, and of CREATE TABLE AS.
     driver_peak_bytes : int
@@ -49,7 +49,7 @@ class Measurement:
 
 
 def measure(dsn: str, n_rows: int = 50_000, width: int = 3_072) -> Measurement:
-    """Make a table of random reals, copy it, pack it, and drop all of that.
+    """Create a table of random reals, copy it, pack it, and drop all tables.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def measure(dsn: str, n_rows: int = 50_000, width: int = 3_072) -> Measurement:
 
 
 class _PeakMemory:
-    """Watches the children of a backend while a block runs, and keeps the highest resident memory of any."""
+    """Monitors the children of a backend while a block runs; records the highest resident memory of any of them."""
 
     def __init__(self, backend_pid: int):
         self.peak_bytes = 0
@@ -126,7 +126,7 @@ def _drop(cursor) -> None:
 
 
 def main() -> None:
-    """Measure with half of the rows and with all: the driver needs the same memory for both."""
+    """Measure with half of the rows and with all rows: the driver needs the same memory for both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dsn", help="URI of a local server with the extension")
     parser.add_argument("--rows", type=int, default=50_000)

@@ -1,4 +1,4 @@
-"""The ideal that the hopper is held against: plain Keras, one process of several, each training its share of a grid.
+"""The hopper's reference: plain Keras, one process of several, each of which trains its share of a grid.
 
 ``plain_keras.py GRID DATA.npz EPOCHS NUMBER OF``: every OF-th configuration, from NUMBER on: compile, fit, evaluate.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def main(grid: str, path: str, n_epochs: int, number: int, of: int) -> None:
-    """Train and evaluate this process's share, one thread."""
+    """Train and evaluate this process's share with one thread."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)

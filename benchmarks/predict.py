@@ -1,5 +1,5 @@
-"""How long madlib_keras_predict takes, beside plain Keras and a bare CREATE TABLE AS of the same output rows, and what
-calls of madlib_mop.predict cost. Run by `make bench`, or alone:
+"""The time of madlib_keras_predict, compared with plain Keras and a CREATE TABLE AS of the same output rows, and the
+cost of calls of madlib_mop.predict. Run by `make bench`, or alone:
 
     make/python.sh benchmarks/predict.py "$(make -s dsn)"
 
@@ -51,7 +51,7 @@ class Measurement:
 
     @property
     def ratio(self) -> float:
-        """What it costs to have it in the database: beyond the writing, in units of Keras' time."""
+        """Ratio of the time in the database, without writing, to Keras' time."""
         return (self.predict_s - self.copy_s) / self.keras_s
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class ScalarCosts:
-    """What calls of madlib_mop.predict cost, in seconds.
+    """Costs of calls of madlib_mop.predict, in seconds.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class ScalarCosts:
 
     @property
     def ratio(self) -> float:
-        """What a row costs through a view, in units of one that goes with a thousand others."""
+        """Ratio of the time of a row of a view to that of a row in a batch of a thousand."""
         return self.view_s / self.rows_s
 
     def __str__(self) -> str:
@@ -186,7 +186,7 @@ def _scalar_costs(cursor) -> ScalarCosts:
 
 
 def _write_model(cursor, model, n_classes: int) -> None:
-    """Write the tables that a run would have left."""
+    """Write the output tables of a run."""
     import numpy as np
 
     weights = np.concatenate([array.ravel() for array in model.get_weights()]).astype(np.float32).tobytes()
@@ -219,7 +219,7 @@ def _drop(cursor) -> None:
 
 
 def compare_predict(dsn: str) -> list[Ratio]:
-    """Measure and print; gives the ratios."""
+    """Measure and print; return the ratios."""
     print()
     ratios = []
     for measurement in measure(dsn):

@@ -1,6 +1,6 @@
-"""What the benchmarks come to: ratios measured side by side, smaller is better; `make bench-check` compares them.
+"""The results of the benchmarks: ratios of two measurements, smaller is better; `make bench-check` compares them.
 
-Seconds say more of a machine than of this project, so that only ratios are recorded (benchmarks/ratios.json).
+Seconds depend on the machine, so only ratios are recorded (benchmarks/ratios.json).
 """
 
 import json
@@ -15,7 +15,7 @@ ALLOWED_LOSS = 1.15
 
 @dataclass(frozen=True)
 class Ratio:
-    """One figure: its name, its value, and what it must be at most, where the project says so."""
+    """One ratio: its name, its value, and its upper limit, if the project defines one."""
 
     name: str
     value: float
@@ -36,13 +36,13 @@ def medians(runs: Iterable[list[Ratio]]) -> list[Ratio]:
 
 
 def record(ratios: Iterable[Ratio], path: Path = RECORDED) -> None:
-    """Write ratios down, over those of the same names."""
+    """Write ratios; they replace those of the same names."""
     values = (json.loads(path.read_text()) if path.exists() else {}) | {r.name: round(r.value, 3) for r in ratios}
     path.write_text(json.dumps(dict(sorted(values.items())), indent=2) + "\n")
 
 
 def losses(ratios: Iterable[Ratio], path: Path = RECORDED) -> list[str]:
-    """Say, a line each, which ratios are over 15 % greater than those recorded, above their limits, or not recorded."""
+    """Return a line for each ratio that is over 15 % above the recorded one, above its limit, or not recorded."""
     recorded = json.loads(path.read_text()) if path.exists() else {}
     lines = []
     for ratio in ratios:

@@ -1,7 +1,7 @@
-"""`make bench` and its kin: prints the benchmarks' tables, and ratios measured side by side in one run.
+"""`make bench` and related targets: prints the benchmarks' tables, and ratios of measurements in one run.
 
-`make bench` is the short form; `make bench-full` compares at full size, three times over; `make bench-check` fails
-where a ratio is over 15 % worse than benchmarks/ratios.json says, which `make bench-check ARGS=--record` writes.
+`make bench` is the short form; `make bench-full` compares at full size, three times; `make bench-check` fails if a
+ratio is over 15 % worse than in benchmarks/ratios.json, which `make bench-check ARGS=--record` writes.
 """
 
 import argparse
@@ -41,7 +41,7 @@ N_GUARD_RUNS = 3
 
 
 def main() -> None:
-    """Run the benchmarks that were asked for."""
+    """Run the benchmarks that the command line selects."""
     arguments = _arguments()
     sections = _sections(arguments)
     if arguments.check:

@@ -1,6 +1,6 @@
-"""A grid of 12 fast and 4 slow configurations: the makespan beside the lower bound, and beside other schedules.
+"""A grid of 12 fast and 4 slow configurations: the makespan, compared with the lower bound and other schedules.
 
-Called by run.py. What rounds with barriers and shuffled orders would have taken is simulated, with its own visits.
+Called by run.py. Schedules with barriers and with shuffled orders are simulated with the run's visit times.
 """
 
 import psycopg2
@@ -23,7 +23,7 @@ FROM madlib_mop.visit WHERE run_id = %s
 
 
 def compare_schedules(dsn: str, n_rows: int, n_epochs: int) -> list[Ratio]:
-    """Train the grid and print makespan / lower bound of the run and of the simulated schedules."""
+    """Train the grid; print the ratio of makespan to lower bound of the run and of the simulated schedules."""
     connection = psycopg2.connect(dsn)
     connection.autocommit = True
     with connection.cursor() as cursor:
@@ -63,7 +63,7 @@ def _ratio(spans: list) -> float:
 
 
 def _prepare(cursor, n_rows: int) -> None:
-    """Pack rows; write the grid, slow ones among the fast ones: a visit of theirs makes more passes over its shard."""
+    """Pack rows; write the grid, with slow configurations, whose visits make more passes, among the fast ones."""
     rows = rows_of("tabular", n_rows, 1)
     cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}")
     cursor.execute(f"SET client_min_messages = warning; SET madlib_mop.segments = {N_SEGMENTS}")

@@ -1,4 +1,4 @@
-"""Rows of a benchmark, copied into a database in PostgreSQL's binary form: NumPy writes all of them at once."""
+"""Rows of a benchmark, copied into a database in PostgreSQL's binary format, which NumPy writes at once."""
 
 import io
 import struct
@@ -11,13 +11,13 @@ _CHUNK_ROWS = 2000
 
 
 def make_table(cursor, table: str, x: np.ndarray, y: np.ndarray) -> None:
-    """Make a table (id integer, x real[], y integer) and copy rows into it.
+    """Create a table (id integer, x real[], y integer) and copy rows into it.
 
     Parameters
     ----------
     cursor : psycopg2 cursor
     table : str
-        Its name, safe as it is.
+        Its name, which needs no quotes.
     x : numpy.ndarray
         float32, ``(n, ...)``.
     y : numpy.ndarray
@@ -29,7 +29,7 @@ def make_table(cursor, table: str, x: np.ndarray, y: np.ndarray) -> None:
 
 
 class _Rows(io.RawIOBase):
-    """A file of the binary COPY format (PostgreSQL: COPY, File Formats), made a chunk of rows at a time."""
+    """A file in the binary COPY format (PostgreSQL: COPY, File Formats), created in chunks of rows."""
 
     def __init__(self, x: np.ndarray, y: np.ndarray):
         self._x, self._y = x, y

@@ -1,6 +1,6 @@
-"""What packing and sixteen configurations on three hosts send over the network, beside what other ways would.
+"""Network traffic of packing and of sixteen configurations on three hosts, compared with other ways.
 
-Four clusters of its own, each in a network namespace where that can be made (root), else on loopback. Called by run.py.
+It uses four clusters of its own, each in a network namespace (as root) or on loopback. Called by run.py.
 """
 
 import math
@@ -20,7 +20,7 @@ from tests.helpers.traffic import Traffic, counted_hosts, measure  # noqa: E402
 
 
 def compare_traffic(n_rows: int, n_epochs: int) -> list[Ratio]:
-    """Count the bytes of a packing and of a run of the grid of perceptrons, and print them beside the formulas."""
+    """Count the bytes of packing and of a run of the grid of perceptrons; print them with those of the formulas."""
     x, y, x_valid, y_valid, source = images(n_rows, 1)
     with counted_hosts() as (hosts, network), closing(hosts.db.connect()) as connection:
         with connection.cursor() as cursor:
@@ -69,9 +69,9 @@ def _print(traffic: Traffic, all_reduce_bytes: int) -> list[Ratio]:
 
 
 def _all_reduce_bytes(weights: dict[int, int], n_rows: int, n_epochs: int) -> int:
-    """Sum, over models and mini-batches, what a ring all-reduce of the gradients sends.
+    """Return the bytes that a ring all-reduce of the gradients sends, over all models and mini-batches.
 
-    Each of p workers sends 2 (p - 1) / p times the weights a mini-batch (Patarasuk and Yuan 2009, section 3).
+    Each of p workers sends 2 (p - 1) / p times the weights per mini-batch (Patarasuk and Yuan 2009, section 3).
     """
     p = len(HOSTS)
     return sum(

@@ -1,6 +1,6 @@
-"""What a user waits for besides training: the first NOTICE of a run, an evaluation, a leaderboard of 10,000 models.
+"""A user's waiting times besides training: the first NOTICE of a run, an evaluation, a leaderboard of 10,000 models.
 
-Called by run.py. Each is printed beside what could not be less: importing TensorFlow, Keras' own evaluate, a SELECT.
+Called by run.py. Each is printed with its lower bound: importing TensorFlow, Keras' own evaluate, a SELECT.
 """
 
 import select
@@ -40,7 +40,7 @@ FROM made, generate_series(1, 100) AS k, generate_series(1, {_N_EPOCHS}) AS epoc
 
 
 def compare_waits(dsn: str, n_rows: int) -> list[Ratio]:
-    """Measure and print; gives the ratios."""
+    """Measure and print; return the ratios."""
     x, y, *_ = images(n_rows, 1)
     with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
@@ -71,7 +71,7 @@ def compare_waits(dsn: str, n_rows: int) -> list[Ratio]:
 
 
 def _first_notice(dsn: str) -> tuple[float, float]:
-    """Return the seconds until a run's first NOTICE is at the client, and until its end."""
+    """Return the seconds until a run's first NOTICE reaches the client, and until the run's end."""
     with closing(psycopg2.connect(dsn, async_=True)) as connection:
         extras.wait_select(connection)
         cursor = connection.cursor()
@@ -89,7 +89,7 @@ def _first_notice(dsn: str) -> tuple[float, float]:
 
 
 def _evaluation(cursor, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Return the seconds of madlib_keras_evaluate of one model, and of Keras' evaluate of a model that is loaded."""
+    """Return the seconds of madlib_keras_evaluate for one model, and of Keras' evaluate for a loaded model."""
     import keras
 
     model = build("mlp", 0, 1e-4)
@@ -104,7 +104,7 @@ def _evaluation(cursor, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def _leaderboard(cursor) -> tuple[float, float]:
-    """Return the seconds of reading the whole leaderboard of a record of many runs, and of one run's part of it.
+    """Return the seconds of reading the whole leaderboard of many runs, and of reading one run's part of it.
 
     The rows are written in a transaction that is rolled back.
     """

@@ -1,6 +1,6 @@
-"""The benchmark's data and configurations: images of 32 x 32 x 3 in ten classes, sixteen configurations a grid.
+"""The benchmark's data and configurations: images of 32 x 32 x 3 in ten classes, grids of sixteen configurations.
 
-Those of the grid "fused" train on a table of numbers that are made of the images.
+Those of the grid "fused" train on a table of numbers computed from the images.
 """
 
 import itertools
@@ -57,9 +57,9 @@ def build(grid: str, architecture: int, l2: float):
 
 
 def images(n_train: int, n_valid: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
-    """Return x (n, 32, 32, 3) float32 in 0..1 and y (n,) for training and validation, and where they are from.
+    """Return x (n, 32, 32, 3) float32 in 0..1 and y (n,) for training and validation, and their source.
 
-    They are CIFAR-10's where its archive is found (MOP_BENCH_DATA names it), else patterns with noise of that shape.
+    They are from CIFAR-10 if its archive is found (MOP_BENCH_DATA is its path), otherwise noisy patterns of that shape.
     """
     if CIFAR_ZIP.exists():
         return (*_cifar("train", n_train), *_cifar("test", n_valid), source_of_images())
@@ -78,7 +78,7 @@ def source_of_images() -> str:
 
 
 def features(x: np.ndarray, x_test: np.ndarray, source: str) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return a table made of images, (n, N_FEATURES) float32, standardised by the training rows, and what is in it."""
+    """Return a table made from images, (n, N_FEATURES) float32, standardised by training rows, and its description."""
     x, x_test = _tiles(x), _tiles(x_test)
     mean, deviation = x.mean(0), x.std(0)
     return (x - mean) / deviation, (x_test - mean) / deviation, f"means and deviations of 16 tiles of {source}"

@@ -16,7 +16,7 @@ N_CLASSES = 10
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained.
+    """Data and configurations to train.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Workload:
     build : callable
         (architecture, l2) -> Keras model, not compiled; imports Keras.
     what : str
-        One line for people.
+        Description in one line.
     """
 
     name: str
@@ -58,17 +58,17 @@ class Rows:
     source: str
 
     def save(self, path: Path) -> None:
-        """Write them as one .npz file."""
+        """Write the rows as one .npz file."""
         np.savez(path, x=self.x, y=self.y, x_test=self.x_test, y_test=self.y_test, source=self.source)
 
     def save_training(self, path: Path) -> int:
-        """Write a copy of the training rows as one .npz file; give its size in bytes."""
+        """Write a copy of the training rows as one .npz file; return its size in bytes."""
         np.savez(path, x=self.x, y=self.y)
         return path.stat().st_size
 
     @staticmethod
     def load(path: Path, training: Path | None = None) -> "Rows":
-        """Read what `save` wrote; the training rows from what `save_training` wrote, where that is given."""
+        """Read a file of `save`; read the training rows from a file of `save_training` if one is given."""
         with np.load(path) as data:
             x_test, y_test, source = data["x_test"], data["y_test"], str(data["source"])
         with np.load(training or path) as data:
@@ -144,7 +144,7 @@ WORKLOADS = {
 
 
 def rows_of(workload: str, n_train: int, n_test: int) -> Rows:
-    """Return a workload's rows: CIFAR-10's images where they are found, else generated ones (`workload.images`)."""
+    """Return a workload's rows: CIFAR-10's images if they are found, otherwise generated ones (`workload.images`)."""
     x, y, x_test, y_test, source = images(n_train, n_test)
     if workload == "tabular":
         x, x_test, source = features(x, x_test, source)

@@ -10,7 +10,7 @@ from report.text import print_tables
 
 
 def report(directory: Path) -> Path:
-    """Report what a directory has; give the page's path."""
+    """Report a directory's measurements; return the page's path."""
     comparison = Comparison.read(directory)
     print_tables(comparison)
     write_csv_files(comparison, directory)
@@ -18,7 +18,7 @@ def report(directory: Path) -> Path:
 
 
 def main() -> None:
-    """Report what the command line names."""
+    """Report the directory that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m report", description=__doc__)
     parser.add_argument("directory", type=Path)
     directory = parser.parse_args().directory

@@ -1,4 +1,4 @@
-"""The columns of the tables: what each is called, how it is shown, how it was measured and what it doesn't count."""
+"""The columns of the tables: heading, format, and notes on measurement and exclusions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Column:
     show : callable
         Row -> str.
     note : str
-        How the figure was measured, and what it doesn't count: a footnote of the page.
+        How the figure was measured and what it excludes: a footnote of the page.
     """
 
     head: str
@@ -28,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Group:
-    """The columns that answer one question; a table of their own, for a page is narrow."""
+    """The columns for one question; they form a table of their own, because the page is narrow."""
 
     title: str
     columns: tuple[Column, ...]

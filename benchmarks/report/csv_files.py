@@ -1,4 +1,4 @@
-"""The CSV files beside the page: the table, each run, the errors after each epoch, and where the workers' time went."""
+"""The CSV files of the report: the table, each run, errors after each epoch, and the breakdown of the workers' time."""
 
 import csv
 import dataclasses
@@ -18,7 +18,7 @@ FILES = {
 
 
 def write_csv_files(comparison: Comparison, directory: Path) -> None:
-    """Write them; times are seconds, those called ``at`` since the begin of the work, sizes bytes, errors shares."""
+    """Write the files. Times are seconds, ``at`` is since the start of the work, sizes are bytes, errors fractions."""
     rows = [row for workload in workloads_of(comparison) for row in rows_of(comparison, workload)]
     names = [field.name for field in dataclasses.fields(Row)]
     _write(directory / "table.csv", names, (dataclasses.astuple(row) for row in rows))

@@ -1,4 +1,4 @@
-"""The figures that are derived from measurements, each a pure function of them; called by `summary` and the plots."""
+"""Figures derived from measurements, each by a pure function; called by `summary` and the plots."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from report.measurement import Measurement
 
 @dataclass(frozen=True)
 class Range:
-    """The median of several runs' figures, and the least and the greatest of them."""
+    """Median, minimum and maximum of a figure over several runs."""
 
     median: float
     low: float
@@ -21,7 +21,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Point:
-    """The test errors (shares of rows) of all configurations, at an epoch or at a time: the best, and their mean."""
+    """Test errors (fractions of rows) over all configurations, at an epoch or a time: the best one and the mean."""
 
     at: float  # epochs, or seconds since the start
     best: float
@@ -29,7 +29,7 @@ class Point:
 
 
 def makespan(runs: Sequence[Measurement]) -> Range:
-    """Return the time from the begin to the end of the work, in seconds."""
+    """Return the time from the start to the end of the work, in seconds."""
     seconds = [run.makespan_s for run in runs]
     return Range(median(seconds), min(seconds), max(seconds))
 
@@ -40,12 +40,12 @@ def startup_s(run: Measurement) -> float:
 
 
 def compute_s(run: Measurement, kind: str | None = None) -> float:
-    """Return the workers' time in training and evaluation (or in one of them), the sum of all workers'."""
+    """Return the time of all workers in training and evaluation (or in one of them), in seconds."""
     return sum(span.end - span.begin for span in run.outcome.spans if kind in (None, span.kind))
 
 
 def idle_share(run: Measurement) -> float | None:
-    """Return the share of the workers' time after the start-up that was in no span."""
+    """Return the fraction of the workers' time after start-up that is in no span."""
     available_s = run.n_workers * (run.makespan_s - startup_s(run))
     return 1 - compute_s(run) / available_s if available_s > 0 else None
 
@@ -57,7 +57,7 @@ def known_median(runs: Iterable[Measurement], figure: Callable[[Measurement], fl
 
 
 def ratio(numerator: float | None, denominator: float | None) -> float | None:
-    """Divide what is known; None where it is not, or nothing is to be divided by."""
+    """Return a quotient; None if a value is unknown or the divisor is 0."""
     return numerator / denominator if numerator is not None and denominator else None
 
 
@@ -81,7 +81,7 @@ def mean_error(run: Measurement) -> float | None:
 
 
 def errors_by_epoch(runs: Sequence[Measurement]) -> list[Point]:
-    """Return best and mean test error at each epoch, the mean of those of the runs."""
+    """Return best and mean test error at each epoch, averaged over the runs."""
     best, mean = defaultdict(list), defaultdict(list)
     for run in runs:
         errors = defaultdict(list)
@@ -94,7 +94,7 @@ def errors_by_epoch(runs: Sequence[Measurement]) -> list[Point]:
 
 
 def errors_by_time(run: Measurement) -> list[Point]:
-    """Give, after each evaluation, the least test error so far, and the mean of the configurations' latest ones."""
+    """Return after each evaluation the least test error until then, and the mean of the configurations' latest ones."""
     n_configurations = len({epoch.mst_key for epoch in run.outcome.epochs})
     latest, least, points = {}, float("inf"), []
     for epoch in sorted(run.outcome.epochs, key=lambda epoch: epoch.at):
@@ -106,10 +106,10 @@ def errors_by_time(run: Measurement) -> list[Point]:
 
 
 def errors_of_search(run: Measurement) -> list[tuple[float, float]]:
-    """Give, for each evaluation once all configurations are known, its time and the mean of their least errors so far.
+    """Return (time, mean of the least errors until then) at each evaluation since all configurations have one.
 
-    A search compares all of its configurations: which of them will be good nobody knows before, so that a way gains
-    nothing by training a good one first.
+    A search compares all its configurations. Their quality is unknown in advance, so a way must not gain from training
+    a good one first.
     """
     n_configurations = len({epoch.mst_key for epoch in run.outcome.epochs})
     least, points = {}, []
@@ -121,15 +121,15 @@ def errors_of_search(run: Measurement) -> list[tuple[float, float]]:
 
 
 def time_to_error(run: Measurement, error: float) -> float | None:
-    """Return the seconds from the begin until the search (`errors_of_search`) was at or below a test error."""
+    """Return the seconds from the start until the search (`errors_of_search`) was at or below a test error."""
     return next((at for at, mean in errors_of_search(run) if mean <= error), None)
 
 
 def same_error_ratio(runs: Sequence[Measurement], others: Sequence[Measurement]) -> float | None:
-    """Return how many times as long the runs took as the others to the same test error.
+    """Return the ratio of the runs' time to the others' time until the same test error.
 
-    Runs are paired by seed and repetition; a pair's error is the worse one of those that their searches end with
-    (`errors_of_search`), which both reach. The median of the pairs is given.
+    Runs are paired by seed and repetition; a pair's error is the greater of the two final errors of their searches
+    (`errors_of_search`), which both reach. The result is the median of the pairs.
     """
     ratios = []
     for run, other in _pairs(runs, others):
@@ -142,7 +142,7 @@ def same_error_ratio(runs: Sequence[Measurement], others: Sequence[Measurement])
 
 
 def same_bits(runs: Sequence[Measurement]) -> bool | None:
-    """Return whether runs with one seed ended in the same weights, bit by bit; None where no seed was repeated."""
+    """Return whether runs with equal seeds have the same final weights, bit by bit; None if no seed was repeated."""
     repeated = [alike for alike in _by_seed(runs).values() if len(alike) > 1 and alike[0].outcome.digests]
     if not repeated:
         return None
@@ -156,7 +156,7 @@ def mean_error_over_seeds(runs: Sequence[Measurement]) -> float | None:
 
 
 def points_above(runs: Sequence[Measurement], others: Sequence[Measurement]) -> float | None:
-    """Return by how many percentage points the runs' mean test error is above the others', over the seeds of both."""
+    """Return the difference of the runs' and the others' mean test errors in percentage points, over common seeds."""
     errors, against = _error_by_seed(runs), _error_by_seed(others)
     differences = [errors[seed] - against[seed] for seed in errors if seed in against]
     return 100 * fmean(differences) if differences else None
@@ -165,7 +165,7 @@ def points_above(runs: Sequence[Measurement], others: Sequence[Measurement]) -> 
 def stage_seconds(runs: Sequence[Measurement], which: str = "stages") -> dict[str, float]:
     """Return the workers' seconds in each of `Outcome.stages` or its ``steady_stages``.
 
-    Of each stage it is the median of the runs that know their stages; most first.
+    Each value is the median of the runs with known stages; longest stage first.
     """
     known = [stages for run in runs if (stages := getattr(run.outcome, which))]
     names = {name for stages in known for name in stages}
@@ -174,12 +174,12 @@ def stage_seconds(runs: Sequence[Measurement], which: str = "stages") -> dict[st
 
 
 def outside_share(stages: dict[str, float]) -> float | None:
-    """Return the share of the stages' time in which no model was computed, to train or to evaluate it."""
+    """Return the fraction of the stages' time in which no model was trained or evaluated."""
     return Breakdown(stages).outside_share if stages else None
 
 
 def typical(runs: Sequence[Measurement]) -> Measurement:
-    """Return the run whose makespan is the median's nearest, for plots of one run."""
+    """Return the run with the makespan nearest to the median, for plots of one run."""
     middle = makespan(runs).median
     return min(runs, key=lambda run: (abs(run.makespan_s - middle), run.seed, run.repetition))
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them: in tables, on axes' labels and in sentences."""
+"""Formats of numbers in tables, axis labels and sentences."""
 
 import math
 
@@ -7,7 +7,7 @@ _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return about so many significant digits, and all of those before the point: 1234, 12.3, 0.123."""
+    """Return a number with about ``digits`` significant digits, and all digits before the point: 1234, 12.3, 0.123."""
     if value is None:
         return MISSING
     if value == 0:
@@ -27,12 +27,12 @@ def times(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share as a percentage."""
+    """Return a fraction as a percentage."""
     return MISSING if share is None else f"{100 * share:.1f} %"
 
 
 def points(value: float | None) -> str:
-    """Return a difference of percentages with its sign; a true minus."""
+    """Return a difference of percentages with its sign, using the minus character."""
     if value is None:
         return MISSING
     return f"{value:+.1f}".replace("-", "−") if round(value, 1) else "0.0"
@@ -47,7 +47,7 @@ def size(n_bytes: float | None) -> str:
 
 
 def yes(value: bool | None) -> str:
-    """Return what runs with one seed tell."""
+    """Return the text for whether runs with one seed were equal."""
     return {True: "yes", False: "no", None: "not repeated"}[value]
 
 

@@ -22,7 +22,7 @@ _ABOUT = 1.3  # ways are drawn to their end if they take at most this many times
 
 
 def gantts(palette: Palette, identity: str, runs: Runs) -> list[Plot]:
-    """Draw the typical run of each way, all on one scale of time, which fits the hopper and plain Keras."""
+    """Draw the typical run of each way; all have the same time scale, which fits the hopper and plain Keras."""
     typical = {way: figures.typical(own) for way, own in runs.items()}
     pair = [typical[way] for way in (HOPPER, PLAIN) if way in typical] or list(typical.values())
     longest_s = max(run.makespan_s for run in pair)
@@ -36,14 +36,14 @@ def gantts(palette: Palette, identity: str, runs: Runs) -> list[Plot]:
 
 
 def _first_visits(run: Measurement) -> tuple[float, float]:
-    """Return when workers begin and have made some visits: few enough that their configurations can be read."""
+    """Return start and end of the workers' first visits: few enough that the configurations' numbers are readable."""
     ends = sorted(span.end for span in run.outcome.spans if span.kind == "train")
     last_s = ends[min(len(ends), _BEGIN_VISITS * run.n_workers) - 1] - run.begun_at if ends else run.makespan_s
     return figures.startup_s(run), last_s
 
 
 def merged(spans: Sequence[Span], gap_s: float) -> list[Span]:
-    """Join spans of one worker, configuration and kind between which there is less than a gap."""
+    """Merge spans of the same worker, configuration and kind with a distance of less than ``gap``."""
     joined: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.worker, span.kind, span.begin)):
         last = joined[-1] if joined else None

@@ -1,4 +1,4 @@
-"""What the comparison has measured, as files of a directory: written by comparison.py, read by the report."""
+"""The measurements of the comparison, as files of a directory: written by comparison.py, read by the report."""
 
 import dataclasses
 import datetime
@@ -24,16 +24,16 @@ class Measurement:
     ----------
     workload, way : str
     repetition : int
-        Runs with equal seeds are told apart by it.
+        Distinguishes runs with equal seeds.
     seed : int
     n_workers : int
     makespan_s : float
-        From the begin to the end of the work, seen from outside.
+        From the start to the end of the work, measured by the caller.
     socket_bytes : int or None
-        What went over the network's interface meanwhile, where it was counted.
+        Bytes over the network's interface in that time; None if they were not counted.
     outcome : Outcome
     begun_at : float
-        The makespan's begin, in Unix time.
+        Start of the makespan, in Unix time.
     """
 
     workload: str
@@ -48,11 +48,11 @@ class Measurement:
 
     @property
     def key(self) -> tuple[str, str, int, int]:
-        """What tells measurements of a comparison apart: workload, way, seed, repetition."""
+        """Identity of a measurement within a comparison: workload, way, seed, repetition."""
         return self.workload, self.way, self.seed, self.repetition
 
     def write(self, directory: Path) -> Path:
-        """Write it as a file of its own, as soon as it is known: a comparison that is broken off keeps what it has."""
+        """Write a file for this measurement, immediately, so that an interrupted comparison keeps it."""
         return _write(directory / f"measurement-{'-'.join(map(str, self.key))}.json", self)
 
     @staticmethod
@@ -67,7 +67,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Failure:
-    """A way that could not train a workload, and why, in one line."""
+    """A way that could not train a workload, with the reason in one line."""
 
     workload: str
     way: str
@@ -85,13 +85,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Machine:
-    """On what was measured, and when.
+    """Machine and date of the measurements.
 
     Attributes
     ----------
     cpu, kernel, date, commit : str
     n_cores : int
-        Those that this process may use.
+        Number of cores that this process may use.
     memory_bytes : int
     versions : dict of str to str
     """
@@ -106,7 +106,7 @@ class Machine:
 
     @property
     def described(self) -> "Machine":
-        """This without the date: equal where measurements belong together."""
+        """This without the date; equal for measurements that may be compared."""
         return dataclasses.replace(self, date="")
 
     @staticmethod
@@ -125,7 +125,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that a report is made of.
+    """All data of a report.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class Comparison:
     failures : list of Failure
     machine : Machine
     workloads : dict of str to str
-        What each workload is, in one line for people; tables have their order.
+        Description of each workload in one line; tables have the same order.
     """
 
     measurements: list[Measurement]
@@ -156,7 +156,7 @@ class Comparison:
         Raises
         ------
         FileNotFoundError
-            It has none.
+            The directory has none.
         """
         about = json.loads((directory / _ABOUT).read_text())
         measurements = [Measurement.read(path) for path in sorted(directory.glob("measurement-*.json"))]

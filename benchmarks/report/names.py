@@ -1,4 +1,4 @@
-"""The ways' names for people, their order and their look in plots, and the figures published for them."""
+"""The ways' display names, their order and style in plots, and the figures published for them."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ HOPPER, FUSED, PLAIN = "hopper", "hopper_fused", "plain"
 
 @dataclass(frozen=True)
 class Look:
-    """How a way is named and drawn.
+    """Name and style of a way.
 
     Attributes
     ----------
     name : str
     light, dark : str
-        Its colour on a light and on a dark page; the colour-blind can tell them apart, as a test holds. Dashes and
+        Its colour on a light and on a dark page; a test checks that the colour-blind can distinguish them. Dashes and
         markers differ as well.
     marker : str
         Of matplotlib.
     dashes : tuple of float
-        Points on and off; empty: a full line.
+        Points on and off; empty for a solid line.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Published:
-    """What was published: ImageNet, 16 configurations of VGG16 and ResNet50, 10 epochs, 8 nodes, a P100 each."""
+    """Published results: ImageNet, 16 configurations of VGG16 and ResNet50, 10 epochs, 8 nodes with one P100 each."""
 
     hours: float
     storage_gb: int
@@ -58,16 +58,16 @@ PUBLISHED = {
 
 
 def look(way: str) -> Look:
-    """Return the look of a way; one that is not known here is grey and has its own name."""
+    """Return the style of a way; an unknown way is grey."""
     return LOOKS.get(way, Look(way.replace("_", " "), "#6b7280", "#9ca3af", "."))
 
 
 def in_order(ways) -> list[str]:
-    """Sort ways: those known here first, in their order."""
+    """Sort ways: known ones first, in their defined order."""
     known = list(LOOKS)
     return sorted(ways, key=lambda way: (known.index(way) if way in known else len(known), way))
 
 
 def published_ratio(way: str) -> float | None:
-    """Return the way's published hours in those of the hopper."""
+    """Return the ratio of the way's published hours to those of the hopper."""
     return PUBLISHED[way].hours / PUBLISHED[HOPPER].hours if way in PUBLISHED else None

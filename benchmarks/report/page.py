@@ -1,4 +1,4 @@
-"""The static HTML page: one file that loads nothing, with tables, plots and how each number came about."""
+"""The static HTML page: one file without external resources, with tables, plots and the origin of each number."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ class Section:
     name, what : str
     rows : list of Row
     ratios : Plot or None
-        None where there is no hopper to hold the others against.
+        None if there is no measurement of the hopper, the reference.
     curves, visits, sizes : list of Plot
     breakdown : Plot or None
-        None where the hopper does not tell its stages.
+        None if the hopper's stages are unknown.
     outside, outside_later : float or None
-        The share of the hopper's time in which no model was computed: of all, and of that after the first epoch.
+        Fraction of the hopper's time in which no model was computed: in total, and after the first epoch.
     mst_keys : list of int
     """
 
@@ -54,7 +54,7 @@ class Section:
 
     @property
     def measured(self) -> list[Row]:
-        """The rows of ways that could be measured."""
+        """The rows of the ways that did not fail."""
         return [row for row in self.rows if not row.error]
 
     def row(self, way: str) -> Row | None:
@@ -63,7 +63,7 @@ class Section:
 
 
 def write_page(comparison: Comparison, directory: Path) -> Path:
-    """Write the page into a directory; give its path."""
+    """Write the page into a directory; return its path."""
     path = directory / PAGE
     path.write_text(page(comparison))
     return path
@@ -150,7 +150,7 @@ def _configuration_colours(section: Section) -> str:
 
 
 def _versions(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return what the ways told of versions: each, and by which ways."""
+    """Return the versions that the ways reported: each, with its ways."""
     told: dict[str, list[str]] = {}
     for measurement in comparison.measurements:
         for name, version in measurement.outcome.versions.items():

@@ -1,4 +1,4 @@
-"""A workload's plots but for charts of visits (`gantt`): ratios, learning curves, bytes, a visit's breakdown."""
+"""The plots of a workload, except charts of visits (`gantt`): ratios, learning curves, bytes, a visit's breakdown."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _NAMES = 108  # left margin for the ways' names, in pixels
 
 
 def ratios(palette: Palette, identity: str, rows: Sequence[Row]) -> Plot:
-    """Draw each way's makespan in those of the hopper, beside what was published."""
+    """Draw the ratio of each way's makespan to the hopper's, with the published ratios."""
     rows = [row for row in rows if row.ratio is not None]
     figure, axes = canvas(palette, 34 + 30 * len(rows), left=_NAMES, right=48, top=4, bottom=36)
     values = [value for row in rows for value in (row.ratio, row.published_ratio) if value]
@@ -126,7 +126,7 @@ def sizes(palette: Palette, identity: str, rows: Sequence[Row], field: str, titl
 
 
 def breakdown(palette: Palette, identity: str, stages: dict[str, float], n_visits: float) -> Plot:
-    """Draw where the workers' time went in the hopper, from the first visit's begin to the end."""
+    """Draw the breakdown of the workers' time in the hopper, from the start of the first visit to the end."""
     total = sum(stages.values())
     figure, axes = canvas(palette, 42 + 24 * len(stages), left=144, right=92, top=4, bottom=34)
     axes.set_xlim(0, 100 * max(stages.values()) / total)
@@ -183,7 +183,7 @@ def _beside(axes: Axes, x: float, y: float, words: str, colour: str, left: bool,
 
 
 def _label_ends(palette: Palette, axes: Axes, lines: dict[str, list[tuple[float, float]]]) -> None:
-    """Write each line's name right of the axes, at its end's height or as near as others let it, and lead to it."""
+    """Write each line's name to the right of the axes, as near to the line's end as possible, with a connector."""
     axes.set_xlim(axes.get_xlim())  # fixes the limits, on which the transformation depends
     axes.set_ylim(axes.get_ylim())
     to_pixels, box = axes.transData, axes.get_window_extent()
@@ -202,7 +202,7 @@ def _label_ends(palette: Palette, axes: Axes, lines: dict[str, list[tuple[float,
 
 
 def spread(wanted: Sequence[float], low: float, high: float, apart: float = _LINE_HEIGHT) -> list[float]:
-    """Return places for labels near the wanted ones (sorted), at least so far apart, between low and high."""
+    """Return label positions near the wanted ones (sorted), at least ``apart`` apart, between low and high."""
     places = list(wanted)
     for _ in range(200):
         for i in range(len(places) - 1):

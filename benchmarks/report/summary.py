@@ -1,4 +1,4 @@
-"""The rows of the report's tables: all derived figures of each way on each workload; called by text, page and CSV."""
+"""The rows of the report's tables: all figures of each way on each workload; called by text, page and CSV."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from report.names import HOPPER, PLAIN, in_order, published_ratio
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of one way on one workload; None where a figure is not known. `columns` says what each one is.
+    """The figures of one way on one workload; None if unknown. `columns` describes them.
 
     Attributes
     ----------
     error : str
-        Why it could not be measured; else empty.
+        Why it could not be measured; empty otherwise.
     """
 
     workload: str
@@ -59,7 +59,7 @@ def runs_of(comparison: Comparison, workload: str) -> Runs:
 
 
 def workloads_of(comparison: Comparison) -> list[str]:
-    """Return the workloads that were measured or failed, in the order in which they are told of."""
+    """Return the workloads that were measured or failed, in the order of the report."""
     seen = dict.fromkeys(part.workload for part in [*comparison.measurements, *comparison.failures])
     return [name for name in comparison.workloads if name in seen] + [
         name for name in seen if name not in comparison.workloads
@@ -67,12 +67,12 @@ def workloads_of(comparison: Comparison) -> list[str]:
 
 
 def what_of(comparison: Comparison, workload: str) -> str:
-    """Return what is told of a workload, without its name in front."""
+    """Return the description of a workload, without its name."""
     return comparison.workloads.get(workload, "").removeprefix(f"{workload}: ")
 
 
 def rows_of(comparison: Comparison, workload: str) -> list[Row]:
-    """Return a workload's rows, those of ways that failed among them, in the ways' order."""
+    """Return a workload's rows, including those of failed ways, in the ways' order."""
     runs = runs_of(comparison, workload)
     failures = [failure for failure in comparison.failures if failure.workload == workload]
     rows = [_row(way, runs) for way in runs]

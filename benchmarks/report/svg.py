@@ -1,6 +1,6 @@
-"""Plots as inline SVG whose colours are the page's: light or dark as the reader has it; called by the plots.
+"""Plots as inline SVG with the page's colours, light or dark by the reader's setting; called by the plots.
 
-matplotlib, because one path can hold all visits of a configuration, so that a chart of thousands of spans stays small.
+It uses matplotlib, where one path can contain all visits of a configuration; a chart of thousands of spans stays small.
 """
 
 import io
@@ -41,7 +41,7 @@ class Plot:
     svg : str
         Inline, with the alternative inside.
     alternative : str
-        What it shows, in words and numbers.
+        Text alternative, with the numbers.
     """
 
     title: str
@@ -50,7 +50,7 @@ class Plot:
 
 
 class Palette:
-    """Stands for the page's colours while a plot is drawn: each CSS variable is a colour that no plot has otherwise."""
+    """Placeholders of the page's colours while a plot is drawn: each CSS variable is a colour that plots do not use."""
 
     def __init__(self, ways: Sequence[str]):
         names = [*_PLAIN_NAMES, *(f"way-{way}" for way in ways)]
@@ -65,17 +65,17 @@ class Palette:
         return self[f"way-{way}"]
 
     def configuration(self, mst_key: int, kind: str = "c") -> str:
-        """Return a configuration's colour, or (kind "t") that of text on it; after 96 they begin again."""
+        """Return a configuration's colour, or (kind "t") that of text on it; colours repeat after 96."""
         return self[f"{kind}{(mst_key - 1) % MAX_CONFIGURATIONS + 1}"]
 
     def as_variables(self, text: str) -> str:
-        """Put the CSS variables in place of what stands for them."""
+        """Replace the placeholders by the CSS variables."""
         names = {stand_in: name for name, stand_in in self._stand_ins.items()}
         return re.sub(r"#01[0-9a-f]{4}", lambda found: f"var(--{names[found[0]]})", text)
 
 
 def canvas(palette: Palette, height: float, left=44, right=12, top=8, bottom=36) -> tuple[Figure, Axes]:
-    """Return an empty plot, all measures in CSS pixels."""
+    """Return an empty plot; all sizes are in CSS pixels."""
     with rc_context(_RC):
         figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
         axes = figure.add_axes(
@@ -100,7 +100,7 @@ def plot(palette: Palette, figure: Figure, identity: str, title: str, alternativ
     Parameters
     ----------
     identity : str
-        Unique in the page: of what ids within the SVG are made.
+        Unique in the page; prefix of the ids within the SVG.
     """
     buffer = io.StringIO()
     with rc_context({**_RC, "svg.hashsalt": identity}):
@@ -110,7 +110,7 @@ def plot(palette: Palette, figure: Figure, identity: str, title: str, alternativ
 
 
 def _inline(text: str, identity: str, title: str, alternative: str) -> str:
-    """Make a part of an HTML page of a file: no ids but those that are used, short numbers, the page's font."""
+    """Convert an SVG file to a part of an HTML page: only ids in use, short numbers, the page's font."""
     root = ElementTree.fromstring(text)
     for parent in root.iter():
         for child in list(parent):

@@ -16,7 +16,7 @@ _WIDTH = 132  # if the output is not a terminal, but a file or a pipe
 
 
 def print_tables(comparison: Comparison, console: Console | None = None) -> None:
-    """Print the tables of every workload: times, bytes, models; then why ways failed."""
+    """Print the tables of every workload: times, bytes, models; then the reasons of failures."""
     console = console or Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     for workload in workloads_of(comparison):
         what = what_of(comparison, workload)
@@ -34,7 +34,7 @@ def print_tables(comparison: Comparison, console: Console | None = None) -> None
 
 
 def _stages(way: str, whole: dict[str, float], later: dict[str, float]) -> Table:
-    """Return where the workers' time went: of the whole, and of what came after the first epoch."""
+    """Return the breakdown of the workers' time: in total, and after the first epoch."""
     title = f"Where the workers’ time goes: {look(way).name}"
     table = Table(title=title, title_justify="left", title_style="italic", box=None, pad_edge=False)
     table.add_column("")

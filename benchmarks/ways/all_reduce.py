@@ -3,7 +3,7 @@
 It is TensorFlow's MultiWorkerMirroredStrategy with ring collectives over gRPC. Keras 3.15.1 models and optimizers work
 in it, but `model.fit` ends with "ValueError: Attempt to convert a value (PerReplica:{...}) with an unsupported type
 (<class 'tensorflow.python.distribute.values.PerReplica'>) to a Tensor", so the loop over mini-batches is our own, in
-one graph. A mini-batch of the configuration's size is shared out: each worker takes its part from its own shard.
+one graph. A mini-batch of the configuration's size is divided: each worker takes its part from its own shard.
 Batch normalisation has statistics of its own on each worker, with which that worker evaluates its part of the rows;
 the digest is of the first worker's.
 """
@@ -26,13 +26,13 @@ _SHARD = "training.npz"
 
 
 def work(spec: Spec) -> Outcome:
-    """Share out the rows, run the workers, and gather what they tell."""
+    """Distribute the rows, run the workers, and collect their results."""
     data_bytes = share_out(spec)
     return outcome_of(run_cluster("all_reduce", spec, {"worker": spec.n_workers}, "worker"), data_bytes)
 
 
 def share_out(spec: Spec) -> int:
-    """Write each worker's shard of the training rows; give the bytes of all."""
+    """Write each worker's shard of the training rows; return the bytes of all shards."""
     rows = Rows.load(Path(spec.rows))
     n_bytes = 0
     for worker in range(spec.n_workers):
@@ -42,7 +42,7 @@ def share_out(spec: Spec) -> int:
 
 
 class Mirrored:
-    """A worker's place in TensorFlow's ring; another library's ring has the same members."""
+    """A worker's member of TensorFlow's ring; those of other libraries have the same interface."""
 
     def __init__(self):
         import tensorflow as tf
@@ -54,7 +54,7 @@ class Mirrored:
         self.run = self._strategy.run
 
     def averaged(self, gradients: list) -> list:
-        """Return what is to be applied: Keras has the loss divided by the number of workers, and sums the gradients."""
+        """Return the gradients to apply: Keras divides the loss by the number of workers, and sums the gradients."""
         return gradients
 
     def summed(self, result):
@@ -63,7 +63,7 @@ class Mirrored:
 
 
 class _Graphs:
-    """The model of one architecture and L2 strength, with its graphs; configurations begin in it one after another."""
+    """The model of one architecture and L2 strength, with its graphs; configurations use it one after the other."""
 
     def __init__(self, ring, spec: Spec, mst_key: int):
         import tensorflow as tf
@@ -79,7 +79,7 @@ class _Graphs:
         self.error = tf.function(self._error, [*rows, number], autograph=False)
 
     def _train(self, x, y, order, batch_size, n_steps):
-        """Take the shard's rows in an order (int32 ``(n_rows,)``); ``batch_size`` is that of all workers together."""
+        """Train on the shard's rows in an order (int32 ``(n_rows,)``); ``batch_size`` is the sum over all workers."""
         import tensorflow as tf
 
         n_workers, n_rows = self._n_workers, tf.size(order)
@@ -103,7 +103,7 @@ class _Graphs:
         self.model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
 
     def _error(self, x, y, batch_size):
-        """Return the share of rows (of all workers together) whose class the model does not tell."""
+        """Return the fraction of rows, over all workers, whose class the model predicts wrongly."""
         import tensorflow as tf
 
         n_rows = tf.shape(x)[0]
@@ -122,7 +122,7 @@ class _Graphs:
 
 
 def train_together(make_ring, spec: Spec, task: Task) -> Part:
-    """Be one worker, in the ring that is made as soon as TensorFlow is told its threads."""
+    """Run one worker; it joins the ring right after the number of TensorFlow's threads is set."""
     one_thread()
     import tensorflow as tf
 

@@ -10,7 +10,7 @@ from ways.in_database import Trained, compile_params, fit_params, newest_run, tr
 
 
 def prepare(cursor, spec: Spec) -> None:
-    """Write the architectures, each configuration's with the start weights that it has in every way."""
+    """Write the architecture of each configuration, with the same start weights as in every other way."""
     workload = WORKLOADS[spec.workload]
     for mst_key in spec.mst_keys:
         model = workload.compiled(mst_key, spec.seed)
@@ -19,7 +19,7 @@ def prepare(cursor, spec: Spec) -> None:
 
 
 def train(cursor, spec: Spec) -> Iterator[Trained]:
-    """Call for each configuration."""
+    """Train each configuration with one call."""
     for model_id, mst_key in enumerate(spec.mst_keys, 1):
         c = WORKLOADS[spec.workload].configurations[mst_key - 1]
         cursor.execute(

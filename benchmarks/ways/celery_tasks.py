@@ -1,8 +1,7 @@
-"""Task parallelism by Celery: one configuration is one task, taken by workers that each have a full copy of the rows.
+"""Task parallelism with Celery: one configuration is one task; each worker has a full copy of the rows.
 
 A private Redis is broker and result backend. A worker is one process (`--pool solo`) that loads TensorFlow and its copy
-once. `python -m ways.celery_tasks SPEC OUTCOME` is the program that hands out the tasks; Celery's workers import this
-module for the task.
+once. `python -m ways.celery_tasks SPEC OUTCOME` sends the tasks; Celery's workers import this module for the task.
 """
 
 import contextlib
@@ -51,7 +50,7 @@ app.conf.update(
 
 
 def work(spec: Spec) -> Outcome:
-    """Copy the rows, start Redis and the workers, send the tasks, gather their results."""
+    """Copy the rows, start Redis and the workers, send the tasks, collect their results."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     data_bytes = copy_rows(spec)
     with _Processes() as processes:
@@ -65,7 +64,7 @@ def work(spec: Spec) -> Outcome:
 
 
 class _Processes(contextlib.AbstractContextManager):
-    """The server and the workers, by name; all are killed at the end: none has anything to keep."""
+    """The server and the workers, by name; all are killed at the end, because none has data to save."""
 
     def __init__(self):
         self._started: dict[str, tuple[subprocess.Popen, Path]] = {}
@@ -77,7 +76,7 @@ class _Processes(contextlib.AbstractContextManager):
         return process
 
     def check(self) -> None:
-        """Raise SystemExit when one has ended."""
+        """Raise SystemExit if one has ended."""
         for name, (process, log) in self._started.items():
             status = process.poll()
             if status is not None and status < 0:
@@ -94,7 +93,7 @@ class _Processes(contextlib.AbstractContextManager):
 
 
 def _start_redis(directory: Path, processes: _Processes) -> tuple[str, str]:
-    """Start a Redis that keeps nothing; give its URL, when it answers, and its version."""
+    """Start a Redis without persistence; when it answers, return its URL and its version."""
     beside = str(Path(sys.executable).parent)  # make/bench.sh installs it there if the system has none
     program = shutil.which("redis-server", path=os.pathsep.join([os.environ.get("PATH", os.defpath), beside]))
     if program is None:
@@ -146,7 +145,7 @@ def _start_worker(spec: Spec, number: int, url: str, processes: _Processes) -> N
 
 @contextlib.contextmanager
 def _sent(mst_keys: list[int]) -> Iterator[dict[int, AsyncResult]]:
-    """Send the tasks; give their results to come."""
+    """Send the tasks; return their asynchronous results."""
     results = {mst_key: app.send_task(TASK, [mst_key]) for mst_key in mst_keys}
     try:
         yield results
@@ -177,7 +176,7 @@ class _Loaded:
 
 @functools.cache
 def _loaded() -> _Loaded:
-    """Return what a worker keeps between its tasks."""
+    """Return the data that a worker keeps between its tasks."""
     spec, number = Spec(**json.loads(os.environ["WAY_SPEC"])), int(os.environ["WAY_WORKER"])
     one_thread()
     rows = Rows.load(Path(spec.rows), path_of_copy(spec, number))

@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Task:
-    """What one process is: its job ("worker", "ps", "chief") and its number among those of the job."""
+    """The role of a process: its job ("worker", "ps", "chief") and its number within the job."""
 
     job: str
     index: int
@@ -34,7 +34,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Part:
-    """One process' part of an Outcome; its fields have the meaning that they have there."""
+    """One process' part of an Outcome; the fields have the same meaning."""
 
     ready_at: float
     spans: list[Span] = dataclasses.field(default_factory=list)
@@ -64,21 +64,21 @@ def run_cluster(way: str, spec: Spec, jobs: dict[str, int], awaited: str, enviro
         The name of the module that calls `be_task` when it is run with ``--task``.
     spec : Spec
     jobs : dict of str to int
-        How many processes of each job.
+        Number of processes of each job.
     awaited : str
-        The job whose tasks do the work and tell of it.
+        The job whose tasks do the work and return results.
     environment : callable
         ``environment(tasks)`` gives each task's additions to the environment, as a dict of dicts.
 
     Returns
     -------
     list of Part
-        What the tasks of the awaited job told.
+        Results of the tasks of the awaited job.
 
     Raises
     ------
     SystemExit
-        If a process ends that should not, or this one is told to end; no process is left behind.
+        If a process ends unexpectedly, or this one gets a signal to end; no process remains.
     """
     tasks = [Task(job, index) for job, n in jobs.items() for index in range(n)]
     environments = environment(tasks)
@@ -95,7 +95,7 @@ def run_cluster(way: str, spec: Spec, jobs: dict[str, int], awaited: str, enviro
 
 
 def be_task(work) -> None:
-    """Be one process of a cluster: ``work(spec, task)`` gives its Part, or never ends."""
+    """Run one process of a cluster: ``work(spec, task)`` returns its Part, or never returns."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # ends it if the way itself is killed
     _, _, text, job, index = sys.argv
     spec, task = Spec(**json.loads(text)), Task(job, int(index))
@@ -104,7 +104,7 @@ def be_task(work) -> None:
 
 
 def outcome_of(parts: list[Part], data_bytes: int) -> Outcome:
-    """Put together what a way tells."""
+    """Return the Outcome of a way from its parts."""
     return Outcome(
         ready_at=min(part.ready_at for part in parts),
         spans=[span for part in parts for span in part.spans],
@@ -117,13 +117,13 @@ def outcome_of(parts: list[Part], data_bytes: int) -> Outcome:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a configuration begins.
+    """The initial state of a configuration.
 
     Attributes
     ----------
     graph : tuple
-        Configurations for which this is equal differ only in start weights, learning rate and mini-batch: their models
-        can be trained by one traced graph.
+        Configurations with equal values differ only in start weights, learning rate and mini-batch: one traced graph
+        can train their models.
     weights : list of numpy.ndarray
         As of ``model.get_weights()``.
     learning_rate : float
@@ -134,7 +134,7 @@ class Start:
     learning_rate: float
 
     def begin_in(self, model) -> None:
-        """Let a compiled model begin anew as this configuration, with a new Adam."""
+        """Reset a compiled model to the start of this configuration, with a new Adam."""
         model.set_weights(self.weights)
         for variable in model.optimizer.variables:
             variable.assign(np.zeros(variable.shape, variable.dtype))

@@ -1,6 +1,6 @@
-"""What a way of training is given, and what it tells: both as JSON files; read and written by comparison.py and ways.
+"""The input and the result of a way of training, both JSON files; read and written by comparison.py and the ways.
 
-Times are Unix times in seconds (`time.time`), so that those of several processes fit together.
+Times are Unix times in seconds (`time.time`), so that those of several processes are comparable.
 """
 
 import dataclasses
@@ -13,25 +13,25 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Spec:
-    """What a way is to do.
+    """The input of a way.
 
     Attributes
     ----------
     workload : str
         A key of `workloads.WORKLOADS`.
     rows : str
-        Path of the .npz file of `workloads.Rows`. Not to be trained from: a way puts its own copies (or shards) of the
-        training rows where it needs them, below ``directory``, so that they are counted. Test rows may be read here.
+        Path of the .npz file of `workloads.Rows`. A way must not train from it: it writes its own copies (or shards) of
+        the training rows below ``directory``, so that their bytes are counted. Test rows may be read here.
     directory : str
-        An empty directory of this way's own.
+        An empty directory for this way only.
     n_epochs, n_workers : int
         Each worker is one process with one thread.
     seed : int
-        For start weights (`Workload.compiled`), shuffles and all else that is drawn.
+        For start weights (`Workload.compiled`), shuffles and all other random numbers.
     mst_keys : list of int
-        Which configurations to train, in this order.
+        The configurations to train, in this order.
     dsn : str
-        The database to train in, for the ways that do; else empty.
+        The database to train in, for the ways that do so; otherwise empty.
     """
 
     workload: str
@@ -44,7 +44,7 @@ class Spec:
     dsn: str = ""
 
     def worker_directory(self, worker: int) -> Path:
-        """Return the directory of one worker's own files, made if need be."""
+        """Return the directory of one worker's own files; create it if necessary."""
         directory = Path(self.directory, f"worker_{worker}")
         directory.mkdir(exist_ok=True)
         return directory
@@ -52,9 +52,9 @@ class Spec:
 
 @dataclass(frozen=True)
 class Span:
-    """A time in which one worker trained or evaluated one configuration; what is between spans, a worker idled.
+    """A time in which one worker trained or evaluated one configuration; between spans, a worker is idle.
 
-    ``kind`` is "train" or "evaluate". Where several workers train one model together each has a span.
+    ``kind`` is "train" or "evaluate". If several workers train one model together, each of them has a span.
     """
 
     mst_key: int
@@ -66,7 +66,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is known of a model after an epoch: its error on the test rows, at what time, and on the training rows."""
+    """Results of a model after an epoch: its errors on test rows and training rows, and the time."""
 
     mst_key: int
     epoch: int  # 1-based
@@ -77,33 +77,32 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a way has done.
+    """The result of a way.
 
     Attributes
     ----------
     ready_at : float
-        When everything was loaded and started: the first span's begin at the latest.
+        When everything was loaded and started: at the latest the start of the first span.
     spans : list of Span
     epochs : list of Epoch
     digests : dict of str to str
         Of each configuration's final weights (`digest_of`), by its mst_key as text.
     data_bytes : int
-        All copies of the training rows, as they are stored.
+        Stored size of all copies of the training rows.
     versions : dict of str to str
-        Of what a reader wants to know.
+        Versions of the main packages.
     written_bytes : int or None
-        What the database wrote (write-ahead log, pages of relations), where there is one.
+        Bytes that the database wrote (write-ahead log, pages of relations); None without a database.
     database_bytes : int or None
-        Size of the database afterwards, source tables and the record included, where there is one.
+        Size of the database afterwards, with source tables and the record; None without a database.
     begun_at, ended_at : float or None
-        When the work began and ended, for a way that trains on a server that runs already; None: the process's start
-        and end.
+        Start and end of the work, for a way that trains on a running server; None: start and end of the process.
     loopback_bytes : int or None
-        What was sent over the loopback interface between those two; None where they are None.
+        Bytes sent over the loopback interface between those two; None if they are None.
     stages : dict of str to float
-        Where the workers' time went, in seconds, where it is known (`breakdown`): idle time and all.
+        Breakdown of the workers' time in seconds, with idle time, if known (`breakdown`).
     steady_stages : dict of str to float
-        The same for the time after the first epoch; empty where there is no other.
+        The same for the time after the first epoch; empty if there is only one.
     """
 
     ready_at: float
@@ -122,7 +121,7 @@ class Outcome:
 
     @staticmethod
     def read(path: Path) -> "Outcome":
-        """Read what a way wrote."""
+        """Read the result that a way wrote."""
         told = json.loads(path.read_text())
         told["spans"] = [Span(**span) for span in told["spans"]]
         told["epochs"] = [Epoch(**epoch) for epoch in told["epochs"]]
@@ -130,7 +129,7 @@ class Outcome:
 
 
 def run_way(work) -> None:
-    """Be the main program of a way: read the Spec, do the work, write the Outcome."""
+    """Run the main program of a way: read the Spec, do the work, write the Outcome."""
     spec = Spec(**json.loads(Path(sys.argv[1]).read_text()))
     outcome = work(spec)
     Path(sys.argv[2]).write_text(json.dumps(dataclasses.asdict(outcome)))
@@ -147,7 +146,7 @@ def digest_of(weights) -> str:
 
 
 def loopback_bytes(pid: int | str = "self") -> int:
-    """Return what has been sent so far over the loopback interface that a process sees, headers included."""
+    """Return the bytes sent until now over the loopback interface that a process sees, with headers."""
     for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == "lo":

@@ -26,7 +26,7 @@ def prepare(cursor, spec: Spec) -> None:
 
 
 def train(cursor, spec: Spec) -> Iterator[Trained]:
-    """Call."""
+    """Train all configurations with one call."""
     cursor.execute(
         "SELECT madlib.madlib_keras_fit_multiple_model('train', 'models', 'mst', %s, validation_table := 'test',"
         " metrics_compute_frequency := 1, seed := %s)",

@@ -8,7 +8,7 @@ from ways.in_database import Trained, train_in_database
 
 
 def train(cursor, spec: Spec) -> Iterator[Trained]:
-    """Call."""
+    """Train all configurations with one call."""
     cursor.execute("SET madlib_mop.fused_training = on")
     return hopper.train(cursor, spec)
 

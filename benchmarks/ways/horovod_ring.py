@@ -1,11 +1,11 @@
-"""Data parallelism by Horovod's ring all-reduce (over Gloo), as the published comparison has it; else as `all_reduce`.
+"""Data parallelism by Horovod's ring all-reduce (over Gloo), as in the published comparison; otherwise as `all_reduce`.
 
 Horovod 0.28.1, its last release, does not build for TensorFlow 2.21 as it is: xla_mpi_ops.cc ends with "fatal error:
-tensorflow/compiler/xla/client/xla_builder.h: No such file or directory". Without that file, which is for XLA alone (a
-line of horovod/tensorflow/CMakeLists.txt), it builds and runs; who has built it so has this way. Its
-`DistributedOptimizer` takes Keras 3's optimizers without a word and reduces nothing, for Keras no longer calls the
-methods that it overrides (after a `model.fit` the two workers' weights were different). So the gradients are averaged
-by `grouped_allreduce` in our own loop, in one graph.
+tensorflow/compiler/xla/client/xla_builder.h: No such file or directory". Without xla_mpi_ops.cc, which only XLA needs
+(a line of horovod/tensorflow/CMakeLists.txt), it builds and runs; with such a build, this way is available. Its
+`DistributedOptimizer` accepts Keras 3's optimizers but reduces nothing, because Keras no longer calls the methods that
+it overrides (after a `model.fit` the two workers' weights were different). So our own loop averages the gradients with
+`grouped_allreduce`, in one graph.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from ways.contract import Outcome, Spec, run_way
 
 
 def work(spec: Spec) -> Outcome:
-    """Share out the rows, run the workers and where they meet, and gather what they tell."""
+    """Distribute the rows, run the workers and their rendezvous server, and collect their results."""
     try:
         release = version("horovod")
     except PackageNotFoundError:
@@ -36,7 +36,7 @@ def work(spec: Spec) -> Outcome:
 
 @contextlib.contextmanager
 def _meeting_point(n_workers: int):
-    """Serve the addresses of Gloo's workers to each other, as `horovodrun` does; give the environment of each task."""
+    """Run the rendezvous server of Gloo's workers, as `horovodrun` does; return the environment of each task."""
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
     from horovod.runner.http.http_server import RendezvousServer
@@ -57,7 +57,7 @@ def _meeting_point(n_workers: int):
 
 
 class _Horovod:
-    """A worker's place in Horovod's ring; its members are those of `all_reduce.Mirrored`."""
+    """A worker's member of Horovod's ring, with the interface of `all_reduce.Mirrored`."""
 
     scope = staticmethod(contextlib.nullcontext)
 
@@ -68,7 +68,7 @@ class _Horovod:
         self._hvd = hvd
 
     def run(self, step, args=()):
-        """Do a step at this worker."""
+        """Run a step on this worker."""
         return step(*args)
 
     def averaged(self, gradients: list) -> list:

@@ -1,7 +1,7 @@
-"""What the ways that train in the database share: rows packed there, and what the record tells of runs afterwards.
+"""Common parts of the ways that train in the database: packing of rows, and results of runs from the record.
 
-The rows are packed before the work begins (they are where they are). Loading TensorFlow is part of the work, as it is
-of every other way's: what packing has begun to load is let go of first.
+The rows are packed before the work begins, because data in the database are already there. Importing TensorFlow is part
+of the work, as in every other way: a process that packing has started for it is ended first.
 """
 
 import contextlib
@@ -45,22 +45,22 @@ SELECT (wal_bytes + (buffers_checkpoint + buffers_clean + buffers_backend) * cur
 
 @dataclass(frozen=True)
 class Trained:
-    """One run: for which configurations it was, by the mst_key that the record has."""
+    """One run, with its configurations by the mst_key of the record."""
 
     run_id: int
     mst_keys: dict[int, int]
 
 
 def train_in_database(spec: Spec, prepare: Callable, train: Callable[..., Iterable[Trained]]) -> Outcome:
-    """Pack the rows, prepare, train, and tell.
+    """Pack the rows, prepare, train, and return the Outcome.
 
     Parameters
     ----------
     spec : Spec
     prepare : callable
-        ``prepare(cursor, spec)`` makes whatever the work needs and is not part of it.
+        ``prepare(cursor, spec)`` creates what the work needs; its time does not count.
     train : callable
-        ``train(cursor, spec)`` does the work and gives the runs.
+        ``train(cursor, spec)`` does the work and returns the runs.
     """
     with contextlib.closing(psycopg2.connect(spec.dsn)) as connection:
         connection.autocommit = True
@@ -80,7 +80,7 @@ def train_in_database(spec: Spec, prepare: Callable, train: Callable[..., Iterab
 
 
 def newest_run(cursor) -> int:
-    """Return the id of the run that was made last."""
+    """Return the id of the newest run."""
     return _value(cursor, "SELECT max(run_id) FROM madlib_mop.run")
 
 
@@ -105,7 +105,7 @@ def _pack(cursor, spec: Spec) -> None:
 
 
 def _end_fork_server(cursor) -> None:
-    """End the process of the server's that has TensorFlow loaded, as idle minutes would."""
+    """End the server's process that has imported TensorFlow, as its idle time would."""
     backend = Path("/proc", str(_value(cursor, "SELECT pg_backend_pid()")))
     server = (backend / "stat").read_text().rpartition(")")[2].split()[1]
     for process in Path("/proc").glob("[0-9]*"):
@@ -147,7 +147,7 @@ def _outcome(cursor, spec: Spec, runs: list[Trained]) -> Outcome:
 
 
 def _shared_out(tasks: Iterable[tuple]) -> Iterator[Span]:
-    """Return each task's span; those of a fused group, which begin together, one after the other."""
+    """Return each task's span; the tasks of a fused group, which begin together, get consecutive spans."""
     together = defaultdict(list)
     for kind, segment, begin, end, key in tasks:
         together[kind, segment, begin].append((end, key))

@@ -1,10 +1,10 @@
 """Data parallelism by a parameter server: each worker pulls the weights for each mini-batch, and pushes gradients.
 
-It is TensorFlow's asynchronous ParameterServerStrategy: one server, the workers, and a coordinator that hands out work.
+It is TensorFlow's asynchronous ParameterServerStrategy: one server, the workers, and a coordinator that schedules work.
 Keras 3.15.1 models and optimizers live in it, but `model.fit` ends with "ValueError: To use this dataset, you need to
-pass this dataset to ClusterCoordinator.create_per_worker_dataset.", so the steps are our own, handed out by
-`ClusterCoordinator.schedule`. Adam's update and the moving statistics of batch normalisation are at the server, where
-the workers' pushes come in any order: weights differ from run to run. Each worker evaluates the model on its own rows.
+pass this dataset to ClusterCoordinator.create_per_worker_dataset.", so the steps are our own, scheduled by
+`ClusterCoordinator.schedule`. Adam's update and the moving statistics of batch normalisation are on the server, which
+gets the workers' pushes in any order: weights differ from run to run. Each worker evaluates the model on its own rows.
 
 A worker has one thread for arithmetic; TensorFlow's servers need a second one, which waits for others.
 """
@@ -28,7 +28,7 @@ _CLOSURES_A_WORKER = 8
 
 
 def work(spec: Spec) -> Outcome:
-    """Share out the rows, run the cluster, and gather what the coordinator tells."""
+    """Distribute the rows, run the cluster, and collect the coordinator's results."""
     rows = Rows.load(Path(spec.rows))
     data_bytes = 0
     for worker in range(spec.n_workers):
@@ -54,7 +54,7 @@ def _be_server(spec: Spec, task: Task) -> None:
 
 
 class _Graphs:
-    """The model of one architecture and L2 strength, with its graphs; configurations begin in it one after another."""
+    """The model of one architecture and L2 strength, with its graphs; configurations use it one after the other."""
 
     def __init__(self, strategy, spec: Spec, mst_key: int):
         import tensorflow as tf
@@ -71,7 +71,7 @@ class _Graphs:
         self.n_wrong = evaluate.get_concrete_function(*rows, tf.TensorSpec((), tf.int32))
 
     def _train(self, batches, n_steps):
-        """Train some steps at a worker; give its number, and when it began and ended, as float64."""
+        """Train some steps on a worker; return its number, start and end, as float64."""
         import tensorflow as tf
 
         begin = tf.timestamp()
@@ -107,14 +107,14 @@ class _Graphs:
             variable.assign(value)
 
     def _pulled(self):
-        """Return the model's variables as tensors: each read, which goes over the network, is made once."""
+        """Return the model's variables as tensors, so that each is read over the network once."""
         import tensorflow as tf
 
         groups = (self.model.trainable_variables, self.model.non_trainable_variables)
         return [[tf.identity(variable.value) for variable in group] for group in groups]
 
     def _n_wrong(self, x, y, batch_size):
-        """Count the rows whose class the model does not tell; give the time of the beginning and the end too."""
+        """Count the rows whose class the model predicts wrongly; return start and end times too."""
         import tensorflow as tf
 
         begin = tf.timestamp()
@@ -133,7 +133,7 @@ class _Graphs:
 
 
 class _Workers:
-    """The coordinator's hold on the workers: what they are given to do, with the rows that are in their memory."""
+    """The coordinator's interface to the workers: it schedules work on the rows in their memory."""
 
     def __init__(self, strategy, spec: Spec):
         import tensorflow as tf
@@ -153,7 +153,7 @@ class _Workers:
         self._batches = {size: self._endless_batches(size, spec.seed) for size in sizes}
 
     def train(self, graphs: _Graphs, mst_key: int, batch_size: int) -> list[Span]:
-        """Train one epoch: as many mini-batches in all as sequential training has."""
+        """Train one epoch, with the same total number of mini-batches as sequential training."""
         import tensorflow as tf
 
         n_steps = math.ceil(self._n_rows / batch_size)
@@ -170,7 +170,7 @@ class _Workers:
         ]
 
     def evaluate(self, graphs: _Graphs, mst_key: int, batch_size: int) -> tuple[list[Span], float, float]:
-        """Return the spans, the error on the training rows and that on the test rows; each worker counts in its own."""
+        """Return the spans and the errors on training and test rows; each worker evaluates its own rows."""
         import tensorflow as tf
 
         def count(worker: int):
@@ -187,7 +187,7 @@ class _Workers:
         return spans, *(n_wrong / (self._n_rows, self._n_test))
 
     def _endless_batches(self, batch_size: int, seed: int):
-        """Return each worker's mini-batches, shuffled anew each time that its shard has been gone through."""
+        """Return each worker's mini-batches, endlessly, with a new shuffle for each pass over its shard."""
         import tensorflow as tf
 
         def batches():

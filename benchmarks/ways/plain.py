@@ -1,4 +1,4 @@
-"""Plain Keras, the ideal: n_workers processes side by side over one copy of the rows, each with its share of the grid.
+"""Plain Keras, the reference: n_workers parallel processes over one copy of the rows, each with its share of the grid.
 
 Worker w trains the configurations w, w + n_workers, ... of the list.
 """
@@ -16,7 +16,7 @@ from ways.training import one_thread, outcome_of, train
 
 
 def work(spec: Spec) -> Outcome:
-    """Start the workers and gather what they tell."""
+    """Start the workers and collect their results."""
     data_bytes = Rows.load(Path(spec.rows)).save_training(_copy(spec))
     told = [Path(spec.directory, f"worker_{number}.json") for number in range(spec.n_workers)]
     text = json.dumps(dataclasses.asdict(spec))

@@ -1,8 +1,8 @@
-"""Task parallelism by Ray Tune: one configuration is one trial on one CPU, in actors that each have a copy of the rows.
+"""Task parallelism with Ray Tune: one configuration is one trial on one CPU; each actor has a copy of the rows.
 
-Ray runs as one node with a CPU a worker. What its processes tell each other goes over TCP, to actors too; only the
-object store, which holds next to nothing here, and the node's own manager are reached in other ways. An actor loads
-TensorFlow and its copy once and is used for the next trial: `reuse_actors` works for function trainables.
+Ray runs as one node with one CPU per worker. Its processes and actors communicate over TCP; only the object store,
+which is nearly empty here, and the node's own manager use other connections. An actor loads TensorFlow and its copy
+once and is used for the next trial: `reuse_actors` works for function trainables.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _SOCKET_EXAMPLE = "/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_st
 
 
 def work(spec: Spec) -> Outcome:
-    """Copy the rows, start Ray, run the trials, gather what they reported."""
+    """Copy the rows, start Ray, run the trials, collect their reports."""
     data_bytes = copy_rows(spec)
     with _ray(spec):
         results = _tuner(spec).fit()
@@ -71,7 +71,7 @@ def _succeeded(result: tune.Result) -> tune.Result:
 
 @contextlib.contextmanager
 def _ray(spec: Spec) -> Iterator[None]:
-    """Have a Ray of our own; in the end nothing of it is left, neither processes nor files outside of our directory."""
+    """Run a private Ray; at the end, no processes and no files outside our directory remain."""
     # Ray's processes end at different times: as their subreaper, this process finds all of them below itself.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with _temporary_directory(spec) as directory:
@@ -101,7 +101,7 @@ def _ray(spec: Spec) -> Iterator[None]:
 
 
 def _temporary_directory(spec: Spec) -> tempfile.TemporaryDirectory:
-    """Make a directory for Ray's logs and sockets: below the way's own where a socket's path may be that long."""
+    """Create a directory for Ray's logs and sockets: below the way's own, unless socket paths would be too long."""
     example = f"{spec.directory}/ray_12345678{_SOCKET_EXAMPLE}"
     parent = spec.directory if len(example.encode()) <= _SOCKET_PATH_BYTES else None
     return tempfile.TemporaryDirectory(prefix="ray_", dir=parent, ignore_cleanup_errors=True)
@@ -133,7 +133,7 @@ class _Loaded:
 
 @functools.cache
 def _loaded(spec_rows: str, copies: tuple[Path, ...]) -> _Loaded:
-    """Return what an actor keeps between its trials."""
+    """Return the data that an actor keeps between its trials."""
     one_thread()
     number = _claim(copies)
     rows = Rows.load(Path(spec_rows), copies[number])
@@ -141,7 +141,7 @@ def _loaded(spec_rows: str, copies: tuple[Path, ...]) -> _Loaded:
 
 
 def _claim(copies: tuple[Path, ...]) -> int:
-    """Return the number of a copy that is no other actor's, from now to the end of this process."""
+    """Reserve a copy of the rows for this actor until its process ends; return the number of the copy."""
     deadline = time.monotonic() + _CLAIM_S
     while True:
         for number, copy in enumerate(copies):

@@ -1,4 +1,4 @@
-"""Training of one configuration by plain Keras, as the ways do that give a worker whole configurations."""
+"""Training of one configuration with plain Keras, for the ways whose workers train whole configurations."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from ways.contract import Epoch, Outcome, Span, Spec, digest_of, now, tensorflow
 
 
 def one_thread() -> None:
-    """Import TensorFlow, with one thread, as every worker has."""
+    """Import TensorFlow with one thread, as in every worker."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -38,12 +38,12 @@ class Trained:
     digest: str
 
     def told(self, ready_at: float) -> dict:
-        """Return this as JSON has it, with the time at which its worker was ready."""
+        """Return the JSON form, with the time at which its worker was ready."""
         return dataclasses.asdict(self) | {"ready_at": ready_at}
 
 
 def outcome_of(told: dict[int, dict], data_bytes: int, versions: dict[str, str]) -> Outcome:
-    """Put together what the workers told of each configuration, by its mst_key."""
+    """Return the Outcome from the workers' results of each configuration, by mst_key."""
     return Outcome(
         ready_at=min(part["ready_at"] for part in told.values()),
         spans=[Span(**span) for part in told.values() for span in part["spans"]],
@@ -73,7 +73,7 @@ def train(
     worker : int
         For the spans.
     after_epoch : callable
-        Is told of each epoch when it is over.
+        Called after each epoch.
     """
     spans, epochs = [], []
     begin = now()

@@ -125,7 +125,7 @@ class FeatureCache:
 
 
 def _prefix_key(split: Split, shard: Shard) -> str:
-    """Return the digest of the prefix's architecture, its weights, and the conversion of a shard's columns to inputs."""
+    """Return the digest of the prefix's architecture and weights, and of the conversion of columns to its inputs."""
     digest = hashlib.sha256(split.form.encode("utf-8", "surrogatepass"))
     digest.update(repr([(shard.xs[n].dtype.str, n, shard.normalizing_const) for n in split.sources]).encode())
     for variable in split.prefix.variables:
