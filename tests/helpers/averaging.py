@@ -1,4 +1,4 @@
-"""What the tests of model averaging share: the digits in several numbers of segments, and a call of fit."""
+"""Helpers of the tests of model averaging: the digits packed into several numbers of segments, and a call of fit."""
 
 from tests.helpers.training import ADAM, Fitted, load_architectures, load_digits, one_thread, pack
 
@@ -6,7 +6,7 @@ FIT_PARAMS = "batch_size=16, epochs=1"
 
 
 def prepare(db) -> None:
-    """Pack the digits into 1, 2 and 3 segments, and ``uneven``: 4 segments, of which one is empty, one is short."""
+    """Pack the digits into 1, 2 and 3 segments, and as ``uneven``: 4 segments, one of them empty and one short."""
     one_thread()
     load_digits(db, 288, 80)
     load_architectures(db)

@@ -1,4 +1,4 @@
-"""Bad inputs to madlib_keras_fit, for test_averaging_errors: what the error of each call says."""
+"""Bad inputs to madlib_keras_fit with their errors, for test_averaging_errors."""
 
 from tests.helpers.bad_inputs import COMPILE, case
 

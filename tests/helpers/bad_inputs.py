@@ -1,4 +1,4 @@
-"""Bad inputs to the hopper: tables that went wrong, and what the error of each call says, for test_bad_input_fit."""
+"""Bad inputs to the hopper, among them damaged tables, with their errors; for test_bad_input_fit."""
 
 from dataclasses import dataclass
 
@@ -20,17 +20,17 @@ TWO_OUTPUTS = """{"class_name": "Functional", "config": {"name": "two", "input_l
 
 @dataclass(frozen=True)
 class Case:
-    """A call that must be refused.
+    """A call that must be rejected.
 
     Attributes
     ----------
     sqlstate : str
     message : str
-        How the message begins, after the function's name.
+        Start of the message, after the function's name.
     hint : str
         A part of the hint.
     arguments : dict
-        Those that differ from a good call's.
+        Arguments that differ from those of a valid call.
     """
 
     sqlstate: str
@@ -43,7 +43,7 @@ class Case:
 
 
 def case(sqlstate: str, message: str, hint: str, **arguments) -> Case:
-    """Make a case."""
+    """Return a case."""
     return Case(sqlstate, message, hint, arguments)
 
 
@@ -325,7 +325,7 @@ CASES = [
 
 
 def write_tables(db) -> None:
-    """Write a good table, ``train``, with configurations, ``mst``, and all those that went wrong."""
+    """Write a valid table, ``train``, with configurations, ``mst``, and all damaged ones."""
     load_digits(db, 40, 20)
     pack(db, 1, buffer_size=20)
     connection = db.connect()

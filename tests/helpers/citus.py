@@ -1,8 +1,8 @@
 """A database of a Citus cluster: MOP_TEST_CITUS is a superuser's URI, with password, of a coordinator's database.
 
-That database tells the nodes (pg_dist_node); the tests make databases of their own, on the coordinator and on each
-node, where the same login must work. The cluster must have this clone's extension, and run on this machine, for the
-tests look for trainers among its processes.
+The database lists the nodes (pg_dist_node). The tests create their own databases on the coordinator and on each node,
+where the same login must work. The cluster must have this clone's extension, and run on this machine, because the tests
+look for trainers among its processes.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Node(SqlSessions):
 
 @dataclass
 class CitusCluster:
-    """A database of the coordinator's, and those of its nodes by the names of their foreign servers."""
+    """A database of the coordinator, and those of its nodes by the names of their foreign servers."""
 
     db: Node
     at: dict[str, Node] = field(default_factory=dict)
@@ -57,19 +57,19 @@ class CitusCluster:
         return [self.db, *self.at.values()]
 
     def let_in(self, role: str, password: str) -> None:
-        """Let the nodes log in at each other as a role."""
+        """Let the nodes log in to each other as a role."""
         for node in self.everywhere:
             node.rows("INSERT INTO pg_dist_authinfo VALUES (0, %s, %s)", [role, f"password='{password}'"])
 
     def map_role(self, here: str, there: str, password: str) -> None:
-        """Make user mappings of a role for all nodes."""
+        """Create user mappings of a role for all nodes."""
         for server in self.at:
             self.db.rows(
                 f"CREATE USER MAPPING FOR {here} SERVER {server} OPTIONS (user %s, password %s)", [there, password]
             )
 
     def make_analyst(self) -> None:
-        """Make the ordinary role everywhere, by Citus, with what docs/citus.md gives a user."""
+        """Create the ordinary role on all nodes, through Citus, with the rights of docs/citus.md."""
         self.db.rows(f"CREATE ROLE {ANALYST} LOGIN PASSWORD '{PASSWORD}'")
         self.let_in(ANALYST, PASSWORD)
         self.db.rows(f"SELECT run_command_on_all_nodes($$SELECT madlib_mop.grant_use('{ANALYST}')$$)")
@@ -81,7 +81,7 @@ class CitusCluster:
 
 @contextlib.contextmanager
 def fresh_cluster():
-    """Make a database on the coordinator and on each node, joined by Citus, without our extension; give the cluster."""
+    """Create a database on the coordinator and on each node, joined by Citus, without our extension."""
     name = f"mop_test_{uuid.uuid4().hex[:8]}"
     parts = parse_dsn(URI)
     asked = Node(parts["host"], parts["port"], parts["dbname"])

@@ -1,4 +1,4 @@
-"""A copy of this working tree somewhere else, for the tests of the installation; it is run as its user would."""
+"""A copy of this working tree in another place, for the tests of the installation; its commands run as a user's."""
 
 import os
 import re
@@ -24,9 +24,9 @@ class Clone:
     root : Path
         Where to put the copy; must not exist.
     state : Path or None
-        ``MOP_STATE``; None to leave the place of the state to the scripts.
+        ``MOP_STATE``; None for the scripts' default.
     user : str or None
-        Who runs the scripts (we must be root then); None for us.
+        The user that runs the scripts (requires root); None for the current user.
     """
 
     def __init__(self, root: Path, state: Path | None = None, user: str | None = None):
@@ -56,15 +56,15 @@ class Clone:
         return self.run("make", *arguments, check=check, **environment)
 
     def cluster(self, *arguments: str) -> str:
-        """Run ``make/cluster.sh`` on the clone's server and give what it prints."""
+        """Run ``make/cluster.sh`` on the clone's server and return its output."""
         return self.run("make/cluster.sh", *arguments).stdout.strip()
 
     @property
     def dsn(self) -> str:
-        """What ``make -s dsn`` prints."""
+        """Return the output of ``make -s dsn``."""
         return self.make("-s", "dsn").stdout.strip()
 
     def sql(self, statement: str) -> str:
-        """Run SQL in database madlib_mop as the clone's user and give the unaligned result."""
+        """Run SQL in database madlib_mop as the clone's user and return the unaligned result."""
         psql = self.cluster("bindir") + "/psql"
         return self.run(psql, "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.dsn, "-c", statement).stdout.strip()

@@ -1,4 +1,4 @@
-"""What the tests call on a database, whichever engine has it."""
+"""The methods that the tests call on a database of any engine."""
 
 from abc import ABC, abstractmethod
 
@@ -11,7 +11,7 @@ class SqlSessions(ABC):
         """Open a psycopg2 connection, as the superuser or as a role."""
 
     def rows(self, query: str, parameters=None, role: str | None = None) -> list[tuple]:
-        """Run one statement in a session of its own and give its rows ([] when it has none)."""
+        """Run one statement in a session of its own and return its rows ([] if it has none)."""
         connection = self.connect(role)
         try:
             with connection.cursor() as cursor:
@@ -21,6 +21,6 @@ class SqlSessions(ABC):
             connection.close()
 
     def value(self, query: str, parameters=None, role: str | None = None):
-        """Run one statement and give the one value that it returns."""
+        """Run one statement and return its only value."""
         ((value,),) = self.rows(query, parameters, role)
         return value

@@ -32,7 +32,7 @@ def keep(db: Database, name: str, *tables: str) -> None:
     name : str
         The file's, without its suffix.
     *tables : str
-        Tables of schema ``madlib_mop`` whose rows pg_dump leaves out, to be kept all the same.
+        Tables of schema ``madlib_mop`` whose rows pg_dump omits, to be included.
     """
     dump = subprocess.run([db.cluster.bindir / "pg_dump", "-d", db.dsn], capture_output=True, check=True).stdout
     for table in tables:
@@ -46,7 +46,7 @@ def keep(db: Database, name: str, *tables: str) -> None:
 
 
 def restore(cluster: Cluster, name: str, version: str) -> Database:
-    """Make a database with the extension of a released version, and with what a dump has."""
+    """Create a database with the extension of a released version and the content of a dump."""
     database = Database(cluster, f"updated_{uuid.uuid4().hex[:8]}")
     run(cluster.connect(), f'CREATE DATABASE "{database.name}"')
     run(cluster.connect(database.name), f"CREATE EXTENSION madlib_mop VERSION '{version}' CASCADE")
@@ -60,7 +60,7 @@ def restore(cluster: Cluster, name: str, version: str) -> Database:
 
 
 def contents(db: Database, before: Contents | None = None, tables: tuple[str, ...] = TABLES) -> Contents:
-    """Return of each table its columns, and its rows as digests; after an update with the columns of before it."""
+    """Return the columns of each table, and its rows as digests; after an update, of the columns before it."""
     return {table: _contents(db, table, (before or {}).get(table, ([], []))[0]) for table in tables}
 
 
@@ -73,7 +73,7 @@ def _contents(db: Database, table: str, columns: list[str]) -> tuple[list[str], 
 
 
 def owned_by(dump: bytes, old: str, new: str) -> bytes:
-    """Return a dump whose superuser has another name: records name none of the machine that they were made on."""
+    """Return a dump whose superuser has a fixed name, independent of the machine that created it."""
 
     def renamed(match: re.Match[bytes]) -> bytes:
         owner = match[2]

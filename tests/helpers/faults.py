@@ -1,4 +1,4 @@
-"""A run in the background, the processes that belong to it, and the proof that nothing of it is left."""
+"""A run in the background, its processes, and checks that nothing of it remains."""
 
 import os
 import random
@@ -42,22 +42,22 @@ class BackgroundFit:
 
     @property
     def running(self) -> bool:
-        """Whether the call has not come back."""
+        """Return whether the call has not returned yet."""
         return self._thread.is_alive()
 
     def join(self, within_s: float = 120) -> None:
-        """Wait for the call to come back, well or not."""
+        """Wait for the call to return, with or without an error."""
         self._thread.join(within_s)
         assert not self.running, "the call did not come back in time"
 
     def succeed(self, within_s: float = 180) -> None:
-        """Wait for the call to come back without an error."""
+        """Wait for the call to return without an error."""
         self.join(within_s)
         assert self.error is None, self.error
 
 
 def fit_statement(table: str, selection: str, n_iterations: int, source: str, seed: int, schedule="rotation") -> str:
-    """Write a call of fit."""
+    """Return the statement of a call of fit."""
     return (
         f"SELECT madlib.madlib_keras_fit_multiple_model('{source}', '{table}', '{selection}', {n_iterations},"
         f" validation_table := 'valid_2', metrics_compute_frequency := 1, seed := {seed}, schedule := '{schedule}')"
@@ -65,7 +65,7 @@ def fit_statement(table: str, selection: str, n_iterations: int, source: str, se
 
 
 def undisturbed(db, n_models: int, n_segments: int, n_epochs: int, seed: int):
-    """Make what `fit_statement` needs, train it once without a fault and keep the digests as ``db.expected``."""
+    """Create what `fit_statement` needs, train once without a fault and store the digests as ``db.expected``."""
     load_digits(db)
     load_architectures(db)
     pack(db, n_segments, suffix="_2")
@@ -80,13 +80,13 @@ def undisturbed(db, n_models: int, n_segments: int, n_epochs: int, seed: int):
 
 
 def seconds_of(db, run_id: int) -> float:
-    """Return how long a run's visits took, from the first to the last: within that time a fault finds it at work."""
+    """Return the time from a run's first to its last visit: a fault within that time meets a run at work."""
     span = "SELECT extract(epoch FROM max(ended_at) - min(started_at)) FROM madlib_mop.visit WHERE run_id = %s"
     return float(db.value(span, [run_id]))
 
 
 def wait_for(condition, within_s: float = 60, what: str = "a condition"):
-    """Wait until a condition holds; give its value."""
+    """Wait until a condition holds; return its value."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         value = condition()
@@ -102,7 +102,7 @@ def newest_run(db) -> int | None:
 
 
 def visits(db, run_id: int) -> int:
-    """Count the kept visits of a run."""
+    """Return the number of committed visits of a run."""
     return db.value("SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s", [run_id])
 
 
@@ -112,7 +112,7 @@ def workers(db) -> list[int]:
 
 
 def children(pid: int, module: str) -> list[int]:
-    """Return the live processes that run a module of ours for a process: its children, and forked trainers."""
+    """Return the live processes of a process that run one of our modules: its children, and forked trainers."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -134,7 +134,7 @@ def trainers(db) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -145,7 +145,7 @@ _TRACES_WITHIN_S = 3.0  # the driver drops its login role and lock after the end
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:
-    """Send a signal; it is fine if the process has just ended, which is told by False."""
+    """Send a signal; return False if the process has just ended."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -154,7 +154,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> bool:
 
 
 def kill_backend(db, pid: int) -> None:
-    """Kill a backend outright and wait until the server, which restarts all sessions then, answers again."""
+    """Kill a backend with SIGKILL and wait until the server, which restarts all sessions, answers again."""
     with closing(db.connect()) as witness:
         restarts = kill(pid)
 
@@ -170,7 +170,7 @@ def kill_backend(db, pid: int) -> None:
 
 
 def answers(db) -> int | None:
-    """Return 1 if the server takes sessions, else None."""
+    """Return 1 if the server accepts sessions, otherwise None."""
     try:
         return db.value("SELECT 1")
     except psycopg2.OperationalError:
@@ -178,7 +178,7 @@ def answers(db) -> int | None:
 
 
 def pause(chance: random.Random, at_most_s: float) -> None:
-    """Let a random time pass: here the moment of a fault is what is tested."""
+    """Wait for a random time: the test depends on the moment of a fault."""
     time.sleep(chance.uniform(0, at_most_s))
 
 
@@ -191,7 +191,7 @@ def login_roles(db) -> list:
 
 
 def assert_nothing_left(db, pids=(), within_s: float = 1.0) -> None:
-    """Hold that no session or process of a run works on, at the latest after some time, and that nothing else stays."""
+    """Assert that all sessions and processes of a run end within some time, and that nothing else remains."""
 
     def at_work() -> list:
         sessions = db.rows(
@@ -216,7 +216,7 @@ def assert_nothing_left(db, pids=(), within_s: float = 1.0) -> None:
 
 
 def assert_whole(db, run_id: int, expected: dict[int, str], n_models: int, n_segments: int, n_epochs: int) -> None:
-    """Hold that a run has each visit once, an unbroken chain of digests, and the digests of an undisturbed run."""
+    """Assert that a run has each visit once, a complete chain of digests, and the digests of a run without faults."""
     rows = db.rows(
         "SELECT mst_key, epoch, segment_id, digest_in, digest_out FROM madlib_mop.visit WHERE run_id = %s"
         " ORDER BY mst_key, epoch, position",

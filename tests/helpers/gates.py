@@ -1,4 +1,4 @@
-"""Moments of a run at which a test holds its driver: by a lock on what the driver needs next."""
+"""Points of a run at which a test stops its driver, by a lock on the table that the driver needs next."""
 
 from contextlib import contextmanager
 
@@ -18,7 +18,7 @@ METRICS = "madlib_mop.metric"
 
 
 class Gate:
-    """A lock that the driver will wait for, held by a session of the test's."""
+    """A lock that the driver will wait for, held by a session of the test."""
 
     def __init__(self, db, statement: str, table: str | None = None):
         self._db = db
@@ -28,17 +28,17 @@ class Gate:
             cursor.execute(statement)
 
     def wait_for_driver(self, n: int = 1) -> None:
-        """Wait until so many catalog sessions wait, for its table if it has one."""
+        """Wait until this number of catalog sessions wait, for the gate's table if it has one."""
         wait_for(lambda: len(self._db.rows(_WAITS, {"table": self._table})) >= n, what="a driver at the gate")
 
     def open(self) -> None:
-        """Let the driver pass."""
+        """Release the lock."""
         self._connection.close()
 
 
 @contextmanager
 def gate(db, table: str):
-    """Lock a table; at the end, whatever happens, let the driver pass."""
+    """Lock a table; always release the lock at the end."""
     held = Gate(db, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE", table)
     try:
         yield held
@@ -48,7 +48,7 @@ def gate(db, table: str):
 
 @contextmanager
 def begun(db, statement: str):
-    """Make a call whose run is recorded, and hold it there; give the call and the run."""
+    """Make a call and stop it after its run is recorded; return the call and the run."""
     with gate(db, FIRST_READ) as held:
         call = BackgroundFit(db, statement)
         held.wait_for_driver()
@@ -57,7 +57,7 @@ def begun(db, statement: str):
 
 @contextmanager
 def held_at_outputs(db, statement: str):
-    """Make a call, and hold its driver amid the writing of output tables; give the call, the run and the driver."""
+    """Make a call and stop its driver while it writes output tables; return the call, the run and the driver."""
     with begun(db, statement) as (call, run_id):
         metrics = Gate(db, f"LOCK TABLE {METRICS} IN SHARE MODE", METRICS)
     metrics.wait_for_driver()  # now it has written its part of the run's row

@@ -1,4 +1,4 @@
-"""What the tests on Greenplum know of its processes, which are on this machine: trainers, and whose they are."""
+"""Processes of a Greenplum cluster on this machine, for its tests: trainers, and their owners."""
 
 import re
 from collections import Counter
@@ -8,12 +8,12 @@ from tests.helpers.faults import login_roles, wait_for
 
 
 def n_segments(db) -> int:
-    """Count the cluster's segments."""
+    """Return the number of the cluster's segments."""
     return db.value("SELECT count(*) FROM gp_segment_configuration WHERE content >= 0 AND role = 'p'")
 
 
 def trainers(db) -> dict[int, int]:
-    """Return the trainers of this database's sessions, each with the segment that it works for (-1: none)."""
+    """Return the trainers of this database's sessions, each with its segment (-1: none)."""
     found = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -28,7 +28,7 @@ def trainers(db) -> dict[int, int]:
 
 
 def backends(db) -> tuple[int, Counter]:
-    """Return how many sessions work for runs of this database, and how many processes these have at each segment."""
+    """Return the number of sessions of this database's runs, and their number of processes on each segment."""
     query = "SELECT sess_id FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%' AND datname = %s"
     sessions = {f"con{number}" for (number,) in db.rows(query, [db.name])}
     at = Counter()
@@ -43,17 +43,17 @@ def backends(db) -> tuple[int, Counter]:
 
 
 def owner(pid: int) -> int:
-    """Return the process that a trainer works for: the session's, at its segment."""
+    """Return the process that owns a trainer: the session's process on its segment."""
     return int(Path(f"/proc/{pid}/comm").read_text().split()[1])
 
 
 def nothing_left(db, within_s: float = 3.0) -> None:
-    """Wait until no role, session or trainer of a run is left, but not longer than some time."""
+    """Wait for a limited time until no role, session or trainer of a run remains."""
     wait_for(lambda: not [*login_roles(db), *at_work(db)], within_s, "the end of all that belongs to the run")
 
 
 def at_work(db) -> list:
-    """Return the sessions and trainers that work for a run."""
+    """Return the sessions and trainers of runs."""
     sessions = db.rows(
         "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop%%' AND datname = current_database()"
     )

@@ -1,7 +1,7 @@
-"""Several clusters on loopback: a coordinator, and hosts that carry segments; tests/conftest.py has fixtures of them.
+"""Several clusters on loopback: a coordinator, and hosts with segments; tests/conftest.py has their fixtures.
 
-The hosts' clusters last as long as the test session, databases as long as a module. Roles log in at hosts over
-127.0.0.1 with a password, as they would over a network.
+The hosts' clusters exist for the test session, databases for a module. Roles log in to hosts over 127.0.0.1 with a
+password, as over a network.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ BOSS, ANALYST = "boss", "analyst"  # roles on hosts: a superuser, and a role tha
 
 @dataclass
 class Hosts:
-    """A database of the coordinator's, and one at each host, by the names of their foreign servers.
+    """A database of the coordinator, and one on each host, by the names of their foreign servers.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Hosts:
     at: dict[str, Database] = field(default_factory=dict)
 
     def define(self, name: str, at: Database, roles: dict[str, str], **options: str) -> None:
-        """Make a foreign server with user mappings: role here -> role there, with the tests' password."""
+        """Create a foreign server with user mappings: role here -> role there, with the tests' password."""
         options = {"host": "127.0.0.1", "port": str(at.cluster.port), "dbname": at.name, **options}
         listed = ", ".join(f"{key} '{value}'" for key, value in options.items())
         statements = [f"CREATE SERVER {name} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({listed})"]
@@ -44,11 +44,11 @@ class Hosts:
         self.at[name] = at
 
     def move(self, name: str) -> None:
-        """Update the foreign server with where a host listens that was started anew."""
+        """Update the foreign server with the address of a host that was restarted."""
         self.db.rows(f"ALTER SERVER {name} OPTIONS (SET port '{self.at[name].cluster.port}')")
 
     def pair(self, name: str, n_segments: int) -> None:
-        """Do what `add` does, without its checks: they start a trainer, which each module would wait for."""
+        """Do the same as `add` without its checks, which start a trainer and would slow each module down."""
         key = uuid.uuid4().bytes * 2
         coordinator = uuid.uuid4().hex
         self.at[name].rows("INSERT INTO madlib_mop.coordinator (coordinator, key) VALUES (%s, %s)", [coordinator, key])
@@ -58,11 +58,11 @@ class Hosts:
         )
 
     def add(self, name: str, n_segments: int | None = None) -> None:
-        """Let a server carry segments."""
+        """Add a server as a host of segments."""
         self.db.rows("SELECT madlib_mop.add_host(%s, %s)", [name, n_segments])
 
     def log_tails(self) -> str:
-        """Return what the hosts' servers have logged last."""
+        """Return the ends of the hosts' server logs."""
         return "\n".join(f"{name}:\n{at.cluster.log_tail(30)}" for name, at in self.at.items())
 
 
@@ -77,7 +77,7 @@ def start_cluster(name: str, *settings: str, within: Sequence[str] = (), lets_in
     within : sequence of str
         See `Cluster`.
     lets_in : str, optional
-        Whom it lets in by password beside 127.0.0.1, as in pg_hba.conf.
+        Addresses besides 127.0.0.1 that may log in by password, as in pg_hba.conf.
     """
     cluster = Cluster(f"test-{os.getpid()}-{name}", "shared_buffers = 32MB", *settings, within=within)
     cluster.start()
@@ -94,7 +94,7 @@ def start_cluster(name: str, *settings: str, within: Sequence[str] = (), lets_in
 
 
 def new_database(cluster: Cluster, name: str) -> Database:
-    """Make a fresh database with the extension, in which the analyst may pack and train."""
+    """Create a database with the extension, in which the analyst may pack and train."""
     name = f"{name}_{uuid.uuid4().hex[:8]}"
     run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE}')
     database = Database(cluster, name)
@@ -104,14 +104,14 @@ def new_database(cluster: Cluster, name: str) -> Database:
 
 
 def drop_database(database: Database) -> None:
-    """Drop it, whoever is in it; its cluster is started if it is not running."""
+    """Drop a database despite its sessions; start its cluster if it is not running."""
     database.cluster.start()
     run(database.cluster.connect(), f'DROP DATABASE IF EXISTS "{database.name}" WITH (FORCE)')
 
 
 @contextlib.contextmanager
 def joined(coordinator: Cluster, clusters: dict[str, Cluster], ways: dict[str, dict[str, str]] | None = None):
-    """Make a database in each cluster, and servers of one segment each that the analyst may use; give the `Hosts`.
+    """Create a database in each cluster, and servers of one segment each that the analyst may use.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def joined(coordinator: Cluster, clusters: dict[str, Cluster], ways: dict[str, d
     clusters : dict of str to Cluster
         The hosts'.
     ways : dict of str to dict, optional
-        Options of the foreign servers that are not the usual ones.
+        Options of the foreign servers that differ from the usual ones.
     """
     ours = Hosts(new_database(coordinator, "coordinator"))
     superuser = coordinator.superuser

@@ -1,4 +1,4 @@
-"""What the tests of evaluate and predict share: models in the tables that a run would have left, calls, and errors."""
+"""Helpers of the tests of evaluate and predict: models in tables as a run writes them, calls, and errors."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ CLASSIFIER = "loss='categorical_crossentropy', optimizer='Adam(lr=0.01)', metric
 
 @dataclass(frozen=True)
 class Dependent:
-    """One dependent column of the training data that a model table tells of."""
+    """One dependent column of the training data, as described by a model table."""
 
     name: str = "y"
     vartype: str = "text"
@@ -21,7 +21,7 @@ class Dependent:
 
 @dataclass(frozen=True)
 class ModelTable:
-    """What a model table and its companions say beside the models."""
+    """The content of a model table and its companion tables, except the models."""
 
     compile_params: str = CLASSIFIER
     fit_params: str = "batch_size=16, epochs=1"
@@ -33,7 +33,7 @@ class ModelTable:
 
 
 def weights_of(model) -> bytes:
-    """Return a Keras model's weights as a table keeps them."""
+    """Return a Keras model's weights in the form of a table."""
     return np.concatenate([array.ravel() for array in model.get_weights()]).astype(np.float32).tobytes()
 
 
@@ -41,14 +41,14 @@ class User(Session):
     """One session that evaluates and predicts."""
 
     def table(self, name: str, definition: str, rows: list[tuple], casts: str = "") -> None:
-        """Make a table and fill it; ``casts`` are the slots of a row, such as ``%s, %s::real[]``."""
+        """Create a table and fill it; ``casts`` are the placeholders of a row, such as ``%s, %s::real[]``."""
         self.rows(f"CREATE TABLE {name} ({definition})")
         with self.connection.cursor() as cursor:
             for row in rows:
                 cursor.execute(f"INSERT INTO {name} VALUES ({casts or ', '.join(['%s'] * len(row))})", row)
 
     def write_models(self, name: str, models: dict, facts: ModelTable | None = None) -> None:
-        """Write Keras models, by mst_key, as madlib_keras_fit_multiple_model leaves them."""
+        """Write Keras models, by mst_key, as madlib_keras_fit_multiple_model does."""
         facts = facts or ModelTable()
         self.rows(f"CREATE TABLE {name} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)")
         self.rows(
@@ -64,7 +64,7 @@ class User(Session):
         self._write_summary(name, facts, {})
 
     def write_one_model(self, name: str, model, facts: ModelTable | None = None) -> None:
-        """Write one Keras model as madlib_keras_fit leaves it."""
+        """Write one Keras model as madlib_keras_fit does."""
         facts = facts or ModelTable()
         self.rows(
             f"CREATE TABLE {name} AS SELECT %s::bytea AS model_weights, %s::json AS model_arch",

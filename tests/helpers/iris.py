@@ -1,4 +1,4 @@
-"""Iris as MADlib's scripts have it: 150 flowers in a table, 120 to train on and 30 held out, and two perceptrons."""
+"""Iris as in MADlib's scripts: a table of 150 flowers, 120 for training and 30 for testing, and two perceptrons."""
 
 import json
 
@@ -36,7 +36,7 @@ def pack_iris(db, n_segments: int, train: str = "iris_train_packed", held_out: s
 
 
 def perceptron(*widths: int) -> str:
-    """Return the JSON of a perceptron of 4 inputs, as Keras 2.1 wrote it: a list of layers, the shape in the first."""
+    """Return the JSON of a perceptron with 4 inputs in Keras 2.1's form: a list of layers, the first with the shape."""
     uniform = {"distribution": "uniform", "scale": 1.0, "seed": None, "mode": "fan_avg"}
     layers = []
     for number, units in enumerate(widths, 1):

@@ -1,8 +1,8 @@
 """Networks whose bytes are counted, for tests/hosts/test_bytes.py and benchmarks/traffic.py.
 
-`Cables` puts every cluster into a network namespace of its own, joined to the coordinator's by a cable (a pair of veth
-interfaces): the kernel counts there what a network card would have sent and received, headers and acknowledgements
-included. It needs root. `Meters` needs nothing: relays on loopback that count what the connections carry.
+`Cables` runs every cluster in a network namespace of its own, joined to the coordinator's by a cable (a pair of veth
+interfaces), where the kernel counts what a network card would have sent and received, with headers and
+acknowledgements. It needs root. `Meters` needs no rights: relays on loopback count the bytes of the connections.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _IN_ORDER = 'mount -t sysfs none /sys && echo 1 >"/sys/class/net/$0/queues/rx-0/
 
 
 class NoNamespaces(Exception):
-    """This machine, or this user, makes no network namespaces; the argument says why."""
+    """Network namespaces cannot be created by this user or on this machine; the argument is the reason."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Count:
     Attributes
     ----------
     out_bytes, back_bytes : int
-        To the hosts, and from them.
+        Bytes to the hosts, and from them.
     n_packets : int
-        Both ways; 0 where packets are not seen.
+        In both directions; 0 if packets are not counted.
     """
 
     out_bytes: int = 0
@@ -55,11 +55,11 @@ class Count:
 
     @property
     def n_bytes(self) -> int:
-        """Both ways."""
+        """Return the bytes in both directions."""
         return self.out_bytes + self.back_bytes
 
     def __sub__(self, earlier: "Count") -> "Count":
-        """Return what came after an earlier count."""
+        """Return the difference from an earlier count."""
         return Count(
             self.out_bytes - earlier.out_bytes,
             self.back_bytes - earlier.back_bytes,
@@ -70,8 +70,8 @@ class Count:
 class Cables:
     """The coordinator and its hosts, each in a network namespace; a context manager.
 
-    Hosts are joined to the coordinator only: there is no way from one to another. No namespace has a name: each goes
-    with the last process in it, and a keeper ends all of them when this process has ended, however it did.
+    Hosts are joined to the coordinator only, not to each other. The namespaces have no names: each is removed with its
+    last process, and a keeper process ends all of them after the end of this process, for whatever reason.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Cables:
     Raises
     ------
     NoNamespaces
-        By ``with``, where the machine or the user may not.
+        In ``with``, if the machine or the user may not create namespaces.
     """
 
     what = "bytes on the wire, headers included"
@@ -109,7 +109,7 @@ class Cables:
         self._keepers.clear()
 
     def within(self, name: str) -> list[str]:
-        """Return the words before a command that make it run at a host, or at the coordinator."""
+        """Return the words before a command that run it on a host, or on the coordinator."""
         return ["nsenter", f"--net=/proc/{self._keepers[name].pid}/ns/net", "--"]
 
     def address(self, name: str) -> str:
@@ -132,7 +132,7 @@ class Cables:
         return Count(*total)
 
     def overtaken(self) -> int:
-        """Return how many segments TCP has sent again, everywhere, because later ones were acknowledged before them."""
+        """Return the number of TCP segments that were sent again because later ones were acknowledged first."""
         total = 0
         for keeper in self._keepers.values():
             names, numbers = (
@@ -176,12 +176,12 @@ class Cables:
 
 
 class Meters:
-    """A relay on loopback before each host, that counts the bytes of its connections; a context manager.
+    """Relays on loopback, one for each host, that count the bytes of its connections; a context manager.
 
     Parameters
     ----------
     ports : dict of str to int
-        Where each host listens on 127.0.0.1.
+        The port of each host on 127.0.0.1.
     """
 
     what = "bytes in the connections, without headers"
@@ -207,11 +207,11 @@ class Meters:
         self._loop.close()
 
     def port(self, name: str) -> int:
-        """Return the port of 127.0.0.1 that leads to a host."""
+        """Return the port of 127.0.0.1 that is relayed to a host."""
         return self._listening[name]
 
     def count(self) -> Count:
-        """Return the bytes so far."""
+        """Return the bytes until now."""
         return Count(self._out, self._back)
 
     async def _listen(self, port: int) -> asyncio.Server:

@@ -1,6 +1,6 @@
 """The oracle of promise 1: a plain Keras script that visits the same shards in the recorded order with the same seed.
 
-Nothing of madlib_mop is used here but its documented orders: `model.fit` on each shard, optimizer kept, one thread.
+It uses only the documented orders of madlib_mop: `model.fit` on each shard with the same optimizer, one thread.
 """
 
 import numpy as np
@@ -12,23 +12,23 @@ def train(
     db, run_id: int, mst_key: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None,
     loss="categorical_crossentropy", until_epoch: int | None = None,
 ) -> bytes:  # fmt: skip
-    """Train one configuration as recorded in a run; give its weights: float32, in get_weights() order.
+    """Train one configuration as recorded in a run; return its weights, float32, in get_weights() order.
 
     Parameters
     ----------
     db : Database
     run_id, mst_key : int
     optimizer : callable
-        Makes the Keras optimizer.
+        Returns the Keras optimizer.
     batch_size, epochs : int
-        The fit parameters: rows of a mini-batch, passes of a visit.
+        The fit parameters: rows of a mini-batch, passes over the rows in a visit.
     shuffle : bool
     start : list of ndarray or None
         Start weights, in get_weights() order.
     loss : str or callable
-        As Keras' compile takes it.
+        Argument of Keras' compile.
     until_epoch : int or None
-        The last epoch to train; None: as far as the run has come.
+        The last epoch to train; None: the last one of the run.
     """
     import keras
 
@@ -59,7 +59,7 @@ def train(
 
 
 def optimizer_of(compile_params: str):
-    """Return a maker of the optimizer that a configuration's text requests, written in plain Keras."""
+    """Return a function that creates the plain Keras optimizer of a configuration's text."""
     import keras
 
     if compile_params == SGD:
@@ -70,7 +70,7 @@ def optimizer_of(compile_params: str):
 
 
 def assert_exact(db, run_id: int, table: str, configurations) -> None:
-    """Hold every model's weights against the oracle's."""
+    """Assert that every model's weights equal the oracle's."""
     ours = weights(db, table)
     assert sorted(ours) == list(range(1, len(configurations) + 1))
     for mst_key, (_, compile_params, fit_params) in enumerate(configurations, 1):
@@ -93,9 +93,9 @@ def shard(db, table: str, segment: int) -> tuple[np.ndarray, np.ndarray]:
 def train_averaged(
     db, run_id: int, optimizer, batch_size: int, epochs: int, shuffle: bool, start=None, until_epoch=None
 ) -> bytes:
-    """Model averaging in plain Keras and NumPy: p runs of `model.fit` an iteration, from one state, averaged by rows.
+    """Run model averaging in plain Keras and NumPy: per iteration p calls of `model.fit` from one state, then the mean.
 
-    Parameters as for `train`; gives the weights likewise.
+    Parameters and result as for `train`.
     """
     import keras
 
@@ -141,7 +141,7 @@ def _variables(model) -> list:
 
 
 def _mean(values: tuple[np.ndarray, ...], n_rows: list[int]) -> np.ndarray:
-    """Average by rows in float64; of whole numbers take the first segment's."""
+    """Return the average, weighted by rows, in float64; of integers, those of the first segment."""
     if values[0].dtype.kind != "f":
         return values[0]
     total = n_rows[0] * values[0].astype(np.float64)

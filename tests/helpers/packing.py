@@ -1,4 +1,4 @@
-"""What the tests of the preprocessors share: calls, packed tables read back as tensors, and errors as tuples."""
+"""Helpers of the tests of the preprocessors: calls, packed tables as tensors, and errors as tuples."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class Caller(Session):
         self.rows("SELECT set_config('madlib_mop.segments', %s, false)", str(n))
 
     def table(self, name: str, definition: str, rows: list[tuple]) -> str:
-        """Make a table with an ``id`` beside its columns, filled in the order of ``rows``."""
+        """Create a table with an ``id`` and these columns, filled in the order of ``rows``."""
         self.rows(f"CREATE TABLE {name} (id serial, {definition})")
         with self.connection.cursor() as cursor:
             for row in rows:
@@ -34,12 +34,12 @@ class Caller(Session):
         return name
 
     def train(self, source: str, output: str, y: str | None = "y", x: str | None = "x", **arguments) -> str:
-        """Call training_preprocessor_dl with named arguments; give the output's name."""
+        """Call training_preprocessor_dl with named arguments; return the output's name."""
         names = ["source_table", "output_table", "dependent_varname", "independent_varname"]
         return self._call("training_preprocessor_dl", dict(zip(names, (source, output, y, x), strict=True)), arguments)
 
     def validate(self, source: str, output: str, training: str, y: str = "y", x: str = "x", **arguments) -> str:
-        """Call validation_preprocessor_dl with named arguments; give the output's name."""
+        """Call validation_preprocessor_dl with named arguments; return the output's name."""
         names = ["source_table", "output_table", "dependent_varname", "independent_varname"]
         given = dict(zip(names, (source, output, y, x), strict=True)) | {"training_preprocessor_table": training}
         return self._call("validation_preprocessor_dl", given, arguments)

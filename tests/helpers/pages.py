@@ -28,7 +28,7 @@ class Example:
 
 
 def text_of(page: str) -> str:
-    """Return the text of a page, which is named by its path in the repository."""
+    """Return the text of a page, given by its path in the repository."""
     return (ROOT / page).read_text()
 
 
@@ -56,7 +56,7 @@ def prose(page: str) -> str:
 
 
 def anchors(page: str) -> set[str]:
-    """Return the anchors of a page's headings, as forges make them."""
+    """Return the anchors of a page's headings, in the form of GitHub and similar sites."""
     titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 

@@ -1,4 +1,4 @@
-"""Holds the architectures in a database against plain Keras; called by the tests of the README and of the pages."""
+"""Compares the architectures in a database with plain Keras; called by the tests of the README and of the pages."""
 
 import contextlib
 import json
@@ -14,9 +14,9 @@ WHERE a.attname = 'model_arch' AND w.attname = 'model_weights' AND c.relkind = '
 
 
 def assert_keras_reads_them(connection) -> int:
-    """Check that plain Keras reads each ``model_arch`` beside ``model_weights`` as it is, and that the weights are its.
+    """Assert that plain Keras reads each ``model_arch`` that has ``model_weights``, and that these weights fit.
 
-    Give the number of architectures.
+    Return the number of architectures.
     """
     with contextlib.suppress(RuntimeError):  # TensorFlow has run with more threads already; this case compares no bits
         one_thread()

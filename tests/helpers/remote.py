@@ -1,4 +1,4 @@
-"""What the tests of training at hosts share: packed digits on three hosts, and who works there."""
+"""Helpers of the tests of training on hosts: packed digits on three hosts, and the processes there."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ RUN = {"metrics_compute_frequency": 1, "seed": SEED, "schedule": "rotation"}
 
 
 def prepare(hosts) -> dict[int, str]:
-    """Pack the digits here (suffix _here) and at the hosts (_2); give the digests that a run here has in the end."""
+    """Pack the digits here (suffix _here) and on the hosts (_2); return the final digests of a run here."""
     db = hosts.db
     load_digits(db)
     load_architectures(db)
@@ -38,7 +38,7 @@ def prepare(hosts) -> dict[int, str]:
 
 
 def sessions(at) -> list[int]:
-    """Return the backends of a host that work for a coordinator."""
+    """Return the backends on a host that work for a coordinator."""
     return [pid for (pid,) in at.rows(SESSIONS + " AND datname = current_database()")]
 
 
@@ -53,13 +53,13 @@ def relays(db) -> list[int]:
 
 
 def processes(hosts) -> set[int]:
-    """Return every process of ours that works for a run now, here and at the hosts."""
+    """Return all our processes of runs, here and on the hosts."""
     there = {pid for at in hosts.at.values() for pid in (*sessions(at), *trainers_at(at))}
     return {*workers(hosts.db), *relays(hosts.db), *there}
 
 
 def wait_for_work(hosts, call, n_hosts: int = 3) -> None:
-    """Wait until trainers are at work at so many hosts."""
+    """Wait until trainers work on this number of hosts."""
 
     def at_work():
         return call.error or sum(bool(trainers_at(at)) for at in hosts.at.values()) >= n_hosts
@@ -69,7 +69,7 @@ def wait_for_work(hosts, call, n_hosts: int = 3) -> None:
 
 
 def assert_gone(hosts, pids, within_s: float = 1.0) -> None:
-    """Hold that nothing of a run works on, here or at a host, at the latest after some time."""
+    """Assert that all processes of a run end within some time, here and on the hosts."""
     left = set()
 
     def none_left():
@@ -87,7 +87,7 @@ def assert_gone(hosts, pids, within_s: float = 1.0) -> None:
 
 
 def check(hosts, run_id: int, expected: dict[int, str], pids=()) -> None:
-    """Hold what must hold after any fault: the bits of a run here, each visit once, and nothing left."""
+    """Assert what must hold after any fault: the bits of a run here, each visit once, and no leftovers."""
     assert_whole(hosts.db, run_id, expected, N_MODELS, N_SEGMENTS, N_EPOCHS)
     assert_gone(hosts, pids)
     assert_nothing_left(hosts.db, pids)

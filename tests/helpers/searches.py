@@ -1,4 +1,4 @@
-"""What tests of searches need: iris and two perceptrons, calls of madlib_keras_automl, what a search decided."""
+"""Helpers of the tests of searches: iris and two perceptrons, calls of madlib_keras_automl, a search's decisions."""
 
 from dataclasses import dataclass
 
@@ -27,13 +27,13 @@ def arguments(table: str, method: str | None, params: str | None, **options) -> 
 
 
 def statement(given: dict) -> str:
-    """Write the call, with a placeholder for each argument."""
+    """Return the statement of the call, with a placeholder for each argument."""
     return f"SELECT madlib.madlib_keras_automl({', '.join(f'{name} := %s' for name in given)})"
 
 
 @dataclass(frozen=True)
 class Searched:
-    """A search that has come back."""
+    """A search that has returned."""
 
     run_id: int
     table: str
@@ -53,7 +53,7 @@ def search(db, table: str, method: str | None, params: str | None, role: str | N
 
 
 def results(db, run_id: int) -> list[tuple]:
-    """Return what a search was told: (event, mst_key, epoch, loss), whatever the order of arrival."""
+    """Return the results that a search received, (event, mst_key, epoch, loss), in sorted order."""
     return db.rows(
         "SELECT DISTINCT event, mst_key, epoch, loss FROM madlib_mop.search_history WHERE run_id = %s ORDER BY 1, 2, 3",
         [run_id],
@@ -61,7 +61,7 @@ def results(db, run_id: int) -> list[tuple]:
 
 
 def decisions(db, run_id: int) -> list[tuple]:
-    """Return what a search decided, whatever was the last thing it was told before."""
+    """Return the decisions of a search, without the results that led to them."""
     return db.rows(
         "SELECT action, action_mst_key, until_epoch, source_mst_key, reason, compile_params, fit_params"
         " FROM madlib_mop.search_history WHERE run_id = %s AND action IS NOT NULL"

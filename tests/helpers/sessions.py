@@ -1,4 +1,4 @@
-"""One user's session as tests drive it, and errors as a client gets them; called by the kits and tests of SQL calls."""
+"""One user's session in tests, and errors as a client gets them; called by helpers and tests of SQL calls."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import psycopg2
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error as the client got it."""
+    """An error as the client gets it."""
 
     sqlstate: str | None
     message: str
@@ -24,13 +24,13 @@ class Session:
         self.connection = connection
 
     def rows(self, query: str, *parameters) -> list[tuple]:
-        """Run one statement and give its rows."""
+        """Run one statement and return its rows."""
         with self.connection.cursor() as cursor:
             cursor.execute(query, parameters or None)
             return cursor.fetchall() if cursor.description else []
 
     def value(self, query: str, *parameters) -> Any:
-        """Run one statement and give its only value."""
+        """Run one statement and return its only value."""
         ((value,),) = self.rows(query, *parameters)
         return value
 
@@ -43,7 +43,7 @@ class Session:
         )
 
     def refused(self, call, *args, **kwargs) -> Refusal:
-        """Make a call that must fail, without a traceback; give its error, and go on as if it had not been made."""
+        """Make a call that must fail, without a traceback; roll it back and return its error."""
         in_transaction = not self.connection.autocommit
         if in_transaction:
             self.rows("SAVEPOINT before")
@@ -58,7 +58,7 @@ class Session:
         raise AssertionError("the call was not refused")
 
     def notices(self) -> str:
-        """Return and forget the notices and warnings since the last call."""
+        """Return the notices and warnings since the last call, and clear them."""
         text = "".join(self.connection.notices)
         self.connection.notices.clear()
         return text

@@ -1,4 +1,4 @@
-"""What packing and a run at hosts send over the network, beside what they must: for test_bytes.py and the benchmark."""
+"""Bytes that packing and a run on hosts send, and the least that they must send; for test_bytes.py and the benchmark."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -22,18 +22,18 @@ JOIN madlib_mop.segment s ON s.run_id = e.run_id AND s.data_set = e.data_set
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one packing and one run have sent, and the sizes of what they had to send.
+    """Bytes sent by one packing and one run, and the sizes of the data to send.
 
     Attributes
     ----------
     packing, run : Count
     packed_bytes : int
-        Of the tensors in the packed table.
+        Bytes of the tensors in the packed table.
     n_visits : int
     visited_bytes : int
         Sum of the states' sizes over all visits: models x epochs x segments x state.
     unsent_bytes : int
-        Of states that a visit did not begin with, for it was its model's first.
+        Bytes of states that were not sent, because the visit was the first of its model.
     evaluated_bytes : int
         Sum of the weights' sizes over all evaluations of a shard.
     """
@@ -48,17 +48,17 @@ class Traffic:
 
     @property
     def formula_bytes(self) -> int:
-        """What a run should send: each state out and back, and weights to be evaluated."""
+        """Return the expected bytes of a run: each state to the host and back, and weights for evaluation."""
         return 2 * self.visited_bytes + self.evaluated_bytes
 
     @property
     def least_bytes(self) -> int:
-        """What a run cannot do without: a model's first visit is sent no state."""
+        """Return the least bytes of a run: a model's first visit receives no state."""
         return self.formula_bytes - self.unsent_bytes
 
 
 def measure(hosts: Hosts, count: Callable[[], Count], pack: Callable[[], str], fit: Callable[[], int]) -> Traffic:
-    """Count what two calls send.
+    """Count the bytes that two calls send.
 
     Parameters
     ----------
@@ -66,9 +66,9 @@ def measure(hosts: Hosts, count: Callable[[], Count], pack: Callable[[], str], f
     count : callable
         `Cables.count` or `Meters.count`.
     pack : callable
-        Packs a table of one input and one output, x and y, and gives its name.
+        Packs a table of one input and one output, x and y, and returns its name.
     fit : callable
-        Trains on it, and gives the run_id.
+        Trains on it, and returns the run_id.
     """
     start = count()
     table = pack()
@@ -89,7 +89,7 @@ def measure(hosts: Hosts, count: Callable[[], Count], pack: Callable[[], str], f
 
 @contextlib.contextmanager
 def counted_hosts() -> Iterator[tuple[Hosts, Cables | Meters]]:
-    """Start a coordinator and three hosts, cabled where that can be, else on loopback."""
+    """Start a coordinator and three hosts, with cables if possible, otherwise on loopback."""
     with contextlib.ExitStack() as stack:
         try:
             yield stack.enter_context(cabled_hosts())
@@ -108,7 +108,7 @@ def cabled_hosts() -> Iterator[tuple[Hosts, Cables]]:
     Raises
     ------
     NoNamespaces
-        Where that cannot be.
+        If that is impossible.
     """
     with contextlib.ExitStack() as stack:
         cables = stack.enter_context(Cables(HOSTS))

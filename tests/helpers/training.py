@@ -1,7 +1,7 @@
-"""What many tests need: the digits in plain tables, packed; two small architectures; configurations; a call of fit.
+"""Helpers of many tests: the digits in plain and packed tables, two small architectures, configurations, a call of fit.
 
-Everything goes through the SQL surface, as a user would do it. The architectures are those that promise 1 names: an MLP
-with dropout and batch normalisation, and a small CNN.
+Everything uses the SQL functions, as a user does. The architectures are those of promise 1: an MLP with dropout and
+batch normalisation, and a small CNN.
 """
 
 import json
@@ -66,7 +66,7 @@ def quiet_keras():
 
 
 def one_thread() -> None:
-    """Keep TensorFlow in this process to one thread, as trainers are; before its first use."""
+    """Limit TensorFlow in this process to one thread, as in trainers; call it before TensorFlow's first use."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf
 
@@ -104,7 +104,7 @@ def load_architectures(db, table: str = "arch", role: str | None = None) -> None
 
 
 def store_unchecked(db, arch: str, table: str = "arch") -> None:
-    """Write an architecture that load_keras_model would refuse into a table of architectures."""
+    """Write an architecture that load_keras_model would reject into a table of architectures."""
     db.rows(f"INSERT INTO {table} (model_id, model_arch) SELECT max(model_id) + 1, %s::json FROM {table}", [arch])
 
 

@@ -1,4 +1,4 @@
-"""Calls that every engine must refuse with one clear error before any work: one for each argument of the hopper."""
+"""Calls that every engine must reject with one clear error before any work: one for each argument of the hopper."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from madlib_mop.schedule import SCHEDULES
 
 @dataclass(frozen=True)
 class BadCall:
-    """A call that must be refused.
+    """A call that must be rejected.
 
     Attributes
     ----------
     statement : str
     sqlstate : str
     message : str
-        How the message begins.
+        Start of the message.
     hint : str
         A part of the hint.
     """

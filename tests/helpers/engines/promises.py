@@ -1,7 +1,7 @@
-"""The promises of design section 6 that an engine could break, as one class of tests that every engine's module runs.
+"""The guarantees of design section 6 that depend on the engine, as a class of tests that every engine's module runs.
 
 A module subclasses `Promises` and gives it a fixture ``bench`` (`tests.helpers.engines.tables.Bench`, scope module).
-What an engine alone can do or suffer (a whole host that dies, a segment's process) is tested in its own module.
+Features and failures of a single engine (a whole host fails, a segment's process) are tested in the engine's module.
 """
 
 import os
@@ -21,10 +21,10 @@ NOT_BUILT = (UNBUILDABLE, ADAM, "batch_size=8, epochs=1")
 
 
 class Promises:
-    """What must hold on every engine."""
+    """Tests of guarantees that hold on every engine."""
 
     def test_exact(self, bench: Bench, db):
-        """Promise 1: the bits of one server, or of plain Keras; each visit once, and nothing left."""
+        """Promise 1: the same bits as on one server, or as plain Keras; each visit once, and no processes remain."""
         bench.check(bench.run_id)
         bench.assert_exact(db)
 
@@ -35,9 +35,9 @@ class Promises:
         bench.check(newest_run(bench.db))
 
     def test_killed(self, bench: Bench, request):
-        """Promise 4: trainers and worker sessions are killed, at any moment; the run ends with the same bits.
+        """Promise 4: after trainers and worker sessions are killed at any time, the run ends with the same bits.
 
-        That the call comes back well shows that the server has not restarted its sessions.
+        The call's success shows that the server has not restarted its sessions.
         """
         chance = random.Random(request.node.nodeid)
         call, run_id = bench.begin("killed")
@@ -58,9 +58,9 @@ class Promises:
         bench.check(run_id, seen)
 
     def test_stopped(self, bench: Bench):
-        """Promise 6: cancelled by its number, or its caller's statement, a run ends everywhere; resume gives the bits.
+        """Promise 6: a run cancelled by its number or its caller's statement ends everywhere; resume has the same bits.
 
-        Its output tables are there in the end only, and drop_run leaves nothing of it.
+        Its output tables exist only at the end, and drop_run removes everything.
         """
         db = bench.db
         call, run_id = bench.begin("stopped")
@@ -83,7 +83,7 @@ class Promises:
         assert not db.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'model\\_state\\_%s\\_%%'", [run_id])
 
     def _has_stopped(self, bench: Bench, call: BackgroundFit, run_id: int, state: str, seen) -> None:
-        """Hold that a run that was told to stop has ended, with the right word to its caller, and has left nothing."""
+        """Assert that a cancelled run has ended with the right error to its caller, and that nothing of it remains."""
         bench.assert_nothing_left(seen)
         call.join(10)
         assert isinstance(call.error, psycopg2.Error) and call.error.pgcode == "57014", call.error
@@ -92,7 +92,7 @@ class Promises:
         assert bench.db.rows("SELECT relname FROM pg_class WHERE relname ~ '^stopped'") == []
 
     def test_alone(self, bench: Bench):
-        """Promise 5: a loss that is NaN and a network that cannot be built fail alone; the others keep their bits."""
+        """Promise 5: only a model with a NaN loss and one that cannot be built fail; the others keep their bits."""
         db = bench.db
         select_configurations(db, "mst_bad", [*CONFIGURATIONS, NAN, NOT_BUILT])
         run = fit(db, "alone", "mst_bad", N_EPOCHS, source_table="train", **RUN)
@@ -110,7 +110,7 @@ class Promises:
 
     @pytest.mark.parametrize("call", CALLS, ids=str)
     def test_bad_input(self, bench: Bench, call: BadCall):
-        """Promise 8: one clear error before any work: what, which value was received, what to do; nothing is done."""
+        """Promise 8: one clear error before any work, with the problem, the value received and the solution."""
         before = bench.traces()
         with pytest.raises(psycopg2.Error) as caught:
             bench.db.rows(call.statement)

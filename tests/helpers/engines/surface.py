@@ -1,4 +1,4 @@
-"""Every call that makes a table of ours, small; for tests of what these tables are, on any engine."""
+"""A small example of every call that creates a table of ours; for tests of these tables on any engine."""
 
 from tests.helpers.averaging import average
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
@@ -40,7 +40,7 @@ def make_all_tables(db, n_segments: int) -> None:
 
 
 def our_tables(db) -> list[str]:
-    """Return the names of all tables that the extension and `make_all_tables` have made, of both schemas and public."""
+    """Return the names of all tables that the extension and `make_all_tables` created, in its schemas and public."""
     rows = db.rows(
         "SELECT c.oid::regclass::text FROM pg_class c WHERE c.relkind = 'r'"
         " AND c.relnamespace::regnamespace::text IN ('public', 'madlib', 'madlib_mop') ORDER BY 1"
@@ -49,7 +49,7 @@ def our_tables(db) -> list[str]:
 
 
 def not_heap(db) -> list[str]:
-    """Return those of them, and of their TOAST tables, that have another access method than heap."""
+    """Return those tables, including TOAST tables, with an access method other than heap."""
     rows = db.rows(
         "SELECT DISTINCT c.oid::regclass::text FROM pg_class c LEFT JOIN pg_class t ON t.oid = c.reltoastrelid"
         " JOIN pg_am a ON a.oid IN (c.relam, t.relam) WHERE a.amname <> 'heap' AND c.oid = ANY (%s::regclass[]::oid[])",

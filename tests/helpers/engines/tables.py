@@ -1,7 +1,7 @@
-"""What differs between engines, as the class `Promises` sees it: a database, its trainers, and what is left anywhere.
+"""The differences between engines for class `Promises`: a database, its trainers, and leftovers of runs.
 
-Each module here makes a `Bench`, or one of a subclass, and lets `prepared` fill it: packed digits, architectures,
-configurations, and a run that nothing disturbed. That run's digests are what every other run must end with.
+Each module creates a `Bench` or an instance of a subclass, which `prepared` fills: packed digits, architectures,
+configurations, and a run without faults. Every other run must end with that run's digests.
 """
 
 import json
@@ -40,17 +40,17 @@ _METRICS = (
 
 @dataclass
 class Bench:
-    """An engine with something to train on; as it is here, one PostgreSQL server.
+    """An engine with data and configurations to train; this class is for one PostgreSQL server.
 
     Attributes
     ----------
     db : tests.conftest.Database
-        The database that calls are made in, or what has its ``connect``, ``rows`` and ``value``.
+        The database of the calls, or an object with the same ``connect``, ``rows`` and ``value``.
     n_segments : int
     run_id : int
-        The run that nothing disturbed; its models are in table ``undisturbed``.
+        The run without faults; its models are in table ``undisturbed``.
     expected : dict of int to str
-        Its digests.
+        Digests of that run.
     """
 
     db: object
@@ -59,32 +59,32 @@ class Bench:
     expected: dict[int, str] = field(default_factory=dict)
 
     def trainers(self) -> list[int]:
-        """Return the trainer processes of this database's runs, wherever they are."""
+        """Return the trainer processes of this database's runs, on all hosts."""
         return trainers(self.db)
 
     def processes(self) -> set[int]:
-        """Return every process that works for a run now, wherever it is; all must end with the run."""
+        """Return all processes of runs, on all hosts; they must end with the run."""
         return {*workers(self.db), *self.trainers()}
 
     def assert_nothing_left(self, pids=(), within_s: float = 5.0) -> None:
-        """Hold that nothing of a run is left anywhere: no process, session, role or lock."""
+        """Assert that no process, session, role or lock of a run remains."""
         assert_nothing_left(self.db, pids, within_s)
 
     def traces(self) -> list:
-        """Return what a call that was refused must not have changed: runs, and tables wherever the engine has them."""
+        """Return what a rejected call must not change: runs, and tables on all hosts."""
         tables = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1"
         return [self.db.rows("SELECT run_id, state FROM madlib_mop.run ORDER BY 1"), self.db.rows(tables)]
 
     def observe(self) -> None:
-        """Look at the undisturbed run while its trainers are at work, for tests of the engine's own."""
+        """Observe the run without faults while its trainers work, for tests of one engine."""
 
     def assert_exact(self, database) -> None:
-        """Hold the undisturbed run against the same call on one PostgreSQL server with as many segments.
+        """Compare the run without faults with the same call on one PostgreSQL server with as many segments.
 
         Parameters
         ----------
         database : tests.conftest.Database
-            A fresh one, for that call.
+            A new database for that call.
         """
         one_server = Bench(database, self.n_segments)
         prepare(one_server)
@@ -98,7 +98,7 @@ class Bench:
         return self.db.rows(_METRICS, [run_id])
 
     def begin(self, table: str) -> tuple[BackgroundFit, int]:
-        """Begin the run whose digests are known; give it and its number when all trainers are there."""
+        """Start a run of the call with known digests; return it and its run_id when all trainers have started."""
         before = newest_run(self.db)
         named = "".join(f", {name} := %s" for name in RUN)
         statement = f"SELECT madlib.madlib_keras_fit_multiple_model('train', %s, 'mst', {N_EPOCHS}{named})"
@@ -113,7 +113,7 @@ class Bench:
         assert call.running, call.error
 
     def check(self, run_id: int, pids=()) -> None:
-        """Hold what must hold after anything: the bits, each visit once, and nothing left."""
+        """Assert what must hold after any fault: the same bits, each visit once, and no leftovers."""
         assert_whole(self.db, run_id, self.expected, N_MODELS, self.n_segments, N_EPOCHS)
         self.assert_nothing_left(pids)
 
@@ -127,7 +127,7 @@ def prepare(bench: Bench) -> None:
 
 
 def prepared(bench: Bench) -> Bench:
-    """Make all that the class needs: tables, an architecture that cannot be built, and the undisturbed run."""
+    """Create what the class needs: tables, an architecture that cannot be built, and the run without faults."""
     prepare(bench)
     store_unchecked(bench.db, _unbuildable())
     call, bench.run_id = bench.begin("undisturbed")

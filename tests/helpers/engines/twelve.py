@@ -21,7 +21,7 @@ SELECT mst_key, epoch, data_set, ordinal, value FROM madlib_mop.metric WHERE run
 
 @dataclass(frozen=True)
 class Twelve:
-    """What one run of it has given: digests of the states, weights and metrics of each model."""
+    """The results of one run: digests of the states, weights and metrics of each model."""
 
     run_id: int
     digests: dict
@@ -45,9 +45,9 @@ def train_twelve(db, suffix: str = "", *settings: str) -> Twelve:
     db : tests.conftest.Database
         After `prepare_twelve`.
     suffix : str
-        Of the tables that are made.
+        Suffix of the new tables.
     *settings : str
-        Statements before packing that say where.
+        Statements before packing that choose the location.
     """
     train, valid = f"train{suffix}", f"valid{suffix}"
     script(
@@ -67,5 +67,5 @@ def train_twelve(db, suffix: str = "", *settings: str) -> Twelve:
 
 
 def assert_same_bits(one: Twelve, other: Twelve) -> None:
-    """Hold two runs of it against each other."""
+    """Assert that two runs have the same results."""
     assert (one.digests, one.weights) == (other.digests, other.weights)

@@ -1,4 +1,4 @@
-"""What the tests of security share: errors as the client got them, users of the extension, made-up records."""
+"""Helpers of the tests of security: errors as the client gets them, users of the extension, invented records."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SOFTMAX = """{"class_name": "Sequential", "config": {"name": "softmax", "layers"
 
 
 def refusal(connection, statement, parameters=None, internal: bool = False) -> Refusal:
-    """Run a statement that must be refused, and give the error; only what is not for users may show its Python."""
+    """Run a statement that must be rejected; return the error. Only internal functions may show a Python error."""
     with connection.cursor() as cursor:
         try:
             cursor.execute(statement, parameters)
@@ -33,7 +33,7 @@ def refusal(connection, statement, parameters=None, internal: bool = False) -> R
 
 
 def refusal_of(db, statement, parameters=None, role: str | None = None) -> Refusal:
-    """Run a statement that must be refused in a session of its own."""
+    """Run a statement that must be rejected, in a session of its own; return the error."""
     connection = db.connect(role)
     try:
         return refusal(connection, statement, parameters)
@@ -42,7 +42,7 @@ def refusal_of(db, statement, parameters=None, role: str | None = None) -> Refus
 
 
 def user(db, role: str) -> str:
-    """Make a role that may use the extension, and has a schema of its own name; give its name."""
+    """Create a role that may use the extension, with a schema of the same name; return its name."""
     db.cluster.create_role(role)
     db.rows("SELECT madlib_mop.grant_use(%s)", [role])
     db.rows(sql.SQL("CREATE SCHEMA IF NOT EXISTS {0} AUTHORIZATION {0}").format(sql.Identifier(role)))
@@ -60,7 +60,7 @@ def insert(db, table: str, **values) -> None:
 
 
 def record_run(db, run_id: int, owner: str, state: str = "interrupted", **columns) -> int:
-    """Write a whole run of one model, one segment and one visit by hand; give its run_id."""
+    """Write a whole run of one model, one segment and one visit by hand; return its run_id."""
     names = ("source_table", "model_output_table", "model_selection_table", "model_arch_table")
     plan = recorded_plan("public", f"out_{run_id}", "public.t")
     row = {
@@ -96,12 +96,12 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
 
 
 def recorded_plan(schema: str, output: str, packed_table: str) -> dict:
-    """Return the plan of a run without segments: where its output goes, and the packed table, as SQL names it."""
+    """Return the plan of a run without segments, with its output and its packed table by their SQL names."""
     return replace(a_plan(), output=Output(schema, output, False), training=packed((), packed_table)).as_json()
 
 
 def fingerprint(db, run_id: int) -> str:
-    """Return a digest of everything that is recorded of a run."""
+    """Return a digest of everything in the record of a run."""
     tables = ("run", "segment", "model", "start_weights", "custom_function", "caller_setting", "model_state",
               "visit", "metric", "evaluation", "search_event")  # fmt: skip
     rows = [db.rows(f"SELECT t::text FROM madlib_mop.{t} t WHERE run_id = %s ORDER BY 1", [run_id]) for t in tables]
@@ -109,7 +109,7 @@ def fingerprint(db, run_id: int) -> str:
 
 
 def hold(name: str, text: str) -> None:
-    """Compare a text with the expected file of that name, or write the file where the environment requests it."""
+    """Compare a text with the expected file of that name, or write the file if the environment requests it."""
     file = EXPECTED / name
     if os.environ.get(UPDATE):
         file.write_text(text)

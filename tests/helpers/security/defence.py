@@ -1,4 +1,4 @@
-"""What a row of ``defences.py`` is."""
+"""The rows of ``defences.py``."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ class Defence:
     Attributes
     ----------
     name : str
-        One sentence: what holds because of it.
+        The guarantee that the defence provides, in one sentence.
     file : str
         Path in the repository.
     text : str
-        What is in the file exactly once.
+        A text that the file contains exactly once.
     instead : str
-        What to write in its place.
+        The text that replaces it.
     tests : tuple of str
-        Pytest's names of tests; at least one must fail without the defence.
+        Pytest's names of tests, of which at least one must fail without the defence.
     as_root : bool
         Whether only root can run these tests.
     """

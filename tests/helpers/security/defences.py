@@ -1,8 +1,8 @@
-"""The defences that ``test_mutations.py`` takes out, one row each: where the defence is, and which tests then fail.
+"""The defences that ``test_mutations.py`` removes, one row each: place of the defence, and the tests that then fail.
 
-To add one: a sentence that says what the defence is, the file, a text that is in it exactly once, what to write in its
-place so that the defence is gone, and tests of which at least one must fail then. Choose tests that are quick.
-Those of roles, rights and locks are in ``rights_defences.py``.
+To add one, write a sentence that describes the defence, the file, a text that the file contains exactly once, its
+replacement without the defence, and tests of which at least one must then fail. Choose fast tests. Defences of roles,
+rights and locks are in ``rights_defences.py``.
 """
 
 from tests.helpers.security.defence import Defence

@@ -1,4 +1,4 @@
-"""The defences of ``defences.py`` that are about roles, rights and locks in the database."""
+"""The defences, in the format of ``defences.py``, of roles, rights and locks in the database."""
 
 from tests.helpers.security.defence import Defence
 

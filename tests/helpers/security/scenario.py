@@ -1,4 +1,4 @@
-"""Alice trains on tables of mallory's; names are as odd as names can be. Used by test_users_runs."""
+"""Alice trains on mallory's tables; all names need quotes. Used by test_users_runs."""
 
 import base64
 import hashlib
@@ -38,7 +38,7 @@ def of(role: str, name: str) -> str:
 
 
 def lay_out(db) -> None:
-    """Make the roles, mallory's packed tables, alice's configurations and a run of carol's."""
+    """Create the roles, mallory's packed tables, alice's configurations and a run of carol's."""
     for role in (ALICE, MALLORY, CAROL):
         user(db, role)
     record_run(db, CAROLS_RUN, CAROL)
@@ -89,7 +89,7 @@ def lay_traps(db) -> None:
 
 
 class Fit(threading.Thread):
-    """Alice's call of fit, under way in a session of its own."""
+    """Alice's call of fit, in progress in a session of its own."""
 
     def __init__(self, db, source: str, output: str, search_path: str = "alice"):
         super().__init__(daemon=True)
@@ -105,7 +105,7 @@ class Fit(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Call fit; what it raises is kept."""
+        """Call fit; store its exception."""
         try:
             with self._connection.cursor() as cursor:
                 for name, value in (*SETTINGS.items(), ("search_path", self._search_path)):
@@ -118,7 +118,7 @@ class Fit(threading.Thread):
 
     @property
     def drivers(self) -> list[int]:
-        """The driver's process, while it lives."""
+        """The driver's process, while it runs."""
         return children(self.pid, "madlib_mop.driver")
 
     def end(self) -> None:
@@ -128,7 +128,7 @@ class Fit(threading.Thread):
 
 
 def processes(what: str) -> dict[int, str]:
-    """Return the command line or the environment of every process that we may look at."""
+    """Return the command line or the environment of every process that we may read."""
     found = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -139,7 +139,7 @@ def processes(what: str) -> dict[int, str]:
 
 
 def opens(verifier: str, text: str) -> bool:
-    """Return whether a text holds the password of a SCRAM verifier (RFC 5802), as our passwords look."""
+    """Return whether a text contains a password of our format that matches a SCRAM verifier (RFC 5802)."""
     iterations, salt, keys = re.fullmatch(r"SCRAM-SHA-256\$(\d+):([^$]+)\$(.+)", verifier).groups()
     stored = base64.b64decode(keys.split(":")[0])
     for candidate in set(_SECRET.findall(text)):

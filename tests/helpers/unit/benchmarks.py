@@ -1,4 +1,4 @@
-"""Made-up measurements, for tests of the report only: nothing was trained, and every number comes from a formula."""
+"""Invented measurements for tests of the report: nothing was trained, and every number is the result of a formula."""
 
 import math
 from collections import defaultdict
@@ -36,7 +36,7 @@ TOGETHER = ("all_reduce", "parameter_server", "averaging")
 def measurement(
     workload="images", way="hopper", repetition=1, seed=1, n_configurations=16, n_epochs=5, n_workers=2, epoch_s=4.0
 ) -> Measurement:
-    """Make up a measurement: hopping, a model after the other on all workers, or tasks side by side."""
+    """Return an invented measurement: hopping, one model at a time on all workers, or parallel tasks."""
     chance = Random(f"{workload} {way} {repetition} {seed}")
     factor, startup_s, copies, socket_bytes, worse = WAYS[way]
     ready_at = BEGUN_AT + startup_s * chance.uniform(0.95, 1.05)
@@ -77,7 +77,7 @@ def measurement(
 
 
 def comparison(seeds=(1, 2), repetitions=2, **options) -> Comparison:
-    """Make up a comparison of all ways on two workloads, on one of which a way failed."""
+    """Return an invented comparison of all ways on two workloads, with one failure."""
     measurements = [
         measurement(workload, way, repetition, seed, n, epoch_s=epoch_s, **options)
         for workload, n, epoch_s in (("images", 16, 4.0), ("tabular", 32, 0.5))

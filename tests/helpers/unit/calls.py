@@ -1,7 +1,7 @@
-"""System calls by which a process could reach another, with harmless arguments; run inside of a guarded process.
+"""System calls by which a process could affect another one, with harmless arguments; run in a sandboxed process.
 
-``test_seccomp.py`` copies this file's text into that process, which has no place of its own for modules. Numbers are
-those of x86-64 and aarch64; None where an architecture lacks a call.
+``test_seccomp.py`` copies this file's text into that process, which has no directory of its own for modules. Numbers
+are those of x86-64 and aarch64; None if an architecture lacks a call.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ _FIOSETOWN, _FIOASYNC = 0x8901, 0x5452
 
 
 def raw(numbers, *arguments):
-    """Make a system call; give the name of its error, or "done"."""
+    """Make a system call; return the name of its error, or "done"."""
     number = numbers[_COLUMN]
     if number is None:
         return "no such call"
@@ -31,7 +31,7 @@ def raw(numbers, *arguments):
 
 
 def forked(numbers, *arguments):
-    """Make a system call that would make a process, which ends at once where it comes to be."""
+    """Make a system call that would create a process, which would exit at once."""
     parent = os.getpid()
     answer = raw(numbers, *arguments)
     if os.getpid() != parent:
@@ -40,7 +40,7 @@ def forked(numbers, *arguments):
 
 
 def calls_that_signal(victim, pidfd):
-    """Signal another process in every way that there is, but with 0 where more than it would be hit."""
+    """Signal another process in every possible way, but with signal 0 if other processes would get the signal too."""
     event = (ctypes.c_int * 16)(0, 0, signal.SIGKILL, 4, victim)  # value, signo, SIGEV_THREAD_ID, thread
     info = (ctypes.c_int * 32)(signal.SIGKILL, 0, -1)
     mine, theirs = os.pipe()
@@ -69,7 +69,7 @@ def calls_that_signal(victim, pidfd):
 
 
 def calls_that_reach(victim):
-    """Look at another process, change how it runs, and ask the system for what no trainer needs."""
+    """Inspect another process, change its scheduling, and make system calls that no trainer needs."""
     one = (ctypes.c_ulong * 2)(1)
     return {
         "sched_setscheduler": raw((144, 119), victim, 3, (ctypes.c_int * 1)(0)),
@@ -129,7 +129,7 @@ def calls_that_reach(victim):
 
 
 def calls_of_newer_kernels():
-    """Try calls that libraries do without."""
+    """Try calls that libraries can replace by older ones."""
     return {
         "clone3": raw((435, 435), 0, 0),
         "openat2": raw((437, 437), -100, b"/dev/null", 0, 0),
@@ -139,7 +139,7 @@ def calls_of_newer_kernels():
 
 
 def calls_that_are_needed():
-    """Do what libraries do all the time."""
+    """Make calls that libraries use all the time."""
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()

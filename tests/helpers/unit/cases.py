@@ -1,4 +1,4 @@
-"""Configurations that the tests train, each in the words of a request and as plain Keras, and their data."""
+"""Configurations that the tests train, each as a request and as plain Keras, and their data."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,7 +15,7 @@ one_thread()  # plain Keras uses as many threads as a trainer
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A configuration: ``compile_params`` and ``fit_params`` are texts; ``compiled`` makes the same for Keras."""
+    """A configuration: ``compile_params`` and ``fit_params`` are texts; ``compiled`` returns the Keras equivalent."""
 
     name: str
     build: Callable[[], keras.Model]
@@ -53,7 +53,7 @@ class Case:
         return model
 
     def fit(self, model, epoch, segment_id, xs, ys, seed=7, mst_key=3):
-        """Make one visit with plain Keras; this is what the trainer must equal, bit for bit."""
+        """Make one visit with plain Keras; the trainer must have the same result, bit for bit."""
         for pass_ in range(self.passes):
             order = np.arange(len(xs[0]))
             if self.shuffle:
@@ -71,7 +71,7 @@ class Case:
 
 
 def weights_of(model):
-    """Return a Keras model's weights as ``model_weights`` has them."""
+    """Return a Keras model's weights in the form of ``model_weights``."""
     return b"".join(np.asarray(weight, np.float32).tobytes() for weight in model.get_weights())
 
 

@@ -1,4 +1,4 @@
-"""Architectures that would run code or open files if Keras saw them, and the payload that shows when one has run."""
+"""Architectures that would run code or open files if Keras loaded them, and a payload that shows that its code ran."""
 
 import base64
 import copy
@@ -9,7 +9,7 @@ from tests.helpers.unit.documents import KERAS_2_1, KERAS_2_10, dense, keras_3, 
 
 
 class Marker:
-    """A file that is made when code from an architecture runs."""
+    """A file that is created if code from an architecture runs."""
 
     def __init__(self, path):
         self.path = path
@@ -19,7 +19,7 @@ class Marker:
 
     @property
     def code(self):
-        """The marshalled code of a lambda that makes the file, as Keras stores lambdas."""
+        """The marshalled code of a lambda that creates the file, in Keras' format."""
         source = f"lambda x, *rest: open({str(self.path)!r}, 'w') and x"
         code = compile(source, "payload", "eval").co_consts[0]
         return base64.b64encode(marshal.dumps(code)).decode()
@@ -42,7 +42,7 @@ def _array(value, dtype):
 
 
 def dangerous(marker):
-    """Return documents that Keras, given the chance, would turn into running code or opened files."""
+    """Return documents with which Keras would run code or open files."""
     path = str(marker.path)
     lambda_3 = layer(
         "Lambda", name="l", function={"class_name": "__lambda__", "config": {"value": [marker.code, None, None]}}

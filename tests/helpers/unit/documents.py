@@ -1,4 +1,4 @@
-"""Architecture JSON for the tests: written by Keras 3 here, and by hand as the three dialects of Keras 2 wrote it."""
+"""Architecture JSON for the tests: written by Keras 3 here, and by hand in the three dialects of Keras 2."""
 
 import copy
 

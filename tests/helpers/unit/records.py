@@ -1,4 +1,4 @@
-"""Rows in the bytes of ``record_send``, written from Python values as PostgreSQL's send functions write them."""
+"""Rows in the format of ``record_send``, written from Python values as PostgreSQL's send functions do."""
 
 import struct
 from decimal import Decimal
@@ -22,12 +22,12 @@ _SPECIAL = {"NaN": 0xC000, "Infinity": 0xD000, "-Infinity": 0xF000}
 
 
 def field(reader, name=None):
-    """Return the field of a type; its name is the type's unless told otherwise."""
+    """Return the field of a type; by default it has the type's name."""
     return Field(name or reader, reader, OIDS[reader], reader)
 
 
 def numeric(text):
-    """Return a numeric's bytes as ``numeric_send`` writes them; the text is a decimal's or NaN, Infinity, -Infinity."""
+    """Return a numeric's bytes as ``numeric_send`` writes them; the text is a decimal or NaN, Infinity, -Infinity."""
     if text in _SPECIAL:
         return struct.pack(">hhHH", 0, 0, _SPECIAL[text], 0)
     sign, digits, exponent = Decimal(text).as_tuple()
@@ -47,7 +47,7 @@ def numeric(text):
 
 
 def array(element, values, lower=1):
-    """Return an array's bytes as ``array_send`` writes them; values may be nested one level, and hold None."""
+    """Return an array's bytes as ``array_send`` writes them; values may be nested one level, and contain None."""
     nested = bool(values) and isinstance(values[0], list)
     shape = (len(values), len(values[0])) if nested else (len(values),)
     flat = [value for row in values for value in row] if nested else values
@@ -59,7 +59,7 @@ def array(element, values, lower=1):
 
 
 def value_of(reader, value):
-    """Return the bytes of one value that is not None; those of texts and addresses are bytes already."""
+    """Return the bytes of one value that is not None; texts and addresses are given as bytes."""
     if isinstance(value, bytes):
         return value
     if reader in _STRUCTS:

@@ -1,4 +1,4 @@
-"""Drives a scheduler through random events and objects to everything that the contract forbids; for the tests here."""
+"""Drives a scheduler with random events and asserts that it keeps its contract; for the tests of schedules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from madlib_mop.schedule import EpochDone, Evaluation, ModelWork, Scheduler, Tas
 
 @dataclass
 class Chances:
-    """Probability of each kind of event at each step; what is left over is a task that ends well."""
+    """Probability of each kind of event at each step; the remainder is that of a task that succeeds."""
 
     requeue: float = 0.0
     fail: float = 0.0
@@ -24,7 +24,7 @@ class Chances:
 
 @dataclass
 class Referee:
-    """Owns the tasks in flight, as the driver does, and keeps its own books of what may run.
+    """Owns the tasks in flight, as the driver does, and computes independently what may run.
 
     ``kept`` are the finished visits in the order of their ends, those before a resume included.
     """
@@ -45,7 +45,7 @@ class Referee:
     down: set[int] = field(default_factory=set)
 
     def run(self, max_steps: int = 100_000) -> Referee:
-        """Go on until the scheduler says that it is done, or for so many steps."""
+        """Run until the scheduler is done, or for this number of steps."""
         for _ in range(max_steps):
             if self.scheduler.done:
                 assert not self.running, "done with tasks in flight"
@@ -61,7 +61,7 @@ class Referee:
         return {m.key: [(v.epoch, v.position, v.segment) for v in self.kept if v.model == m.key] for m in self.models}
 
     def check_whole(self) -> None:
-        """Object unless every model that was not dropped made each visit of each epoch exactly once, in order."""
+        """Assert that every model that was not dropped made each visit of each epoch exactly once, in order."""
         for model in self.models:
             made = [visit for visit in self.kept if visit.model == model.key]
             assert [(v.epoch, v.position) for v in made] == [

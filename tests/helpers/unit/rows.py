@@ -1,4 +1,4 @@
-"""Rows of the record for tests without a server: with all that is needed, and what a test says of them."""
+"""Rows of the record for tests without a server: defaults for all required fields, and the test's values."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def a_model(mst_key: int, **columns) -> Model:
 
 
 def packed(shards: Sequence[tuple[int, int]], table: str = "public.packed") -> PackedData:
-    """Return a packed table of one input and one output; of each shard its segment and its rows."""
+    """Return a packed table of one input and one output, with segment and number of rows of each shard."""
     plans = tuple(ShardPlan(segment, n_rows, 8 * n_rows) for segment, n_rows in shards)
     return PackedData(table, table, 1, "SELECT", 1, 1, 1.0, plans)
 
@@ -37,7 +37,7 @@ def a_summary(**columns) -> Summary:
 
 
 def a_plan(shards: Sequence[tuple[int, int]] = ((0, 10), (1, 10)), **fields) -> Plan:
-    """Return a plan on these shards, of each its segment and its rows; without validation data."""
+    """Return a plan on these shards (segment, number of rows), without validation data."""
     given = {"validation": None, "trainer": {}, "shares": {}, "gpus": {}, "worker_host": "127.0.0.1"}
     given |= {"host_wait_s": 600, "output": OUTPUT, "summary": a_summary()}
     return Plan(training=packed(shards), **{**given, **fields})

@@ -1,4 +1,4 @@
-"""Drives searches to their ends, by themselves or on a scheduler, and objects to what the contract forbids."""
+"""Drives searches to their ends, alone or with a scheduler, and asserts that they keep their contract."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ Loss = Callable[[str, int, int], float]  # (compile_params, mst_key, epoch) -> l
 
 
 def space(compile_grid: str = COMPILE_GRID, fit_grid: str = FIT_GRID, model_ids=(1, 2)) -> SearchSpace:
-    """Make a space of two architectures and conditional dimensions."""
+    """Return a space of two architectures and conditional dimensions."""
     return SearchSpace.read(list(model_ids), compile_grid, fit_grid)
 
 
 def search_of(method: str, params: str | None = None, random_state: int = 1) -> Search:
-    """Make a small search."""
+    """Return a small search."""
     return make_search(method, METHODS[method] if params is None else params, space(), random_state)
 
 
 def toy_loss(compile_params: str, mst_key: int, epoch: int) -> float:
-    """Return a loss that falls with epochs and is lowest for a learning rate of 0.01; no two models have the same."""
+    """Return a loss that decreases with epochs, is lowest for a learning rate of 0.01, and differs for all models."""
     rate = parse_compile_params(compile_params).learning_rate
     return (math.log10(rate) + 2) ** 2 + 1 / epoch + 1e-6 * mst_key
 
 
 @dataclass
 class Laboratory:
-    """A driver's view of one search: which models are in training, until when, and all that was said.
+    """A driver's view of one search: the models in training, their last epochs, and all calls and actions.
 
     ``calls`` are (method, arguments) and ``said`` the actions that followed each of them.
     """
@@ -69,7 +69,7 @@ class Laboratory:
         return [action for actions in self.said for action in actions]
 
     def of_model(self) -> dict[int, list[Action]]:
-        """Return the actions by the model that they concern."""
+        """Return the actions of each model."""
         found: dict[int, list[Action]] = {}
         for action in self.actions:
             key = action.proposal.mst_key if isinstance(action, Add) else getattr(action, "mst_key", None)
@@ -77,7 +77,7 @@ class Laboratory:
         return found
 
     def call(self, method: str, *arguments) -> list[Action]:
-        """Call the search, and check and obey what it says."""
+        """Call the search, then check and execute its actions."""
         actions = getattr(self.search, method)(*arguments)
         self.calls.append((method, arguments))
         self.said.append(actions)
@@ -86,14 +86,14 @@ class Laboratory:
         return actions
 
     def result(self, key: int, loss: float | None = None) -> list[Action]:
-        """End the training of a model well."""
+        """End the training of a model successfully."""
         epoch = self.awaited.pop(key)
         self.reached[key] = epoch
         self.losses[key] = self.loss(self.params_of[key], key, epoch) if loss is None else loss
         return self.call("result", key, epoch, self.losses[key])
 
     def failed(self, key: int) -> list[Action]:
-        """Let a model fail."""
+        """Report the failure of a model."""
         del self.awaited[key]
         self.losses[key] = math.inf
         self.dead.add(key)
@@ -138,9 +138,9 @@ class Laboratory:
 def train_on_scheduler(
     lab: Laboratory, schedule: str, n_segments: int, cost, budget: int | None = None
 ) -> tuple[Simulation, dict[int, int]]:
-    """Run a search over a simulated database as the driver does; give the simulation and each model's last epoch.
+    """Run a search over a simulated database as the driver does; return the simulation and each model's last epoch.
 
-    With a ``budget``, the search is finished when so many results have come.
+    With a ``budget``, the search is finished after this number of results.
     """
     scheduler = make_scheduler(schedule, [], dict.fromkeys(range(n_segments), 10))
     ends: dict[int, int] = {}
@@ -170,6 +170,6 @@ def train_on_scheduler(
 
 
 def epochs_made(visits: tuple[Visit, ...], n_segments: int) -> dict[int, float]:
-    """Count the epochs that every model was trained."""
+    """Return the number of epochs that each model was trained."""
     keys = {visit.model for visit in visits}
     return {key: sum(visit.model == key for visit in visits) / n_segments for key in keys}

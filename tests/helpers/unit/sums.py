@@ -1,11 +1,11 @@
-"""What a trainer's evaluation says that it has summed up, for tests of what becomes of it."""
+"""The sums in a trainer's answer to an evaluation, for tests of their use."""
 
 import base64
 from array import array
 
 
 def sums_of(n_rows: int, means: dict[str, float], **others: list[float]) -> dict:
-    """Return ``sums`` of an answer: of metrics that are means over rows, and of others that are not."""
+    """Return ``sums`` of an answer, with metrics that are means over rows and others that are not."""
     layout = [[name, 2, True] for name in means] + [[name, len(sums), False] for name, sums in others.items()]
     sums = array("d", [item for value in means.values() for item in (n_rows * value, n_rows)])
     for more in others.values():

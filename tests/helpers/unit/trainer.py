@@ -1,4 +1,4 @@
-"""Starts trainer processes and speaks frames with them, for the tests of this directory."""
+"""Starts trainer processes and exchanges frames with them, for the tests of trainers."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def forkserver():
 
 
 class TrainerError(Exception):
-    """The trainer answered with an error."""
+    """An error in a trainer's answer."""
 
     def __init__(self, answer):
         super().__init__(answer["error"]["message"])
@@ -38,10 +38,10 @@ class TrainerError(Exception):
 
 
 class Trainer:
-    """A trainer process; a context manager that leaves none behind.
+    """A trainer process; the context manager ends it.
 
-    With ``started`` it gets its ``start``, whose settings are the other arguments. It is forked, as most are, or, with
-    ``forked=False``, started as ``python -I -m madlib_mop.trainer`` does.
+    With ``started`` it gets the request ``start``, with the other arguments as settings. It is forked from the fork
+    server, as usual, or, with ``forked=False``, started with ``python -I -m madlib_mop.trainer``.
     """
 
     def __init__(self, *, started=True, forked=True, **settings):
@@ -80,12 +80,12 @@ class Trainer:
             self.process.kill()
 
     def errors(self):
-        """What the trainer has written to stderr."""
+        """Return the trainer's output to stderr."""
         self.stderr.seek(0)
         return self.stderr.read().decode(errors="replace")
 
     def ask(self, header, blobs=()):
-        """Send a request; give (answer, blobs) or raise TrainerError."""
+        """Send a request; return (answer, blobs) or raise TrainerError."""
         answer, out = self.channel.ask(header, blobs)
         if "error" in answer:
             raise TrainerError(answer)
@@ -93,7 +93,7 @@ class Trainer:
         return answer, out
 
     def send_shard(self, key, xs, ys, *, buffer_size=100, normalizing_const=1.0, **more):
-        """Send a shard in buffers of ``buffer_size`` rows; give the answer of ``shard_end``."""
+        """Send a shard in buffers of ``buffer_size`` rows; return the answer of ``shard_end``."""
         columns = [np.ascontiguousarray(a) for a in (*xs, *ys)]
         indices = [i for i, x in enumerate(xs) if x.dtype == np.int32]
         head = {"op": "shard_begin", "shard": key, "n_x": len(xs), "n_y": len(ys), "index_inputs": indices}
@@ -104,21 +104,21 @@ class Trainer:
         return self.ask({"op": "shard_end", "shard": key})[0]
 
     def train(self, model, shard, *, epoch=1, segment_id=0, state=None, weights=None):
-        """Make a training visit; give (answer, parts)."""
+        """Make a training visit; return (answer, parts)."""
         head = {"op": "train", "model": model, "shard": shard, "epoch": epoch, "segment_id": segment_id}
         return self._visit(head, state, weights)
 
     def evaluate(self, model, shard, *, state=None, weights=None):
-        """Make an evaluation visit; give the answer."""
+        """Make an evaluation visit; return the answer."""
         return self._visit({"op": "evaluate", "model": model, "shard": shard}, state, weights)[0]
 
     def load_predictor(self, model, *, normalizing_const=1.0, state=None, weights=None):
-        """Load a model to predict with."""
+        """Load a model for prediction."""
         head = {"op": "predict_load", "model": model, "normalizing_const": normalizing_const}
         return self._visit(head, state, weights)[0]
 
     def predict(self, *xs):
-        """Predict rows; give an array an output."""
+        """Predict rows; return one array for each output."""
         answer, blobs = self.ask({"op": "predict", "shapes": [x.shape for x in xs]}, xs)
         shapes = answer["shapes"]
         return [np.frombuffer(blob, np.float32).reshape(shape) for blob, shape in zip(blobs, shapes, strict=True)]
