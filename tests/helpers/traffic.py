@@ -1,4 +1,4 @@
-"""Bytes that packing and a run on hosts send, and the least that they must send; for test_bytes.py and the benchmark."""
+"""Bytes that packing and a run on hosts send, and the least possible number; for test_bytes.py and the benchmark."""
 
 import contextlib
 from collections.abc import Callable, Iterator
