@@ -42,10 +42,13 @@ install_requirements() {
     for group in "${wanted[@]}"; do cp "$work/$group" "$DIR/$group.stamp"; done
 }
 
-sources() ( # prints the checksums of the sources that are installed
+source_files() { # prints the names of the sources that are installed, each with a zero byte after it
+    find pyproject.toml madlib_mop plpython -name __pycache__ -prune -o -type f -print0 | sort -z
+}
+
+sources() ( # prints their checksums
     cd "$ROOT"
-    find pyproject.toml madlib_mop plpython -name __pycache__ -prune -o -type f -print0 |
-        sort -z | xargs -0 sha256sum
+    source_files | xargs -0 sha256sum
 )
 
 install_library() {
@@ -54,7 +57,8 @@ install_library() {
     rm -f "$DIR/sources.stamp"
     # Built from a copy: setuptools would leave its build directory in the clone, and use outdated files there.
     mkdir "$work/clone"
-    (cd "$ROOT" && tar -c --exclude=__pycache__ pyproject.toml madlib_mop plpython) | tar -x --no-same-owner -C "$work/clone"
+    # The files only: tar fails if a directory changes meanwhile, and Python writes its caches into them.
+    (cd "$ROOT" && source_files | tar -c --null --files-from=-) | tar -x --no-same-owner -C "$work/clone"
     pip install --no-deps --no-build-isolation --no-index --force-reinstall "$work/clone" ||
         die "pip could not install the library; its output is above."
     rm -rf "$DIR/backend.new"

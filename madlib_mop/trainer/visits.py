@@ -31,7 +31,7 @@ from madlib_mop.trainer.graphs.loop import DataSpec, Traced
 from madlib_mop.trainer.graphs.metric_sums import MetricSums
 from madlib_mop.trainer.graphs.predict import Predictor, Predictors, Values, batch_rows
 from madlib_mop.trainer.graphs.variables import ModelVariables, Readable
-from madlib_mop.trainer.process.failures import INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
+from madlib_mop.trainer.process.failures import INPUT, INTERNAL, MODEL, Failure, blaming, invalid_input, model_failed
 from madlib_mop.trainer.recipe import Recipe
 
 
@@ -177,7 +177,8 @@ class Visitor:
             variables = ModelVariables(recipe.build(start.weights), with_optimizer=False)
             if start.parts:
                 variables.load(decoded(start.parts, FORWARD_GROUPS), FORWARD_GROUPS)
-        self.predictors.add(key, Predictor(variables.model, normalizing_const, preprocessor))
+            predictor = Predictor(variables.model, normalizing_const, preprocessor)
+        self.predictors.add(key, predictor)
 
     def predict(self, xs: Sequence[np.ndarray], key: str) -> list[np.ndarray]:
         """Return the outputs, float32 ``(n_rows, ...)`` each, for rows of x columns. Raises Failure."""
@@ -198,13 +199,10 @@ class Visitor:
         predictor = self.predictors.get(key)
         if predictor.rows is None:
             raise invalid_input("the model was not trained on a table of pack_columns, so it takes no rows")
-        try:
+        with blaming(INPUT):
             xs = predictor.rows.tensors(data, lengths, [tuple(field) for field in fields], encoding)
-        except MopError as error:
-            raise invalid_input(error.message, hint=error.hint) from None
         with blaming(MODEL):
-            outputs = predictor.predict(xs)
-        return predictor.rows.values(outputs)
+            return predictor.rows.values(predictor.predict(xs))
 
     def _features(
         self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: "Clock"

@@ -1,7 +1,7 @@
 """Predictions for a row of an ordinary table: the functions of madlib_mop that take a record.
 
-The row arrives as ``record_send`` sends it. The names and types of its fields are looked up once for each row type. The
-session's trainer encodes it by the model's preprocessor, with the code that packed the training rows, and predicts.
+The row arrives as ``record_send`` sends it. Its fields are looked up in the catalog. The session's
+trainer encodes it by the model's preprocessor, with the code that packed the training rows, and predicts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from mop_backend.classes import FORMS
 from mop_backend.frames import Header
 
 _FIELD = struct.Struct(">Ii")
-_FIELDS_OF_TYPE = """
-select a.attname::text as name, a.atttypid::int8 as oid
+_COUNT_BYTES = 4
+_NAMES_OF_TYPE = """
+select coalesce(array_agg(a.attname::text order by a.attnum), '{}') as names
 from pg_catalog.pg_type t join pg_catalog.pg_attribute a on a.attrelid = t.typrelid
-where t.oid = $1 and a.attnum > 0 and not a.attisdropped order by a.attnum
+where t.oid = $1::oid and a.attnum > 0 and not a.attisdropped
 """
 # Finds the base types of types, through domains; for types of extensions, only those that can be inputs.
 _BASES = """
@@ -43,7 +44,8 @@ _MAX_ROW_TYPES = 1000
 
 Field = list[str | int | None]  # name, SQL type, oid, base type
 
-_row_types: dict[tuple[int, tuple[str, ...], tuple[int, ...]], list[Field]] = {}
+_known_fields: dict[tuple[tuple[str, ...], tuple[int, ...]], list[Field]] = {}  # by names and types
+_names_plan: plpy.Plan | None = None
 
 
 def predict_row(
@@ -149,32 +151,43 @@ def _answer(
 
 
 def _fields(row: bytes, row_type: int, names: Sequence[str] | None) -> list[Field]:
-    """Return the fields of a row."""
+    """Return the fields of a row; names are looked up anew each time, since columns can be renamed in a session."""
+    global _names_plan
     oids = _oids(row)
-    key = (row_type, tuple(names or ()), oids)
-    fields = _row_types.get(key)
+    if names is None:
+        if _names_plan is None:
+            _names_plan = plpy.prepare(_NAMES_OF_TYPE, ["int8"])
+        names = plpy.execute(_names_plan, [row_type])[0]["names"]
+    if len(names) != len(oids) or None in names:
+        raise _no_row(f"it has {len(oids)} fields and {len(names)} names")
+    key = (tuple(names), oids)
+    fields = _known_fields.get(key)
     if fields is None:
-        found = names
-        if found is None:
-            found = [one["name"] for one in plpy.execute(plpy.prepare(_FIELDS_OF_TYPE, ["oid"]), [row_type])]
-        if len(found) != len(oids):
-            message = f"predict: the row has {len(oids)} fields, but its type has {len(found)}"
-            raise CallError(message, "55000", hint="The table was changed meanwhile. Call again.")
         rows = plpy.execute(plpy.prepare(_BASES, ["int8[]"]), [list(set(oids))])
         types = {one["oid"]: (one["type_sql"], one["base"]) for one in rows}
-        fields = [[name, types[oid][0], oid, types[oid][1]] for name, oid in zip(found, oids, strict=True)]
-        if len(_row_types) >= _MAX_ROW_TYPES:
-            _row_types.clear()
-        _row_types[key] = fields
+        if missing := set(oids) - types.keys():
+            raise _no_row(f"there is no type with oid {min(missing)}")
+        fields = [[name, types[oid][0], oid, types[oid][1]] for name, oid in zip(names, oids, strict=True)]
+        if len(_known_fields) >= _MAX_ROW_TYPES:
+            _known_fields.clear()
+        _known_fields[key] = fields
     return fields
 
 
 def _oids(row: bytes) -> tuple[int, ...]:
     """Return the types of a record's fields."""
     oids = []
-    position = 4
-    while position < len(row):
+    position = _COUNT_BYTES
+    while position + _FIELD.size <= len(row):
         oid, length = _FIELD.unpack_from(row, position)
         oids.append(oid)
+        if length < -1:
+            break
         position += _FIELD.size + max(length, 0)
+    if position != len(row):
+        raise _no_row("its fields do not end where it does")
     return tuple(oids)
+
+
+def _no_row(problem: str) -> CallError:
+    return CallError(f"predict: input_row is no row of a table: {problem}", "22023")

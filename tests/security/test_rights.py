@@ -14,7 +14,7 @@ ALICE, BOB, TEAM, PREDICTS = "alice_of_rights", "bob_of_rights", "team_of_rights
 ALICES, BOBS = 71, 72
 SEEN = ("run", "segment", "model", "visit", "metric", "evaluation", "search_event", "progress", "leaderboard",
         "timeline", "search_history")  # fmt: skip
-NOT_SEEN = ("model_state", "start_weights", "custom_function", "caller_setting")
+NOT_SEEN = ("model_state", "start_weights", "custom_function", "caller_setting", "preprocessor")
 INSERTS = ("INSERT INTO madlib_mop.viewer VALUES ('{}', '{}')",
            "INSERT INTO madlib_mop.viewer_change VALUES ('{}', '{}', true)")  # fmt: skip
 CLASSES = {"train", "predict", "read", "admin", "internal"}

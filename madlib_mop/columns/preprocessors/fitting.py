@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from madlib_mop.columns.preprocessors.checks import MAX_CLASSES, MAX_UNITS, units_of
 from madlib_mop.columns.preprocessors.fits import ClassFit, Fit, FittedColumn
 from madlib_mop.columns.preprocessors.input_fits import check_levels, fit_input, fit_number, unit_of
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -11,9 +12,6 @@ from madlib_mop.columns.proposals.specification import check_family
 from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.transforms.categories import number_of_level
 from madlib_mop.errors import InvalidParameter
-
-#: Maximum number of classes of one target: each class is an output of the network.
-MAX_CLASSES = 10_000
 
 
 def fit_preprocessor(specs: Sequence[ColumnSpec], statistics: Mapping[str, Statistics]) -> Preprocessor:
@@ -51,6 +49,12 @@ def fit_preprocessor(specs: Sequence[ColumnSpec], statistics: Mapping[str, Stati
         columns.append(
             FittedColumn(spec, fit_target(spec, counted) if spec.role == TARGET else fit_input(spec, counted))
         )
+    n_units = units_of(columns)
+    if n_units > MAX_UNITS:
+        raise InvalidParameter(
+            f"the inputs have {n_units:,} units a row; {MAX_UNITS:,} are the most",
+            hint="Set role to ignored for wide columns, or a smaller width.",
+        )
     return Preprocessor(tuple(columns))
 
 
@@ -72,6 +76,10 @@ def fit_target(spec: ColumnSpec, counted: Statistics) -> Fit:
             raise problem(spec, "the target has one value only in the training rows", "Name another target.")
         return fit_number(spec, counted, unit_of(counted.family))
     if spec.levels is not None:
+        if len(spec.levels) > MAX_CLASSES:
+            raise problem(
+                spec, f"levels has {len(spec.levels):,} classes; {MAX_CLASSES:,} are the most", "Use fewer classes."
+            )
         check_levels(spec, counted)
         unlisted = sorted(set(counted.level_counts or ()) - set(spec.levels))
         if unlisted:

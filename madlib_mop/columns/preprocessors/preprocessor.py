@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from madlib_mop.columns.preprocessors.canonical import build, canonical_json, plain
+from madlib_mop.columns.preprocessors.checks import check_fitted
 from madlib_mop.columns.preprocessors.fits import FIT_TYPES, FittedColumn, ImageFit, TextFit, VectorFit
 from madlib_mop.columns.proposals.kinds import INPUT, TARGET, ColumnSpec
 from madlib_mop.columns.transforms.categories import CategoryFit
@@ -104,7 +105,7 @@ class Preprocessor:
         Raises
         ------
         UnreadableText
-            If the text is no JSON, or not what `to_json` writes.
+            If the text is no JSON, not what `to_json` writes, or contradicts itself.
         """
         try:
             document = json.loads(text)
@@ -117,9 +118,9 @@ class Preprocessor:
                 f"the preprocessor has format {document.get('format')!r}; this version reads {FORMAT}",
                 hint="Update madlib_mop on this server.",
             )
-        return Preprocessor(
-            tuple(_read_column(column, f"columns[{place}]") for place, column in enumerate(document["columns"]))
-        )
+        columns = [_read_column(column, f"columns[{place}]") for place, column in enumerate(document["columns"])]
+        check_fitted(columns)
+        return Preprocessor(tuple(columns))
 
     def _tensors(self) -> Iterator[InputTensor]:
         taken: set[str] = set()

@@ -1,6 +1,7 @@
 """Which words an edited proposal may have for each kind of column, and which of them contradict each other."""
 
 import math
+from collections import Counter
 
 from madlib_mop.columns.proposals.kinds import (
     ARRAY,
@@ -167,9 +168,9 @@ def _check_levels(spec: ColumnSpec) -> None:
 
 
 def _check_list(spec: ColumnSpec) -> None:
-    twice = [level for level in dict.fromkeys(spec.levels or ()) if (spec.levels or ()).count(level) > 1]
-    if twice:
-        raise problem(spec, f"level {twice[0]!r} is in levels twice", "Write each level once.")
+    twice = next((level for level, n in Counter(spec.levels or ()).items() if n > 1), None)
+    if twice is not None:
+        raise problem(spec, f"level {twice!r} is in levels twice", "Write each level once.")
 
 
 def _check_max_levels(spec: ColumnSpec) -> None:

@@ -20,7 +20,7 @@ from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
 from madlib_mop.errors import InvalidParameter
 
 _BATCH_ROWS = 10_000
-_TEMP_FILE_LIMIT = "SELECT pg_catalog.current_setting('temp_file_limit') AS kb"
+_TEMP_FILE_LIMIT = "SELECT setting::pg_catalog.int8 AS kb FROM pg_catalog.pg_settings WHERE name = 'temp_file_limit'"
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -84,7 +84,7 @@ def read_rows(
     InvalidParameter
         If a value is NaN, infinite, or cannot be read; the message names the column and the row.
     """
-    limit_kb = int(session.execute(_TEMP_FILE_LIMIT)[0]["kb"].removesuffix("kB"))
+    limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     reader = RecordReader(source.sent(fields))
     hashes = [np.zeros((0, 2), np.uint64)]

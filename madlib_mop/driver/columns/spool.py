@@ -14,6 +14,8 @@ from madlib_mop.errors import OutOfResources
 
 _IN_MEMORY_BYTES = 256 << 20
 _COPY_BYTES = 16 << 20
+#: How often what is spilled lies in files: as it came, and column by column.
+_COPIES = 2
 
 
 class Spool:
@@ -25,7 +27,7 @@ class Spool:
     Parameters
     ----------
     limit_bytes : int or None
-        Most that the file may take: the caller's ``temp_file_limit``.
+        Most that the files may take: the caller's ``temp_file_limit``.
     in_memory_bytes : int
         What is kept in memory before anything is written to the file.
 
@@ -133,9 +135,9 @@ class Spool:
         for column in self._series:
             for series in column:
                 self._written += series.spill(self._file, self._written)
-                if self._limit_bytes is not None and self._written > self._limit_bytes:
+                if self._limit_bytes is not None and _COPIES * self._written > self._limit_bytes:
                     raise OutOfResources(
-                        f"the rows need a temporary file of more than {self._limit_bytes >> 10} kB, the caller's"
+                        f"the rows need temporary files of more than {self._limit_bytes >> 10} kB, the caller's"
                         " temp_file_limit",
                         hint="A superuser may raise it for the role: ALTER ROLE ... SET temp_file_limit.",
                     )

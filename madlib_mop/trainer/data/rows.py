@@ -26,13 +26,31 @@ class RowEncoder:
     ----------
     document : str
         The preprocessor, as `Preprocessor.to_json` writes it.
+    n_inputs, n_outputs : int
+        Of the model.
+
+    Raises
+    ------
+    UnreadableText
+        If the document is damaged.
+    InvalidParameter
+        If it has another number of inputs or targets than the model.
     """
 
-    def __init__(self, document: str):
+    def __init__(self, document: str, n_inputs: int, n_outputs: int):
         self._preprocessor = Preprocessor.from_json(document)
         self._encoder = Encoder(self._preprocessor)
         self._targets = Targets(self._preprocessor)
         self._inputs = {column.name for column in self._preprocessor.inputs}
+        for what, expected, received in (
+            ("inputs", n_inputs, len(self._preprocessor.tensors)),
+            ("outputs", n_outputs, len(self._targets.names)),
+        ):
+            if expected != received:
+                raise InvalidParameter(
+                    f"the model has {expected} {what}, but its preprocessor has {received}",
+                    hint="The model table was changed. Train again.",
+                )
         self._readers: dict[tuple[RowField, ...], RecordReader] = {}
 
     def tensors(

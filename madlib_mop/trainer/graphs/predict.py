@@ -35,7 +35,7 @@ class Predictor:
 
     def __init__(self, model: keras.Model, normalizing_const: float, preprocessor: str | None = None):
         self._model = model
-        self.rows = _row_encoder(preprocessor) if preprocessor is not None else None
+        self.rows = _row_encoder(preprocessor, model) if preprocessor is not None else None
         self._input_shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
         self._normalizing_const = np.float32(normalizing_const)
         self._constant = tf.constant(normalizing_const, tf.float32)
@@ -217,7 +217,7 @@ def _aligned(x: np.ndarray) -> np.ndarray:
     return copy
 
 
-def _row_encoder(preprocessor: str) -> "RowEncoder":
+def _row_encoder(preprocessor: str, model: keras.Model) -> "RowEncoder":
     from madlib_mop.trainer.data.rows import RowEncoder  # imported only for models that take rows
 
-    return RowEncoder(preprocessor)
+    return RowEncoder(preprocessor, len(model.inputs), len(model.outputs))

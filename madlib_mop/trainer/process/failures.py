@@ -76,7 +76,8 @@ def blaming(kind: str) -> Iterator[None]:
     except Failure:
         raise
     except Exception as error:
-        traceback.print_exc()
+        if not isinstance(error, MopError):  # those were foreseen
+            traceback.print_exc()
         raise failure_of(error, kind) from error
 
 
