@@ -8,19 +8,20 @@
 "$ROOT/make/setup.sh" test coverage
 python=$LIBRARY/venv/bin/python
 results=$STATE/coverage
+data=$results/data
 # sorts before coverage's own
 start=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/a0_madlib_mop_coverage.pth
 backend=$LIBRARY/backend/mop_backend/__init__.py # the built copy, not the source
 
 rm -rf "$results"
-mkdir -p "$results"
-chmod 1777 "$results" # the server's user writes here, too
+mkdir -p "$data"
+chmod 1777 "$data" # the server's user writes here too, but not beside it, where imported files are
 cat >"$results/config.ini" <<END
 [run]
 source_pkgs = madlib_mop, mop_backend
 branch = true
 parallel = true
-data_file = $results/data
+data_file = $data/lines
 patch = _exit
 [paths]
 library =

@@ -3,23 +3,27 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
 from madlib_mop.catalog.rows.plan import PackedData, ShardAccess, ShardPlan
 from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.data.remote_shards import ShardReader, check_reachable
+from madlib_mop.driver.data.summaries import (
+    PACK_AGAIN,
+    PackedSummary,
+    class_counts,
+    class_values,
+    index_inputs,
+    names_of,
+    read_summary,
+)
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.engines.base.interface import HERE, Limits, Place, ShardPlace
-from madlib_mop.errors import InvalidParameter, UndefinedColumn, UndefinedTable, Unsupported
+from madlib_mop.errors import InvalidParameter, UndefinedColumn, Unsupported
 
-_PACK_AGAIN = "Pack the data again with training_preprocessor_dl or validation_preprocessor_dl."
 _KEY_TYPES = ("integer", "smallint")
 _SHAPE_TYPES = ("integer[]", "smallint[]", "bigint[]")
-_SUMMARY_COLUMNS = (
-    "dependent_varname", "independent_varname", "dependent_vartype", "buffer_size", "normalizing_const", "num_classes",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class PackedTable:
         Its limits.
     row_security : bool
         Whether policies can hide rows from the caller.
+    summary : PackedSummary
     class_counts : tuple of (tuple of int, or None)
         For each output the rows of each class; None if its summary has no counts.
     index_inputs : tuple of int
@@ -94,6 +99,7 @@ class PackedTable:
     engine: str
     limits: Limits
     row_security: bool
+    summary: PackedSummary
 
     @property
     def columns(self) -> list[str]:
@@ -177,9 +183,9 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
         If it does not exist, was not created by a preprocessor, or has no rows.
     """
     relation = session.relation(name, what)
-    summary = _read_summary(session, relation, name, what)
+    summary = read_summary(session, relation, name, what)
     row = summary.row
-    independent, dependent = _names(row["independent_varname"]), _names(row["dependent_varname"])
+    independent, dependent = names_of(row["independent_varname"]), names_of(row["dependent_varname"])
     types = {column.name: column.type_sql for column in session.columns(relation)}
     has_key = "__dist_key__" in types
     _check_types(relation, types, [*independent, *dependent], name, what)
@@ -195,7 +201,7 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
             raise InvalidParameter(
                 f"{what}: {relation} has a shard with more than one value of __dist_key__, among them {strange}; each"
                 f" shard must have one value. Received: {name!r}",
-                hint=_PACK_AGAIN,
+                hint=PACK_AGAIN,
             )
         shards = [
             replace(shard, elsewhere=elsewhere.get(shard.segment_id))
@@ -212,8 +218,8 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
         relation,
         independent,
         dependent,
-        _names(row["dependent_vartype"]),
-        [_class_values(session, summary, column) for column in dependent],
+        names_of(row["dependent_vartype"]),
+        [class_values(session, summary, column) for column in dependent],
         list(row["num_classes"] or []),
         float(row["normalizing_const"]),
         shards,
@@ -221,8 +227,9 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
         engine.name,
         engine.limits([shard.place for shard in shards]),
         _has_row_security(session, relation),
-        tuple(_class_counts(session, summary, column) for column in dependent),
-        _index_inputs(session, summary, independent),
+        summary,
+        tuple(class_counts(session, summary, column) for column in dependent),
+        index_inputs(session, summary, independent),
         has_key,
         engine.feed_query(relation, columns),
     )
@@ -250,44 +257,6 @@ def new_segments(session: CallerSession, plan: PackedData) -> list[int]:
     return sorted({*present} - {shard.segment_id for shard in plan.segments})
 
 
-@dataclass(frozen=True)
-class _Summary:
-    """The summary of a packed table: its columns' types, and the values common to all packed tables."""
-
-    relation: Relation
-    types: dict[str, str]
-    row: dict[str, Any]
-
-
-def _read_summary(session: CallerSession, relation: Relation, name: str | None, what: str) -> _Summary:
-    summary = relation.with_suffix("_summary")
-    found = session.existing(summary.sql)
-    if found is None:
-        raise UndefinedTable(
-            f"{what}: table {relation} is not packed: {summary} does not exist. Received: {name!r}",
-            hint="Pack the data first: SELECT madlib.training_preprocessor_dl('usage');",
-        )
-    types = {column.name: column.type_sql for column in session.columns(found)}
-    missing = [column for column in _SUMMARY_COLUMNS if column not in types]
-    if missing:
-        raise UndefinedColumn(
-            f"{what}: {summary} has no column {missing[0]!r}; it is not a preprocessor's summary. Received: {name!r}",
-            hint=_PACK_AGAIN,
-        )
-    rows = session.execute(
-        statement("SELECT {c} FROM {s}", c=[Identifier(column) for column in _SUMMARY_COLUMNS], s=found)
-    )
-    if len(rows) != 1:
-        raise InvalidParameter(
-            f"{what}: {summary} must have one row; it has {len(rows)}. Received: {name!r}", hint=_PACK_AGAIN
-        )
-    for column in ("dependent_varname", "independent_varname", "dependent_vartype", "normalizing_const"):
-        value = rows[0][column]
-        if value is None or value == [] or (isinstance(value, list) and None in value):
-            raise InvalidParameter(f"{what}: {summary} has no value for {column}. Received: {value}", hint=_PACK_AGAIN)
-    return _Summary(found, types, rows[0])
-
-
 def _check_types(relation: Relation, types: dict[str, str], columns: list[str], name: str | None, what: str) -> None:
     """Check the columns of a packed table; user-defined types could run user code."""
     expected: dict[str, tuple[str, ...]] = {}
@@ -300,48 +269,13 @@ def _check_types(relation: Relation, types: dict[str, str], columns: list[str], 
         if column not in types:
             raise UndefinedColumn(
                 f"{what}: table {relation} has no column {column!r}, which its summary lists. Received: {name!r}",
-                hint=_PACK_AGAIN,
+                hint=PACK_AGAIN,
             )
         if types[column] not in kinds:
             raise InvalidParameter(
                 f"{what}: column {column!r} of {relation} must be of type {kinds[0]}. Received: {types[column]}",
-                hint=_PACK_AGAIN,
+                hint=PACK_AGAIN,
             )
-
-
-def _names(value: Any) -> list[str]:
-    return list(value) if isinstance(value, list) else [value]
-
-
-def _class_values(session: CallerSession, summary: _Summary, column: str) -> tuple[str, str | None]:
-    name = f"{column}_class_values"
-    sql_type = summary.types.get(name)
-    if sql_type is None:
-        return "text[]", None
-    if not sql_type.endswith("[]"):
-        raise InvalidParameter(
-            f"column {name!r} of {summary.relation} must be an array. Received: {sql_type}", hint=_PACK_AGAIN
-        )
-    query = "SELECT pg_catalog.textin(pg_catalog.array_out({c})) AS value FROM {s}"
-    (row,) = session.execute(statement(query, c=Identifier(name), s=summary.relation))
-    return sql_type, row["value"]
-
-
-def _class_counts(session: CallerSession, summary: _Summary, column: str) -> tuple[int, ...] | None:
-    counts = _cell(session, summary, f"{column}_class_counts", "bigint[]")
-    return tuple(counts) if counts and all(count is not None and count >= 0 for count in counts) else None
-
-
-def _index_inputs(session: CallerSession, summary: _Summary, independent: Sequence[str]) -> tuple[int, ...]:
-    names = _cell(session, summary, "index_columns", "text[]") or []  # written by pack_columns
-    return tuple(i for i, name in enumerate(independent) if name in names)
-
-
-def _cell(session: CallerSession, summary: _Summary, column: str, sql_type: str) -> Any:
-    """Return the value of a column that not every summary has; None where it is missing or of another type."""
-    if summary.types.get(column) != sql_type:
-        return None
-    return session.execute(statement("SELECT {c} FROM {s}", c=Identifier(column), s=summary.relation))[0][column]
 
 
 def _read_shards(
@@ -360,7 +294,7 @@ def _read_shards(
     if n_null or any(row["segment_id"] is None for row in rows):
         column = "a packed column" if n_null else "__dist_key__"
         raise InvalidParameter(
-            f"{what}: {relation} has rows where {column} is NULL. Received: {relation.name!r}", hint=_PACK_AGAIN
+            f"{what}: {relation} has rows where {column} is NULL. Received: {relation.name!r}", hint=PACK_AGAIN
         )
     shards = [Shard(row["segment_id"], int(row["n_rows"]), int(row["n_bytes"] or 0)) for row in rows if row["n_rows"]]
     return sorted(shards, key=lambda shard: shard.segment_id)

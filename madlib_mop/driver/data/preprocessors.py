@@ -1,5 +1,7 @@
 """The preprocessor that a summary carries: of tables that pack_columns packed, and of models that trained on them."""
 
+from collections.abc import Mapping
+
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.driver.session.relations import RelationLookup
@@ -9,8 +11,17 @@ from madlib_mop.errors import InvalidParameter
 COLUMNS = (("preprocessor_digest", "text"), ("preprocessor", "text"))
 
 
-def read_preprocessor_row(session: RelationLookup, summary: Relation) -> PreprocessorRow | None:
+def read_preprocessor_row(
+    session: RelationLookup, summary: Relation, types: Mapping[str, str] | None = None
+) -> PreprocessorRow | None:
     """Return the preprocessor of a summary; None if it has none.
+
+    Parameters
+    ----------
+    session : RelationLookup
+    summary : Relation
+    types : mapping of str to str, optional
+        The types of its columns, where the caller of this function has them.
 
     Raises
     ------
@@ -19,7 +30,8 @@ def read_preprocessor_row(session: RelationLookup, summary: Relation) -> Preproc
     UnreadableText
         If it is no preprocessor.
     """
-    types = {column.name: column.type_sql for column in session.columns(summary)}
+    if types is None:
+        types = {column.name: column.type_sql for column in session.columns(summary)}
     if any(types.get(name) != sql_type for name, sql_type in COLUMNS):
         return None
     query = "SELECT preprocessor_digest AS digest, preprocessor AS document FROM {summary}"

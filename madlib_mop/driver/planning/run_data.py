@@ -156,7 +156,7 @@ def _preprocessor(
 ) -> PreprocessorRow | None:
     """Return the preprocessor of the source table, which must be that of the validation table."""
     found = [
-        read_preprocessor_row(session, session.relation(packed.relation.with_suffix("_summary").sql))
+        read_preprocessor_row(session, packed.summary.relation, packed.summary.types)
         for packed in (source, validation)
         if packed is not None
     ]

@@ -2,9 +2,10 @@
 
 To add one, write a sentence that describes the defence, the file, a text that the file contains exactly once, its
 replacement without the defence, and tests of which at least one must then fail. Choose fast tests. Defences of roles,
-rights and locks are in ``rights_defences.py``.
+rights and locks are in ``rights_defences.py``, those of ordinary tables in ``column_defences.py``.
 """
 
+from tests.helpers.security.column_defences import DEFENCES_OF_COLUMNS
 from tests.helpers.security.defence import Defence
 from tests.helpers.security.rights_defences import DEFENCES_OF_RIGHTS
 
@@ -274,4 +275,5 @@ DEFENCES = (
         (_SEGMENTS + "test_a_host_decides_what_code_runs_there",),
     ),
     *DEFENCES_OF_RIGHTS,
+    *DEFENCES_OF_COLUMNS,
 )

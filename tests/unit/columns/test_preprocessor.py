@@ -147,3 +147,62 @@ def test_the_description_has_each_column_in_words():
     assert rows["y"].encoding == "2 classes: a, b, as one unit a class" and rows["y"].nulls == "error"
     assert rows["z"].encoding == "(x - 2.5) / 1.11803"
     assert rows["o"].units == ("o is another", "o = a", "o = b", "o is NULL")
+
+
+#: By column, a path in its JSON, and the value that contradicts the rest.
+CONTRADICTIONS = [
+    ("x", ("fit", "divisor"), 0.0),
+    ("x", ("fit", "unit"), -1.0),
+    ("x", ("fit", "scale"), "robust"),
+    ("q", ("fit", "knots"), [2.0, 1.0, 3.0]),
+    ("q", ("fit", "outputs"), []),
+    ("d", ("fit", "parts"), ["second"]),
+    ("d", ("fit", "age", "divisor"), 0.0),
+    ("c", ("fit", "n_codes"), 10**9),
+    ("c", ("fit", "levels"), ["red", "red"]),
+    ("c", ("fit", "width"), 10**6),
+    ("o", ("fit", "encode"), "index"),
+    ("s", ("fit", "units"), [0.0]),
+    ("s", ("fit", "fill"), "xxl"),
+    ("h", ("fit", "n_codes"), 10**12),
+    ("t", ("fit", "width"), 10**12),
+    ("v", ("fit", "width"), 10**12),
+    ("v", ("fit", "divisor"), 0.0),
+    ("p", ("fit", "side"), 10**6),
+    ("y", ("fit", "classes"), ["a"]),
+    ("y", ("spec", "role"), "input"),
+    ("z", ("spec", "role"), "ignored"),
+    ("x", ("spec", "name"), "q"),
+    ("x", ("spec", "role"), "superuser"),
+    ("x", ("type",), "date"),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "value"), CONTRADICTIONS)
+def test_a_document_that_contradicts_itself_is_refused(name, path, value):
+    document = json.loads(SOME.to_json())
+    place = next(column for column in document["columns"] if column["spec"]["name"] == name)
+    for key in path[:-1]:
+        place = place[key]
+    assert place[path[-1]] != value
+    place[path[-1]] = value
+    with pytest.raises(UnreadableText, match="damaged"):
+        Preprocessor.from_json(json.dumps(document))
+
+
+def test_a_document_without_inputs_or_targets_is_refused():
+    document = json.loads(SOME.to_json())
+    for role in ("input", "target"):
+        columns = [column for column in document["columns"] if column["spec"]["role"] != role]
+        with pytest.raises(UnreadableText, match=f"no column has the role {role}"):
+            Preprocessor.from_json(json.dumps({**document, "columns": columns}))
+
+
+def test_a_document_of_many_levels_is_read_quickly():
+    """Its checks take a time that grows with its length, not with the square of it."""
+    levels = tuple(f"level {i}" for i in range(200_000))
+    column = next(column for column in SOME.columns if column.name == "c")
+    spec_of, fit = replace(column.spec, levels=levels), replace(column.fit, levels=levels, n_codes=len(levels) + 2)
+    others = tuple(column for column in SOME.columns if column.name != "c")
+    text = Preprocessor((replace(column, spec=spec_of, fit=fit), *others)).to_json()
+    assert len(Preprocessor.from_json(text).columns) == len(SOME.columns)

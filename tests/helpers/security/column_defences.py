@@ -1,0 +1,66 @@
+"""The defences of ``defences.py`` that are about ordinary tables: their rows, types and preprocessors."""
+
+from tests.helpers.security.defence import Defence
+
+_COLUMNS = "tests/security/test_columns.py::"
+
+DEFENCES_OF_COLUMNS = (
+    Defence(
+        "who may see a run does not see the statistics of its training rows",
+        "sql/22-visibility.sql",
+        """CREATE POLICY own_runs ON madlib_mop.preprocessor FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_own(r.owner)));""",
+        """CREATE POLICY own_runs ON madlib_mop.preprocessor FOR SELECT
+    USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));""",
+        ("tests/security/test_rights.py::test_an_owner_lets_another_user_see_but_not_control_his_runs",),
+    ),
+    Defence(
+        "bytes that are not a row are refused before the trainer reads them",
+        "plpython/mop_backend/predict_row.py",
+        "if position != len(row):",
+        "if False:",
+        (_COLUMNS + "test_bytes_that_are_no_row_are_one_error",),
+    ),
+    Defence(
+        "a renamed column is not taken for another in the same session",
+        "plpython/mop_backend/predict_row.py",
+        "key = (tuple(names), oids)",
+        "key = ((), oids)",
+        (_COLUMNS + "test_a_renamed_column_is_seen_in_the_same_session",),
+    ),
+    Defence(
+        "a preprocessor that contradicts itself is refused",
+        "madlib_mop/columns/preprocessors/preprocessor.py",
+        "        check_fitted(columns)\n",
+        "",
+        (_COLUMNS + "test_a_preprocessor_that_somebody_changed_is_one_error",),
+    ),
+    Defence(
+        "a preprocessor is the one that its digest names",
+        "madlib_mop/driver/data/preprocessors.py",
+        """if found.digest != rows[0]["digest"]:""",
+        "if False:",
+        (_COLUMNS + "test_a_changed_document_with_the_old_digest_is_refused",),
+    ),
+    Defence(
+        "an enum is read without the casts of its owner",
+        "madlib_mop/driver/columns/source.py",
+        """if field.reader == "enum":""",
+        "if False:",
+        (_COLUMNS + "test_no_cast_or_operator_of_another_user_runs_where_rows_are_packed_or_predicted",),
+    ),
+    Defence(
+        "a type of another schema is not taken for PostgreSQL's of that name",
+        "madlib_mop/driver/columns/source.py",
+        """reader_of(base) if row["is_enum"] or (known and row["is_superusers"]) else None""",
+        "reader_of(base)",
+        (_COLUMNS + "test_no_cast_or_operator_of_another_user_runs_where_rows_are_packed_or_predicted",),
+    ),
+    Defence(
+        "a role's limit of temporary files holds for packing",
+        "madlib_mop/driver/columns/spool.py",
+        "_COPIES * self._written > self._limit_bytes",
+        "False",
+        (_COLUMNS + "test_a_role_s_limit_of_temporary_files_holds_whatever_its_unit",),
+    ),
+)
