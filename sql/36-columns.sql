@@ -70,3 +70,19 @@ END
 $body$;
 COMMENT ON FUNCTION madlib_mop.describe_preprocessor(varchar, text) IS
     'How each column of a packed table''s source is encoded, and by which statistics';
+
+CREATE FUNCTION madlib_mop.transform(
+    packed_table varchar,
+    source_table varchar,
+    output_table varchar,
+    keep varchar DEFAULT NULL,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path')
+) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $body$
+DECLARE done json;
+BEGIN
+    done := madlib_mop_calls.call('transform', json_build_object(@ARGUMENTS@), caller_path);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.transform(varchar, varchar, varchar, varchar, text) IS
+    'Writes what a network gets of each row of a table: one column a unit, encoded by a packed table''s preprocessor';

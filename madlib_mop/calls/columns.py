@@ -7,7 +7,7 @@ from madlib_mop.calls.shared import SEED_CHECK
 _SOURCE = Argument("source_table", "varchar", "table or view with one example a row, of ordinary columns")
 _DEPENDENT = Argument("dependent", "varchar", "column to predict, or columns, with commas")
 _EXCLUDE = Argument("exclude", "varchar[]", "columns to ignore", default=None)
-_PACKED = Argument("packed_table", "varchar", "packed by pack_columns")
+_PACKED = Argument("packed_table", "varchar", "packed by pack_columns, or models that were trained on such a table")
 
 PROPOSE = Function(
     "propose_columns",
@@ -45,5 +45,16 @@ DESCRIBE = Function(
     (_PACKED,),
     schema="madlib_mop",
 )
+TRANSFORM = Function(
+    "transform",
+    "Write a table with the numbers that a network gets of each row of an ordinary table.",
+    (
+        _PACKED,
+        Argument("source_table", "varchar", "table or view with the input columns of training; targets are optional"),
+        Argument("output_table", "varchar", "table to create, with one row a row of source_table"),
+        Argument("keep", "varchar", "columns of source_table to copy, with commas, such as a key", default=None),
+    ),
+    schema="madlib_mop",
+)
 
-FUNCTIONS = (PROPOSE, PACK, DESCRIBE)
+FUNCTIONS = (PROPOSE, PACK, DESCRIBE, TRANSFORM)

@@ -37,14 +37,17 @@ PREDICT = Function(
         _MODEL_TABLE,
         _TEST_TABLE,
         _ID_COL,
-        Argument("independent_varname", "varchar", "input columns of test_table, in the order of training"),
+        Argument(
+            "independent_varname", "varchar",
+            "input columns of test_table, in the order of training; '*' for models of tables of pack_columns",
+        ),
         _OUTPUT,
         _PRED_TYPE,
         _USE_GPUS,
         _MST_KEY,
     ),
     added=(_PRED_KIND,),
-)
+)  # fmt: skip
 
 PREDICT_BYOM = Function(
     "madlib_keras_predict_byom",

@@ -1,5 +1,7 @@
 """The functions that pack tables."""
 
+from dataclasses import replace
+
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import AboveZero, Whole
 
@@ -58,9 +60,9 @@ VALIDATION = Function(
     (
         _SOURCE,
         _OUTPUT,
-        _DEPENDENT,
-        _INDEPENDENT,
-        Argument("training_preprocessor_table", "varchar", "output table of training_preprocessor_dl"),
+        replace(_DEPENDENT, help=f"{_DEPENDENT.help}; '*' for tables of pack_columns"),
+        replace(_INDEPENDENT, help=f"{_INDEPENDENT.help}; '*' for tables of pack_columns"),
+        Argument("training_preprocessor_table", "varchar", "output table of training_preprocessor_dl or pack_columns"),
         BUFFER_SIZE,
         RULES,
         _IMAGE_SHAPE,

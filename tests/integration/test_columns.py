@@ -7,17 +7,8 @@ import numpy as np
 import psycopg2
 import pytest
 
-from madlib_mop.packing.buffers import unpack
-from tests.helpers.training import ADAM, fit, one_thread
-
-CUSTOMERS = """
-CREATE TABLE customers AS
-SELECT i AS id, CASE WHEN i % 9 > 0 THEN 20 + i * 7 % 50 END AS age, (i * 37 % 500)::numeric(10, 2) / 2 AS income,
-       (ARRAY['gold', 'silver', NULL])[1 + i % 3] AS tier, 'city' || i * 13 % 40 AS city, i % 2 = 0 AS active,
-       date '2020-01-01' + i * 17 % 1000 AS joined, timestamptz '2025-01-01 00:00+00' + i * interval '7 hours' AS seen,
-       CASE WHEN i * 7 % 50 + i % 3 * 9 > 35 THEN 'yes' ELSE 'no' END AS churned
-FROM generate_series(1, 600) AS i
-"""
+from tests.helpers.columns import CUSTOMERS, content, load_churn_network, refusal
+from tests.helpers.training import fit, one_thread
 
 
 @pytest.fixture(scope="module")
@@ -28,33 +19,12 @@ def customers(db):
     return db
 
 
-def content(db, table: str) -> dict[str, np.ndarray]:
-    """Return each packed column of a table, its buffers joined in their order."""
-    names = [
-        name
-        for lists in db.rows(f"SELECT independent_varname, dependent_varname FROM {table}_summary")[0]
-        for name in lists
-    ]
-    found = {}
-    for name in names:
-        rows = db.rows(f"SELECT {name}, {name}_shape FROM {table} ORDER BY buffer_id")
-        found[name] = np.concatenate([unpack(data, shape) for data, shape in rows])
-    return found
-
-
 def digest(db, table: str) -> str:
     """Return one digest of a packed table's content and its preprocessor."""
     found = hashlib.sha256(db.value(f"SELECT preprocessor_digest FROM {table}_summary").encode())
     for name, rows in sorted(content(db, table).items()):
         found.update(name.encode() + rows.tobytes())
     return found.hexdigest()
-
-
-def refusal(db, call: str) -> psycopg2.Error:
-    with pytest.raises(psycopg2.Error) as caught:
-        db.rows(f"SELECT madlib_mop.{call}")
-    assert "internal error" not in str(caught.value) and "Traceback" not in str(caught.value)
-    return caught.value
 
 
 def test_the_proposal_says_what_would_be_done_with_each_column_and_why(customers):
@@ -187,16 +157,7 @@ def test_a_table_that_cannot_be_trained_on_has_one_clear_error(db, query):
 @pytest.fixture(scope="module")
 def churn(customers):
     """A model of the customers, and their rows with what they are."""
-    n_units = content(customers, "packed")["numbers"].shape[1]
-    numbers, city = keras.Input((n_units,), name="numbers"), keras.Input((1,), dtype="int32", name="city")
-    embedded = keras.layers.Flatten()(keras.layers.Embedding(42, 4)(city))
-    x = keras.layers.Dense(8, activation="relu")(keras.layers.Concatenate()([numbers, embedded]))
-    arch = keras.Model([numbers, city], keras.layers.Dense(2, activation="softmax")(x)).to_json()
-    customers.rows("SELECT madlib.load_keras_model('arch_p', %s::json)", [arch])
-    customers.rows(
-        "SELECT madlib.load_model_selection_table('arch_p', 'mst_p', '{1}', %s::varchar[], %s::varchar[])",
-        [[ADAM.replace("0.001", "0.01")], ["batch_size=16, epochs=1"]],
-    )
+    load_churn_network(customers, "arch_p", "mst_p")
     customers.run = fit(
         customers, "churn", "mst_p", 8, source_table="packed", validation_table="packed_validation", seed=1
     )

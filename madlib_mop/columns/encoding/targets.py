@@ -65,6 +65,10 @@ class Targets:
         """Return the shape of one row of a target's tensor."""
         return self._targets[name].shape
 
+    def dtype(self, name: str) -> str:
+        """Return NumPy's name of the type of a target's tensor: ``int16`` of classes, ``float32`` of numbers."""
+        return "int16" if isinstance(self._targets[name], ClassTarget) else "float32"
+
     def encode(self, raw: Mapping[str, RawColumn]) -> dict[str, npt.NDArray[np.generic]]:
         """Return the tensor of each target.
 
@@ -85,6 +89,17 @@ class Targets:
             if name not in raw:
                 raise UndefinedColumn(f"target {name!r} is missing", hint="Add it, with its name and type.")
         return {name: target.encode(raw[name]) for name, target in self._targets.items()}
+
+    def known(self, raw: Mapping[str, RawColumn]) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return for each target which rows have a value that `encode` takes: bool (n_rows,).
+
+        The others are NULL, or have a class that the training rows do not have.
+        """
+        return {name: target.known(raw[name]) for name, target in self._targets.items()}
+
+    def encode_one(self, name: str, column: RawColumn) -> npt.NDArray[np.generic]:
+        """Return the tensor of one target; as `encode`."""
+        return self._targets[name].encode(column)
 
     def decode(self, outputs: Mapping[str, npt.NDArray[np.generic]]) -> dict[str, Predictions]:
         """Return what a network's outputs mean, by target.
@@ -117,12 +132,7 @@ class ClassTarget:
         """Return int16 (n_rows, n_classes) or (n_rows, 1)."""
         if column.missing.any():
             raise null_target(self.name, int(column.missing.sum()))
-        if isinstance(column, Numbers):
-            codes = self._codes.of_numbers(column.values, column.missing)
-        elif isinstance(column, Levels):
-            codes = self._codes.of_levels(column.codes, column.levels, column.levels.keys)
-        else:
-            raise wrong_class(self.name, "a category", column)
+        codes = self._codes_of(column)
         if (codes < FIRST).any():
             raise self._unknown(column, codes)
         codes = codes - FIRST
@@ -141,8 +151,20 @@ class ClassTarget:
             raise _wrong_shape(self.name, f"{n_classes} classes", outputs)
         return Predictions(classes=self.fit.classes, codes=outputs.argmax(axis=1), probabilities=outputs)
 
-    def _unknown(self, column: Numbers | Levels, codes: Codes) -> InvalidParameter:
+    def known(self, column: RawColumn) -> npt.NDArray[np.bool_]:
+        """Return which rows have one of the classes: bool (n_rows,)."""
+        return self._codes_of(column) >= FIRST
+
+    def _codes_of(self, column: RawColumn) -> Codes:
+        if isinstance(column, Numbers):
+            return self._codes.of_numbers(column.values, column.missing)
+        if isinstance(column, Levels):
+            return self._codes.of_levels(column.codes, column.levels, column.levels.keys)
+        raise wrong_class(self.name, "a category", column)
+
+    def _unknown(self, column: RawColumn, codes: Codes) -> InvalidParameter:
         row = column.take(np.flatnonzero(codes < FIRST)[:1])
+        assert isinstance(row, Numbers | Levels), "its codes were found"
         text = (row.as_levels() if isinstance(row, Numbers) else row).texts()[0]
         return InvalidParameter(
             f"target {self.name!r} has class {text!r}, which no training row has",
@@ -172,6 +194,10 @@ class NumberTarget:
             raise special_value(self.name, special.text)
         values = column.values.astype(np.float64)[np.newaxis]
         return self._scaling.apply(values, column.missing[np.newaxis]).T.astype(np.float32)
+
+    def known(self, column: RawColumn) -> npt.NDArray[np.bool_]:
+        """Return which rows have a number: bool (n_rows,)."""
+        return ~column.missing
 
     def decode(self, outputs: Floats) -> Predictions:
         """Return the numbers of outputs."""

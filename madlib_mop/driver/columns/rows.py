@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -15,6 +15,7 @@ from madlib_mop.columns.records import Field, RecordReader
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.spool import Spool
+from madlib_mop.driver.data.copied import CopiedColumn
 from madlib_mop.driver.packing.tables import row_label
 from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
 from madlib_mop.errors import InvalidParameter
@@ -86,15 +87,11 @@ def read_rows(
     """
     limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
-    reader = RecordReader(source.sent(fields))
     hashes = [np.zeros((0, 2), np.uint64)]
     start = hashlib.sha256(struct.pack(">q", seed))
-    with closing(session.stream(source.rows_query(fields), [], [], batch_rows)) as batches:
-        for batch in batches:
-            rows = batch.bytes_of("r")
-            columns = reader.read(bytes(rows.data), np.asarray(rows.lengths, np.int64))
-            _check(fields, columns, unchecked, batch, spool.n_rows)
-            hashes.append(_hashes(start, rows))
+    with closing(read_batches(session, source, fields, unchecked, batch_rows=batch_rows)) as batches:
+        for batch, columns in batches:
+            hashes.append(_hashes(start, batch.bytes_of("r")))
             spool.add(columns)
     if not spool.n_rows:
         raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
@@ -102,6 +99,44 @@ def read_rows(
     kept = {name: column for name, column in named.items() if column is not None}
     overflowed = {fields[i].name: statistics for i, statistics in spool.overflowed.items()}
     return Rows(kept, np.concatenate(hashes), overflowed)
+
+
+def read_batches(
+    session: CallerSession,
+    source: SourceTable,
+    fields: Sequence[Field],
+    unchecked: Collection[str] = (),
+    copied: Sequence[CopiedColumn] = (),
+    batch_rows: int = _BATCH_ROWS,
+) -> Generator[tuple[Batch, list[RawColumn]], None, None]:
+    """Yield a table's rows in batches, in the order of a scan: as they came, and as typed columns.
+
+    Parameters
+    ----------
+    session : CallerSession
+    source : SourceTable
+    fields : sequence of Field
+        The columns to read.
+    unchecked : collection of str
+        Columns in which NaN and infinite values are no error.
+    copied : sequence of CopiedColumn
+        Columns that are read as text too, as `SourceTable.rows_query` names them.
+    batch_rows : int
+        Rows in a batch.
+
+    Raises
+    ------
+    InvalidParameter
+        If a value is NaN, infinite, or cannot be read; the message names the column and the row.
+    """
+    reader, n_before = RecordReader(source.sent(fields)), 0
+    with closing(session.stream(source.rows_query(fields, copied), [], [], batch_rows)) as batches:
+        for batch in batches:
+            rows = batch.bytes_of("r")
+            columns = reader.read(bytes(rows.data), np.asarray(rows.lengths, np.int64))
+            _check(fields, columns, unchecked, batch, n_before)
+            n_before += batch.n_rows
+            yield batch, columns
 
 
 def _check(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Identifier, Relation, Slot, statement
 from madlib_mop.columns.records import Field, reader_of
+from madlib_mop.driver.data.copied import CopiedColumn
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.engines.base.system_columns import naming_columns, sent
 from madlib_mop.errors import InvalidParameter
@@ -98,11 +99,17 @@ class SourceTable:
         """Return the column of that name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
-    def rows_query(self, fields: Sequence[Field]) -> str:
-        """Return the SELECT of all rows: ``r``, the bytes of `record_send` of these fields; and what names a row."""
+    def rows_query(self, fields: Sequence[Field], copied: Sequence[CopiedColumn] = ()) -> str:
+        """Return the SELECT of all rows.
+
+        Its columns are ``r``, the bytes of `record_send` of these fields; what names a row; and ``k0``, ``k1``, ...,
+        the copied columns as text.
+        """
         slots: dict[str, Slot] = {f"c{i}": Identifier(field.name) for i, field in enumerate(fields)}
         row = ", ".join(self._value(f"s.{{{slot}}}", field) for slot, field in zip(slots, fields, strict=True))
         names = "".join(f", {sent(f's.{column}', column)} AS row_{column}" for column in self.naming)
+        names += "".join(f", {one.text(f's.{{k{i}}}')} AS k{i}" for i, one in enumerate(copied))
+        slots |= {f"k{i}": Identifier(one.column.name) for i, one in enumerate(copied)}
         query = f"SELECT pg_catalog.record_send(ROW({row})) AS r{names} FROM {{source}} s"
         return statement(query, source=self.relation, **slots)
 

@@ -9,7 +9,7 @@ from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.data.packed import PackedTable, Shard, read_packed_table
 from madlib_mop.driver.evaluation.metric_sums import add
-from madlib_mop.driver.inference.fits import check_test_table
+from madlib_mop.driver.inference.fits import check_preprocessor, check_test_table
 from madlib_mop.driver.inference.model import TrainedModel, read_model, read_weights
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.session.call import Call
@@ -39,6 +39,7 @@ def madlib_keras_evaluate(call: Call) -> None:
     output = session.output(a.get("output_table"), ("",), "output_table")
     packed = read_packed_table(session, a.get("test_table"), "test_table")
     model = read_model(session, a.get("model_table"), a.get("mst_key"))
+    check_preprocessor(session, model, packed)
     check_test_table(model, packed)
     custom = functions_of_model(session, model.place.relation, model.object_table, model.compile_params)
     model = replace(model, custom=custom)

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.inference.byom import read_own_model
 from madlib_mop.driver.inference.model import TrainedModel, read_model
-from madlib_mop.driver.inference.prediction import predict_table
-from madlib_mop.driver.inference.rows import read_test_table
+from madlib_mop.driver.inference.ordinary import OrdinaryRows
+from madlib_mop.driver.inference.prediction import Reader, predict_table
+from madlib_mop.driver.inference.rows import RowReader, read_test_table
 from madlib_mop.driver.inference.wanted import read_pred_type
 from madlib_mop.driver.session.call import Call
 
@@ -29,6 +30,11 @@ def _predict(call: Call, read: Callable[[], TrainedModel]) -> None:
     gpus = assign_gpus(a.get("use_gpus"), [0])
     output = session.output(a.get("output_table"), ("",), "output_table")
     model = read()
-    table = read_test_table(session, a.get("test_table"), a.get("id_col"), a.get("independent_varname"), model)
-    if not predict_table(session, model, table, output, wanted, list(gpus.values())):
-        session.warning(f"{call.function}: test_table {table.relation} has no rows; {output} is empty")
+    names = a.get("test_table"), a.get("id_col"), a.get("independent_varname")
+    reader: Reader
+    if model.preprocessor is not None:
+        reader = OrdinaryRows(session, *names, model)
+    else:
+        reader = RowReader(session, read_test_table(session, *names, model), model)
+    if not predict_table(session, model, reader, output, wanted, list(gpus.values())):
+        session.warning(f"{call.function}: test_table {reader.table.relation} has no rows; {output} is empty")

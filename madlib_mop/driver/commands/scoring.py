@@ -29,6 +29,8 @@ def predict(call: Call) -> Header:
     """
     session, name = call.session, call.arguments["model_table"]
     model = read_model(session, name, call.arguments.get("mst_key"))
+    if model.preprocessor is not None:
+        _check_preprocessor(model, model.preprocessor)
     schema, base = split_name(name, "model_table")
     relation = model.place.relation
     summary = session.relation(relation.with_suffix("_summary").sql)
@@ -45,6 +47,13 @@ def predict(call: Call) -> Header:
         "outputs": _outputs(model),
         "start": read_settings(FixedSettings(session), session, 1, use_caching=False).session_trainer_start(),
     }
+
+
+def _check_preprocessor(model: TrainedModel, document: str) -> None:
+    from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # brings NumPy along
+    from madlib_mop.driver.inference.fits import check_fit
+
+    check_fit(model, Preprocessor.from_json(document))
 
 
 def _outputs(model: TrainedModel) -> list[Header]:

@@ -1,11 +1,18 @@
 """Checks before any computation that data fit a model: number, shape, classes and scale of columns."""
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from madlib_mop.driver.data.packed import PackedTable
+from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.inference.model import TrainedModel
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.shapes import ModelShape, shapes_fit
+
+if TYPE_CHECKING:  # brings NumPy along
+    from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 
 
 def check_input_shape(model: TrainedModel, number: int, column: str, row: tuple[int, ...]) -> None:
@@ -44,6 +51,29 @@ def is_split(shape: ModelShape, packed: PackedTable) -> bool:
     )
 
 
+def check_fit(model: TrainedModel, preprocessor: "Preprocessor") -> None:
+    """Raise InvalidParameter if a model's table contradicts the preprocessor that it has."""
+    targets = [column.name for column in preprocessor.targets]
+    outputs = [output.name for output in model.outputs]
+    if outputs != targets:
+        raise _contradiction(model, f"it has the targets {_listed(targets)}, the model {_listed(outputs)}")
+    tensors = preprocessor.tensors
+    if len(tensors) != model.shape.n_inputs:
+        raise _contradiction(model, f"it has {len(tensors)} inputs, the model {model.shape.n_inputs}")
+    for number, tensor in enumerate(tensors):
+        check_input_shape(model, number, tensor.name, tensor.shape)
+
+
+def _contradiction(model: TrainedModel, problem: str) -> InvalidParameter:
+    return InvalidParameter(
+        f"model_table: the preprocessor does not belong to {model.label}: {problem}", hint="Train the model again."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
 def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
     """Reject a packed test table with another encoding than the model's training data.
 
@@ -77,6 +107,20 @@ def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
             f"its normalizing_const is {packed.normalizing_const:g}, {model.label} was trained with"
             f" {model.normalizing_const:g}",
         )
+
+
+def check_preprocessor(session: CallerSession, model: TrainedModel, packed: PackedTable) -> None:
+    """Reject a packed test table whose columns were encoded by another preprocessor than the training table's.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    if model.preprocessor is None:
+        return
+    row = read_preprocessor_row(session, packed.summary.relation, packed.summary.types)
+    if row is None or row.document != model.preprocessor:
+        raise _unlike(packed, f"its columns were encoded by another preprocessor than those of {model.label}")
 
 
 def _unlike(packed: PackedTable, problem: str) -> InvalidParameter:

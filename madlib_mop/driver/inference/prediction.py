@@ -7,14 +7,19 @@ import numpy as np
 from mop_backend.frames import Frame
 
 from madlib_mop.catalog.names import Relation
+from madlib_mop.driver.data.copied import quoted
 from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.ordinary import OrdinaryRows
 from madlib_mop.driver.inference.output import Output
-from madlib_mop.driver.inference.results import ResultTable, quoted
-from madlib_mop.driver.inference.rows import RowReader, Rows, TestTable
+from madlib_mop.driver.inference.results import ResultTable
+from madlib_mop.driver.inference.rows import RowReader, Rows
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.inference.wanted import PredType, all_of, by_class, choose
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, Unsupported
+
+#: Of arrays, or of the columns of an ordinary table.
+Reader = RowReader | OrdinaryRows
 
 _AHEAD_BYTES = 64 << 20
 
@@ -22,27 +27,37 @@ _AHEAD_BYTES = 64 << 20
 def predict_table(
     session: CallerSession,
     model: TrainedModel,
-    table: TestTable,
+    reader: Reader,
     output: Relation,
     wanted: PredType,
     gpus: Sequence[int] = (),
 ) -> int:
     """Create the output table and fill it; return the number of predicted rows.
 
+    Parameters
+    ----------
+    session : CallerSession
+    model : TrainedModel
+    reader : RowReader or OrdinaryRows
+        Of the rows to predict.
+    output : Relation
+    wanted : PredType
+    gpus : sequence of int
+
     Raises
     ------
     MopError
         If a row cannot be used, or the model cannot be built.
     """
-    results = ResultTable(session, output, table, wanted.has_rank)
-    with LocalTrainer(session, gpus) as trainer, RowReader(session, table, model) as reader:
+    results = ResultTable(session, output, reader.table, wanted.has_rank)
+    with LocalTrainer(session, gpus) as trainer, reader:
         results.create()
         n_rows = 0
         for rows, scores in _predicted(trainer, model, read_weights(session, model), reader):
             n_rows += len(rows.ids)
             ids = quoted(rows.ids)
             for one, values in zip(model.outputs, scores, strict=True):
-                _add(results, one, ids, values, wanted)
+                _add(results, one, ids, reader.in_units(one.name, values), wanted)
         return n_rows
 
 
@@ -56,7 +71,7 @@ def _add(results: ResultTable, output: Output, ids: np.ndarray, values: np.ndarr
 
 
 def _predicted(
-    trainer: LocalTrainer, model: TrainedModel, weights: bytes, reader: RowReader
+    trainer: LocalTrainer, model: TrainedModel, weights: bytes, reader: Reader
 ) -> Iterator[tuple[Rows, list[np.ndarray]]]:
     """Yield each batch with its outputs; the trainer processes one batch while the previous one is written."""
     waiting = None
@@ -68,7 +83,8 @@ def _predicted(
         else:
             scores = _scores(trainer.collect(), model, waiting)
         shapes = [list(x.shape) for x in rows.inputs]
-        trainer.post({"op": "predict", "shapes": shapes}, [np.ascontiguousarray(x).data for x in rows.inputs])
+        request = {"op": "predict", "shapes": shapes, "index_inputs": reader.index_inputs}
+        trainer.post(request, [np.ascontiguousarray(x).data for x in rows.inputs])
         if waiting is not None:
             yield waiting, scores
         waiting = rows
@@ -76,7 +92,7 @@ def _predicted(
         yield waiting, _scores(trainer.collect(), model, waiting)
 
 
-def _ahead(trainer: LocalTrainer, reader: RowReader) -> Iterator[Rows]:
+def _ahead(trainer: LocalTrainer, reader: Reader) -> Iterator[Rows]:
     """Yield all batches; while the trainer loads TensorFlow, further batches are read ahead."""
     ahead: deque[Rows] = deque()
     batches, n_bytes = iter(reader), 0

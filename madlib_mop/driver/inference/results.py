@@ -1,10 +1,11 @@
 """The output table of predict: created with the type of the test table's id column, filled by few large INSERTs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.data.copied import CopiedColumn, array_literal
 from madlib_mop.driver.data.engine import distribution
 from madlib_mop.driver.inference.rows import TestTable
 from madlib_mop.driver.inference.wanted import Choice
@@ -54,10 +55,9 @@ class ResultTable:
         self._has_rank = has_rank
         self._output = output
         self._table = table
+        self._id = CopiedColumn(table.id_column)
         self._insert = statement(
-            "INSERT INTO {o} SELECT pg_catalog.unnest($1"
-            + (")" if table.id_column.is_enum else "::pg_catalog.text[])::{t}")
-            + ", $2,"
+            f"INSERT INTO {{o}} SELECT {self._id.unnested('$1', 't')}, $2,"
             " pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.float8[])"
             + (", pg_catalog.unnest($5::pg_catalog.int4[])" if has_rank else ""),
             o=output,
@@ -97,35 +97,14 @@ class ResultTable:
         """
         for start in range(0, len(choice.rows), _ROWS_PER_INSERT):
             part = slice(start, start + _ROWS_PER_INSERT)
-            part_ids, types = ids[choice.rows[part]].tolist(), []
-            # read by the type's input function: the type's owner may have defined a cast from text
-            if self._table.id_column.is_enum:
-                part_ids, types = [_plain(item) for item in part_ids], [f"{self._table.id_column.type_sql}[]"]
+            part_ids, id_type = self._id.bound(ids[choice.rows[part]].tolist())
             params = [
-                part_ids if types else _literal(part_ids),
+                part_ids,
                 class_name,
-                _literal(labels[choice.units[part]].tolist()),
-                _literal(map(repr, choice.scores[part].tolist())),
+                array_literal(labels[choice.units[part]].tolist()),
+                array_literal(map(repr, choice.scores[part].tolist())),
             ]
             if self._has_rank:
-                params.append(_literal(map(str, choice.ranks[part].tolist())))
-            self._session.execute(self._insert, params, types)
+                params.append(array_literal(map(str, choice.ranks[part].tolist())))
+            self._session.execute(self._insert, params, [id_type])
         self.n_rows += len(choice.rows)
-
-
-def quoted(values: Sequence[str | None]) -> np.ndarray:
-    """Return texts as elements of an array literal; an object array, to be indexed by rows or classes."""
-    elements = np.empty(len(values), object)
-    elements[:] = [
-        "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values
-    ]
-    return elements
-
-
-def _plain(element: str) -> str | None:
-    """Return the text of an element that `quoted` made."""
-    return None if element == "NULL" else element[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-
-
-def _literal(elements: Iterable[str]) -> str:
-    return "{" + ",".join(elements) + "}"

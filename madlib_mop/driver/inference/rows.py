@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
+from madlib_mop.driver.data.copied import CopiedColumn, check_copied
 from madlib_mop.driver.data.decoders import image_decoders
 from madlib_mop.driver.inference.fits import check_input_shape
 from madlib_mop.driver.inference.model import TrainedModel
@@ -95,9 +96,6 @@ def read_test_table(
         For a table or column that does not exist, or of a type that a model cannot use.
     """
     relation = session.relation(name, "test_table", any_type=True)
-    id_names = split_columns(id_col, "id_col")
-    if len(id_names) != 1:
-        raise InvalidParameter(f"id_col must name one column. Received: {id_col!r}")
     x_names = split_columns(independent_varname, "independent_varname")
     n_inputs = model.shape.n_inputs
     is_one_row = len(x_names) > 1 and model.shape.input_shapes == ((len(x_names),),)
@@ -109,18 +107,8 @@ def read_test_table(
             " of numbers for each of its values.",
         )
     known = {column.name: column for column in session.columns(relation)}
-    if "buffer_id" in known and f"{x_names[0]}_shape" in known:
-        raise InvalidParameter(
-            f"test_table: {relation} is a packed table. Received: {name!r}",
-            hint="Pass the table of rows before packing; madlib_keras_evaluate takes packed tables.",
-        )
-    id_column = find_column(known, id_names[0], "id_col", relation)
-    if not (id_column.is_safe or id_column.is_enum):
-        raise InvalidParameter(
-            f"id_col: column {id_column.name!r} is of type {id_column.type_sql}, which another role created:"
-            f" its casts could run that role's code. Received: {id_col!r}",
-            hint="Cast it to text in a view.",
-        )
+    check_unpacked(known, x_names[0], relation, name)
+    id_column = find_id_column(known, id_col, relation)
     columns = tuple(as_input(find_column(known, x_name, "independent_varname", relation)) for x_name in x_names)
     if not is_one_row:
         return TestTable(relation, id_column, tuple(Input((column,)) for column in columns))
@@ -133,6 +121,29 @@ def read_test_table(
     return TestTable(relation, id_column, (Input(columns),))
 
 
+def check_unpacked(known: dict[str, Column], first: str, relation: Relation, name: str | None) -> None:
+    """Raise InvalidParameter if the test table is a packed table; ``first`` is the name of an input there."""
+    if "buffer_id" in known and f"{first}_shape" in known:
+        raise InvalidParameter(
+            f"test_table: {relation} is a packed table. Received: {name!r}",
+            hint="Pass the table of rows before packing; madlib_keras_evaluate takes packed tables.",
+        )
+
+
+def find_id_column(known: dict[str, Column], id_col: str | None, relation: Relation) -> Column:
+    """Return the column that identifies rows.
+
+    Raises
+    ------
+    UndefinedColumn, InvalidParameter
+        If there is no such column, or it cannot be copied.
+    """
+    names = split_columns(id_col, "id_col")
+    if len(names) != 1:
+        raise InvalidParameter(f"id_col must name one column. Received: {id_col!r}")
+    return check_copied(find_column(known, names[0], "id_col", relation), "id_col", id_col).column
+
+
 class RowReader:
     """Streams the test table's rows as batches of `Rows`; use it as a context manager.
 
@@ -142,11 +153,18 @@ class RowReader:
     table : TestTable
     model : TrainedModel
         Defines the shapes and the normalizing constant.
+
+    Attributes
+    ----------
+    table : TestTable
+    index_inputs : list of int
+        Which inputs, by number, hold int32 indices: none.
     """
 
     def __init__(self, session: CallerSession, table: TestTable, model: TrainedModel):
         self._session = session
-        self._table = table
+        self.table = table
+        self.index_inputs: list[int] = []
         self._model = model
         self._pool = image_decoders()
         self._encoders: list[Encoder] = []
@@ -167,20 +185,24 @@ class RowReader:
         """
         names: dict[str, Identifier] = {}
         items: list[str] = []
-        for i, one in enumerate(self._table.inputs):
+        for i, one in enumerate(self.table.inputs):
             slots = {f"x{i}_{k}": Identifier(column.name) for k, column in enumerate(one.columns)}
             items.append(f"{one.raw([f's.{{{slot}}}' for slot in slots])} AS x{i}")
             names |= slots
         query = statement(
-            f"SELECT {_id_text(self._table.id_column)} AS id, {', '.join(items)} FROM {{t}} s",
-            t=self._table.relation,
-            id=Identifier(self._table.id_column.name),
+            f"SELECT {CopiedColumn(self.table.id_column).text('s.{id}')} AS id, {', '.join(items)} FROM {{t}} s",
+            t=self.table.relation,
+            id=Identifier(self.table.id_column.name),
             **names,
         )
         with closing(self._session.stream(query, batch_rows=self._batch_rows())) as batches:
             for batch in batches:
                 ids = batch.values_of("id")
-                yield Rows(ids, [self._encode(batch, number, ids) for number in range(len(self._table.inputs))])
+                yield Rows(ids, [self._encode(batch, number, ids) for number in range(len(self.table.inputs))])
+
+    def in_units(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Return the model's outputs for one dependent column: they are in the units of the table."""
+        return values
 
     def _encode(self, batch: Batch, number: int, ids: Sequence[str | None]) -> np.ndarray:
         column = batch.columns[f"x{number}"]
@@ -191,16 +213,16 @@ class RowReader:
                 self._encoders.append(self._make_encoder(number, column))
             return self._encoders[number].encode(column.data, np.asarray(column.lengths, np.int64))
         except BadRow as problem:
-            source, row_id = self._table.inputs[number], ids[problem.row]
+            source, row_id = self.table.inputs[number], ids[problem.row]
             if source.kind is Kind.NUMBER and problem.element is not None:
                 source, problem.problem = Input((source.columns[problem.element],)), "is NULL"
             name = source.name
-            place = f"{self._table.id_column.name} = {'NULL' if row_id is None else row_id}"
+            place = f"{self.table.id_column.name} = {'NULL' if row_id is None else row_id}"
             raise InvalidParameter(f"column {name!r} {problem.problem} (row with {place})", hint=problem.hint) from None
 
     def _make_encoder(self, number: int, column: BytesColumn) -> Encoder:
         """Create the encoder of a column; its shape is that of the first row, which the model must accept."""
-        source = self._table.inputs[number]
+        source = self.table.inputs[number]
         if column.lengths[0] < 0:
             raise BadRow(0, "is NULL")
         first = memoryview(column.data)[: column.lengths[0]]
@@ -229,17 +251,8 @@ class RowReader:
 
     def _batch_rows(self) -> int:
         row_bytes = 0
-        for number in range(len(self._table.inputs)):
+        for number in range(len(self.table.inputs)):
             shape = self._input_shape(number)
             fixed = [size for size in shape if size is not None]
             row_bytes += 4 * math.prod(fixed) if len(fixed) == len(shape) else _UNKNOWN_ROW_BYTES
         return max(1, min(_BATCH_BYTES // max(1, row_bytes), _MAX_BATCH_ROWS))
-
-
-def _id_text(column: Column) -> str:
-    """Return the expression for the id as text that converts back to the same value with any DateStyle."""
-    if column.is_enum:
-        return "pg_catalog.textin(pg_catalog.enum_out(s.{id}))"
-    if column.category == "D":
-        return "(pg_catalog.to_json(s.{id}) #>> '{{}}')"
-    return "s.{id}::pg_catalog.text"

@@ -163,7 +163,8 @@ def _preprocessor(
     if len(set(found)) > 1:
         raise InvalidParameter(
             "validation_table: its columns were encoded by another preprocessor than those of source_table",
-            hint="Pack both by one call of madlib_mop.pack_columns, with validation => 0.2.",
+            hint="Pack both by one call of madlib_mop.pack_columns, with validation => 0.2; or validation_table by"
+            " validation_preprocessor_dl with source_table as training_preprocessor_table.",
         )
     return found[0]
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from madlib_mop.driver.data.copied import array_literal, quoted
 from madlib_mop.driver.inference.fits import shapes_fit
 from madlib_mop.driver.inference.model import _losses
 from madlib_mop.driver.inference.output import Output
-from madlib_mop.driver.inference.results import _literal, quoted
 from madlib_mop.errors import InvalidParameter
 
 
@@ -116,7 +116,7 @@ def unquoted(literal):
 
 @given(st.lists(st.none() | st.text()))
 def test_texts_survive_an_array_literal(values):
-    assert unquoted(_literal(quoted(values).tolist())) == values
+    assert unquoted(array_literal(quoted(values).tolist())) == values
 
 
 def test_quoted_elements_are_taken_by_index():

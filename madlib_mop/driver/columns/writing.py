@@ -1,0 +1,213 @@
+"""Packed tables of ordinary columns: their output names and segments, their encoded rows, and their summaries."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.columns.encoding.encoder import Encoder
+from madlib_mop.columns.encoding.targets import Targets
+from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.columns.splits import SplitRule
+from madlib_mop.columns.statistics import ColumnStatistics
+from madlib_mop.driver.columns.rows import Rows
+from madlib_mop.driver.columns.source import SourceTable
+from madlib_mop.driver.data.engine import engine_of
+from madlib_mop.driver.packing.segments import Distribution, choose_segments
+from madlib_mop.driver.packing.tables import Classes, Summary, comment_on, create_summary
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.engines.base.interface import Engine
+from madlib_mop.errors import InvalidParameter
+from madlib_mop.packing.buffers import BufferPlan, default_buffer_size, plan_buffers
+
+VALIDATION = "_validation"
+_OWN_TYPES = ("boolean", "smallint", "integer", "bigint")  # class values of other types are stored as text
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What is known once the arguments were checked.
+
+    Attributes
+    ----------
+    engine : Engine
+    source : SourceTable
+    output : Relation
+    output_text : str
+        Its name as the caller wrote it.
+    distribution : Distribution
+    buffer_size : int or None
+        As asked for.
+    seed : int
+        Of the order of rows.
+    rule : SplitRule or None
+        What is kept for validation.
+    """
+
+    engine: Engine
+    source: SourceTable
+    output: Relation
+    output_text: str
+    distribution: Distribution
+    buffer_size: int | None
+    seed: int
+    rule: SplitRule | None = None
+
+
+def prepare(call: Call, source: SourceTable, seed: int, rule: SplitRule | None = None) -> Packing:
+    """Check the arguments about the output, before any row is read.
+
+    Raises
+    ------
+    MopError
+        If an output table exists, or segments cannot be chosen.
+    """
+    session, arguments = call.session, call.arguments
+    engine = engine_of(session)
+    distribution = choose_segments(engine, session, arguments["distribution_rules"])
+    parts = engine.part_suffixes(distribution.segments)
+    suffixes = ["", "_summary", *parts]
+    if rule is not None:
+        suffixes += [VALIDATION + suffix for suffix in suffixes]
+    output = session.output(arguments["output_table"], suffixes, "output_table")
+    text = arguments["output_table"].strip()
+    return Packing(engine, source, output, text, distribution, arguments["buffer_size"], seed, rule)
+
+
+def check_kept(rows: Rows, names: Sequence[str], hint: str) -> None:
+    """Raise InvalidParameter if one of these columns has more distinct texts than can be kept."""
+    for name in names:
+        if name in rows.overflowed:
+            raise InvalidParameter(f"column {name!r} has more distinct texts than can be encoded", hint=hint)
+
+
+def write_packed(
+    call: Call,
+    packing: Packing,
+    output: Relation,
+    text: str,
+    rows: Rows,
+    order: npt.NDArray[np.int64],
+    encoder: Encoder,
+    targets: Targets,
+) -> None:
+    """Make one packed table and its summary, and fill it with these rows in this order.
+
+    Parameters
+    ----------
+    call : Call
+    packing : Packing
+    output : Relation
+    text : str
+        Its name as the caller wrote it.
+    rows : Rows
+    order : numpy.ndarray
+        int64: the numbers of the rows that it gets.
+    encoder : Encoder
+    targets : Targets
+    """
+    session, preprocessor = call.session, encoder.preprocessor
+    distribution = packing.distribution
+    row_bytes = sum(np.dtype(t.dtype).itemsize * int(np.prod(t.shape)) for t in preprocessor.tensors)
+    row_bytes += sum(4 * int(np.prod(targets.shape(name))) for name in targets.names)
+    wanted = packing.buffer_size or default_buffer_size(len(order), row_bytes, len(distribution.numbers))
+    plan = plan_buffers(len(order), wanted, distribution.numbers)
+    _summarize(session, packing, output, text, plan, preprocessor, rows, order)
+    names = [*(tensor.name for tensor in preprocessor.tensors), *targets.names]
+    with packing.engine.store(session, output, names, distribution.segments) as store:
+        store.create()
+        for buffer_id, chosen in _buffers(plan, order):
+            raw = {name: column.take(chosen) for name, column in rows.columns.items()}
+            tensors = [*encoder.encode(raw).arrays.values(), *targets.encode(raw).values()]
+            values = [tensor.tobytes() for tensor in tensors]
+            store.insert(plan.segment_of(buffer_id), buffer_id, values, [tensor.shape for tensor in tensors])
+        store.finish()
+    what = (
+        f"{plan.n_rows} rows of {packing.source.text} packed into {plan.n_buffers} buffers of up to"
+        f" {plan.rows_per_buffer} rows on {len(plan.segments)} segments, seed {packing.seed}"
+    )
+    comment_on(session, output, f"madlib_mop: {what}")
+    session.notice(f"{call.function}: {text}: {what}")
+    if plan.n_rows < len(plan.segments):
+        empty = ", ".join(map(str, plan.segments[plan.n_rows :]))
+        session.warning(f"{call.function}: {text}: there are too few rows for all segments; these get none: {empty}")
+
+
+def _buffers(plan: BufferPlan, order: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Yield the number of each buffer and the rows that it has."""
+    start = 0
+    for buffer_id in range(plan.n_buffers):
+        end = start + plan.rows_of(buffer_id)
+        yield buffer_id, order[start:end]
+        start = end
+
+
+def _summarize(
+    session: CallerSession,
+    packing: Packing,
+    output: Relation,
+    text: str,
+    plan: BufferPlan,
+    preprocessor: Preprocessor,
+    rows: Rows,
+    order: npt.NDArray[np.int64],
+) -> None:
+    """Make the ``_summary`` of a packed table, with the preprocessor."""
+    holder = output.with_suffix("_summary")
+    classes = [_classes(column, holder, rows, order) for column in preprocessor.targets]
+    widths = [known.width if known is not None else None for known in classes]
+    summary = Summary(
+        packing.source.text,
+        text,
+        [column.name for column in preprocessor.targets],
+        [tensor.name for tensor in preprocessor.tensors],
+        [_class_type(column) for column in preprocessor.targets],
+        plan.rows_per_buffer,
+        1.0,
+        widths if any(widths) else [],
+        packing.distribution.rules,
+        packing.distribution.gpu_config,
+        [column.name for column in preprocessor.inputs],
+    )
+    kept = [(c.name, _class_type(c), known) for c, known in zip(preprocessor.targets, classes, strict=True)]
+    more = [
+        ("index_columns", "text[]", [tensor.name for tensor in preprocessor.tensors if tensor.dtype == "int32"]),
+        ("preprocessor_digest", "text", preprocessor.digest),
+        ("preprocessor", "text", preprocessor.to_json()),
+    ]
+    create_summary(session, holder, summary, kept, more)
+
+
+def _classes(column: FittedColumn, holder: Relation, rows: Rows, order: npt.NDArray[np.int64]) -> Classes | None:
+    fit = column.fit
+    if not isinstance(fit, ClassFit):
+        return None
+    found = ColumnStatistics.of(rows.columns[column.name].take(order)).level_counts or {}
+    return Classes(
+        _array_literal(fit.classes),
+        len(fit.classes),
+        len(fit.classes),
+        False,
+        _class_type(column),
+        holder,
+        f"{column.name}_class_values",
+        as_index=fit.encode == "index",
+        counts=tuple(found.get(name, 0) for name in fit.classes),
+    )
+
+
+def _class_type(column: FittedColumn) -> str:
+    """Return the type of a target's values in summaries and predictions."""
+    if not isinstance(column.fit, ClassFit):
+        return "double precision"
+    return column.spec.sql_type if column.spec.sql_type in _OWN_TYPES else "text"
+
+
+def _array_literal(texts: Sequence[str]) -> str:
+    """Return an array of texts as PostgreSQL writes it."""
+    quoted = ('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts)
+    return "{" + ",".join(quoted) + "}"

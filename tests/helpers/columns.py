@@ -1,0 +1,53 @@
+"""A table of ordinary columns with a network for it, and packed tables as arrays; for tests on a server."""
+
+import keras
+import numpy as np
+import psycopg2
+import pytest
+
+from madlib_mop.packing.buffers import unpack
+from tests.helpers.training import ADAM
+
+CUSTOMERS = """
+CREATE TABLE customers AS
+SELECT i AS id, CASE WHEN i % 9 > 0 THEN 20 + i * 7 % 50 END AS age, (i * 37 % 500)::numeric(10, 2) / 2 AS income,
+       (ARRAY['gold', 'silver', NULL])[1 + i % 3] AS tier, 'city' || i * 13 % 40 AS city, i % 2 = 0 AS active,
+       date '2020-01-01' + i * 17 % 1000 AS joined, timestamptz '2025-01-01 00:00+00' + i * interval '7 hours' AS seen,
+       CASE WHEN i * 7 % 50 + i % 3 * 9 > 35 THEN 'yes' ELSE 'no' END AS churned
+FROM generate_series(1, 600) AS i
+"""
+
+
+def content(db, table: str) -> dict[str, np.ndarray]:
+    """Return each packed column of a table, its buffers joined in their order."""
+    names = [
+        name
+        for lists in db.rows(f"SELECT independent_varname, dependent_varname FROM {table}_summary")[0]
+        for name in lists
+    ]
+    found = {}
+    for name in names:
+        rows = db.rows(f"SELECT {name}, {name}_shape FROM {table} ORDER BY buffer_id")
+        found[name] = np.concatenate([unpack(data, shape) for data, shape in rows])
+    return found
+
+
+def refusal(db, call: str) -> psycopg2.Error:
+    with pytest.raises(psycopg2.Error) as caught:
+        db.rows(f"SELECT madlib_mop.{call}")
+    assert "internal error" not in str(caught.value) and "Traceback" not in str(caught.value)
+    return caught.value
+
+
+def load_churn_network(db, arch: str, selection: str) -> None:
+    """Load a network for the packed customers, and one configuration of it."""
+    n_units = content(db, "packed")["numbers"].shape[1]
+    numbers, city = keras.Input((n_units,), name="numbers"), keras.Input((1,), dtype="int32", name="city")
+    embedded = keras.layers.Flatten()(keras.layers.Embedding(42, 4)(city))
+    x = keras.layers.Dense(8, activation="relu")(keras.layers.Concatenate()([numbers, embedded]))
+    network = keras.Model([numbers, city], keras.layers.Dense(2, activation="softmax")(x)).to_json()
+    db.rows(f"SELECT madlib.load_keras_model('{arch}', %s::json)", [network])
+    db.rows(
+        f"SELECT madlib.load_model_selection_table('{arch}', '{selection}', '{{1}}', %s::varchar[], %s::varchar[])",
+        [[ADAM.replace("0.001", "0.01")], ["batch_size=16, epochs=1"]],
+    )
