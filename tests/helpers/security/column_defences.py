@@ -15,10 +15,10 @@ DEFENCES_OF_COLUMNS = (
         ("tests/security/test_rights.py::test_an_owner_lets_another_user_see_but_not_control_his_runs",),
     ),
     Defence(
-        "bytes that are not a row are refused before the trainer reads them",
+        "bytes with a type that does not exist are one clear error",
         "plpython/mop_backend/predict_row.py",
-        "if position != len(row):",
-        "if False:",
+        "if missing := set(oids) - types.keys():",
+        "if missing := set():",
         (_COLUMNS + "test_bytes_that_are_no_row_are_one_error",),
     ),
     Defence(
