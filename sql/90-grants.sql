@@ -11,7 +11,7 @@ VALUES
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
     ('train', '{train}', 'madlib_mop', '{average_state, cancel, describe_preprocessor, drop_models, drop_run, grant_read, pack_columns,
-        propose_columns, replay, resume, revoke_read, transform, version}'),
+        propose_columns, propose_networks, propose_search, replay, resume, revoke_read, transform, version}'),
     -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,
         predict_named_rows, predict_number, predict_rows}'),

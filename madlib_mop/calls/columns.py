@@ -1,6 +1,8 @@
-"""The functions that pack ordinary tables, column by column."""
+"""The functions that pack ordinary tables, column by column, and propose networks for them."""
 
 from madlib_mop.calls.argument import Argument, Function
+from madlib_mop.calls.checks import Whole
+from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.calls.packing import BUFFER_SIZE, RULES
 from madlib_mop.calls.shared import SEED_CHECK
 
@@ -56,5 +58,33 @@ TRANSFORM = Function(
     ),
     schema="madlib_mop",
 )
+NETWORKS = Function(
+    "propose_networks",
+    "Write architectures that fit a packed table, and a model selection table of configurations to train.",
+    (
+        _PACKED,
+        Argument("arch_table", "varchar", "table of architectures to create"),
+        Argument("configs_table", "varchar", "model selection table to create, with its _summary"),
+        Argument(
+            "n_configs", "integer", "number of configurations; the first is the most robust one",
+            default=16, check=Whole(1, 1000, is_needed=True),
+        ),
+        Argument(
+            "num_iterations", "integer", "iterations that you will train; learning rates fall over so many",
+            default=10, check=Whole(1, 1_000_000, is_needed=True),
+        ),
+        Argument(
+            "seed", "integer", "for the choice of rates and sizes; the same seed, the same configurations", default=1,
+            check=Whole(0, MAX_SEED, must=f"must be from 0 to {MAX_SEED}", is_needed=True),
+        ),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+SEARCH = Function(
+    "propose_search",
+    "What madlib_keras_automl takes to search over proposed networks: ids of architectures, and two grids.",
+    (_PACKED, Argument("arch_table", "varchar", "table of architectures that propose_networks has made")),
+    schema="madlib_mop",
+)
 
-FUNCTIONS = (PROPOSE, PACK, DESCRIBE, TRANSFORM)
+FUNCTIONS = (PROPOSE, PACK, DESCRIBE, TRANSFORM, NETWORKS, SEARCH)

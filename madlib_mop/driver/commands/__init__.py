@@ -26,6 +26,8 @@ COMMANDS = {
     "pack_columns": "columns.packing:pack_columns",
     "describe_preprocessor": "columns.describing:describe_preprocessor",
     "transform": "columns.transforming:transform",
+    "propose_networks": "networks.proposing:propose_networks",
+    "propose_search": "networks.proposing:propose_search",
     "training_preprocessor_dl": "packing.preprocessor:training_preprocessor_dl",
     "validation_preprocessor_dl": "columns.validation:validation_preprocessor_dl",
     "madlib_keras_fit_multiple_model": "commands.fit:madlib_keras_fit_multiple_model",

@@ -1,10 +1,12 @@
 """The commands load_keras_model and delete_keras_model: rows of a user's table of architectures."""
 
-import uuid
-
 from madlib_mop.catalog.names import Relation, statement
-from madlib_mop.driver.data.engine import table_form
-from madlib_mop.driver.data.library_tables import drop_if_empty
+from madlib_mop.driver.data.library_tables import (
+    ARCHITECTURE_COLUMNS,
+    add_architecture,
+    create_architectures,
+    drop_if_empty,
+)
 from madlib_mop.driver.inference.described import DescribedModel, describe_model
 from madlib_mop.driver.inference.trainer import LocalTrainer
 from madlib_mop.driver.planning.start_weights import weights_by_layer
@@ -14,22 +16,10 @@ from madlib_mop.errors import InvalidParameter, UndefinedColumn
 from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.stored import check_statistics
 
-COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
 _WHAT = "keras_model_arch_table"
 _MAY_CHANGE = """
 SELECT pg_catalog.bool_or(pg_catalog.has_table_privilege($1::pg_catalog.oid, r)) AS may
 FROM pg_catalog.unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) r
-"""
-
-_CREATE = """
-CREATE TABLE {table} (
-    model_id integer,
-    model_arch json,
-    model_weights bytea,
-    name text,
-    description text,
-    __internal_madlib_id__ text UNIQUE
-)
 """
 
 
@@ -55,18 +45,10 @@ def load_keras_model(call: Call) -> None:
     else:
         _check_columns(session, table, given[_WHAT])
     model, weights = _model(call)
-    table = table or _create(session, given[_WHAT])
+    table = table or create_architectures(session, given[_WHAT], _WHAT)
     _wait_for_others(session, table)
-    (row,) = session.execute(
-        statement(
-            "INSERT INTO {table} (model_id, model_arch, model_weights, name, description, __internal_madlib_id__)"
-            " SELECT coalesce(pg_catalog.max(model_id), 0) + 1, $1, $2, $3, $4, $5 FROM {table} RETURNING model_id",
-            table=table,
-        ),
-        [model.text, weights, given.get("name"), given.get("description"), uuid.uuid4().hex],
-        ["json", "bytea", "text", "text", "text"],
-    )
-    session.notice(f"{call.function}: model_id {row['model_id']} is in {table}")
+    model_id = add_architecture(session, table, model.text, weights, given.get("name"), given.get("description"))
+    session.notice(f"{call.function}: model_id {model_id} is in {table}")
 
 
 def _wait_for_others(session: CallerSession, table: Relation) -> None:
@@ -136,15 +118,9 @@ def delete_keras_model(call: Call) -> None:
     drop_if_empty(call, table, "model")
 
 
-def _create(session: CallerSession, name: str) -> Relation:
-    table = session.output(name, suffixes=("",), what=_WHAT)
-    session.execute(statement(_CREATE, table=table) + table_form(session, "__internal_madlib_id__"))
-    return session.relation(table.sql, _WHAT)
-
-
 def _check_columns(session: CallerSession, table: Relation, name: str) -> None:
     present = {column.name for column in session.columns(table)}
-    if missing := [column for column in COLUMNS if column not in present]:
+    if missing := [column for column in ARCHITECTURE_COLUMNS if column not in present]:
         raise UndefinedColumn(
             f"{_WHAT}: {table} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
             hint="load_keras_model creates such a table if it does not exist.",

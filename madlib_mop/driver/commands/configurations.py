@@ -14,6 +14,7 @@ from madlib_mop.driver.data.custom_functions import custom_names
 from madlib_mop.driver.data.selection_tables import (
     create_selection,
     create_selection_summary,
+    fill_selection,
     read_arch_table_name,
     stored_name,
 )
@@ -40,14 +41,6 @@ _ARCH = "model_arch_table"
 _MST = "model_selection_table"
 _COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 _MAX_DRAWS_FOR_ONE, _MAX_DRAWS = 100, 1_000_000
-
-_INSERT = """
-INSERT INTO {table} (model_id, compile_params, fit_params)
-SELECT u.model_id, u.compile_params, u.fit_params
-FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3))
-     WITH ORDINALITY AS u (model_id, compile_params, fit_params, position)
-ORDER BY u.position
-"""
 
 #: Equal for equivalent configurations: (model_id, compile parameters, fit parameters).
 Key = tuple[int, str, str]
@@ -324,8 +317,7 @@ def _need(session: CallerSession, table: Relation, columns: Sequence[str], what:
 
 
 def _append(session: CallerSession, target: Relation, rows: list[Row]) -> None:
-    columns = [[getattr(row, name) for row in rows] for name in _COLUMNS[1:]]
-    session.execute(statement(_INSERT, table=target), columns, ["integer[]", "varchar[]", "varchar[]"])
+    fill_selection(session, target, [(row.model_id, row.compile_params, row.fit_params) for row in rows])
 
 
 def _count(n: int) -> str:

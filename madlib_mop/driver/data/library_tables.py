@@ -1,7 +1,24 @@
-"""Drops a library table after the deletion of its last row, as in MADlib; called by commands."""
+"""Rows of library tables: adds architectures to a table, and drops a table after its last row, as in MADlib."""
+
+import uuid
 
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+
+ARCHITECTURE_COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
+
+_CREATE_ARCHITECTURES = """
+CREATE TABLE {table} (
+    model_id integer,
+    model_arch json,
+    model_weights bytea,
+    name text,
+    description text,
+    __internal_madlib_id__ text UNIQUE
+)
+"""
 
 # Reasons not to drop an emptied table: another role owns it, a row policy may hide rows, or a view depends on it.
 _MAY_DROP = """
@@ -12,6 +29,29 @@ SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
                      AND d.deptype = 'n') AS is_used
 FROM pg_catalog.pg_class c WHERE c.oid = $1::pg_catalog.oid AND c.relkind IN ('r', 'p')
 """
+
+
+def create_architectures(session: CallerSession, name: str, what: str) -> Relation:
+    """Make a table of architectures without rows; ``what`` is the name of the argument for messages."""
+    table = session.output(name, suffixes=("",), what=what)
+    session.execute(statement(_CREATE_ARCHITECTURES, table=table) + table_form(session, "__internal_madlib_id__"))
+    return session.relation(table.sql, what)
+
+
+def add_architecture(
+    session: CallerSession, table: Relation, text: str, weights: bytes | None, name: str | None, description: str | None
+) -> int:
+    """Add a row to a table of architectures; return its ``model_id``, the highest one plus 1."""
+    (row,) = session.execute(
+        statement(
+            "INSERT INTO {table} (model_id, model_arch, model_weights, name, description, __internal_madlib_id__)"
+            " SELECT coalesce(pg_catalog.max(model_id), 0) + 1, $1, $2, $3, $4, $5 FROM {table} RETURNING model_id",
+            table=table,
+        ),
+        [text, weights, name, description, uuid.uuid4().hex],
+        ["json", "bytea", "text", "text", "text"],
+    )
+    return int(row["model_id"])
 
 
 def drop_if_empty(call: Call, table: Relation, rows: str) -> None:

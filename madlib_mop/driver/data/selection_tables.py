@@ -1,6 +1,7 @@
 """Creates a user's model selection table and its summary, for configurations and searches."""
 
 import json
+from collections.abc import Sequence
 
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.driver.data.engine import table_form
@@ -15,6 +16,13 @@ CREATE TABLE {table} (
     UNIQUE (model_id, compile_params, fit_params)
 )
 """
+_INSERT = """
+INSERT INTO {table} (model_id, compile_params, fit_params)
+SELECT u.model_id, u.compile_params, u.fit_params
+FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3))
+     WITH ORDINALITY AS u (model_id, compile_params, fit_params, position)
+ORDER BY u.position
+"""
 _CREATE_SUMMARY = "CREATE TABLE {table} (model_arch_table varchar, object_table varchar, qualified_names json)"
 _ARCH = "model_arch_table"
 _CUSTOM_SCHEMA = "madlib"
@@ -24,6 +32,12 @@ def create_selection(session: CallerSession, target: Relation) -> None:
     """Make a model selection table without rows."""
     made = statement(_CREATE, table=target)
     session.execute(made + table_form(session, "model_id", "compile_params", "fit_params"))
+
+
+def fill_selection(session: CallerSession, target: Relation, rows: Sequence[tuple[int, str, str]]) -> None:
+    """Add configurations: model id, compile parameters, fit parameters. Keys follow their order."""
+    columns = [[row[place] for row in rows] for place in range(3)]
+    session.execute(statement(_INSERT, table=target), columns, ["integer[]", "varchar[]", "varchar[]"])
 
 
 def create_selection_summary(

@@ -1,0 +1,118 @@
+"""Architectures for the inputs and targets of a preprocessor, from small to large; `training` trains them."""
+
+import math
+from dataclasses import dataclass
+
+from madlib_mop.columns.preprocessors.fits import ClassFit
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.driver.networks.graph import Graph, Node, Tensor
+from madlib_mop.driver.networks.inputs import join_inputs, layer_name
+
+_NARROWEST, _WIDEST = 64, 512
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The form of a network.
+
+    Attributes
+    ----------
+    name : str
+    body : str
+        ``mlp``: hidden layers one after another. ``resnet``: blocks with a sum around each.
+    depth : int
+        Hidden layers, or blocks.
+    widen : int
+        Factor of the width that fits the number of rows (`hidden_width`).
+    frequency : float or None
+        Of the periodic embeddings of numbers (`join_inputs`); None for none.
+    dropout : float
+        Rate after each hidden layer.
+    """
+
+    name: str
+    body: str
+    depth: int
+    widen: int
+    frequency: float | None
+    dropout: float
+
+    @property
+    def description(self) -> str:
+        """One line for the table of architectures."""
+        body = "residual blocks" if self.body == "resnet" else "hidden layers"
+        numbers = "numbers as they are" if self.frequency is None else "periodic embeddings of numbers"
+        return f"{self.depth} {body}, {numbers}, dropout {self.dropout}"
+
+
+#: In the order of their use: the first is the most robust, each next one differs from those before it.
+RECIPES = (
+    Recipe("periodic perceptron", "mlp", 3, 1, 0.3, 0.1),
+    Recipe("wide periodic perceptron", "mlp", 3, 2, 1.0, 0.05),
+    Recipe("residual network", "resnet", 2, 1, None, 0.1),
+    Recipe("periodic residual network", "resnet", 2, 1, 1.0, 0.1),
+    Recipe("perceptron", "mlp", 2, 1, None, 0.1),
+    Recipe("smooth perceptron", "mlp", 3, 1, 0.1, 0.3),
+)
+
+
+def hidden_width(n_rows: int) -> int:
+    """Return the units of a hidden layer for so many training rows: a power of two near 1.2 sqrt(n), 64 to 512."""
+    wanted = 1.2 * math.sqrt(max(n_rows, 1))
+    return int(min(_WIDEST, max(_NARROWEST, 2 ** round(math.log2(wanted)))))
+
+
+def is_regression(preprocessor: Preprocessor) -> bool:
+    """Return whether all targets are numbers."""
+    return all(not isinstance(column.fit, ClassFit) for column in preprocessor.targets)
+
+
+def architecture(preprocessor: Preprocessor, n_rows: int, recipe: Recipe) -> Node:
+    """Return a network as JSON.
+
+    The perceptron is that of RealMLP (Holzmüller et al., "Better by Default", 2024): SELU for classes, Mish for
+    numbers. The residual network is that of Gorishniy et al. ("Revisiting Deep Learning Models for Tabular Data", 2021,
+    section 3.2), with layer normalization in place of batch normalization, since a model visits one segment after
+    another and their statistics differ.
+
+    Parameters
+    ----------
+    preprocessor : Preprocessor
+        Its tensors are the inputs, its targets the outputs, both in their order.
+    n_rows : int
+        Training rows.
+    recipe : Recipe
+    """
+    graph = Graph(recipe.name.replace(" ", "_"))
+    joined = join_inputs(graph, preprocessor.tensors, recipe.frequency, max(recipe.dropout, 0.1))
+    width = hidden_width(n_rows) * recipe.widen
+    body = _residual if recipe.body == "resnet" else _perceptron
+    last = body(graph, joined, width, recipe, "mish" if is_regression(preprocessor) else "selu")
+    outputs = []
+    for place, column in enumerate(preprocessor.targets, 1):
+        name = f"predicted_{layer_name(column.name, str(place))}"
+        if isinstance(column.fit, ClassFit):
+            outputs.append(graph.dense(last, len(column.fit.classes), name, activation="softmax"))
+        else:
+            outputs.append(graph.dense(last, 1, name))
+    return graph.document(outputs)
+
+
+def _perceptron(graph: Graph, x: Tensor, width: int, recipe: Recipe, activation: str) -> Tensor:
+    initializer = "lecun_normal" if activation == "selu" else "he_normal"
+    for _ in range(recipe.depth):
+        x = graph.dense(x, width, "hidden", activation=activation, kernel_initializer=initializer)
+        x = graph.dropout(x, recipe.dropout)
+    return x
+
+
+def _residual(graph: Graph, x: Tensor, width: int, recipe: Recipe, _: str) -> Tensor:
+    x = graph.dense(x, width, "first")
+    for _number in range(recipe.depth):
+        y = graph.same("LayerNormalization", x)
+        y = graph.dense(y, 2 * width, "hidden", activation="relu", kernel_initializer="he_normal")
+        y = graph.dropout(y, recipe.dropout)
+        y = graph.dense(y, width, "back")
+        x = graph.add(x, y)
+    x = graph.same("LayerNormalization", x)
+    return graph.same("Activation", x, activation="relu")

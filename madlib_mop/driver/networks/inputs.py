@@ -1,0 +1,111 @@
+"""The inputs of a proposed network, one branch for each tensor of a preprocessor; all joined into one vector a row."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from madlib_mop.columns.preprocessors.preprocessor import InputTensor
+from madlib_mop.driver.networks.graph import Graph, Tensor
+
+#: Each of the numbers has an embedding if there are at most so many.
+MAX_EMBEDDED = 256
+_FREQUENCIES, _WIDTH = 16, 4
+_SIMPLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}\Z")
+
+
+def layer_name(name: str, otherwise: str) -> str:
+    """Return the name of a column if a layer can have it, else another; Keras allows no slash in names."""
+    return name if _SIMPLE.match(name) else otherwise
+
+
+def join_inputs(graph: Graph, tensors: Sequence[InputTensor], frequency: float | None, dropout: float) -> Tensor:
+    """Add the inputs of a packed table and a branch for each.
+
+    Parameters
+    ----------
+    graph : Graph
+    tensors : sequence of InputTensor
+        The preprocessor's, in their order, which is that of the packed table.
+    frequency : float or None
+        Standard deviation of the first frequencies of periodic embeddings, in cycles a unit; None for no embeddings of
+        numbers.
+    dropout : float
+        Rate in the branches of texts, vectors and images.
+
+    Returns
+    -------
+    Tensor
+        float32 (n_units,) a row.
+    """
+    names = [layer_name(tensor.name, f"input_{place}") for place, tensor in enumerate(tensors, 1)]
+    inputs = [graph.input(name, one.shape, one.dtype) for name, one in zip(names, tensors, strict=True)]
+    parts: list[Tensor] = []
+    for x, tensor in zip(inputs, tensors, strict=True):
+        if tensor.kind == "numbers":
+            parts.append(x)
+            if frequency is not None and x.shape[0] <= MAX_EMBEDDED:
+                parts.append(graph.flatten(_periodic(graph, x, frequency)))
+        elif tensor.kind == "index":
+            parts.append(_index(graph, x, tensor))
+        elif tensor.kind == "image":
+            parts.append(_image(graph, x, dropout))
+        else:
+            parts.append(_vector(graph, x, tensor.kind, dropout))
+    return graph.concatenate(parts)
+
+
+def _periodic(graph: Graph, x: Tensor, frequency: float) -> Tensor:
+    """Return an embedding of each number: (n_numbers, 4) a row.
+
+    It is cos(2 pi w x + b), then a linear layer for each number: RealMLP's PBLD embeddings (Holzmüller et al., "Better
+    by Default", 2024, section 3), which simplify the periodic embeddings of Gorishniy et al. ("On Embeddings for
+    Numerical Features in Tabular Deep Learning", 2022, section 3.3).
+    """
+    n = x.shape[0]
+    waves = graph.layer(
+        "EinsumDense", x, (n, _FREQUENCIES), "waves",
+        equation="bf,fk->bfk", output_shape=[n, _FREQUENCIES], bias_axes="fk",
+        kernel_initializer=_initializer("RandomNormal", mean=0.0, stddev=2 * math.pi * frequency),
+        bias_initializer=_initializer("RandomUniform", minval=-math.pi, maxval=math.pi),
+    )  # fmt: skip
+    return graph.layer(
+        "EinsumDense", graph.layer("Cos", waves, waves.shape), (n, _WIDTH), "embedded",
+        equation="bfk,fkd->bfd", output_shape=[n, _WIDTH], bias_axes="fd",
+        kernel_initializer=_initializer("RandomNormal", mean=0.0, stddev=1 / math.sqrt(_FREQUENCIES)),
+    )  # fmt: skip
+
+
+def _index(graph: Graph, x: Tensor, tensor: InputTensor) -> Tensor:
+    """Return the embedding of a category, of the width that the preprocessor proposes."""
+    width, n_codes = tensor.width or 1, tensor.n_codes or 1
+    reach = 1 / math.sqrt(width)
+    rows = graph.layer(
+        "Embedding", x, (1, width), "embedding", input_dim=n_codes, output_dim=width,
+        embeddings_initializer=_initializer("RandomUniform", minval=-reach, maxval=reach),
+    )  # fmt: skip
+    return graph.flatten(rows)
+
+
+def _vector(graph: Graph, x: Tensor, kind: str, dropout: float) -> Tensor:
+    """Return a narrow hidden layer over a hashed text or a vector; narrower than its input."""
+    units = max(4, min(64 if kind == "text" else 128, x.shape[0] // 2))
+    return graph.dropout(graph.dense(x, units, kind, activation="relu"), dropout)
+
+
+def _image(graph: Graph, x: Tensor, dropout: float) -> Tensor:
+    """Return the channels of a small convolutional network: halved until 4 to 7 pixels are left, then averaged."""
+    side, channels = x.shape[0], 16
+    y = graph.same("Rescaling", x, scale=1 / 255, offset=0.0)
+    while side >= 8 and channels <= 128:
+        y = graph.layer(
+            "Conv2D", y, (side, side, channels), filters=channels, kernel_size=[3, 3], padding="same", activation="relu"
+        )
+        side //= 2
+        y = graph.layer("MaxPooling2D", y, (side, side, channels), pool_size=[2, 2])
+        channels *= 2
+    y = graph.layer("GlobalAveragePooling2D", y, (y.shape[-1],))
+    return graph.dropout(y, dropout)
+
+
+def _initializer(name: str, **config: float) -> dict[str, object]:
+    return {"module": "keras.initializers", "class_name": name, "config": config, "registered_name": None}

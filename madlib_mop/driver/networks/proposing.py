@@ -1,0 +1,104 @@
+"""The commands propose_networks and propose_search: networks and configurations for a packed table."""
+
+from typing import Any
+
+from madlib_mop.catalog.names import statement
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.driver.columns.describing import read_preprocessor
+from madlib_mop.driver.data.library_tables import ARCHITECTURE_COLUMNS, add_architecture, create_architectures
+from madlib_mop.driver.data.packed import read_packed_table
+from madlib_mop.driver.data.selection_tables import create_selection, create_selection_summary, fill_selection
+from madlib_mop.driver.inference.described import describe_model
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.networks.architectures import RECIPES, architecture
+from madlib_mop.driver.networks.training import Plan, configurations, search_grids
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, UndefinedColumn
+from madlib_mop.models.architecture import check_architecture
+
+
+def propose_networks(call: Call) -> None:
+    """Write a table of architectures for a packed table, and a model selection table that trains them.
+
+    Raises
+    ------
+    UndefinedTable, InvalidParameter, UnreadableText
+        If pack_columns has not made the packed table.
+    DuplicateTable, InsufficientPrivilege, ReadOnly
+        If a table to create exists, or cannot be created.
+    """
+    session, given = call.session, call.arguments
+    arch_table, configs_table = given["arch_table"], given["configs_table"]
+    preprocessor, shard_rows = _read(session, given["packed_table"])
+    plan = Plan(shard_rows, given["num_iterations"])
+    target = session.output(configs_table, what="configs_table")
+    architectures = session.output(arch_table, ("",), "arch_table")
+    if architectures.sql in (target.sql, target.with_suffix("_summary").sql):
+        raise InvalidParameter(
+            "arch_table and configs_table must be two tables, and the second has a _summary."
+            f" Received: {arch_table!r} and {configs_table!r}",
+            hint="Choose two names.",
+        )
+    found = configurations(preprocessor, plan, given["n_configs"], given["seed"])
+    recipes = [RECIPES[place] for place in sorted({configuration.recipe for configuration in found})]
+    with LocalTrainer(session) as trainer:
+        models = [
+            describe_model(trainer, check_architecture(architecture(preprocessor, plan.n_rows, recipe)))
+            for recipe in recipes
+        ]
+    table = create_architectures(session, arch_table, "arch_table")
+    ids = {
+        recipe: add_architecture(session, table, model.text, None, recipe.name, recipe.description)
+        for recipe, model in zip(recipes, models, strict=True)
+    }
+    create_selection(session, target)
+    fill_selection(session, target, [(ids[RECIPES[c.recipe]], c.compile_params, c.fit_params) for c in found])
+    create_selection_summary(session, target, arch_table, None, session.qualified(table))
+    session.notice(
+        f"{call.function}: {len(models)} architecture{'s' * (len(models) > 1)} in {table},"
+        f" {len(found)} configuration{'s' * (len(found) > 1)} in {target}"
+    )
+
+
+def propose_search(call: Call) -> list[dict[str, Any]]:
+    """Return the arguments of madlib_keras_automl: ids of all architectures of a table, and the grids.
+
+    Raises
+    ------
+    UndefinedTable, UndefinedColumn, InvalidParameter, UnreadableText
+        If pack_columns has not made the packed table, or propose_networks the table of architectures.
+    """
+    session, given = call.session, call.arguments
+    name = given["arch_table"]
+    preprocessor, shard_rows = _read(session, given["packed_table"])
+    table = session.relation(name, "arch_table")
+    present = {column.name for column in session.columns(table)}
+    if missing := [column for column in ARCHITECTURE_COLUMNS if column not in present]:
+        raise UndefinedColumn(
+            f"arch_table: {table} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
+            hint="madlib_mop.propose_networks makes one.",
+        )
+    rows = session.execute(
+        statement("SELECT DISTINCT model_id FROM {table} WHERE model_id IS NOT NULL ORDER BY model_id", table=table)
+    )
+    if not rows:
+        raise InvalidParameter(
+            f"arch_table: {table} has no architectures. Received: {name!r}",
+            hint="madlib_mop.propose_networks makes a table with some.",
+        )
+    compile_grid, fit_grid = search_grids(preprocessor, Plan(shard_rows, 1))
+    return [
+        {
+            "model_id_list": [row["model_id"] for row in rows],
+            "compile_params_grid": compile_grid,
+            "fit_params_grid": fit_grid,
+        }
+    ]
+
+
+def _read(session: CallerSession, name: str | None) -> tuple[Preprocessor, tuple[int, ...]]:
+    """Return the preprocessor of a packed table, and the rows of each of its segments."""
+    preprocessor = read_preprocessor(session, name, "packed_table")
+    packed = read_packed_table(session, name, "packed_table")
+    return preprocessor, tuple(shard.n_rows for shard in packed.shards)

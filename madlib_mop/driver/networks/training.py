@@ -1,0 +1,141 @@
+"""Compile and fit parameters of proposed networks: the loss of each target, and rates and batches by the rows."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.driver.networks.architectures import RECIPES, is_regression
+
+_SMALLEST_BATCH, _LARGEST_BATCH = 16, 1024
+_STEPS_PER_ITERATION, _MOST_EPOCHS = 100, 4
+#: Learning rates of AdamW for batches of 64 rows, for classes and for numbers; they grow with the root of the batch.
+_RATE_OF_CLASSES, _RATE_OF_NUMBERS, _OF_BATCH = 0.003, 0.006, 64
+_WEIGHT_DECAY = 0.02
+_LOWEST = 0.02
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The size of a proposal's training.
+
+    Attributes
+    ----------
+    shard_rows : tuple of int
+        Training rows of each segment.
+    num_iterations : int
+        Over which learning rates fall.
+    """
+
+    shard_rows: tuple[int, ...]
+    num_iterations: int
+
+    @property
+    def n_rows(self) -> int:
+        """All training rows."""
+        return sum(self.shard_rows)
+
+    def steps(self, batch_size: int) -> int:
+        """Return the mini-batches of one pass over all segments."""
+        return sum(math.ceil(n_rows / batch_size) for n_rows in self.shard_rows)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A row of the model selection table; ``recipe`` is the place of its architecture in `RECIPES`."""
+
+    recipe: int
+    compile_params: str
+    fit_params: str
+
+
+def batch_size(n_rows: int) -> int:
+    """Return the rows of a mini-batch: a power of two, about a 128th of the rows, 16 to 1024."""
+    wanted = 2 ** round(math.log2(max(n_rows, 1) / 128))
+    return int(min(_LARGEST_BATCH, max(_SMALLEST_BATCH, wanted)))
+
+
+def epochs(plan: Plan, batch: int) -> int:
+    """Return the passes over a segment in one visit: 1, and up to 4 for tables with few mini-batches."""
+    return min(_MOST_EPOCHS, max(1, round(_STEPS_PER_ITERATION / plan.steps(batch))))
+
+
+def losses(preprocessor: Preprocessor) -> tuple[str, str]:
+    """Return loss and metrics as compile parameters write them: one for each target.
+
+    All configurations have the same, without label smoothing, so that their losses can be compared.
+    """
+    found = [_loss(column) for column in preprocessor.targets]
+    if len(found) == 1:
+        return f"'{found[0][0]}'", f"['{found[0][1]}']"
+    loss = ", ".join(f"'{loss}'" for loss, _ in found)
+    metrics = ", ".join(f"['{metric}']" for _, metric in found)
+    return f"[{loss}]", f"[{metrics}]"
+
+
+def _loss(target: FittedColumn) -> tuple[str, str]:
+    if not isinstance(target.fit, ClassFit):
+        return "mse", "mae"
+    if target.fit.encode == "index":
+        return "sparse_categorical_crossentropy", "accuracy"
+    return "categorical_crossentropy", "accuracy"
+
+
+def configurations(preprocessor: Preprocessor, plan: Plan, n_configs: int, seed: int) -> list[Configuration]:
+    """Return configurations that differ, the most robust first.
+
+    The first of each architecture has the rates that fit the rows. Those after it vary them at random: learning rates
+    by a factor of up to 3, batches by one of 2, weight decay over three powers of ten. Learning rates fall along a
+    cosine over the iterations (Loshchilov and Hutter, "SGDR", 2017). Weight decay is decoupled (the same authors,
+    "Decoupled Weight Decay Regularization", 2019).
+    """
+    found: list[Configuration] = []
+    loss, metrics = losses(preprocessor)
+    rng = np.random.default_rng(seed)
+    while len(found) < n_configs:
+        recipe = len(found) % len(RECIPES)
+        batch, factor, decay = batch_size(plan.n_rows), 1.0, _WEIGHT_DECAY
+        if len(found) >= len(RECIPES):
+            factor = 3 ** rng.uniform(-1.0, 1.0)
+            batch = int(min(2 * _LARGEST_BATCH, max(_SMALLEST_BATCH // 2, batch * 2.0 ** rng.integers(-1, 2))))
+            decay = 10 ** rng.uniform(-3.0, 0.0)
+        rate = _rounded(_rate(preprocessor, batch) * factor)
+        steps = plan.steps(batch) * epochs(plan, batch) * plan.num_iterations
+        schedule = f"CosineDecay({rate}, decay_steps={steps}, alpha={_LOWEST})"
+        optimizer = f"AdamW(learning_rate={schedule}, weight_decay={_rounded(decay)})"
+        configuration = Configuration(
+            recipe,
+            f"optimizer='{optimizer}', loss={loss}, metrics={metrics}",
+            f"batch_size={batch}, epochs={epochs(plan, batch)}",
+        )
+        if configuration not in found:
+            found.append(configuration)
+    return found
+
+
+def search_grids(preprocessor: Preprocessor, plan: Plan) -> tuple[str, str]:
+    """Return the compile and fit grids of madlib_keras_automl: constant rates, because searches train for any time."""
+    batch = batch_size(plan.n_rows)
+    rate = _rate(preprocessor, batch)
+    loss, metrics = losses(preprocessor)
+    optimizer = (
+        f"{{'optimizer': ['AdamW'], 'learning_rate': [{_rounded(rate / 10)}, {_rounded(rate)}, 'log'],"
+        " 'weight_decay': [0.001, 0.5, 'log']}"
+    )
+    batches = sorted({max(_SMALLEST_BATCH // 2, batch // 2), batch, min(2 * _LARGEST_BATCH, 2 * batch)})
+    return (
+        f"{{'loss': [{loss}], 'metrics': [{metrics}], 'optimizer_params_list': [{optimizer}]}}",
+        f"{{'batch_size': {batches}, 'epochs': [{epochs(plan, batch)}]}}",
+    )
+
+
+def _rate(preprocessor: Preprocessor, batch: int) -> float:
+    of_64 = _RATE_OF_NUMBERS if is_regression(preprocessor) else _RATE_OF_CLASSES
+    return of_64 * math.sqrt(batch / _OF_BATCH)
+
+
+def _rounded(value: float) -> float:
+    """Return a number of two digits."""
+    return float(f"{value:.1e}")

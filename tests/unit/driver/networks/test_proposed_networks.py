@@ -1,0 +1,174 @@
+"""Proposed networks fit any preprocessor, pass the library's checks, load in Keras and train; configurations parse."""
+
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from madlib_mop.columns import raw  # noqa: E402
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # noqa: E402
+from madlib_mop.driver.networks.architectures import RECIPES, architecture, hidden_width  # noqa: E402
+from madlib_mop.driver.networks.graph import Graph  # noqa: E402
+from madlib_mop.driver.networks.inputs import MAX_EMBEDDED  # noqa: E402
+from madlib_mop.driver.networks.training import Plan, batch_size, configurations, epochs, search_grids  # noqa: E402
+from madlib_mop.models.architecture import check_architecture  # noqa: E402
+from madlib_mop.models.build import build_model  # noqa: E402
+from madlib_mop.models.described import describe_architecture  # noqa: E402
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params  # noqa: E402
+from madlib_mop.models.parameters.search_grid import draw_random  # noqa: E402
+from madlib_mop.models.shapes import describe  # noqa: E402
+from tests.helpers.unit.columns import fitted, numbers, spec, target, texts, vectors  # noqa: E402
+
+INPUTS = {
+    "numbers": [(spec("x"), numbers([1.0, 2.0, None, 4.0])), (spec("on", "boolean"), numbers([0, 1, 1, 1], "boolean"))],
+    "index": [(spec("city", "category"), texts(["a", "b", "c", None]))],
+    "hashed": [(spec("h", "category", encode="hashed"), texts(["s", "m", "l", "m"]))],
+    "text": [(spec("words", "text"), texts(["one", "two", None, "four"]))],
+    "vector": [(spec("v", "vector"), vectors([[1.0, 2.0], None, [0.0, 0.0], [3.0, 4.0]], 2))],
+    "image": [(spec("p", "image", impute="zero"), raw.Blobs([None, b"1", b"2", b"3"]))],
+    "names": [(spec("a/b", "category"), texts(["a", "b", "c", None])), (spec("hidden"), numbers([1, 2, 3, 4])),
+              (spec("input_2", "category"), texts(["a", "b", "c", None]))],
+}  # fmt: skip
+INPUTS["all"] = [column for name, columns in INPUTS.items() if name != "names" for column in columns]
+TARGETS = {
+    "two classes": [(target("y"), texts(["b", "a", "b", "a"]))],
+    "indices": [(target("y", encode="index"), texts(["b", "a", "c", "a"]))],
+    "a number": [(target("z", "number"), numbers([1, 2, 3, 4]))],
+    "two targets": [(target("y/n"), texts(["b", "a", "c", "a"])), (target("z", "number"), numbers([1, 2, 3, 4]))],
+}
+PLAN = Plan((500, 480), 10)
+
+
+def preprocessor(inputs: str, targets: str) -> Preprocessor:
+    return fitted([*INPUTS[inputs], *TARGETS[targets]])
+
+
+def rows_for(fitted_columns: Preprocessor, n: int):
+    """Return inputs and labels at random, of the shapes and types of packed rows."""
+    rng = np.random.default_rng(1)
+    x = [
+        rng.integers(0, t.n_codes or 200, (n, *t.shape)).astype(t.dtype)
+        if t.dtype != "float32"
+        else rng.normal(size=(n, *t.shape)).astype("float32")
+        for t in fitted_columns.tensors
+    ]
+    y = []
+    for column in fitted_columns.targets:
+        classes = getattr(column.fit, "classes", None)
+        if classes is None:
+            y.append(rng.normal(size=(n, 1)).astype("float32"))
+        elif column.fit.encode == "index":
+            y.append(rng.integers(0, len(classes), (n, 1)).astype("int16"))
+        else:
+            y.append(np.eye(len(classes), dtype="int16")[rng.integers(0, len(classes), n)])
+    return x, y
+
+
+#: All inputs with each architecture, and each input alone with the first of them.
+CASES = [*(("all", recipe) for recipe in RECIPES), *((name, RECIPES[0]) for name in INPUTS if name != "all")]
+
+
+@pytest.mark.parametrize(("inputs", "recipe"), CASES, ids=lambda case: getattr(case, "name", case))
+def test_every_architecture_loads_in_keras_and_has_the_inputs_and_outputs_of_the_table(inputs, recipe):
+    fitted_columns = preprocessor(inputs, "two targets")
+    document = architecture(fitted_columns, 1000, recipe)
+    shape = describe(check_architecture(document))
+    assert shape.input_shapes == tuple(tensor.shape for tensor in fitted_columns.tensors)
+    assert shape.output_units == (3, 1) and shape.output_activations[0] == "softmax"
+    described = describe_architecture(document)
+    assert describe(check_architecture(json.loads(described.text))).input_shapes == shape.input_shapes
+
+
+#: Two targets with each architecture, and each kind of target with the first of them.
+TRAINED = [*(("two targets", place) for place in range(len(RECIPES))), *((name, 0) for name in TARGETS)]
+
+
+@pytest.mark.parametrize(("targets", "recipe"), TRAINED)
+def test_every_architecture_trains_with_its_parameters(targets, recipe):
+    fitted_columns = preprocessor("all", targets)
+    configuration = configurations(fitted_columns, PLAN, len(RECIPES), 1)[recipe]
+    assert configuration.recipe == recipe
+    document = architecture(fitted_columns, PLAN.n_rows, RECIPES[recipe])
+    model = build_model(document, parse_compile_params(configuration.compile_params), 1)
+    x, y = rows_for(fitted_columns, 32)
+    before = model.evaluate(x, y, verbose=0)
+    model.fit(x, y, batch_size=8, epochs=12, verbose=0)
+    after = model.evaluate(x, y, verbose=0)
+    assert np.isfinite(after).all() and after[0] < before[0]
+
+
+def test_each_target_has_its_own_loss_and_metric():
+    found = {
+        name: parse_compile_params(configurations(preprocessor("all", name), PLAN, 1, 1)[0].compile_params)
+        for name in TARGETS
+    }
+    assert {name: (one.loss, one.metrics) for name, one in found.items()} == {
+        "two classes": ("categorical_crossentropy", ["accuracy"]),
+        "indices": ("sparse_categorical_crossentropy", ["accuracy"]),
+        "a number": ("mse", ["mae"]),
+        "two targets": (["categorical_crossentropy", "mse"], [["accuracy"], ["mae"]]),
+    }
+
+
+def test_configurations_are_distinct_and_those_of_the_seed_and_fewer_are_the_first_of_more():
+    fitted_columns = preprocessor("all", "two classes")
+    many = configurations(fitted_columns, PLAN, 40, 1)
+    assert len(set(many)) == 40 and len({one.recipe for one in many}) == len(RECIPES)
+    assert configurations(fitted_columns, PLAN, 16, 1) == many[:16]
+    others = configurations(fitted_columns, PLAN, 40, 2)
+    assert others[: len(RECIPES)] == many[: len(RECIPES)] and others != many
+    keys = {(parse_compile_params(one.compile_params).key, parse_fit_params(one.fit_params).key) for one in many}
+    assert len(keys) > 30
+
+
+def test_learning_rates_fall_over_the_iterations_that_were_named():
+    fitted_columns = preprocessor("numbers", "a number")
+    for plan in (Plan((100_000,), 10), Plan((100_000,), 20), Plan((70, 50), 10)):
+        for one in configurations(fitted_columns, plan, 20, 1):
+            rate = parse_compile_params(one.compile_params).optimizer.kwargs["learning_rate"]
+            fit = parse_fit_params(one.fit_params)
+            steps = sum(-(-rows // fit.batch_size) for rows in plan.shard_rows) * fit.epochs * plan.num_iterations
+            assert rate.name == "CosineDecay" and rate.kwargs["decay_steps"] == steps
+            assert 1e-4 < rate.kwargs["initial_learning_rate"] < 0.1
+
+
+def test_batches_are_powers_of_two_and_grow_with_the_rows():
+    sizes = [batch_size(n_rows) for n_rows in (1, 100, 1_000, 10_000, 100_000, 10_000_000)]
+    assert sizes == sorted(sizes) and sizes[0] == 16 and sizes[-1] == 1024
+    assert all(size & (size - 1) == 0 for size in sizes)
+    assert epochs(Plan((100_000,), 10), batch_size(100_000)) == 1 and epochs(Plan((100,), 10), 16) > 1
+
+
+def test_parameters_grow_with_rows_and_inputs_and_stay_few():
+    n_weights = []
+    for n_rows in (100, 5_000, 50_000, 10_000_000):
+        described = describe_architecture(architecture(preprocessor("numbers", "a number"), n_rows, RECIPES[0]))
+        n_weights.append(sum(int(np.prod(weight.shape)) for weight in described.weights))
+    assert n_weights == sorted(n_weights) and n_weights[0] < 15_000 and n_weights[-1] < 1_000_000
+    assert [hidden_width(n) for n in (1, 10**9)] == [64, 512]
+
+
+def test_many_numbers_get_no_embeddings():
+    n = MAX_EMBEDDED + 1
+    wide = fitted([*((spec(f"x{i}"), numbers([1.0, 2.0, 3.0, 4.0])) for i in range(n)), *TARGETS["a number"]])
+    names = {layer["class_name"] for layer in architecture(wide, 1000, RECIPES[0])["config"]["layers"]}
+    assert "EinsumDense" not in names
+
+
+def test_layers_have_names_of_their_own():
+    graph = Graph("g")
+    x = graph.input("hidden_2", (3,), "float32")
+    layers = [x.layer, *(graph.dense(x, 2, "hidden").layer for _ in range(3))]
+    assert len(set(layers)) == 4 and all(re.fullmatch(r"\w+", name) for name in layers)
+
+
+@pytest.mark.parametrize("targets", TARGETS)
+def test_a_search_can_draw_from_the_grids(targets):
+    grids = search_grids(preprocessor("all", targets), Plan((300,), 1))
+    drawn = draw_random(*grids, 20, 1)
+    rates = {parse_compile_params(compile_text).learning_rate for compile_text, _ in drawn}
+    assert len(rates) == 20 and {parse_fit_params(fit).batch_size for _, fit in drawn} == {8, 16, 32}
