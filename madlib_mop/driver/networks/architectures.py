@@ -9,6 +9,8 @@ from madlib_mop.driver.networks.graph import Graph, Node, Tensor
 from madlib_mop.driver.networks.inputs import join_inputs, layer_name
 
 _NARROWEST, _WIDEST = 64, 512
+#: Tables with fewer rows get lower frequencies, since high ones fit noise.
+_ENOUGH_ROWS = 4_000
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Recipe:
     widen : int
         Factor of the width that fits the number of rows (`hidden_width`).
     frequency : float or None
-        Of the periodic embeddings of numbers (`join_inputs`); None for none.
+        Of the periodic embeddings of numbers in tables of 4,000 rows or more (`join_inputs`); None for none.
     dropout : float
         Rate after each hidden layer.
     """
@@ -84,7 +86,8 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: Recipe) -> Nod
     recipe : Recipe
     """
     graph = Graph(recipe.name.replace(" ", "_"))
-    joined = join_inputs(graph, preprocessor.tensors, recipe.frequency, max(recipe.dropout, 0.1))
+    frequency = None if recipe.frequency is None else recipe.frequency * min(1.0, math.sqrt(n_rows / _ENOUGH_ROWS))
+    joined = join_inputs(graph, preprocessor.tensors, frequency, max(recipe.dropout, 0.1))
     width = hidden_width(n_rows) * recipe.widen
     body = _residual if recipe.body == "resnet" else _perceptron
     last = body(graph, joined, width, recipe, "mish" if is_regression(preprocessor) else "selu")
