@@ -61,12 +61,12 @@ class ReservedTables(RecordSession):
         """
         with self.transaction():
             self.execute("LOCK TABLE madlib_mop.reserved_table IN EXCLUSIVE MODE")
-            held = self._held()
+            active = self._active()
             for table in tables:
-                if (other := held.get((table.schema, table.name), holder)) != holder:
+                if (other := active.get((table.schema, table.name), holder)) != holder:
                     return table, other.pid
             for table in tables:
-                if (table.schema, table.name) not in held:
+                if (table.schema, table.name) not in active:
                     self._do(insert(t.reserved_table).values(_key(table) | vars(holder)))
         return None
 
@@ -84,21 +84,21 @@ class ReservedTables(RecordSession):
         rows = self.execute(_MAY_WRITE, [role, role, table.name, table.schema])
         return not rows or bool(rows[0][0])
 
-    def _held(self) -> dict[tuple[str, str], Holder]:
+    def _active(self) -> dict[tuple[str, str], Holder]:
         """Return the holders of reserved names; delete reservations that have ended."""
-        held: dict[tuple[str, str], Holder] = {}
-        lasts: dict[Holder, bool] = {}
+        active: dict[tuple[str, str], Holder] = {}
+        is_active: dict[Holder, bool] = {}
         for row in self._rows(select(t.reserved_table)):
             name = row["table_schema"], row["table_name"]
             holder = Holder(row["pid"], row["session_start"], row["virtualxid"])
-            if holder not in lasts:  # look up each holder once: a run reserves several names
-                lasts[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)
-            if lasts[holder] or self._is_prepared(row["txid"]):
-                held[name] = holder
+            if holder not in is_active:  # look up each holder once: a run reserves several names
+                is_active[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)
+            if is_active[holder] or self._is_prepared(row["txid"]):
+                active[name] = holder
             else:
                 r = t.reserved_table.c
                 self._do(delete(t.reserved_table).where(r.table_schema == name[0], r.table_name == name[1]))
-        return held
+        return active
 
     def _is_prepared(self, txid: int | None) -> bool:
         """Return whether a transaction has not ended, even if its session has."""

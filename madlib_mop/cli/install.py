@@ -60,7 +60,7 @@ def install(
         session.autocommit = True
         found = read_cluster(session)
         with nullcontext() if check else claim(session):
-            reports = cluster.install(found, RemoteShell(words), _say, check)
+            reports = cluster.install(found, RemoteShell(words), _print, check)
     finally:
         session.close()
     raise typer.Exit(0 if show(reports) else 1)
@@ -88,13 +88,13 @@ def show(reports: "Sequence[Report]") -> bool:
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
     for report, error in failed:
-        _say(f"madlib-mop: {report.host.name}: {error.message}")
+        _print(f"madlib-mop: {report.host.name}: {error.message}")
         if error.hint:
-            _say(f"  {error.hint}")
+            _print(f"  {error.hint}")
     if failed and any(report.done for report in reports):
-        _say("Only some hosts have this installation: fix the errors on the others, then run this command again.")
+        _print("Only some hosts have this installation: fix the errors on the others, then run this command again.")
     elif not failed:
-        _say("All hosts have the same. In the database of your choice: CREATE EXTENSION madlib_mop CASCADE")
+        _print("All hosts have the same. In the database of your choice: CREATE EXTENSION madlib_mop CASCADE")
     return not failed
 
 
@@ -109,5 +109,5 @@ def _ranges(numbers: tuple[int, ...]) -> str:
     return ", ".join("-".join(map(str, part)) for part in parts)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -64,18 +64,18 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
             cursor.execute(LIFT_TIMEOUTS)
         _set(connection, settings)
         (search_path,) = _row(connection, "SELECT current_setting('search_path')")
-        session = DirectSession(connection, search_path, _say, dsn if catalog_dsn is None else catalog_dsn)
+        session = DirectSession(connection, search_path, _print, dsn if catalog_dsn is None else catalog_dsn)
         for number, obey in ((signal.SIGINT, obey_sigint), (signal.SIGTERM, obey_sigterm)):
             obey()
             _note(number, received)
         yield session
         connection.commit()
     except Stopped:
-        _say(f"stopped{_how_to_go_on(session)}")
+        _print(f"stopped{_resume_hint(session)}")
         sys.exit(128 + (received[0] if received else signal.SIGTERM))
     except MopError as error:
         if session is not None and session.run_id is not None and error.hint is None:
-            error.hint = f"Committed work is kept{_how_to_go_on(session)}"
+            error.hint = f"Committed work is kept{_resume_hint(session)}"
         raise
     finally:
         connection.close()
@@ -110,11 +110,11 @@ def _note(number: int, received: list[int]) -> None:
     signal.signal(number, handle)
 
 
-def _how_to_go_on(session: DirectSession | None) -> str:
+def _resume_hint(session: DirectSession | None) -> str:
     if session is None or session.run_id is None:
         return ""
     return f"; madlib-mop resume {session.run_id} continues the run"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -209,22 +209,22 @@ class _World:
                 self.now, _, is_kept, seconds, visit = heappop(self._events)
                 if is_kept:
                     break
-                self._keep(visit, seconds)
+                self._store(visit, seconds)
             self._scheduler.finished(visit, seconds)
 
     def _begin(self, visit: Visit) -> None:
         """Notify the worker, bring the state to the segment, train; comes back as an event when that is done."""
-        self._driver = told = max(self.now, self._driver) + self._driver_s
+        self._driver = driver_done = max(self.now, self._driver) + self._driver_s
         host = visit.segment % self._n_hosts
-        self._out = max(told, self._out) + self._link_s
-        self._to_host[host] = max(told, self._to_host[host]) + self._host_s
+        self._out = max(driver_done, self._out) + self._link_s
+        self._to_host[host] = max(driver_done, self._to_host[host]) + self._host_s
         seconds = self._of_model[visit.model] * self._of_segment[visit.segment]
         seconds *= 1 + self._uniform(-self._noise, self._noise)
         self.trained_s += seconds
         there = max(self._out, self._to_host[host])
         self._push(there + self._costs.overhead_s + seconds, False, seconds, visit)
 
-    def _keep(self, visit: Visit, seconds: float) -> None:
+    def _store(self, visit: Visit, seconds: float) -> None:
         """Bring the state back and commit it."""
         host = visit.segment % self._n_hosts
         self._in = max(self.now, self._in) + self._link_s

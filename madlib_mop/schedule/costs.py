@@ -10,7 +10,7 @@ from .progress import Progress
 
 ALIKE = 1.1  # rates that differ by at most this factor count as equal
 _STEP = log(1.25)  # slowness is a power of 1.25: noise does not reach the first one, and changes are rare
-_SURE = 0.75  # fraction of a step: a larger difference changes the slowness in use
+_MIN_CHANGE = 0.75  # fraction of a step: a larger difference changes the slowness in use
 
 
 class MeasuredCosts:
@@ -68,7 +68,7 @@ class MeasuredCosts:
         if n < 2 or total <= 0.0 or expected <= 0.0:
             return False
         steps = log(total / expected) / _STEP
-        if abs(steps - self._steps[number]) <= _SURE:
+        if abs(steps - self._steps[number]) <= _MIN_CHANGE:
             return False
         self._steps[number] = round(steps)
         self.weights[number] = self._units[number] * exp(_STEP * round(steps))

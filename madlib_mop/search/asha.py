@@ -91,7 +91,7 @@ class Asha(Search):
         for k in range(len(self._rungs) - 2, -1, -1):
             rung = self._rungs[k]
             for _, key in rung.members[: len(rung.members) // self.params.eta]:
-                if key not in rung.promoted and self._able(key):
+                if key not in rung.promoted and self._may_continue(key):
                     rung.promoted.add(key)
                     self._rung_of[key] = k + 1
                     return Extend(key, self._rungs[k + 1].last_epoch)

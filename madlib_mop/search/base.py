@@ -225,7 +225,7 @@ class Search(ABC):
         """Sort models, best first: by newest loss, then by key."""
         return sorted(mst_keys, key=lambda key: (self._loss(key), key))
 
-    def _able(self, mst_key: int) -> bool:
+    def _may_continue(self, mst_key: int) -> bool:
         """Return whether a model can be continued: not failed, and with a finite loss."""
         return math.isfinite(self._loss(mst_key))
 

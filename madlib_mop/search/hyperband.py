@@ -126,13 +126,13 @@ class Hyperband(Search):
         members, rounds, i = self._ranked(self._members[s]), self._rounds[s], self._now[s] + 1
         if i == len(rounds):
             return []
-        going_on = {key for key in members[: rounds[i].n_i] if self._able(key)}
+        continued = {key for key in members[: rounds[i].n_i] if self._may_continue(key)}
         last_epoch = sum(one.r_i for one in rounds[: i + 1])
         actions: list[Action] = []
         for key in sorted(members):
-            if key in going_on:
+            if key in continued:
                 actions.append(Extend(key, last_epoch, i))
             elif not self._models[key].failed:
                 actions.append(Stop(key, f"not among the best {rounds[i].n_i} of {len(members)} in bracket {s}"))
-        self._now[s], self._members[s], self._awaited[s] = i, sorted(going_on), set(going_on)
+        self._now[s], self._members[s], self._awaited[s] = i, sorted(continued), set(continued)
         return actions

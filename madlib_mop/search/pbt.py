@@ -75,7 +75,7 @@ class Pbt(Search):
             return []
         last_epoch = min(reached + self.params.interval, self.params.num_iterations)
         alive = self._ranked([key for key in self._points if not self._models[key].failed])
-        able = [key for key in alive if self._able(key)]
+        able = [key for key in alive if self._may_continue(key)]
         if not able:
             return [Stop(key, "no model of the population has a finite loss") for key in sorted(alive)]
         n = max(1, int(len(alive) * self.params.quantile))

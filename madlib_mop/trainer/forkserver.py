@@ -53,7 +53,7 @@ def main() -> None:
         for name in _MODULES:
             importlib.import_module(f"madlib_mop.trainer.{name}")
     except Exception:
-        _tell_those_who_wait(listener, traceback.format_exc())
+        _send_error(listener, traceback.format_exc())
         raise
     gc.collect()
     gc.freeze()  # permanent objects are not scanned, so their memory stays shared
@@ -117,7 +117,7 @@ class Forking:
             _be_trainer(fds, peer)
         trainer = _Trainer(pid, os.pidfd_open(pid), control)
         self._trainers[pid] = trainer
-        self._selector.register(trainer.pidfd, selectors.EVENT_READ, lambda: self._bury(trainer))
+        self._selector.register(trainer.pidfd, selectors.EVENT_READ, lambda: self._reap(trainer))
         self._selector.register(control, selectors.EVENT_READ, lambda: self._end(trainer))
         with contextlib.suppress(OSError):  # the requester has ended: `_end` handles it next
             socket.send_fds(control, [str(pid).encode()], [trainer.pidfd])
@@ -130,7 +130,7 @@ class Forking:
             trainer.control = None
         _kill(trainer)
 
-    def _bury(self, trainer: _Trainer) -> None:
+    def _reap(self, trainer: _Trainer) -> None:
         """Report how a trainer has ended."""
         status = os.waitstatus_to_exitcode(os.waitpid(trainer.pid, 0)[1])
         self._selector.unregister(trainer.pidfd)
@@ -186,7 +186,7 @@ def _kill(trainer: _Trainer) -> None:
         signal.pidfd_send_signal(trainer.pidfd, signal.SIGKILL)
 
 
-def _tell_those_who_wait(listener: socket.socket, text: str) -> None:
+def _send_error(listener: socket.socket, text: str) -> None:
     """Write why there will be no trainer to where a trainer would have; their pipes close with this process."""
     listener.setblocking(False)
     with contextlib.suppress(OSError):

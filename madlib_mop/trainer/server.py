@@ -92,7 +92,7 @@ class Session:
         self._read_fd = read_fd
         self._key: str | None = None
         self._builder: ShardBuilder | None = None
-        self._spoiled: Failure | None = None
+        self._shard_failure: Failure | None = None
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
@@ -178,7 +178,7 @@ class Session:
         """Begin to take a shard; errors wait for ``shard_end``."""
         from madlib_mop.trainer.data.shards import ShardBuilder
 
-        self._key = self._builder = self._spoiled = None
+        self._key = self._builder = self._shard_failure = None
         self._shards.drop(str(header["shard"]))
         self._key = str(header["shard"])
         self._builder = ShardBuilder(
@@ -193,7 +193,7 @@ class Session:
 
     def shard_rows(self, header: Request, blobs: list[Blob]) -> Reply:
         """Take one buffer of the shard."""
-        if self._spoiled is None:
+        if self._shard_failure is None:
             if self._builder is None:
                 raise malformed("shard_rows came without shard_begin")
             self._builder.add(header["shapes"], blobs)
@@ -201,15 +201,15 @@ class Session:
 
     def spoil(self, failure: Failure) -> None:
         """Remember why the shard that is being taken cannot be; what follows of it is ignored."""
-        self._spoiled = self._spoiled or failure
+        self._shard_failure = self._shard_failure or failure
         self._builder = None
 
     def shard_end(self, header: Request, blobs: list[Blob]) -> Reply:
         """Finish the shard and keep it, if the cap allows."""
-        builder, spoiled = self._builder, self._spoiled
-        self._builder = self._spoiled = None
-        if spoiled is not None:
-            raise spoiled
+        builder, failure = self._builder, self._shard_failure
+        self._builder = self._shard_failure = None
+        if failure is not None:
+            raise failure
         if builder is None or self._key != str(header["shard"]):
             raise malformed(f"shard_end for {header['shard']!r} came without its shard_begin")
         shard = builder.finish()

@@ -26,7 +26,7 @@ _PART, _SUM = b"p", b"s"
 
 _FUNCTION = "average_state"
 
-_lent: Child | Dispatch | None = None
+_borrowed: Child | Dispatch | None = None
 _own: Child | None = None
 _last_error: call.ErrorFields | None = None
 
@@ -77,12 +77,12 @@ def lending(child: Child | Dispatch | None) -> Iterator[Callable[[], Child | Dis
     callable
         Returns the trainer that the aggregate uses.
     """
-    global _lent
-    _lent = child
+    global _borrowed
+    _borrowed = child
     try:
         yield _trainer
     finally:
-        _lent = None
+        _borrowed = None
 
 
 def _add(state: bytes | None, part: bytes, n_rows: int) -> bytes:
@@ -124,8 +124,8 @@ def _ask(request: Header, blobs: Sequence[Blob]) -> Blob:
 
 def _trainer() -> Child | Dispatch:
     global _own
-    if _lent is not None:
-        return _lent
+    if _borrowed is not None:
+        return _borrowed
     if _own is None or not _own.alive:
         if _own is not None:
             _own.stop()

@@ -50,7 +50,7 @@ class FedByReader(Child):
         dict or None
             Arguments of `mop_backend.shards.send_shard`.
         """
-        self._listen_no_more()
+        self._stop_listening()
         self._listener = Listener()
         return reading(self._listener.address, source["query"], key_of(source, segment_id), source)
 
@@ -77,13 +77,13 @@ class FedByReader(Child):
 
     def stop(self, grace_s: float = 0.0) -> None:
         """As `Child.stop`."""
-        self._listen_no_more()
+        self._stop_listening()
         super().stop(grace_s)
 
     def _send_buffer(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
         self.send({"op": "shard_rows", "shapes": shapes}, blobs)
 
-    def _listen_no_more(self) -> None:
+    def _stop_listening(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None

@@ -83,7 +83,7 @@ class Dispatch:
         place = _place_of(source, segment_id)
         if segment_id == self._segment_id:
             return reading(self._ask("listen"), place["query"], place["key"], source, at=self._key)
-        self._listen_no_more()
+        self._stop_listening()
         self._listener = Listener()
         return reading(self._listener.address, source["query"], place["key"], source)
 
@@ -105,7 +105,7 @@ class Dispatch:
 
     def stop(self) -> None:
         """End the trainer; if it cannot be reached, it ends with the session."""
-        self._listen_no_more()
+        self._stop_listening()
         try:
             self._open()
         except plpy.SPIError:
@@ -124,7 +124,7 @@ class Dispatch:
     def _send_buffer(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
         self.send({"op": "shard_rows", "shapes": shapes}, blobs)
 
-    def _listen_no_more(self) -> None:
+    def _stop_listening(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None

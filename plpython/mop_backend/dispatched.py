@@ -116,7 +116,7 @@ class _Segment:
         return json.dumps({"header": header, "n_blobs": len(self.incoming)})
 
     def listen(self) -> str:
-        self._listen_no_more()
+        self._stop_listening()
         self._listener = Listener()
         return self._listener.address
 
@@ -132,7 +132,7 @@ class _Segment:
 
     def close(self) -> None:
         """End the trainer."""
-        self._listen_no_more()
+        self._stop_listening()
         self.outgoing, self.incoming = [], []
         if self._child is not None:
             self._child.stop()
@@ -147,7 +147,7 @@ class _Segment:
     def _send_buffer(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
         self._started.send({"op": "shard_rows", "shapes": shapes}, blobs)
 
-    def _listen_no_more(self) -> None:
+    def _stop_listening(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None

@@ -187,18 +187,18 @@ class Forked:
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError):
-            self._let_go()
+            self._close()
 
     @property
     def pid(self) -> int | None:
         """Its number; waits until it has one. None if there was never such a process."""
         while self._pid is None and self.returncode is None:
-            self._hear(None)
+            self._receive(None)
         return self._pid
 
     def poll(self) -> int | None:
         """Return its exit status if it has ended; ``-n`` when signal n ended it."""
-        while self.returncode is None and self._hear(0):
+        while self.returncode is None and self._receive(0):
             pass
         return self.returncode
 
@@ -207,7 +207,7 @@ class Forked:
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.returncode is None:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._hear(left) and timeout is not None and left == 0.0:
+            if not self._receive(left) and timeout is not None and left == 0.0:
                 raise subprocess.TimeoutExpired("forked", timeout)
         return self.returncode
 
@@ -222,7 +222,7 @@ class Forked:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
-    def _hear(self, seconds: float | None) -> bool:
+    def _receive(self, seconds: float | None) -> bool:
         """Take one message of the fork server's, or its absence; tell whether there was any within that time."""
         watched: list[socket.socket | int] = [] if self._lost else [self._control]
         if self._pidfd is not None:
@@ -254,9 +254,9 @@ class Forked:
 
     def _end(self, returncode: int) -> None:
         self.returncode = returncode
-        self._let_go()
+        self._close()
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         self._control.close()
         if self._pidfd is not None:
             os.close(self._pidfd)

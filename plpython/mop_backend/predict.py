@@ -312,7 +312,7 @@ class Session:
             try:
                 version = model.current_version()
             except plpy.SPIError as error:
-                if error.sqlstate not in _GONE:
+                if error.sqlstate not in _UNDEFINED_STATES:
                     raise
                 version = None
             if version is not None and version == model.version:
@@ -377,4 +377,4 @@ class Session:
         self._loaded = frozenset()
 
 
-_GONE = ("42P01", "42703", "3F000")  # undefined table, column, schema
+_UNDEFINED_STATES = ("42P01", "42703", "3F000")  # undefined table, column, schema

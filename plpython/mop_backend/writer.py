@@ -25,7 +25,7 @@ from mop_backend.rows import RowsLost
 from mop_backend.shards import Source
 
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
-_MIGHTY = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
+_IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
 
 _writer: Writer | None = None
 
@@ -39,7 +39,7 @@ def open_writer(run_id: int, segment_id: int) -> str:
         42501, if this session is not a superuser's, or a writer already.
     """
     global _writer
-    if not plpy.execute(_MIGHTY)[0]["rolsuper"]:
+    if not plpy.execute(_IS_SUPERUSER)[0]["rolsuper"]:
         plpy.error(
             "this session has no right to write the record; only the driver uses this function", sqlstate="42501"
         )
@@ -230,7 +230,7 @@ class Writer:
             "model": self._asked(model),
             "has_state": bool(parts),
             "has_weights": bool(weights),
-            "taken_over": _just_taken_over(model),
+            "taken_over": _unchanged_copy(model),
         }
         return start, parts or weights
 
@@ -373,7 +373,7 @@ def _reason(error: Header, place: str) -> str:
     return f"{error['message']} ({place})" + (f"; {error['hint']}" if error.get("hint") else "")
 
 
-def _just_taken_over(model: Header) -> Header | None:
+def _unchanged_copy(model: Header) -> Header | None:
     """Return how a model's newest state was taken over from another model, unless it has been trained since."""
     taken_over: Header | None = model.get("taken_over")
     return taken_over if taken_over and taken_over["version"] == model["state_version"] else None

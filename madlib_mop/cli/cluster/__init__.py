@@ -85,7 +85,7 @@ class _Installation:
     def __init__(self, cluster: Cluster, shell: RemoteShell, say: Callable[[str], None]):
         self._layout: Layout = cluster.layout
         self._shell = shell
-        self._say = say
+        self._print = say
         self._reports = {host: Report(host) for host in cluster.hosts}
         self._source = next(host for host in cluster.hosts if host.is_here)
 
@@ -98,16 +98,16 @@ class _Installation:
         ours = self._reports[self._source].facts
         if ours is not None:
             self._judge(lambda report: problem(report.seen, ours, layout))
-        lacking = [host for host in others if ours is None or not self._has_ours(host)]
+        outdated = [host for host in others if ours is None or not self._has_ours(host)]
         if check_only:
-            self._judge(lambda report: None if report.host not in lacking else _other_library(report.seen))
-        elif ours is not None and not self._failed() and lacking:
-            self._copy(lacking, ours)
-            self._compare(lacking, ours)
+            self._judge(lambda report: None if report.host not in outdated else _other_library(report.seen))
+        elif ours is not None and not self._failed() and outdated:
+            self._copy(outdated, ours)
+            self._compare(outdated, ours)
         if check_only or not self._failed():
-            self._try_out([] if check_only else lacking)
-        if not check_only and lacking:
-            self._finish(lacking)
+            self._try_out([] if check_only else outdated)
+        if not check_only and outdated:
+            self._finish(outdated)
         return list(self._reports.values())
 
     def _look(self, hosts: Sequence[Host]) -> None:
@@ -125,7 +125,7 @@ class _Installation:
 
     def _copy(self, hosts: Sequence[Host], ours: Facts) -> None:
         names = ", ".join(host.name for host in hosts)
-        self._say(f"copying {self._layout.library} ({ours.size_kb >> 10} MB) to {names}")
+        self._print(f"copying {self._layout.library} ({ours.size_kb >> 10} MB) to {names}")
         self._each(hosts, self._send)
 
     def _compare(self, hosts: Sequence[Host], ours: Facts) -> None:
@@ -157,11 +157,11 @@ class _Installation:
         if status != 0:
             raise NotReady(f"tar could not read {library} on this host")
 
-    def _try_out(self, lacking: Sequence[Host]) -> None:
-        self._say(f"importing TensorFlow on {len(self._reports)} host(s)")
+    def _try_out(self, outdated: Sequence[Host]) -> None:
+        self._print(f"importing TensorFlow on {len(self._reports)} host(s)")
 
         def ask(host: Host) -> Header:
-            directory = f"{self._layout.library}.new/madlib_mop" if host in lacking else self._layout.library
+            directory = f"{self._layout.library}.new/madlib_mop" if host in outdated else self._layout.library
             python = f"{directory}/venv/bin/python"
             answer: Header = json.loads(self._shell.run(host, [python, "-I", "-m", "madlib_mop.cli.cluster.versions"]))
             return answer
@@ -171,18 +171,18 @@ class _Installation:
         if expected is not None:
             self._judge(lambda report: broken(report.answered, expected))
 
-    def _finish(self, lacking: Sequence[Host]) -> None:
+    def _finish(self, outdated: Sequence[Host]) -> None:
         """Rename the copies into place, all or none; then check that they equal the local installation."""
         layout = self._layout
         if self._failed():
-            for host in lacking:
+            for host in outdated:
                 try:
                     self._shell.script(host, "sweep", layout.library, layout.extension)
                 except NotReady:
                     continue  # the host's report has this error already; the next installation sweeps
             return
         self._each(
-            lacking,
+            outdated,
             lambda host: self._shell.script(host, "switch", layout.library, layout.extension),
             lambda report, _: replace(report, done="installed"),
         )

@@ -29,7 +29,7 @@ _ASK = (
     "SELECT gp_segment_id::pg_catalog.int4, pg_temp.madlib_mop_segment(%s)"
     " FROM gp_dist_random('gp_id') WHERE gp_segment_id = ANY (%s)"
 )
-_AGAIN = "On the coordinator's host, as the cluster's owner: madlib-mop install --{}"
+_REINSTALL = "On the coordinator's host, as the cluster's owner: madlib-mop install --{}"
 # Since PostgreSQL 14. A run's sessions set it to 0 on the coordinator; Cloudberry does not pass it to segments.
 _ENDS_IDLE = "idle_session_timeout"
 
@@ -40,7 +40,7 @@ def check(context: CheckContext, product: Product) -> Iterator[Finding]:
     yield _up(context)
     if context.extension_version is not None and context.is_superuser:
         yield _keys(context)
-    yield from _hosts(context, _AGAIN.format(product.name))
+    yield from _hosts(context, _REINSTALL.format(product.name))
 
 
 def _detector(context: CheckContext) -> Finding:

@@ -7,7 +7,7 @@ from mop_backend.frames import Header
 from madlib_mop.cli.doctor.context import CheckContext, Probe
 from madlib_mop.cli.doctor.findings import Finding, State
 
-_AGAIN = "Reinstall it: make server (the private server), or make install PG_CONFIG=... (another server)."
+_REINSTALL = "Reinstall it: make server (the private server), or make install PG_CONFIG=... (another server)."
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -32,15 +32,15 @@ def check(context: CheckContext) -> Iterator[Finding]:
 def _interpreter(probe: Probe) -> Finding:
     path = probe.get("interpreter")
     if not probe.get("interpreter_exists"):
-        return Finding("interpreter", State.FAIL, f"the server's user cannot find {path}", _AGAIN)
+        return Finding("interpreter", State.FAIL, f"the server's user cannot find {path}", _REINSTALL)
     if not probe.get("interpreter_runs"):
         mend = "Every directory above it must be searchable by that user (chmod o+x), and the file must be executable."
         return Finding("interpreter", State.FAIL, f"the server's user cannot execute {path}", mend)
     if not probe.get("backend_exists"):
         found = f"{probe.get('library')}/backend/mop_backend is missing, or the server's user cannot read it"
-        return Finding("interpreter", State.FAIL, found, _AGAIN)
+        return Finding("interpreter", State.FAIL, found, _REINSTALL)
     if problem := probe.get("inside_error"):
-        return Finding("interpreter", State.FAIL, f"{path} cannot run the library: {problem}", _AGAIN)
+        return Finding("interpreter", State.FAIL, f"{path} cannot run the library: {problem}", _REINSTALL)
     return Finding("interpreter", State.OK, path)
 
 
@@ -48,7 +48,7 @@ def _tensorflow(inside: Header) -> Finding:
     broken = {name: module["error"] for name, module in inside["modules"].items() if "error" in module}
     if broken:
         found = "; ".join(f"{name} cannot be imported: {error}" for name, error in broken.items())
-        return Finding("tensorflow", State.FAIL, found, _AGAIN)
+        return Finding("tensorflow", State.FAIL, found, _REINSTALL)
     versions = {name: module["version"] for name, module in inside["modules"].items()}
     return Finding("tensorflow", State.OK, f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}")
 
@@ -57,7 +57,7 @@ def _library(inside: Header, context: CheckContext) -> Finding:
     versions = {inside["version"], inside["modules"]["mop_backend"].get("version", inside["version"])}
     if versions != {context.extension_version}:
         found = f"version {', '.join(sorted(versions))}, but the extension has version {context.extension_version}"
-        return Finding("library", State.FAIL, found, "ALTER EXTENSION madlib_mop UPDATE, or " + _AGAIN.lower())
+        return Finding("library", State.FAIL, found, "ALTER EXTENSION madlib_mop UPDATE, or " + _REINSTALL.lower())
     return Finding("library", State.OK, f"version {inside['version']}, as the extension")
 
 

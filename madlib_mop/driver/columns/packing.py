@@ -55,7 +55,7 @@ def pack_columns(call: Call) -> None:
     if validation is not None:
         output, text = packing.output.with_suffix(VALIDATION), packing.output_text + VALIDATION
         write_packed(call, packing, output, text, rows, rows.order(validation), encoder, targets)
-    _tell(call, preprocessor, packing.seed)
+    _notice_result(call, preprocessor, packing.seed)
 
 
 def _given_specification(
@@ -140,7 +140,7 @@ def _family(field: Field | None) -> str | None:
     return family_of(field.reader) if field is not None else None
 
 
-def _tell(call: Call, preprocessor: Preprocessor, seed: int) -> None:
+def _notice_result(call: Call, preprocessor: Preprocessor, seed: int) -> None:
     """Report the classes and the inputs."""
     for column in preprocessor.targets:
         if isinstance(column.fit, ClassFit):

@@ -44,7 +44,7 @@ class Spool:
         self._in_memory_bytes = in_memory_bytes
         self._file: IO[bytes] | None = None
         self._written = 0
-        self._held = 0
+        self._n_bytes = 0
         self._series: list[list[_Series]] = []
         self._first: list[RawColumn] = []
         self._levels: list[Dictionary | None] = []
@@ -66,12 +66,12 @@ class Spool:
             self._levels = [Dictionary(c.levels.column) if isinstance(c, Levels) else None for c in batch]
             self._series = [[_Series() for _ in _parts(column)] for column in batch]
         for i, column in enumerate(batch):
-            kept = self._like_before(i, column)
+            kept = self._in_same_form(i, column)
             for series, part in zip(self._series[i], _parts(kept) if kept is not None else (), strict=True):
                 series.add(part)
-                self._held += part.nbytes
+                self._n_bytes += part.nbytes
         self.n_rows += batch[0].n_rows
-        if self._held > self._in_memory_bytes:
+        if self._n_bytes > self._in_memory_bytes:
             self._spill()
 
     def columns(self) -> list[RawColumn | None]:
@@ -91,7 +91,7 @@ class Spool:
             return _blobs(first, parts[0], parts[1])
         return replace(first, values=parts[0], missing=parts[1])
 
-    def _like_before(self, i: int, column: RawColumn) -> RawColumn | None:
+    def _in_same_form(self, i: int, column: RawColumn) -> RawColumn | None:
         """Return a batch's column in the form that its rows before have; None if it is not kept."""
         if isinstance(column, Vectors):
             return self._as_wide(i, column)
@@ -142,7 +142,7 @@ class Spool:
                         hint="A superuser may raise it for the role: ALTER ROLE ... SET temp_file_limit.",
                     )
         self._file.flush()
-        self._held = 0
+        self._n_bytes = 0
 
 
 class _Series:

@@ -27,7 +27,7 @@ from madlib_mop.models.parameters.parser import (
     FitParams,
     parse_compile_params,
     parse_fit_params,
-    told_of_recorded,
+    recorded_notice,
 )
 from madlib_mop.models.parameters.search_grid import (
     MAX_CONFIGURATIONS,
@@ -75,7 +75,7 @@ class Parser:
         self._session = session
         self._compile: dict[str | None, CompileParams] = {}
         self._fit: dict[str | None, FitParams] = {}
-        self._told: set[str] = set()
+        self._noticed: set[str] = set()
 
     def compile_params(self, text: str | None, where: str) -> CompileParams:
         """Parse compile parameters; errors contain ``where``."""
@@ -87,9 +87,9 @@ class Parser:
         """Parse fit parameters; errors contain ``where``."""
         if text not in self._fit:
             self._fit[text] = _placed(parse_fit_params, where, text)
-            if (told := told_of_recorded([self._fit[text]])) and told not in self._told:
-                self._told.add(told)
-                self._session.notice(told)
+            if (notice := recorded_notice([self._fit[text]])) and notice not in self._noticed:
+                self._noticed.add(notice)
+                self._session.notice(notice)
         return self._fit[text]
 
     def row(self, model_id: int, compile_text: str, fit_text: str | None, where: str = "") -> Row:

@@ -62,7 +62,7 @@ def resume(call: Call) -> None:
         if not run.state.is_trained:
             recorded = _recorded(record, run)
             _check_tables(call, run)
-            _tell_of_new_segments(call, run)
+            _notice_new_segments(call, run)
             follow_shards(call, record, run)
         finish_run(call, record, run_id, recorded)
     finally:
@@ -147,7 +147,7 @@ def _check_tables(call: Call, run: Run) -> None:
         call.session.existing(packed.sql_name, arguments[data_set])
 
 
-def _tell_of_new_segments(call: Call, run: Run) -> None:
+def _notice_new_segments(call: Call, run: Run) -> None:
     """Warn of segments that the packed table got after the start of the run. A resumed run does not use them, because
     it must end with the same bits as an uninterrupted one."""
     training = run.plan.training

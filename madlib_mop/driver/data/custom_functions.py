@@ -215,7 +215,7 @@ def functions_of_model(
     return read_custom_functions(session, object_table, names, True, recorded)
 
 
-def tell_changed(session: CallerSession, object_table: str | None, used: CustomFunctions) -> None:
+def warn_changed(session: CallerSession, object_table: str | None, used: CustomFunctions) -> None:
     """Warn if registered functions changed since the parent run."""
     if not used.objects:
         return

@@ -98,7 +98,7 @@ class EarlyStops:
         epoch = self._series[mst_key][-1][0]
         course = follow(rule, self._series[mst_key])
         if rule.restore_best and course.best_epoch == epoch:
-            self._keep(mst_key, epoch)
+            self._save_best(mst_key, epoch)
         if not course.stops or epoch == model.last_epoch:
             return course.stops
         detail = (
@@ -109,7 +109,7 @@ class EarlyStops:
         self._progress.tell(f"mst_key {mst_key} {detail}")
         return True
 
-    def _keep(self, mst_key: int, epoch: int) -> None:
+    def _save_best(self, mst_key: int, epoch: int) -> None:
         """Copy a model's newest state and delete its previous best one, in one transaction."""
         old = self._models[mst_key].best_state
         if old is not None and old.epoch == epoch:

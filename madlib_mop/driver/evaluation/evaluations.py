@@ -68,11 +68,11 @@ class Evaluations:
         if not complete:
             return
         known = self._known()
-        lacking = defaultdict(list)  # fused models are evaluated together, as in an uninterrupted run
+        missing = defaultdict(list)  # fused models are evaluated together, as in an uninterrupted run
         for key in complete:
             if (key, self._models[key].epoch) not in known:
-                lacking[self._key_of(key), self._models[key].epoch].append(key)
-        for (_, epoch), keys in lacking.items():
+                missing[self._key_of(key), self._models[key].epoch].append(key)
+        for (_, epoch), keys in missing.items():
             self.begin(keys, epoch)
         for key in complete:
             model = self._models[key]
@@ -120,13 +120,13 @@ class Evaluations:
             metrics.set_results(answer["results"], seconds)
             return self._write([(key, metrics)], elapsed_s)
         times = {name: answer[name] for name in ("started_at", "ended_at")}
-        told = {of.mst_keys[0]: answer}
+        by_key = {of.mst_keys[0]: answer}
         if len(of.mst_keys) > 1:
-            told = {member["mst_key"]: member for member in answer["members"] if member is not None}
+            by_key = {member["mst_key"]: member for member in answer["members"] if member is not None}
         complete = []
-        for key, figures in told.items():
+        for key, figures in by_key.items():
             metrics = self._open.get(key)  # None if the model has failed in the meantime
-            if not metrics or not metrics.add(of, task.segment, {**figures, **times}, seconds / len(told)):
+            if not metrics or not metrics.add(of, task.segment, {**figures, **times}, seconds / len(by_key)):
                 continue
             if metrics.has_values:
                 complete.append((key, self._open.pop(key)))

@@ -11,7 +11,7 @@ from madlib_mop.catalog.rows.of_run import Evaluation, Metric
 from madlib_mop.driver.evaluation.metric_sums import MetricSums, add
 
 #: The recorded fields of an answer.
-_KEPT = ("started_at", "ended_at", "n_rows", "loss", "timing")
+_RECORDED = ("started_at", "ended_at", "n_rows", "loss", "timing")
 
 
 def is_due(epoch: int, first_epoch: int, last_epoch: int, frequency: int | None) -> bool:
@@ -84,7 +84,7 @@ class EpochMetrics:
         """
         self._left.discard((task.data_set, task.segment_id))
         self._work_s += seconds
-        self._evaluations.append((task, segment, {name: answer[name] for name in _KEPT}))
+        self._evaluations.append((task, segment, {name: answer[name] for name in _RECORDED}))
         self._parts.setdefault(task.data_set, {})[task.segment_id] = answer["sums"]
         if self._left:
             return False

@@ -25,7 +25,7 @@ SELECTION_TABLES = {
     "_summary": {"model_arch_table", "object_table"},
 }
 #: SQLSTATEs for a table name that exists or that another transaction is creating.
-_THERE = ("42P07", "42710", "23505")
+_EXISTS_STATES = ("42P07", "42710", "23505")
 #: Column with the schema-qualified names of tables, by the column that has them as the user wrote them.
 QUALIFIED = ("qualified_names", "json")
 _DEPENDENTS = """
@@ -94,7 +94,7 @@ def telling_how_to_resume(run: Run) -> Iterator[None]:
         yield
     except MopError as error:
         resume = f"SELECT madlib_mop.resume({run_id});"
-        if error.sqlstate in _THERE:
+        if error.sqlstate in _EXISTS_STATES:
             raise DuplicateTable(
                 f"run {run_id} is trained, but its output tables cannot be created: another session has created a"
                 f" table of the same name ({error.message}). The run's results are kept. Received: {output}",

@@ -55,7 +55,7 @@ def not_classes(column: SourceColumn) -> InvalidParameter:
     )
 
 
-def told_of_classes(column: SourceColumn, found: DistinctValues) -> str:
+def classes_notice(column: SourceColumn, found: DistinctValues) -> str:
     """Return the NOTICE about a column's classes: their rows, and likely mistakes."""
     n = len(found.texts)
     shown = [

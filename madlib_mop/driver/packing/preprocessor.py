@@ -14,7 +14,7 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.data.decoders import image_decoders
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.columns import Kind, Source, read_source, split_columns
-from madlib_mop.driver.packing.labels import in_form, not_classes, read_labels, told_of_classes
+from madlib_mop.driver.packing.labels import classes_notice, in_form, not_classes, read_labels
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import (
     Classes,
@@ -91,7 +91,7 @@ def training_preprocessor_dl(call: Call) -> None:
             found = queries.distinct_values(i)
             classes[i] = _classes(queries, i, found, widths[number] if widths else None, packing.output)
             classes[i] = in_form(classes[i], as_index[number], column)
-            call.session.notice(f"{call.function}: {told_of_classes(column, found)}")
+            call.session.notice(f"{call.function}: {classes_notice(column, found)}")
         elif i >= len(packing.source.independent) and as_index[i - len(packing.source.independent)]:
             raise not_classes(column)
     with image_decoders() as pool:
@@ -316,10 +316,10 @@ def _pack(
                 hint="Call again, or call in a REPEATABLE READ transaction.",
             )
         store.finish()
-    _tell(call, packing, plan, seed)
+    _notice_result(call, packing, plan, seed)
 
 
-def _tell(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> None:
+def _notice_result(call: Call, packing: Packing, plan: BufferPlan, seed: int | None) -> None:
     """Report the result, with the seed, in a NOTICE and in the packed table's comment."""
     text = (
         f"{plan.n_rows} rows of {packing.source.text} packed into {plan.n_buffers} buffers of up to"

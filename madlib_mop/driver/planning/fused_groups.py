@@ -129,7 +129,7 @@ def plan_fused_groups(
             )
         )
     grouping = form_groups(candidates, most, len(data.source.shards))
-    session.notice(f"fused training: {_told(grouping)}")
+    session.notice(f"fused training: {_grouping_text(grouping)}")
     groups = tuple(FusedGroup(list(group.keys), group.n_places) for group in grouping.groups)
     return FusedPlan(most, groups)
 
@@ -139,7 +139,7 @@ def why_not(data: Data) -> str | None:
     return data.source.limits.fused_training or ("it uses GPUs" if data.gpus else None)
 
 
-def _told(grouping: Grouping) -> str:
+def _grouping_text(grouping: Grouping) -> str:
     """Return the number of groups, and the models that train separately, with the reasons."""
     n_fused = sum(len(group.keys) for group in grouping.groups)
     n_groups = len(grouping.groups)
@@ -148,9 +148,9 @@ def _told(grouping: Grouping) -> str:
     if not grouping.apart:
         return sentence
     reasons = Counter(grouping.apart.values())
-    told = []
+    parts = []
     for reason, n in reasons.most_common():
         keys = [key for key, why in grouping.apart.items() if why == reason]
         shown = ", ".join(map(str, keys[:_KEYS_SHOWN])) + (" ..." if n > _KEYS_SHOWN else "")
-        told.append(f"{reason} (mst_key {shown})")
-    return f"{sentence}, {len(grouping.apart)} separately: {'; '.join(told)}"
+        parts.append(f"{reason} (mst_key {shown})")
+    return f"{sentence}, {len(grouping.apart)} separately: {'; '.join(parts)}"

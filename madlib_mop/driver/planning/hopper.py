@@ -14,7 +14,7 @@ from madlib_mop.catalog.rows.of_run import Segment
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.state_slots import SLOTS_PER_RUN, create_slot
-from madlib_mop.driver.data.custom_functions import tell_changed
+from madlib_mop.driver.data.custom_functions import warn_changed
 from madlib_mop.driver.outputs.hopper import SUFFIXES, check_replaceable
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.planning.architecture_fit import check_fit
@@ -90,7 +90,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     check_labels(selection.configurations, data.source)
     configurations, class_weight = with_class_weights(selection.configurations, data.source)
     if old is not None:
-        tell_changed(session, selection.object_table, selection.functions)
+        warn_changed(session, selection.object_table, selection.functions)
         output = old
         warm = find_warm_start(session, record, output, call.info.role_oid, configurations)
     else:
@@ -117,7 +117,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     if max_fused and any(early_stopping.values()):
         session.notice("fused training: not used, models may stop early")
         max_fused = 0
-    starts = [(model.first_epoch, _goes_on(model.mst_key, warm)) for model in models]
+    starts = [(model.first_epoch, _continues(model.mst_key, warm)) for model in models]
     run = Run(
         kind="fit_multiple_model",
         owner_oid=call.info.role_oid,
@@ -199,7 +199,7 @@ def plan_models(
     return models, origins
 
 
-def _goes_on(mst_key: int, warm: WarmStart | None) -> bool:
+def _continues(mst_key: int, warm: WarmStart | None) -> bool:
     """Return whether a model continues with a complete training state."""
     old = warm.models.get(mst_key) if warm else None
     return old is not None and old.state is not None

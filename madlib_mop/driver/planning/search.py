@@ -97,7 +97,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     output = session.output(a.get(what), SUFFIXES, what, if_there(session, replace, MODEL_TABLES, what))
     there = if_there(session, replace, SELECTION_TABLES, _SELECTION)
     selection = session.output(a.get(_SELECTION), SELECTION_SUFFIXES, _SELECTION, there)
-    _apart(output, selection, a)
+    _check_distinct(output, selection, a)
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     if settings.fused_training:
         session.notice("fused training: not used, a search adds and stops models one by one")
@@ -157,7 +157,7 @@ def _frequency(value: int | None, max_epochs: int) -> int | None:
     return value
 
 
-def _apart(output: Relation, selection: Relation, given: Mapping[str, Any]) -> None:
+def _check_distinct(output: Relation, selection: Relation, given: Mapping[str, Any]) -> None:
     """Reject two output names that need the same table."""
     tables = [output.with_suffix(suffix) for suffix in SUFFIXES]
     if {t.sql for t in tables} & {selection.with_suffix(suffix).sql for suffix in SELECTION_SUFFIXES}:

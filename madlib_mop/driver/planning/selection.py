@@ -14,7 +14,7 @@ from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.custom import CustomFunctions
 from madlib_mop.models.parameters.functions import flat_names
-from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params, told_of_recorded
+from madlib_mop.models.parameters.parser import parse_compile_params, parse_fit_params, recorded_notice
 from madlib_mop.models.stored import check_statistics, readable_by_keras
 
 _MAKE_AGAIN = "Create it with load_model_selection_table or generate_model_configs."
@@ -110,7 +110,7 @@ def read_selection(session: CallerSession, name: str | None, recorded: CustomFun
     object_table = rows[0]["object_table"]
     known = custom_names(session, object_table, True, recorded)
     configurations = [_configuration(row, archs, known) for row in msts]
-    _tell_recorded(session, configurations)
+    _notice_recorded(session, configurations)
     used = {used for c in configurations for used in c.custom_names}
     functions = read_custom_functions(session, object_table, used, True, recorded)
     return Selection(relation, arch_table, arch_text, object_table, configurations, weights, functions)
@@ -156,14 +156,14 @@ def read_configuration(
     arch, weights = read_architecture(session, arch_table, model_id)
     row = {"mst_key": mst_key, "model_id": model_id, "compile_params": compile_params, "fit_params": fit_params}
     configuration = _checked(row, arch, known)
-    _tell_recorded(session, [configuration])
+    _notice_recorded(session, [configuration])
     return configuration, weights
 
 
-def _tell_recorded(session: CallerSession, configurations: list[Configuration]) -> None:
+def _notice_recorded(session: CallerSession, configurations: list[Configuration]) -> None:
     texts = {configuration.fit_params for configuration in configurations}
-    if told := told_of_recorded(map(parse_fit_params, texts)):
-        session.notice(told)
+    if notice := recorded_notice(map(parse_fit_params, texts)):
+        session.notice(notice)
 
 
 def _check_keys(rows: Sequence[Mapping[str, Any]], relation: Relation, name: str | None) -> None:

@@ -72,7 +72,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             driver_pid=os.getpid(),
             caller_pid=call.info.pid,
         )
-        progress, controller = _attend(call, record, run)
+        progress, controller = _make_controller(call, record, run)
         progress.started()
         workers = Workers(record, _access(call.info, record, run, login), run.plan, progress.tell)
         if run.schedule == AVERAGING:
@@ -119,7 +119,7 @@ def _access(info: SessionInfo, record: Record, run: Run, login: RunLogin | None)
     return Access(run.run_id, catalog, *where, options_of(record.raw), login, run.owner, settings)
 
 
-def _attend(call: Call, record: Record, run: Run) -> tuple[Progress, RunController]:
+def _make_controller(call: Call, record: Record, run: Run) -> tuple[Progress, RunController]:
     """Create the progress and the controller of a run."""
     models = record.models(run.run_id)
     if not run.is_search:

@@ -200,7 +200,7 @@ class Hopper(RunLoop[Task]):
             raise from_dict(decision.error)
         elif not self._groups.is_group(task.model):
             self._plan.failed(task)
-            self._give_up(task.model, decision.reason(task))
+            self._fail_model(task.model, decision.reason(task))
         elif isinstance(task, Evaluation) and len(evaluation_task(task).mst_keys) > 1:
             self._plan.finished(task, 0.0)
             self._evaluations.apart(task)
@@ -208,13 +208,13 @@ class Hopper(RunLoop[Task]):
             self._plan.finished(task, 0.0)
             (mst_key,) = evaluation_task(task).mst_keys
             if self._models[mst_key].is_alive:  # otherwise another of its evaluations has already failed
-                self._give_up(mst_key, decision.reason(task))
+                self._fail_model(mst_key, decision.reason(task))
             if not any(self._models[key].is_alive for key in self._groups.members(task.model)):
                 self._plan.drop(task.model)
         else:
             self._dissolve(task, decision.reason(task))
 
-    def _give_up(self, mst_key: int, reason: str) -> None:
+    def _fail_model(self, mst_key: int, reason: str) -> None:
         self._models.failed(mst_key, reason)
         self._failed(mst_key, reason)
 

@@ -75,7 +75,7 @@ class Attempts:
         keep: Callable[[Faults], None] | None = None,
     ):
         self._recorded = {task: dict(counts) for task, counts in (recorded or {}).items()}
-        self._keep = keep or (lambda recorded: None)
+        self._store = keep or (lambda recorded: None)
         self._faults = Counter({task: counts["faults"] for task, counts in self._recorded.items()})
         self._killed = Counter({task: counts["killed"] for task, counts in self._recorded.items()})
         self._begun = self._faults + self._killed
@@ -101,7 +101,7 @@ class Attempts:
         else:
             self._recorded.pop(repr(task), None)
         if self._recorded != before:
-            self._keep(dict(self._recorded))
+            self._store(dict(self._recorded))
         return decision
 
     def _decided(self, task: Task, fields: Header) -> RetryDecision:

@@ -64,7 +64,7 @@ class Workers:
         self._reopen_at: dict[int, float] = {}
         self._lost_hosts: dict[int, _LostHost] = {}
         self._host_wait_s = plan.host_wait_s
-        self._tell = tell
+        self._notify = tell
         self._on_shard: Callable[[str, int, Header], None] = _accept
 
     def check_shards_by(self, check: Callable[[str, int, Header], None]) -> None:
@@ -122,7 +122,7 @@ class Workers:
             )
         self._lost_hosts[segment] = _LostHost(time.monotonic(), message, self._lost_at_work[segment] - 1)
         self._ask_later(segment)
-        self._tell(f"segment {segment} waits for its host {fields['server']}: {message}")
+        self._notify(f"segment {segment} waits for its host {fields['server']}: {message}")
 
     def lost(self, segment: int, failure: Failure) -> None:
         """Schedule the reopening of a lost session.
@@ -211,7 +211,7 @@ class Workers:
         waited_s = time.monotonic() - host.since
         if fields["outcome"] == "done":
             del self._lost_hosts[segment]
-            self._tell(f"segment {segment} continues: its host is available again after {waited_s:.1f} s")
+            self._notify(f"segment {segment} continues: its host is available again after {waited_s:.1f} s")
             return Opened()
         if fields["outcome"] in ("failed", "sql"):
             raise from_dict(fields["error"])

@@ -85,7 +85,7 @@ class Searcher(RunController):
             self._repeat(event)
         self._n_events = len(events)
         if not events:
-            self._tell("start")
+            self._report("start")
             return
         finished = any(item["do"] == "finish" for event in events for item in event.actions)
         if finished:  # visits in flight at that time may have been committed since
@@ -96,18 +96,18 @@ class Searcher(RunController):
     def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
         """Report to the search the loss of a model at its last epoch."""
         if not self._over:
-            self._tell("result", mst_key, epoch, loss_of(metrics))
+            self._report("result", mst_key, epoch, loss_of(metrics))
 
     def failed(self, mst_key: int) -> None:
         """Report to the search that a model has failed."""
         if not self._over:
-            self._tell("failed", mst_key)
+            self._report("failed", mst_key)
 
     def tick(self) -> None:
         """Finish the search when its time budget is used up."""
         spent = self._budget_s is not None and self._progress.elapsed_s >= self._budget_s
         if spent and not self._over:
-            self._tell("budget")
+            self._report("budget")
 
     def ended(self) -> None:
         """Check that the search has nothing more to propose."""
@@ -127,7 +127,7 @@ class Searcher(RunController):
     def _over(self) -> bool:
         return self._search.done
 
-    def _tell(
+    def _report(
         self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None
     ) -> None:
         """Report an event to the search; record it with the decisions, then apply them."""
@@ -170,7 +170,7 @@ class Searcher(RunController):
 
     def _catch_up(self, events: Sequence[SearchEvent]) -> None:
         """Report to the search what was recorded but not reported when the last driver died."""
-        told = {(event.mst_key, event.epoch) for event in events if event.event == "result"}
+        received = {(event.mst_key, event.epoch) for event in events if event.event == "result"}
         told_failed = {event.mst_key for event in events if event.event == "failed"}
         metrics: dict[tuple[int, int], list[Metric]] = {}
         for metric in self._record.metrics(self._run_id):
@@ -179,7 +179,7 @@ class Searcher(RunController):
         untold = [
             (metrics[m.mst_key, m.epoch][0].elapsed_s, m.mst_key, m.epoch)
             for m in models
-            if m.state is ModelState.TRAINED and (m.mst_key, m.epoch) in metrics.keys() - told
+            if m.state is ModelState.TRAINED and (m.mst_key, m.epoch) in metrics.keys() - received
         ]
         for _, mst_key, epoch in sorted(untold):
             self.reached(mst_key, epoch, metrics[mst_key, epoch])

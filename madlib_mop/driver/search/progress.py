@@ -33,7 +33,7 @@ class SearchProgress(Progress):
         self._losses: dict[int, tuple[float, int]] = {}  # by mst_key: (loss, epoch)
         self._n_added = self._n_results = 0
         self._counts: Counter[str] = Counter()
-        self._told_at = -math.inf
+        self._notified_at = -math.inf
 
     def started(self) -> None:
         """Write a NOTICE about the start."""
@@ -75,13 +75,13 @@ class SearchProgress(Progress):
                 )
             else:
                 self._counts[_WORDS[type(action)]] += 1
-        if self._counts and time.monotonic() - self._told_at >= _LEAST_PAUSE_S:
-            self._tell()
+        if self._counts and time.monotonic() - self._notified_at >= _LEAST_PAUSE_S:
+            self._notify()
 
     def search_over(self) -> None:
         """Write a NOTICE about the end of the search."""
         self._counts["the search is over"] = 0
-        self._tell()
+        self._notify()
 
     def _note_loss(self, mst_key: int, epoch: int, loss: float) -> None:
         if math.isfinite(loss):
@@ -89,8 +89,8 @@ class SearchProgress(Progress):
         else:
             self._losses.pop(mst_key, None)
 
-    def _tell(self) -> None:
-        self._told_at = time.monotonic()
+    def _notify(self) -> None:
+        self._notified_at = time.monotonic()
         what = ", ".join(f"{n} {word}" if n else word for word, n in self._counts.items())
         self._counts.clear()
         budget = self._run.search_plan.budget_s

@@ -32,7 +32,7 @@ class RecordedSearch:
     def __init__(self, events: Sequence[SearchEvent], models: Sequence[Model], n_segments: int):
         self._events = list(events)
         self._reach = {m.mst_key: _reach(m, n_segments) for m in models}
-        self._told: dict[int, int] = {}  # the last epoch that a model was told to reach
+        self._last_epochs: dict[int, int] = {}  # mst_key -> the last epoch that was requested
         self.untrained = {m.mst_key: m for m in models if not m.is_alive}
         self._next = 0
         self._known: set[tuple[int, int]] = set()
@@ -74,18 +74,18 @@ class RecordedSearch:
         """Return an action with the last epoch of its model; None if that was not started."""
         match action:
             case Add(proposal):
-                last_epoch = self._tell(proposal.mst_key, proposal.last_epoch)
+                last_epoch = self._raise_last_epoch(proposal.mst_key, proposal.last_epoch)
                 return Add(replace(proposal, last_epoch=last_epoch)) if last_epoch else None
             case Extend() | Exploit():
-                last_epoch = self._tell(action.mst_key, action.last_epoch)
+                last_epoch = self._raise_last_epoch(action.mst_key, action.last_epoch)
                 return replace(action, last_epoch=last_epoch) if last_epoch else None
             case Finish():
                 return None
         return action
 
-    def _tell(self, mst_key: int, last_epoch: int) -> int | None:
-        last_epoch, before = min(last_epoch, self._reach[mst_key]), self._told.get(mst_key, 0)
-        self._told[mst_key] = max(last_epoch, before)
+    def _raise_last_epoch(self, mst_key: int, last_epoch: int) -> int | None:
+        last_epoch, before = min(last_epoch, self._reach[mst_key]), self._last_epochs.get(mst_key, 0)
+        self._last_epochs[mst_key] = max(last_epoch, before)
         return last_epoch if last_epoch > before else None
 
 

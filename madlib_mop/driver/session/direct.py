@@ -49,7 +49,7 @@ class DirectSession(RelationLookup):
         self.connection = connection
         self.notices: list[str] = []
         self.run_id: int | None = None
-        self._say = say
+        self._write_line = say
         psycopg2.extras.register_default_json(connection, loads=str)
         with connection.cursor() as cursor:
             self._pin(cursor)
@@ -92,11 +92,11 @@ class DirectSession(RelationLookup):
 
     def notice(self, text: str) -> None:
         """Store a NOTICE, and report it."""
-        self._tell("NOTICE", text)
+        self._print("NOTICE", text)
 
     def warning(self, text: str) -> None:
         """Store a WARNING, and report it."""
-        self._tell("WARNING", text)
+        self._print("WARNING", text)
 
     def run_started(self, run_id: int) -> None:
         """Store the run's number."""
@@ -112,10 +112,10 @@ class DirectSession(RelationLookup):
         for name, value in TEXT_SETTINGS.items():
             cursor.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
 
-    def _tell(self, level: str, text: str) -> None:
+    def _print(self, level: str, text: str) -> None:
         self.notices.append(text)
-        if self._say is not None:
-            self._say(f"{level}:  {text}")
+        if self._write_line is not None:
+            self._write_line(f"{level}:  {text}")
 
 
 def _roles(cursor: psycopg2.extensions.cursor) -> CallerRoles:

@@ -11,7 +11,7 @@ class Stopped(BaseException):
     """The backend has ended or has requested a stop."""
 
 
-_held = False
+_delayed = False
 _pending = False
 
 
@@ -28,25 +28,25 @@ def obey_sigint() -> None:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Delay a SIGTERM until the end of a block that must complete, such as cleanup."""
-    global _held
-    before, _held = _held, True
+    global _delayed
+    before, _delayed = _delayed, True
     try:
         yield
     finally:
-        _held = before
-    if _pending and not _held:
+        _delayed = before
+    if _pending and not _delayed:
         _raise()
 
 
 def ignore_from_now_on() -> None:
     """Ignore further SIGTERMs: the work is already being stopped."""
-    global _held
-    _held = True
+    global _delayed
+    _delayed = True
 
 
 def _handle(signum: int, frame: FrameType | None) -> None:
     global _pending
-    if _held:
+    if _delayed:
         _pending = True
     else:
         _raise()

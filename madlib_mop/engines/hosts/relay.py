@@ -89,7 +89,7 @@ class Relay:
                     return (answer, parts) if has_answer else None
                 self._ended = answer
             except psycopg.Error as error:
-                self._ended = _told(error, header, self._host)
+                self._ended = _error_fields(error, header, self._host)
             except NotLetIn as error:
                 message = f"{header['server']}: {error.message}"
                 self._ended = {"host_refused": {"sqlstate": error.sqlstate, "message": message, "hint": error.hint}}
@@ -178,7 +178,7 @@ class Host:
         return row[0]
 
 
-def _told(error: psycopg.Error, request: Header, host: Host | None) -> Header:
+def _error_fields(error: psycopg.Error, request: Header, host: Host | None) -> Header:
     """Return the meaning of an error for the run, without the connection's parameters."""
     message = plain_reason(error)
     if error.sqlstate is None and request["op"] == "connect":

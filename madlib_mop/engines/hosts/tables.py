@@ -142,7 +142,7 @@ class _Host:
         declared += [sql.SQL("{} pg_catalog.int4[]").format(name) for name in shapes]
         here = sql.SQL(table.sql)
         storage = [sql.SQL("ALTER COLUMN {} SET STORAGE EXTERNAL").format(name) for name in names]
-        with self._told() as cursor:
+        with self._clear_errors() as cursor:
             cursor.execute(
                 sql.SQL(
                     "CREATE TABLE {} (__dist_key__ pg_catalog.int4, {}, buffer_id pg_catalog.int4) USING heap"
@@ -151,7 +151,7 @@ class _Host:
             cursor.execute(sql.SQL("ALTER TABLE {} {}").format(here, sql.SQL(", ").join(storage)))
 
     def begin_copy(self, table: Relation, n_columns: int) -> None:
-        with self._told():
+        with self._clear_errors():
             cursor = self._copying.enter_context(self._connection.cursor())
             command = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(sql.SQL(table.sql))
             self._copy = self._copying.enter_context(cursor.copy(command))
@@ -159,16 +159,16 @@ class _Host:
 
     def write(self, row: Sequence[Any]) -> None:
         assert self._copy is not None, "begin_copy comes before"
-        with self._told():
+        with self._clear_errors():
             self._copy.write_row(row)
 
     def end_copy(self) -> None:
-        with self._told():
+        with self._clear_errors():
             self._copying.close()
             self._copy = None
 
     def commit(self) -> None:
-        with self._told():
+        with self._clear_errors():
             self._connection.commit()
 
     def close(self) -> None:
@@ -178,7 +178,7 @@ class _Host:
             self._connection.close()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[psycopg.Cursor]:
+    def _clear_errors(self) -> Iterator[psycopg.Cursor]:
         """Return a cursor; errors of the host become one clear error."""
         try:
             with self._connection.cursor() as cursor:

@@ -112,8 +112,8 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
             " VALID UNTIL {} IN ROLE {}"
         )
         limit = sql.Literal(-1 if free is None else free)
-        until = sql.Literal(_in_a_minute(cursor))
-        _patiently(
+        until = sql.Literal(_expiry(cursor))
+        _execute_with_retries(
             cursor, create.format(sql.Identifier(role), limit, sql.Literal(verifier), until, sql.Identifier(caller))
         )
         try:
@@ -129,7 +129,7 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
 def renew_login(catalog: connection, role: str) -> None:
     """Extend the role's permission to log in by a minute; open sessions are not affected."""
     with catalog.cursor() as cursor:
-        until = sql.Literal(_in_a_minute(cursor))
+        until = sql.Literal(_expiry(cursor))
         cursor.execute(sql.SQL("ALTER ROLE {} VALID UNTIL {}").format(sql.Identifier(role), until))
 
 
@@ -166,7 +166,7 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
         cursor.execute("SET lock_timeout = %s; SET synchronous_commit = off", [lock_timeout_ms])
         try:
             with contextlib.suppress(errors.UndefinedObject):
-                _patiently(cursor, sql.SQL("ALTER ROLE {} NOLOGIN").format(name))
+                _execute_with_retries(cursor, sql.SQL("ALTER ROLE {} NOLOGIN").format(name))
             for end in ("pg_terminate_backend(pid)", "madlib_mop_calls.end_session(pid, 2000)"):
                 cursor.execute(f"SELECT {end} FROM pg_stat_activity WHERE usename = %s", [role])
             cursor.execute(_N_OWNED, [role])
@@ -213,7 +213,7 @@ def sweep_logins(catalog: connection, is_live: Callable[[int], bool]) -> None:
 def _attempt(cursor: Cursor, step: sql.Composable) -> type[psycopg2.DatabaseError] | None:
     """Execute a statement about roles; return the class of the error if it fails, None if it does not."""
     try:
-        _patiently(cursor, step)
+        _execute_with_retries(cursor, step)
     except psycopg2.DatabaseError as error:
         if cursor.connection.closed:
             raise
@@ -221,12 +221,12 @@ def _attempt(cursor: Cursor, step: sql.Composable) -> type[psycopg2.DatabaseErro
     return None
 
 
-def _in_a_minute(cursor: Cursor) -> str:
+def _expiry(cursor: Cursor) -> str:
     cursor.execute("SELECT (now() + %s * interval '1 second')::text", [_VALID_S])
     return str(one_row(cursor)[0])
 
 
-def _patiently(cursor: Cursor, step: sql.Composable) -> None:
+def _execute_with_retries(cursor: Cursor, step: sql.Composable) -> None:
     """Execute a statement about roles; retry if another one has just changed the same catalog row.
 
     PostgreSQL does not wait for such a change; it fails with "tuple concurrently updated" (XX000).

@@ -81,7 +81,7 @@ class Worker:
     def begin(self, task: Header) -> None:
         """Start a task; the worker must be idle."""
         self._task = task
-        self._give(task)
+        self._send_task(task)
 
     def advance(self, session: Session) -> Opened | Answer | Failure | None:
         """Process the data of one of the sessions; return None while the task is still running.
@@ -155,7 +155,7 @@ class Worker:
             reader.begin(_SEND, load.reading)
             reader_pid = reader.pid
         place = {"data_set": load.data_set, "segment_id": load.segment_id}
-        self._give({"do": "load", **place, "reader_pid": reader_pid})
+        self._send_task({"do": "load", **place, "reader_pid": reader_pid})
 
     def _loaded(self) -> Answer | Failure | None:
         """Continue when both sessions have finished their part of a load."""
@@ -171,7 +171,7 @@ class Worker:
         if load.answer["outcome"] == "done":
             self._on_shard(load.data_set, load.segment_id, load.answer["shard"])
             assert self._task is not None, "the task that lacked the rows is given again"
-            self._give(self._task)
+            self._send_task(self._task)
             return None
         self._task = None
         if load.answer["outcome"] == "unread":
@@ -183,5 +183,5 @@ class Worker:
         if self._reader is not None and self._reader.state not in (SessionState.IDLE, SessionState.BROKEN):
             self._reader.close()
 
-    def _give(self, task: Header) -> None:
+    def _send_task(self, task: Header) -> None:
         self._writer.begin(_DO, [json.dumps(task)])

@@ -196,7 +196,7 @@ def parse_fit_params(text: str | None) -> FitParams:
     return params
 
 
-def told_of_recorded(params: Iterable[FitParams]) -> str | None:
+def recorded_notice(params: Iterable[FitParams]) -> str | None:
     """Return the notice about callbacks without effect, or None."""
     names = sorted({name for one in params for name in one.recorded})
     if not names:

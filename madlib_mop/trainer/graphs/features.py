@@ -27,7 +27,7 @@ from madlib_mop.trainer.graphs.predict import batch_rows
 #: Least numbers of rows and of batches in a trial, for each batch size that a visit will use.
 _TRIAL_ROWS = 1024
 _TRIAL_BATCHES = 8
-_MAX_VERDICTS = 4096
+_MAX_DECISIONS = 4096
 
 Columns = tuple[np.ndarray, ...]
 
@@ -120,7 +120,7 @@ class FeatureCache:
 
     def _remember(self, key: str, sizes: BatchSizes, decision: int) -> None:
         self._decisions[key, sizes] = decision
-        if len(self._decisions) > _MAX_VERDICTS:
+        if len(self._decisions) > _MAX_DECISIONS:
             self._decisions.popitem(last=False)
 
 

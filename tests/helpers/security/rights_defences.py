@@ -42,7 +42,7 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "only a superuser's session is a writer",
         "plpython/mop_backend/writer.py",
-        """if not plpy.execute(_MIGHTY)[0]["rolsuper"]:""",
+        """if not plpy.execute(_IS_SUPERUSER)[0]["rolsuper"]:""",
         "if False:",
         (_WRITERS + "test_even_who_may_execute_it_opens_no_writer_without_being_a_superuser",),
     ),
@@ -144,8 +144,8 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a crash frees the names that its transactions had reserved",
         "madlib_mop/catalog/reservations.py",
-        "lasts[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)",
-        "lasts[holder] = True",
+        "is_active[holder] = holder == self.holder(holder.pid, holder.virtualxid is None)",
+        "is_active[holder] = True",
         (_NAMES + "test_a_prepared_transaction_keeps_its_names_and_a_crash_frees_the_others",),
     ),
     Defence(

@@ -13,7 +13,7 @@ from madlib_mop.models.parameters.class_weights import (
     written_out,
 )
 from madlib_mop.models.parameters.literals import CallSpec
-from madlib_mop.models.parameters.parser import FitParams, parse_compile_params, parse_fit_params, told_of_recorded
+from madlib_mop.models.parameters.parser import FitParams, parse_compile_params, parse_fit_params, recorded_notice
 
 SGD_NESTEROV = CallSpec("SGD", (), {"learning_rate": 0.1, "momentum": 0.9, "nesterov": True})
 
@@ -248,13 +248,13 @@ def test_tensorboard_is_taken_and_nothing_is_made_of_it(text):
     params = parse_fit_params(text)
     assert params.callbacks == () and params.recorded == ("TensorBoard",)
     assert params.key == parse_fit_params("").key
-    assert "TensorBoard has no effect" in told_of_recorded([parse_fit_params(""), params])
+    assert "TensorBoard has no effect" in recorded_notice([parse_fit_params(""), params])
 
 
 def test_other_callbacks_beside_tensorboard_are_kept():
     params = parse_fit_params("callbacks=[TensorBoard(log_dir='x'), EarlyStopping(patience=2)]")
     assert [spec.name for spec in params.callbacks] == ["EarlyStopping"]
-    assert told_of_recorded([parse_fit_params("callbacks=[TerminateOnNaN()]")]) is None
+    assert recorded_notice([parse_fit_params("callbacks=[TerminateOnNaN()]")]) is None
 
 
 @pytest.mark.parametrize("text", ["class_weight='balanced', epochs=2", '{"class_weight": "balanced", "epochs": 2}'])
