@@ -1,8 +1,8 @@
-"""Fixtures that every test may use: a private cluster of the test session, and a fresh database for each module.
+"""Fixtures for all tests: a private cluster of the test session, and a new database for each module.
 
-Unit tests ask for neither and need no server. The cluster is made by ``make/cluster.sh`` under the name
-``test-<pid>`` (others of the session: ``test-<pid>-<name>``) and removed at the end; what a killed session left behind
-is removed by the next one. Where pytest-xdist runs several processes, each has a cluster of its own.
+Unit tests use neither and need no server. ``make/cluster.sh`` creates the cluster with the name ``test-<pid>``
+(others of the session: ``test-<pid>-<name>``). It is removed at the end; the next session removes the clusters of a
+killed one. With pytest-xdist, each process has a cluster of its own.
 """
 
 import fcntl
@@ -31,9 +31,9 @@ settings.load_profile("madlib_mop")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Let a test that is marked ``alone`` run while the other processes of pytest-xdist run none.
+    """Run a test that is marked ``alone`` while the other processes of pytest-xdist run none.
 
-    Each test holds the room, with others or for itself. Who waits for it stands in the door, so that nobody overtakes.
+    Each test holds the lock ``room``, shared or exclusively. A second lock, ``door``, keeps the order of waiting tests.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
@@ -45,9 +45,9 @@ def pytest_runtest_protocol(item):
 
 
 class Cluster:
-    """A running PostgreSQL cluster, and the ways to stop it, start it and log in to it.
+    """A running PostgreSQL cluster, with methods to stop it, start it and log in to it.
 
-    ``within`` are words before the command that starts it, such as those of tests/helpers/network.py.
+    ``within`` is a prefix of the command that starts it, such as that of tests/helpers/network.py.
     """
 
     def __init__(self, name: str, *settings: str, within: Sequence[str] = ()):
@@ -58,14 +58,14 @@ class Cluster:
         self._answers: dict[tuple[str, ...], str] = {}
 
     def control(self, *arguments: str) -> str:
-        """Run ``make/cluster.sh`` on this cluster and give what it prints."""
+        """Run ``make/cluster.sh`` on this cluster and return its output."""
         command = [*self._within, ROOT / "make" / "cluster.sh", "--name", self.name, *self._settings, *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"cluster.sh {' '.join(arguments)}: {done.stderr}"
         return done.stdout.strip()
 
     def tell(self, *arguments: str) -> str:
-        """Ask ``make/cluster.sh`` for what only a start can change; asked once, for a process takes 0.1 s."""
+        """Return a value of ``make/cluster.sh`` that only a start can change; cached, because the call takes 0.1 s."""
         if arguments not in self._answers:
             self._answers[arguments] = self.control(*arguments)
         return self._answers[arguments]
@@ -80,7 +80,7 @@ class Cluster:
         self.control("stop")
 
     def stop_immediate(self) -> None:
-        """Stop it as a power cut would; ``start()`` then recovers it."""
+        """Stop it as a power failure does; ``start()`` then recovers it."""
         self.control("kill")
 
     def restart(self) -> None:
@@ -103,7 +103,7 @@ class Cluster:
 
     @property
     def bindir(self) -> Path:
-        """Where psql, pg_dump and the like of this server are."""
+        """The directory of this server's programs, such as psql and pg_dump."""
         return Path(self.tell("bindir"))
 
     @property
@@ -133,7 +133,7 @@ class Cluster:
         return f"postgresql://{quote(role)}:{quote(PASSWORD)}@127.0.0.1:{self.port}/{quote(dbname)}"
 
     def connect(self, dbname: str = "postgres", role: str | None = None, autocommit: bool = True):
-        """Open a psycopg2 connection, as the superuser or as a login role that is made when there is none."""
+        """Open a psycopg2 connection, as the superuser or as a login role, which is created if it does not exist."""
         import psycopg2
 
         if role is not None:
@@ -143,7 +143,7 @@ class Cluster:
         return connection
 
     def create_role(self, role: str) -> str:
-        """Make a login role with the tests' password, unless this session made it before, and give its name."""
+        """Create a login role with the tests' password, unless this session has created it; return its name."""
         from psycopg2 import sql
 
         if role not in self._roles:
@@ -180,7 +180,7 @@ class Database(SqlSessions):
 
 @pytest.fixture(scope="session")
 def state() -> Path:
-    """The state directory, with everything set up: ``library/``, the PostgreSQL tree and the extension's files."""
+    """The state directory after set-up: ``library/``, the PostgreSQL tree and the extension's files."""
     setup = subprocess.run([ROOT / "make" / "setup.sh", "test"], stderr=subprocess.PIPE, text=True)
     if setup.returncode:
         pytest.fail(f"make setup: {setup.stderr}", pytrace=False)
@@ -190,7 +190,7 @@ def state() -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(state):
-    """A cluster of this test session's own, started, with the extension in a template database."""
+    """A running cluster of this test session, with the extension in a template database."""
     for directory in state.glob("clusters/test-*"):  # clusters of sessions that have ended
         if not Path("/proc", directory.name.split("-")[1]).exists():
             Cluster(directory.name).destroy()
@@ -206,7 +206,7 @@ def cluster(state):
 
 
 def made_by() -> list[str]:
-    """Return the statements that make the extension; MOP_TEST_UPDATED_FROM may name a released version to begin at."""
+    """Return the statements that create the extension; MOP_TEST_UPDATED_FROM may name a released version to update."""
     released = os.environ.get("MOP_TEST_UPDATED_FROM")
     if released is None:
         return ["CREATE EXTENSION madlib_mop CASCADE"]
@@ -224,7 +224,7 @@ def run(connection, statement: str) -> None:
 
 @pytest.fixture(scope="module")
 def db(cluster, request):
-    """A fresh database with the extension, for one module of tests; dropped after it."""
+    """A new database with the extension, for one module of tests; dropped after it."""
     module = re.sub(r"\W", "_", request.module.__name__.rpartition(".")[2])[:40]
     name = f"{module}_{uuid.uuid4().hex[:8]}"
     run(cluster.connect(), f'CREATE DATABASE "{name}" TEMPLATE {TEMPLATE}')
@@ -250,7 +250,7 @@ def host_clusters(cluster):
 
 @pytest.fixture(scope="module")
 def hosts(cluster, host_clusters):
-    """A coordinator with three servers that carry segments, one each; the analyst may use them."""
+    """A coordinator with three servers of one segment each, which the analyst may use."""
     from tests.helpers.hosts import joined
 
     with joined(cluster, host_clusters) as ours:
@@ -259,6 +259,6 @@ def hosts(cluster, host_clusters):
 
 @pytest.fixture(scope="session")
 def keras():
-    """Keras, with one thread as trainers have: once TensorFlow was used with more, no later test can go back to one."""
+    """Keras with one thread, as in trainers: after TensorFlow has used more, no later test can reduce the number."""
     one_thread()
     return quiet_keras()

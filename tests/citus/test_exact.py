@@ -1,4 +1,4 @@
-"""The first promise on Citus: one script, one seed; bit-identical weights on one server and at the nodes."""
+"""Promise 1 on Citus: one script and one seed result in bit-identical weights on one server and on the nodes."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = [*NEEDS_CITUS, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_twelve_configurations_on_one_server_and_on_citus(citus):
-    """On 4 segments here, and on 4 shards at the nodes."""
+    """4 segments here, 4 shards on the nodes."""
     prepare_twelve(citus.db)
     here = train_twelve(citus.db, "_here", "SET madlib_mop.hosts = 'here'")
     there = train_twelve(citus.db, "_there")

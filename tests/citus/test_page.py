@@ -1,4 +1,4 @@
-"""docs/citus.md says nothing untrue: its statements run in their order, on a cluster that has nothing of ours."""
+"""docs/citus.md is correct: its statements run in order, on a cluster without our extension."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ pytestmark = [*NEEDS_CITUS, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_the_statements_of_the_page():
-    """From a bare cluster to trained models, as a reader would do it; and the query of "What differs"."""
+    """From a new cluster to trained models, as a reader would do it; and the query of "What differs"."""
     page = PAGE.read_text()
     login = parse_dsn(URI)
     text = "\n".join(FENCE.findall(page))

@@ -1,6 +1,6 @@
-"""Citus: what it alone can do or suffer. Shards move, sources are distributed, tables are what no run can take.
+"""Tests that only apply to Citus: shards that move, distributed sources, tables that cannot be trained on.
 
-The promises that hold on every engine are in tests/engines/test_citus.py.
+The guarantees of all engines are tested in tests/engines/test_citus.py.
 """
 
 import psycopg2
@@ -35,7 +35,7 @@ WHERE logicalrelid = %s::regclass ORDER BY 1
 
 @pytest.fixture(scope="module")
 def bench(citus):
-    """Packed digits on the cluster, and a run that nothing disturbed."""
+    """Packed digits on the cluster, and a run without faults."""
     db = citus.db
     load_digits(db)
     load_architectures(db)
@@ -61,7 +61,7 @@ def shards(citus, table: str) -> dict[int, tuple[int, str]]:
 
 
 def move(citus, table: str, segment: int) -> str:
-    """Move a segment's shard to another node; give that node's server."""
+    """Move a segment's shard to another node; return that node's server."""
     shard, source = shards(citus, table)[segment]
     target = next(server for server in citus.at if server != source)
     ends = [(node.host, int(node.port)) for node in (citus.at[source], citus.at[target])]
@@ -76,7 +76,7 @@ def places(db, run_id: int, data_set: str = "training") -> dict[int, str]:
 
 
 def test_a_shard_has_one_key_and_its_own_rows(bench):
-    """Packing: one value of the key a shard, rows dealt evenly, shards dealt over the nodes; the run says so."""
+    """Packing: one key value per shard, rows and shards distributed evenly; the run's record shows the places."""
     found = []
     for segment, (shard, server) in shards(bench, "train").items():
         ((n_keys, n_rows),) = bench.at[server].rows(
@@ -91,7 +91,7 @@ def test_a_shard_has_one_key_and_its_own_rows(bench):
 
 
 def test_runs_make_no_roles_at_the_nodes(bench):
-    """The login role of a run is the coordinator's alone; a role of the user's goes to all nodes."""
+    """The login role of a run exists on the coordinator only; a user's role exists on all nodes."""
     ours = "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'madlib\\_mop\\_run\\_%'"
     _, catalog = connect_by_dsn(bench.db.dsn())
     bench.db.rows(f"CREATE ROLE {MEMBER}")
@@ -109,7 +109,7 @@ def test_runs_make_no_roles_at_the_nodes(bench):
 
 
 def test_a_distributed_source_gives_the_same_rows(bench):
-    """Packing: the order of rows comes from the seed and their content, wherever the source's rows lie."""
+    """Packing: the order of rows depends on the seed and their content, not on their places."""
     script(
         bench.db,
         f"SET madlib_mop.segments = {N_SEGMENTS}",
@@ -129,7 +129,7 @@ def test_a_distributed_source_gives_the_same_rows(bench):
 
 
 def test_training_goes_on_after_a_rebalance(bench):
-    """A new run reads its shards where they are by then; a run that was interrupted follows them, to the same bits."""
+    """A new run reads moved shards at their new places; an interrupted run follows them, with the same bits."""
     before = newest_run(bench.db)
     call = BackgroundFit(
         bench.db,
@@ -154,7 +154,7 @@ def test_training_goes_on_after_a_rebalance(bench):
 
 
 def test_a_shard_that_is_moved_away_under_a_run(bench):
-    """Rebalance: a trainer that must read its rows anew does not find them; the error says so, and resume does."""
+    """After a rebalance a trainer cannot read its rows again: the error explains it, and resume finds them."""
     db, before = bench.db, newest_run(bench.db)
     statement = f"SELECT madlib.madlib_keras_fit_multiple_model('train', 'taken', 'mst', 50, seed := {SEED})"
     call = BackgroundFit(db, statement)
@@ -180,7 +180,7 @@ def test_a_shard_that_is_moved_away_under_a_run(bench):
 
 
 def test_an_ordinary_role(bench):
-    """Promise 7: with USAGE and user mappings a role packs and trains its own; without, one clear error before that."""
+    """Promise 7: with USAGE and user mappings a role can pack and train; without, it gets one clear error before."""
     db = bench.db
     db.rows(f"GRANT SELECT ON train_rows, arch, mst, mst_summary TO {ANALYST}")
     script(
@@ -207,7 +207,7 @@ def test_an_ordinary_role(bench):
 
 
 def test_what_is_not_possible_is_said(bench):
-    """Promise 8: copies that are distributed otherwise, a call at a worker node, a node that is no host."""
+    """Promise 8: tables distributed by another key, a call on a worker node, a node that is not a host."""
     db = bench.db
     script(
         db,
@@ -239,7 +239,7 @@ def test_what_is_not_possible_is_said(bench):
 
 
 def test_plain_tables_are_trained_on_too(bench):
-    """Tables without Citus: packed here by madlib_mop.hosts = 'here'; and a reference table."""
+    """Tables that are not distributed: packed here with madlib_mop.hosts = 'here'; and a reference table."""
     db = bench.db
     script(
         db,
@@ -258,7 +258,7 @@ def test_plain_tables_are_trained_on_too(bench):
 
 
 def test_distribution_rules_and_use(bench):
-    """distribution_rules: dbid k is segment k - 1, other shards stay empty; evaluate and predict read all shards."""
+    """distribution_rules: dbid k is segment k - 1, other shards are empty; evaluate and predict read all shards."""
     db = bench.db
     script(
         db,
@@ -276,7 +276,7 @@ def test_distribution_rules_and_use(bench):
 
 
 def test_shards_on_the_coordinator_are_trained_on_there(bench):
-    """Places: where the coordinator takes shards too, those are here, and the weights are the same."""
+    """If the coordinator has shards too, they are trained on here, with the same weights."""
     db = bench.db
     own = f"'{db.host}', {db.port}"
     db.rows(f"SELECT citus_set_node_property({own}, 'shouldhaveshards', true)")

@@ -1,4 +1,4 @@
-"""The promises in a Citus cluster, segments at its worker nodes; tests/citus has what it alone can do or suffer."""
+"""The guarantees in a Citus cluster with segments on its worker nodes; tests of Citus only are in tests/citus."""
 
 import pytest
 
@@ -12,7 +12,7 @@ pytestmark = [*NEEDS_CITUS, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Nodes(Bench):
-    """A coordinator's database, with two segments at each of its nodes."""
+    """A coordinator's database, with two segments on each of its nodes."""
 
     def __init__(self, cluster: CitusCluster):
         super().__init__(cluster.db, 2 * len(cluster.at))
@@ -33,7 +33,7 @@ class Nodes(Bench):
         return super().traces() + [at.rows(tables) for at in self.cluster.at.values()]
 
     def observe(self) -> None:
-        """Keep what Citus itself has open at the nodes meanwhile."""
+        """Record the connections that Citus itself opens to the nodes during the run."""
         query = "SELECT application_name, state FROM pg_stat_activity WHERE xact_start IS NOT NULL"
         ours = " AND application_name LIKE 'citus_internal%%' AND datname = current_database()"
         self.open_at_nodes = [row for at in self.cluster.at.values() for row in at.rows(query + ours)]
@@ -54,7 +54,7 @@ def test_the_callers_transaction_is_at_no_node(bench):
 
 
 def test_a_session_a_relay_and_a_backend_at_a_node(bench):
-    """Promise 4: a relay ends, a session at a node; then a node's server restarts all: the same bits in the end."""
+    """Promise 4: same bits after the end of a relay, of a session on a node, and of all sessions of a node."""
     call, run_id = bench.begin("at_nodes")
     seen = bench.processes()
     first, last = list(bench.cluster.at.values())[0], list(bench.cluster.at.values())[-1]

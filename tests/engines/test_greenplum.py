@@ -1,4 +1,4 @@
-"""The promises on Greenplum and Cloudberry, with segments on this machine, and what they alone can do or suffer."""
+"""The guarantees on Greenplum and Cloudberry with segments on this machine, and tests of these products only."""
 
 import signal
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 class Cluster(Bench):
-    """A database of the cluster; its trainers are at the segments."""
+    """A database of the cluster; its trainers run on the segments."""
 
     def trainers(self) -> list[int]:
         return list(trainers(self.db))
@@ -32,7 +32,7 @@ class Cluster(Bench):
         self.n_sessions, self.backends = backends(self.db)
 
     def assert_exact(self, database) -> None:
-        """As for other engines; validation rows come in another order, so that metrics on them differ in last bits."""
+        """As for other engines, but validation rows have another order, so the last bits of their metrics differ."""
         one_server = Bench(database, self.n_segments)
         prepare(one_server)
         there = fit(database, "undisturbed", "mst", N_EPOCHS, source_table="train", **RUN)
@@ -55,7 +55,7 @@ class TestGreenplum(Promises):
 
 
 def test_a_segment_has_one_key_and_its_own_rows(bench):
-    """Packing: DISTRIBUTED BY (__dist_key__), one value a segment, rows dealt evenly."""
+    """Packing: DISTRIBUTED BY (__dist_key__), one value per segment, rows distributed evenly."""
     db = bench.db
     shards = db.rows(
         "SELECT gp_segment_id, count(DISTINCT __dist_key__), sum(x_shape[1]) FROM train GROUP BY 1 ORDER BY 1"
@@ -66,19 +66,19 @@ def test_a_segment_has_one_key_and_its_own_rows(bench):
 
 
 def test_trainers_are_at_the_segments(bench):
-    """Each segment's process has one; the coordinator's sessions have none."""
+    """Each segment's process has a trainer; the coordinator's sessions have none."""
     assert bench.places == list(range(bench.n_segments))
 
 
 def test_a_run_takes_the_sessions_that_the_page_says(bench):
-    """2 N + 2 with the caller's, each with no more than one process at each segment (docs/greenplum.md)."""
+    """2 N + 2 with the caller's, each with at most one process on each segment (docs/greenplum.md)."""
     n = bench.n_segments
     assert bench.n_sessions == 2 * n + 1
     assert len(bench.backends) == n and max(bench.backends.values()) <= 2 * n + 1
 
 
 def test_after_a_segments_restart_the_run_is_resumed(bench):
-    """Promise 4 for a segment: its server restarts, and the caller's transaction is lost with it, but not the run."""
+    """Promise 4 for a segment: its server restarts; the caller's transaction is lost, but not the run."""
     db = bench.db
     call, run_id = bench.begin("segment_killed")
     victim = next(pid for pid, segment in trainers(db).items() if segment == 0)
@@ -95,7 +95,7 @@ def test_after_a_segments_restart_the_run_is_resumed(bench):
 
 
 def test_a_driver_killed_while_it_writes_tables_ends_the_call(bench):
-    """Promise 4: what it has written cannot be undone alone; the call says how to get the tables, to the same bits."""
+    """Promise 4: its writes cannot be undone separately; the error says how to get the tables, with the same bits."""
     named = ", ".join(f"{name} := '{value}'" for name, value in RUN.items())
     call = f"SELECT madlib.madlib_keras_fit_multiple_model('train', 'half', 'mst', {N_EPOCHS}, {named})"
     with held_at_outputs(bench.db, call) as (call, run_id, pid):
@@ -109,7 +109,7 @@ def test_a_driver_killed_while_it_writes_tables_ends_the_call(bench):
 
 
 def test_ordinary_roles(bench):
-    """Promise 7: a role trains with its own rights, sees its own runs, and cannot give a segment's process work."""
+    """Promise 7: a role trains with its own rights, sees its own runs, and cannot use a segment's trainer."""
     db = bench.db
     db.connect("mop_anna").close()
     db.connect("mop_berta").close()
@@ -137,7 +137,7 @@ def test_ordinary_roles(bench):
 
 
 def test_what_is_not_possible_is_said(bench):
-    """Promise 8: a function that reads tables at a segment, and a table that is not distributed by its key."""
+    """Promise 8: a function that reads tables on a segment, and a table that is not distributed by its key."""
     db = bench.db
     with pytest.raises(psycopg2.errors.FeatureNotSupported, match="cannot run on a segment"):
         db.rows("SELECT madlib_mop.drop_run(run_id) FROM madlib_mop.run")
@@ -164,7 +164,7 @@ def test_distribution_rules_name_segments_by_their_dbid(bench):
 
 
 def test_the_doctor_looks_at_the_segments_hosts(bench):
-    """The doctor finds nothing to mend, and has asked each host by a query that ran at its segments."""
+    """The doctor finds no problem, and checks each host with a query that runs on its segments."""
     findings = {finding.check: finding for finding in examine(bench.db.dsn())}
     assert not [finding for finding in findings.values() if finding.state in (State.FAIL, State.SKIP)]
     hosts = [

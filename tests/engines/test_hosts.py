@@ -1,4 +1,4 @@
-"""The promises on three PostgreSQL hosts, which are three clusters on loopback; and where what is done and known."""
+"""The guarantees on three PostgreSQL hosts (three clusters on loopback), and the places of work and of secrets."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.helpers.remote import assert_gone, processes, trainers_at
 
 
 class ThreeHosts(Bench):
-    """A coordinator's database, with a segment at each of three hosts."""
+    """A coordinator's database, with a segment on each of three hosts."""
 
     def __init__(self, hosts: Hosts):
         super().__init__(hosts.db, len(hosts.at))
@@ -33,7 +33,7 @@ class ThreeHosts(Bench):
         return super().traces() + [at.rows(tables) for at in self.hosts.at.values()]
 
     def observe(self) -> None:
-        """Keep the process list's command lines and environments, and all that pg_stat_activity shows anywhere."""
+        """Record the processes' command lines and environments, and pg_stat_activity on all servers."""
         texts = []
         for entry in Path("/proc").iterdir():
             for name in ("cmdline", "environ") if entry.name.isdigit() else ():
@@ -57,13 +57,13 @@ class TestHosts(Promises):
 
 
 def test_work_was_done_at_the_hosts(bench):
-    """The record says where each segment is; a trainer was at each host, or the run would not have begun."""
+    """The record has the place of each segment; each host had a trainer, or the run would not have begun."""
     places = "SELECT place FROM madlib_mop.segment WHERE run_id = %s AND data_set = 'training' ORDER BY segment_id"
     assert bench.db.rows(places, [bench.run_id]) == [("alpha",), ("beta",), ("gamma",)]
 
 
 def test_each_host_is_told_how_many_share_its_memory(bench):
-    """The coordinator does not know what memory a host has; the host deals it out."""
+    """The coordinator does not know a host's memory; the host divides it."""
     shares = bench.db.value("SELECT plan -> 'shares' FROM madlib_mop.run WHERE run_id = %s", [bench.run_id])
     assert shares == dict.fromkeys(("alpha", "beta", "gamma"), {"n_trainers": 1, "cache_divisor": 4})
 
@@ -74,7 +74,7 @@ def test_the_callers_transaction_is_at_no_host(bench):
 
 
 def test_secrets_are_nowhere(bench):
-    """Passwords, keys and connection strings: not in logs, process list, activity, plan or error."""
+    """Passwords, keys and connection strings are not in logs, process list, activity, plan or errors."""
     keys = bench.db.rows("SELECT encode(key, 'hex'), coordinator FROM madlib_mop.host")
     logs = [at.cluster.log_tail(100_000) for at in (bench.db, *bench.hosts.at.values())]
     plan = bench.db.value("SELECT plan::text FROM madlib_mop.run WHERE run_id = %s", [bench.run_id])

@@ -1,4 +1,4 @@
-"""The promises on one PostgreSQL server, whose bits are those of plain Keras, and the measure of the other engines."""
+"""The guarantees on one PostgreSQL server. Its bits equal those of plain Keras; other engines are compared with it."""
 
 import pytest
 
@@ -11,7 +11,7 @@ class OneServer(Bench):
     """The private cluster of the test session."""
 
     def assert_exact(self, database) -> None:
-        """Hold the undisturbed run against plain Keras."""
+        """Compare the run without faults with plain Keras."""
         assert_exact(self.db, self.run_id, "undisturbed", CONFIGURATIONS)
 
 

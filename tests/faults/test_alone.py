@@ -1,6 +1,6 @@
-"""Promise 5: a model that is too large hurts only itself; where all fail, the record keeps the reasons.
+"""Promise 5: a model that is too large fails alone; if all models fail, the record has the reasons.
 
-A loss that is NaN, and a network that cannot be built, are in tests/helpers/engines/promises.py, for every engine.
+tests/helpers/engines/promises.py tests a NaN loss and a network that cannot be built, on every engine.
 """
 
 import json
@@ -51,7 +51,7 @@ def bench(db):
 
 
 def fit_with(db, table: str, bad: tuple[int, str, str], settings=()):
-    """Train the two good configurations beside a bad one; give the run, its message and what the info table says."""
+    """Train two valid configurations and an invalid one; return the run, its message and the info table."""
     select(db, f"mst_{table}", [*GOOD, bad])
     run = fit(db, table, f"mst_{table}", 2, settings, seed=4, schedule="rotation")
     found = digests(db, run.run_id)
@@ -66,7 +66,7 @@ def fit_with(db, table: str, bad: tuple[int, str, str], settings=()):
 
 
 def test_a_model_too_large_for_memory(bench):
-    """Its 100-million-weight layers with Adam take more than the trainer may have."""
+    """Its layers of 100 million weights with Adam exceed the trainer's memory limit."""
     reason = fit_with(
         bench, "memory", (4, ADAM, "batch_size=8, epochs=1"), ("SET madlib_mop.trainer_memory_mb = 1500",)
     )

@@ -1,4 +1,4 @@
-"""Promise 4 for model averaging: whatever is killed, whenever, the run ends with the bits of a run without faults."""
+"""Promise 4 for model averaging: after any process is killed at any time, the run ends with the same bits."""
 
 import os
 import random
@@ -40,7 +40,7 @@ def chance(request):
 
 
 def history(db, run_id: int) -> tuple:
-    """Return what a run has kept: each visit's digests, the newest state's, and the losses."""
+    """Return a run's history: the digests of each visit and of the newest state, and the losses."""
     visits = db.rows(
         "SELECT epoch, segment_id, digest_in, digest_out FROM madlib_mop.visit WHERE run_id = %s ORDER BY 1, 2",
         [run_id],
@@ -52,7 +52,7 @@ def history(db, run_id: int) -> tuple:
 
 
 def begin(db, table: str) -> tuple[BackgroundFit, int]:
-    """Begin the run whose history is known, and wait until it is recorded."""
+    """Start a run with a known history, and wait until it is recorded."""
     before = newest_run(db)
     call = BackgroundFit(db, *fit_statement(table, N_EPOCHS, **OPTIONS))
     run_id = wait_for(lambda: (newest_run(db) != before and newest_run(db)) or call.error, what="the run's start")
@@ -61,13 +61,13 @@ def begin(db, table: str) -> tuple[BackgroundFit, int]:
 
 
 def drivers(db, run_id: int) -> list[int]:
-    """Return the process that drives a run now, if one does."""
+    """Return the process that drives a run now, if there is one."""
     query = "SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s AND state = 'running' AND driver_pid IS NOT NULL"
     return [pid for (pid,) in db.rows(query, [run_id])]
 
 
 def check(db, run_id: int, pids=()) -> None:
-    """Hold what must hold after any fault: the same history, one state, nothing staged, nothing left."""
+    """Assert what must hold after any fault: the same history, one state, nothing staged, no leftovers."""
     assert history(db, run_id) == db.expected
     assert (
         db.value("SELECT count(*) FROM madlib_mop.model_state WHERE run_id = %s AND segment_id IS NOT NULL", [run_id])
@@ -122,7 +122,7 @@ def answers(db):
 
 
 def test_a_cancelled_run_is_resumed_where_it_was(bench):
-    """Cancelled when an iteration is half staged or just averaged, wherever that falls."""
+    """Cancelled while an iteration is partly staged or just averaged."""
     call, run_id = begin(bench, "t_cancelled")
     wait_for(lambda: bench.value("SELECT count(*) >= 4 FROM madlib_mop.visit WHERE run_id = %s", [run_id]))
     # The statement of madlib_mop.cancel without its driver: this run would end before a driver has started.

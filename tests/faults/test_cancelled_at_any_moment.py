@@ -1,5 +1,4 @@
-"""Promise 6: a cancel is obeyed at whatever moment of a run it comes, and who cancels what does not train is told so.
-"""
+"""Promise 6: a cancel works at any moment of a run; cancelling a run that does not train is an error."""
 
 import os
 import signal
@@ -34,7 +33,7 @@ def statement(table: str) -> str:
 
 
 def cancelled(db, call: BackgroundFit, run_id: int) -> None:
-    """Hold that a call ended because it was cancelled, and that its run then ends as if nothing had been."""
+    """Assert that a call ended because it was cancelled, and that its resumed run has the usual result."""
     call.join()
     assert isinstance(call.error, psycopg2.errors.QueryCanceled), call.error
     assert "was cancelled by" in str(call.error)
@@ -70,7 +69,7 @@ def test_around_the_beginning_to_listen(bench, moment):
 
 
 def test_after_the_last_visit(bench):
-    """The driver marks the run as trained by an update of its row; here the cancel is before it in that row's queue."""
+    """The driver marks the run as trained by updating its row; here the cancel is earlier in that row's lock queue."""
     with begun(bench, statement("t_last")) as (call, run_id):
         metrics = Gate(bench, f"LOCK TABLE {METRICS} IN SHARE MODE", METRICS)
     metrics.wait_for_driver()  # now it has written its part of the run's row
@@ -90,7 +89,7 @@ def newest_run_of(db, table: str) -> int | None:
 
 
 def test_while_a_resume_begins(bench):
-    """Its first cancel must not stop the resumed run; a second one, before it is marked as begun, must."""
+    """The earlier cancel must not stop the resumed run; a second one, before it is marked as begun, must."""
     with begun(bench, statement("t_resumed")) as (call, run_id):
         assert cancel(bench, run_id)
     call.join()

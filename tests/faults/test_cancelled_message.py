@@ -1,7 +1,7 @@
-"""Promise 6: a cancel that comes while a message is on its way to the client is a cancel, and is told as one.
+"""Promise 6: a cancel that arrives while a message is sent to the client is reported as a cancel.
 
-PostgreSQL looks for interrupts after each message too, and PL/Python raises what it finds there as plpy.Error, not as
-plpy.SPIError. The signal is set off within the backend, in the place of the driver that says something just then.
+PostgreSQL also checks for interrupts after each message, where PL/Python raises plpy.Error instead of plpy.SPIError.
+The test triggers the signal within the backend, at the moment when a driver would send a message.
 """
 
 import json

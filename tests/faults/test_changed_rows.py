@@ -1,4 +1,4 @@
-"""Promise 3: nothing is trained on rows that are not the run's; what is found wrong is found before the visit."""
+"""Promise 3: a run never trains on changed rows; the change is detected before the visit."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def bench(db):
 
 
 def test_a_run_whose_rows_were_changed_after_its_first_visit_makes_no_other(bench):
-    """The run is stopped in the middle, one bit of one row is changed, and the next visit is refused, not kept."""
+    """The run is interrupted, one bit of one row is changed, and the next visit is rejected and not committed."""
     call = BackgroundFit(bench, fit_statement("changed", "mst", N_EPOCHS, "train_2", SEED))
     running = "SELECT run_id FROM madlib_mop.run WHERE state = 'running'"
     run_id = wait_for(lambda: bench.value(running) if bench.rows(running) else None, what="the run")

@@ -1,4 +1,4 @@
-"""Promise 5: the attempts at a visit are counted on where an interrupted run is resumed."""
+"""Promise 5: the count of attempts at a visit continues when an interrupted run is resumed."""
 
 import re
 import signal

@@ -1,6 +1,6 @@
-"""Promise 4: whatever is killed, whenever: the run ends with the bits of a run without faults and leaves nothing.
+"""Promise 4: after any process is killed at any time, the run ends with the same bits and nothing remains.
 
-Trainers and worker sessions are killed on every engine by tests/helpers/engines/promises.py.
+tests/helpers/engines/promises.py kills trainers and worker sessions on every engine.
 """
 
 import os
@@ -43,7 +43,7 @@ def chance(request):
 
 
 def begin(db, table: str) -> tuple[BackgroundFit, int]:
-    """Begin the run whose digests are known, and wait until it is recorded."""
+    """Start a run with known digests, and wait until it is recorded."""
     before = newest_run(db)
     call = BackgroundFit(db, fit_statement(table, "mst", N_EPOCHS, "train_2", SEED))
     run_id = wait_for(lambda: (newest_run(db) != before and newest_run(db)) or call.error, what="the run's start")
@@ -52,13 +52,13 @@ def begin(db, table: str) -> tuple[BackgroundFit, int]:
 
 
 def check(db, run_id: int, pids=()) -> None:
-    """Hold what must hold after any fault."""
+    """Assert what must hold after any fault."""
     assert_whole(db, run_id, db.expected, N_MODELS, N_SEGMENTS, N_EPOCHS)
     assert_nothing_left(db, pids)
 
 
 def server_start(db):
-    """Return the time at which the server's present life began: a crash of a backend would change it."""
+    """Return the time of the server's last start or recovery, which a crash of a backend would change."""
     return db.value("SELECT max(backend_start) FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
 
 
@@ -93,7 +93,7 @@ def pids_of(db, run_id: int) -> list:
 
 @pytest.mark.parametrize("how", ["terminated", "killed"])
 def test_the_callers_backend(bench, chance, how):
-    """Killing a backend outright makes PostgreSQL restart all sessions; terminating it does not."""
+    """SIGKILL of a backend makes PostgreSQL restart all sessions; pg_terminate_backend does not."""
     for number in range(TIMES):
         table = f"t_caller_{how}_{number}"
         call, run_id = begin(bench, table)
@@ -130,7 +130,7 @@ def test_the_whole_server(bench, chance):
 
 
 def finish(db, call: BackgroundFit, run_id: int, seen: set) -> None:
-    """Resume a run, unless it had ended before the fault, and hold what must hold."""
+    """Resume a run, unless it had ended before the fault, and check it."""
     wait_for(lambda: answers(db), what="the server")
     db.found_at_work.append(call.error is not None)
     if call.error is not None:

@@ -1,4 +1,4 @@
-"""Output tables, whatever comes between a run and them: a killed driver, another session, a table of the same name."""
+"""Output tables despite a killed driver, another session, or a table of the same name."""
 
 import re
 
@@ -23,7 +23,7 @@ def statement(table: str) -> str:
 
 
 def assert_written(db, table: str, run_id: int) -> None:
-    """Hold that the tables of a run are there, whole."""
+    """Assert that the tables of a run exist and are complete."""
     assert db.rows(DIGESTS.format(table)) == db.rows(DIGESTS.format("undisturbed"))
     assert db.value(f"SELECT count(*) FROM {table}_info") == N_MODELS
     assert db.value(f"SELECT count(*) FROM {table}_summary") == 1

@@ -1,4 +1,4 @@
-"""Promise 4: a reader session that is ended, or a statement of it that is cancelled, costs the run a load at most."""
+"""Promise 4: after the end of a reader session, or the cancel of its statement, the run repeats at most one load."""
 
 import pytest
 
@@ -21,7 +21,7 @@ READERS = (
 
 @pytest.fixture(scope="module")
 def bench(db):
-    """A view of the packed rows that gives a buffer every 0.2 s, so that there is a moment to end its readers."""
+    """A view of the packed rows that returns a buffer every 0.2 s, so that there is time to end its readers."""
     undisturbed(db, N_MODELS, N_SEGMENTS, N_EPOCHS, SEED)
     db.rows("CREATE VIEW slow AS SELECT t.* FROM train_2 AS t, LATERAL (SELECT pg_sleep(0.2 + 0 * buffer_id)) AS s")
     db.rows("CREATE TABLE slow_summary AS TABLE train_2_summary")

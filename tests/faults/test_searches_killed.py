@@ -1,4 +1,4 @@
-"""A search that is killed in the middle and goes on ends with the history and the weights of an undisturbed one."""
+"""A search that was killed and continues ends with the history and the weights of a search without faults."""
 
 import random
 
@@ -25,7 +25,7 @@ def iris(db):
 
 
 def begin(db, table: str, method: str, n_events: int) -> tuple[BackgroundFit, int]:
-    """Begin a search, and wait until it has heard of so many things."""
+    """Start a search, and wait until it has received this number of events."""
     before = newest_run(db)
     given = arguments(table, method, METHODS[method], random_state=5)
     call = BackgroundFit(db, statement(given), list(given.values()))
@@ -38,7 +38,7 @@ def begin(db, table: str, method: str, n_events: int) -> tuple[BackgroundFit, in
 
 
 def hold(db, expected: int, run_id: int, table: str, undisturbed: str) -> None:
-    """Hold one search against another that should have been the same."""
+    """Assert that two searches were the same."""
     assert results(db, run_id) == results(db, expected)
     assert decisions(db, run_id) == decisions(db, expected)
     assert states(db, run_id) == states(db, expected)
@@ -47,7 +47,7 @@ def hold(db, expected: int, run_id: int, table: str, undisturbed: str) -> None:
 
 
 def test_a_search_whose_driver_is_killed(iris):
-    """The caller's backend starts another driver, which makes the search anew from the record."""
+    """The caller's backend starts another driver, which restores the search from the record."""
     run = search(iris, "undisturbed", "hyperband", METHODS["hyperband"], random_state=5)
     call, run_id = begin(iris, "driver_killed", "hyperband", 3)
     kill(iris.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run_id]))
@@ -85,7 +85,7 @@ def test_a_search_whose_server_is_stopped_and_that_is_cancelled_then(iris, metho
 
 @pytest.mark.slow
 def test_a_budget_ends_a_search_with_the_best_so_far(iris):
-    """Models end with whole epochs, and are evaluated there; a replay makes the same bits."""
+    """Models end after whole epochs, and are evaluated then; a replay has the same bits."""
     params = "population=30, num_iterations=1000, interval=2, budget_s=40"
     run = search(iris, "budget", "pbt", params, random_state=5)
     event = "SELECT count(*) FROM madlib_mop.search_event WHERE run_id = %s AND event = 'budget'"

@@ -1,7 +1,6 @@
-"""Promise 6: told to stop in any way and in any phase, a run stops within 1 s, leaves nothing, and can be resumed.
+"""Promise 6: stopped in any way and in any phase, a run ends within 1 s, nothing remains, and it can be resumed.
 
-How a run is cancelled on every engine, and that no output tables are there then, is in
-tests/helpers/engines/promises.py.
+tests/helpers/engines/promises.py tests on every engine how a run is cancelled, and that it has no output tables then.
 """
 
 import subprocess
@@ -46,7 +45,7 @@ def bench(db):
 
 
 class Psql:
-    """A call of fit by a psql process, which can be killed as a client."""
+    """A call of fit by a psql process, which can be killed as a client can."""
 
     def __init__(self, db, statement: str):
         psql = db.cluster.bindir / "psql"

@@ -1,7 +1,7 @@
-"""Promise 6: a driver that is being stopped in the middle of a statement has its catalog session to clean up with.
+"""Promise 6: a driver that is stopped within a statement keeps its catalog session for the clean-up.
 
-A signal's exception is none of the database's. SQLAlchemy closes the session of a statement in which any such exception
-is raised, as if it were lost; the driver then could not drop its run's login role.
+A signal's exception is not one of the database. If such an exception is raised in a statement, SQLAlchemy closes the
+session as if it were lost; then the driver could not drop its run's login role.
 """
 
 import os
@@ -15,7 +15,7 @@ from madlib_mop.catalog.connection import connect_by_dsn
 
 
 class Told(BaseException):
-    """What the signal's handler raises, as `stopping.Stopped` is."""
+    """The exception of the signal's handler, similar to `stopping.Stopped`."""
 
 
 @pytest.fixture

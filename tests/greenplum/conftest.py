@@ -1,7 +1,7 @@
-"""A database of each cluster for the tests here: variables name them, each a superuser's URI of its coordinator.
+"""A database of each cluster for the tests here; variables contain the superuser's URI of each coordinator.
 
-A cluster must have this clone's extension: ``make install PG_CONFIG=...``. Its segments and we must be on one machine,
-for the tests look for trainers among its processes.
+A cluster must have this clone's extension: ``make install PG_CONFIG=...``. Its segments must be on this machine: the
+tests look for trainers among its processes.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ PASSWORD = "a password for tests"
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests that use a cluster, and skip those whose product has none; pytest calls this for all folders."""
+    """Mark the tests that use a cluster, and skip those without a cluster; pytest calls this for all folders."""
     for item in items:
         if {"greenplum", "greenplum_with"} & set(item.fixturenames):
             item.add_marker(pytest.mark.engine)
@@ -50,7 +50,7 @@ class Coordinator(SqlSessions):
         return make_dsn(**parts)
 
     def connect(self, role: str | None = None, autocommit: bool = True):
-        """Open a session, as the superuser or as a role that is made when there is none."""
+        """Open a session, as the superuser or as a role, which is created if it does not exist."""
         if role is not None and role not in self._roles:
             self.rows(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
             self._roles.add(role)
@@ -71,7 +71,7 @@ class Coordinator(SqlSessions):
 
 @contextlib.contextmanager
 def database(product: Product, *settings: str):
-    """Make a database with the extension, and with settings of its own; drop it afterwards."""
+    """Create a database with the extension and its own settings; drop it afterwards."""
     coordinator = Coordinator(product, f"mop_test_{uuid.uuid4().hex[:8]}")
     postgres = Coordinator(product, "postgres")
     postgres.rows(f"CREATE DATABASE {coordinator.name}")
@@ -92,12 +92,12 @@ def product(request) -> Product:
 
 @pytest.fixture(scope="module")
 def greenplum(product):
-    """A fresh database with the extension, dropped afterwards."""
+    """A new database with the extension, dropped afterwards."""
     with database(product) as coordinator:
         yield coordinator
 
 
 @pytest.fixture(scope="module")
 def greenplum_with(product):
-    """What makes a database with settings of its own, as a context."""
+    """A context manager for a database with its own settings."""
     return functools.partial(database, product)

@@ -1,4 +1,4 @@
-"""The first promise on Greenplum: one script, one seed; bit-identical weights on one server and at the segments."""
+"""Promise 1 on Greenplum: one script and one seed result in bit-identical weights on one server and on segments."""
 
 import pytest
 
@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_twelve_configurations_on_one_server_and_on_greenplum(greenplum, db):
-    """On 4 segments of a PostgreSQL server, and on a cluster's 4."""
+    """4 segments of a PostgreSQL server, 4 segments of a cluster."""
     n_segments = greenplum.value("SELECT count(*) FROM gp_segment_configuration WHERE content >= 0 AND role = 'p'")
     if n_segments != N_SEGMENTS:
         pytest.skip(f"the cluster has {n_segments} segments")

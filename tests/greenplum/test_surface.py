@@ -1,4 +1,4 @@
-"""The rest of the SQL surface on Greenplum: each call gives what PostgreSQL gives for it, to the bit."""
+"""The other SQL functions on Greenplum: each call has the same result as on PostgreSQL, bit for bit."""
 
 import psycopg2
 import pytest
@@ -73,7 +73,7 @@ def weights_of_one(db, table: str):
 
 
 def warm_start(db):
-    """A run that goes on with another's models, optimizer states included."""
+    """A run that continues another one's models, with their optimizer states."""
     options = {"source_table": "train", "seed": SEED, "schedule": "rotation"}
     before = fit(db, "warm", "mst", 2, **options)
     after = fit(db, "warm", "mst", 1, warm_start=True, **options)
@@ -82,7 +82,7 @@ def warm_start(db):
 
 
 def custom_functions(db):
-    """A metric of a superuser's, in a run and in an evaluation afterwards."""
+    """A superuser's metric, in a run and in a later evaluation."""
     select(db, "mst_custom", COMPILE.replace("'accuracy'", "'accuracy', 'spread'"), "functions")
     run = fit(db, "custom", "mst_custom", 1, source_table="train", seed=SEED, schedule="rotation")
     metrics = db.rows(
@@ -96,7 +96,7 @@ def custom_functions(db):
 
 
 def prediction(db):
-    """Classes of rows that were held out, by a table, and by single rows in a SELECT."""
+    """Predicted classes of test rows, in a table and for single rows in a SELECT."""
     fit(db, "models", "mst", 1, source_table="train", seed=SEED, schedule="rotation")
     db.rows(
         "SELECT madlib.madlib_keras_predict('models', 'iris_test', 'id', 'attributes', 'said', 'prob', mst_key := 1)"
@@ -109,7 +109,7 @@ def prediction(db):
 
 @pytest.mark.parametrize("feature", [hyperband, model_averaging, warm_start, custom_functions, prediction])
 def test_gives_what_postgresql_gives(bench, one_server, feature):
-    """Promises 1 and 2, for what is built upon runs."""
+    """Promises 1 and 2, for functions that are based on runs."""
     assert feature(bench) == feature(one_server)
     nothing_left(bench)
 
@@ -140,7 +140,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_clear_error_and_leaves_nothing(bench, name):
-    """Promise 8: what, which value was received, what to do; no table, no run, no process."""
+    """Promise 8: the problem, the value received, the solution; no table, run or process remains."""
     statements, sqlstate, message, hint = BAD[name]
     traces = "SELECT count(*) FROM pg_class", "SELECT count(*) FROM madlib_mop.run"
     before = [bench.value(query) for query in traces]

@@ -1,4 +1,4 @@
-"""Tables on Greenplum: ours are heap, and spread sensibly; users' may be replicated or append-only."""
+"""Tables on Greenplum: ours are heap tables with suitable distribution; users' may be replicated or append-only."""
 
 import psycopg2
 import pytest
@@ -21,14 +21,14 @@ COPIES = {
 
 
 def need(db, method: str) -> None:
-    """Skip where the server lacks an access method; pax is Cloudberry's, in builds that have it."""
+    """Skip if the server lacks an access method; only some builds of Cloudberry have pax."""
     if not db.value("SELECT count(*) FROM pg_am WHERE amname = %s", [method]):
         pytest.skip(f"the server has no access method {method}")
 
 
 @pytest.fixture(scope="module")
 def append_only(greenplum_with):
-    """A database where tables are append-only and column-oriented unless it is said otherwise, with all our tables."""
+    """A database whose default tables are append-only and column-oriented, with all our tables."""
     with greenplum_with("default_table_access_method = ao_column") as db:
         make_all_tables(db, n_segments(db))
         yield db
@@ -50,7 +50,7 @@ def models(greenplum):
 
 @pytest.mark.timeout(900)
 def test_ours_are_heap(append_only):
-    """default_table_access_method is not for tables that need unique indexes, UPDATE or versions of rows."""
+    """default_table_access_method does not apply to tables that need unique indexes, UPDATE or row versions."""
     of_users = append_only.value("SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname = 'iris'")
     assert of_users == "ao_column"
     assert {"models", "averaged", "found_mst", "predicted", "evaluated", "madlib_mop.run"} <= {*our_tables(append_only)}
@@ -58,7 +58,7 @@ def test_ours_are_heap(append_only):
 
 
 def test_ours_are_spread_sensibly(append_only):
-    """By a key, or by chance: not by weights, losses or texts of one row's."""
+    """By a key, or randomly; not by weights, losses or texts."""
     rows = append_only.rows(
         "SELECT c.oid::regclass::text, pg_get_table_distributedby(c.oid) FROM pg_class c"
         " WHERE c.oid = ANY (%s::regclass[]::oid[])",
@@ -82,7 +82,7 @@ def test_ours_are_spread_sensibly(append_only):
 @pytest.mark.parametrize("form", ["DISTRIBUTED REPLICATED", "DISTRIBUTED RANDOMLY"])
 @pytest.mark.parametrize("method", ["heap", "ao_row", "ao_column", "pax"])
 def test_a_source_of_any_form_is_packed(models, form, method):
-    """The packed rows are those of the plain table, whatever form the source has."""
+    """The packed rows equal those of the heap table, for any form of the source."""
     need(models, method)
     name = f"{method}_{form.split()[1].lower()}"
     models.rows(f"CREATE TABLE {name} USING {method} AS TABLE iris_train {form}")
@@ -95,7 +95,7 @@ def test_a_source_of_any_form_is_packed(models, form, method):
 
 
 def test_a_bad_row_is_named_by_its_segment_too(models):
-    """A ctid names a row of one segment; of a replicated table rows have none."""
+    """A ctid identifies a row of one segment; rows of a replicated table have none."""
     models.rows(
         "CREATE TABLE with_null AS SELECT id, CASE WHEN id = 7 THEN array[1, 2, NULL, 4]::real[] ELSE"
         " array[1, 2, 3, 4]::real[] END AS attributes, id % 3 AS class_text FROM generate_series(1, 40) id"
@@ -112,7 +112,7 @@ def test_a_bad_row_is_named_by_its_segment_too(models):
 
 @pytest.mark.parametrize("name", COPIES)
 def test_copies_of_models_are_predicted_from(models, name):
-    """By their content where rows have no versions; a copy that is changed is read anew."""
+    """They are identified by content if rows have no versions; a changed copy is read again."""
     if name == "pax":
         need(models, name)
     for suffix in ("", "_info", "_summary"):
@@ -131,7 +131,7 @@ def test_copies_of_models_are_predicted_from(models, name):
 
 
 def test_the_readmes_ways_to_stop_resume_and_drop_a_run(models):
-    """A function that reads tables is called without FROM; the number comes from a sub-select, or from the caller."""
+    """A function that reads tables is called without FROM; the run_id is from a sub-select or the caller."""
     newest = "(SELECT max(run_id) FROM madlib_mop.run)"
     assert models.value(f"SELECT madlib_mop.cancel({newest})") is False
     models.rows(f"SELECT madlib_mop.resume({newest})")

@@ -1,4 +1,4 @@
-"""add_host and remove_host: a server is checked and paired with; whatever is wrong is one clear error."""
+"""add_host and remove_host: a server is checked and paired; each problem is one clear error."""
 
 import re
 
@@ -12,7 +12,7 @@ from tests.helpers.training import load_digits, script
 
 @pytest.fixture(scope="module")
 def pair(cluster, host_clusters):
-    """A coordinator, and one host that is not added yet."""
+    """A coordinator, and a host that was not added yet."""
     ours = Hosts(new_database(cluster, "pair"))
     at = new_database(host_clusters["alpha"], "paired")
     superuser = f'"{cluster.superuser}"'
@@ -24,7 +24,7 @@ def pair(cluster, host_clusters):
 
 
 def refusal(db, statement, role=None, **expected):
-    """Run a statement that is refused, and give message and hint."""
+    """Run a statement that must be rejected; return message and hint."""
     with pytest.raises(psycopg2.Error) as caught:
         db.rows(statement, role=role)
     error = caught.value
@@ -34,7 +34,7 @@ def refusal(db, statement, role=None, **expected):
 
 
 def test_wrong_servers(pair, host_clusters):
-    """Each thing that can be wrong is told before anything is written."""
+    """Each problem is reported before anything is written."""
     db, alpha = pair.db, pair.at["alpha"]
     superuser = f'"{db.cluster.superuser}"'
     db.rows("CREATE SERVER files FOREIGN DATA WRAPPER file_fdw")
@@ -70,7 +70,7 @@ def test_wrong_servers(pair, host_clusters):
 
 
 def test_other_versions(pair, host_clusters):
-    """A host whose extension or packages are of another version would not compute the same bits."""
+    """A host with another version of the extension or of packages would not compute the same bits."""
     alpha = pair.at["alpha"]
     alpha.rows("UPDATE pg_extension SET extversion = '0.0.1' WHERE extname = 'madlib_mop'")
     state, said = refusal(pair.db, "SELECT madlib_mop.add_host('alpha')")
@@ -87,7 +87,7 @@ def test_other_versions(pair, host_clusters):
 
 
 def test_only_superusers_add(pair):
-    """A role that may use the extension cannot say where segments are, nor run the command behind it."""
+    """A role that may use the extension can neither choose the places of segments nor run the underlying command."""
     pair.db.rows("SELECT madlib_mop.grant_use(%s)", [ANALYST])
     assert refusal(pair.db, "SELECT madlib_mop.add_host('alpha')", ANALYST)[0] == "42501"
     call = "SELECT madlib_mop_calls.call('{}', '{{\"server\": \"alpha\"}}', NULL)"
@@ -97,7 +97,7 @@ def test_only_superusers_add(pair):
 
 
 def findings(pair):
-    """Return what the doctor says of hosts."""
+    """Return the doctor's findings about hosts."""
     from madlib_mop.cli.doctor import hosts
     from madlib_mop.cli.doctor.context import CheckContext
 
@@ -109,7 +109,7 @@ def findings(pair):
 
 
 def test_the_doctor_looks_at_hosts(pair):
-    """A host that is well, one with leftovers, one with another key, one that does not answer: each is told."""
+    """The doctor reports a host without problems, one with leftovers, one with another key, and one without answer."""
     db, alpha = pair.db, pair.at["alpha"]
     assert findings(pair) == []
     pair.pair("alpha", 1)
@@ -133,7 +133,7 @@ def test_the_doctor_looks_at_hosts(pair):
 
 
 def test_added_used_and_removed(pair):
-    """A host is paired with, found under another name too, kept while shards lie there, and forgotten on both sides."""
+    """A host is paired, recognized under another name, kept while it has shards, and removed on both sides."""
     db, alpha = pair.db, pair.at["alpha"]
     pair.add("alpha", 2)
     ((server, n, host, port, versions),) = db.rows(
@@ -162,7 +162,7 @@ def test_added_used_and_removed(pair):
 
 
 def test_a_host_that_is_gone_can_be_removed(pair):
-    """Where the host is not reached, it is forgotten here, and a WARNING says what is left to do there."""
+    """A host that is not reachable is removed here, and a WARNING says what to do there."""
     pair.pair("alpha", 1)
     port = pair.at["alpha"].cluster.port
     pair.db.rows("ALTER SERVER alpha OPTIONS (SET port '1')")
@@ -176,6 +176,6 @@ def test_a_host_that_is_gone_can_be_removed(pair):
 
 
 def test_help(pair):
-    """Both functions explain themselves."""
+    """Both functions have help texts."""
     for function in ("add_host", "remove_host"):
         assert f"SELECT madlib_mop.{function}(" in pair.db.value(f"SELECT madlib_mop.{function}()")

@@ -1,6 +1,6 @@
-"""Bytes on the wire: a run at three hosts sends each state out and back once a visit, and the rows once, little more.
+"""Network bytes: a run on three hosts sends each state to and from the host once per visit, and the rows once.
 
-The formula is that of docs/hosts.md: 2 x models x iterations x segments x state, with 10 % for all else.
+The formula is in docs/hosts.md: 2 x models x iterations x segments x state, plus 10 % for everything else.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def traffic_of(hosts, count) -> Traffic:
 
 
 def test_in_connections_on_loopback(cluster, host_clusters):
-    """Counted where the connections pass, which every user may: what the frames and SQL add is little."""
+    """Counted by relays, without special rights: frames and SQL add little."""
     with metered_hosts(cluster, host_clusters) as (hosts, meters):
         traffic = traffic_of(hosts, meters.count)
     hold(traffic)
@@ -48,7 +48,7 @@ def test_in_connections_on_loopback(cluster, host_clusters):
 
 @pytest.mark.slow
 def test_on_the_wire_between_network_namespaces(state):
-    """Counted by the kernel at the coordinator's interfaces, in packets as on a wire."""
+    """Counted by the kernel at the coordinator's interfaces, with packets as in a network."""
     with contextlib.ExitStack() as stack:
         try:
             hosts, cables = stack.enter_context(cabled_hosts())
@@ -77,7 +77,7 @@ with socket.create_connection((sys.argv[1], 5000)) as connection:
 
 @pytest.mark.slow
 def test_a_cable_keeps_the_order_of_packets():
-    """What is counted is what is sent, not what is sent again because the kernel has let packets overtake others."""
+    """The count excludes packets that TCP would send again after the kernel had reordered them."""
     with contextlib.ExitStack() as stack:
         try:
             cables = stack.enter_context(Cables(["alpha"]))
@@ -109,7 +109,7 @@ with Cables(["alpha"]) as cables:
 
 @pytest.mark.slow
 def test_a_killed_test_leaves_no_namespace():
-    """Who makes namespaces may be killed outright: what runs in them ends, and they and their cables go with it."""
+    """After the creator of namespaces is killed, their processes end, and namespaces and cables are removed."""
     try:
         with Cables(["alpha"]):
             pass
@@ -127,7 +127,7 @@ def test_a_killed_test_leaves_no_namespace():
 
 
 def hold(traffic: Traffic) -> None:
-    """Hold the formula: no more than 10 % above, and not below what cannot be left out."""
+    """Assert the formula: at most 10 % above it, and not below the minimum."""
     assert traffic.n_visits == N_MODELS * N_EPOCHS * len(HOSTS)
     assert traffic.visited_bytes / traffic.n_visits > 500_000
     assert traffic.least_bytes <= traffic.run.n_bytes <= 1.1 * traffic.formula_bytes

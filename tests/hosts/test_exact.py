@@ -1,4 +1,4 @@
-"""The first promise: one script, one seed; bit-identical weights on one server and on three hosts."""
+"""Promise 1: one script and one seed result in bit-identical weights on one server and on three hosts."""
 
 import pytest
 
@@ -9,7 +9,7 @@ _PLACES = "SELECT place FROM madlib_mop.segment WHERE run_id = %s AND data_set =
 
 @pytest.mark.slow
 def test_twelve_configurations_on_one_server_and_on_three_hosts(hosts):
-    """On 4 segments here, and at alpha, beta, gamma, alpha."""
+    """4 segments here; segments on alpha, beta, gamma, alpha."""
     prepare_twelve(hosts.db)
     here = train_twelve(hosts.db, "_here", "SET madlib_mop.hosts = 'here'")
     there = train_twelve(hosts.db, "_there")

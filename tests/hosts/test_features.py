@@ -1,4 +1,4 @@
-"""What else runs are made of, at hosts: averaging, searches, custom functions, with the results of one server."""
+"""Averaging, searches and custom functions on hosts, with the same results as on one server."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def newest(db) -> int:
 
 
 def test_custom_functions(bench):
-    """A custom metric is computed by the trainers at the hosts, in their sandboxes."""
+    """The trainers on the hosts compute a custom metric, in their sandboxes."""
     db, found = bench.db, []
     db.rows(
         "SELECT madlib.load_model_selection_table('arch', 'custom', '{1,2}', ARRAY[%s]::varchar[],"
@@ -54,7 +54,7 @@ def test_custom_functions(bench):
 
 
 def test_a_search(bench):
-    """Hyperband decides at hosts what it decides on one server, from the same figures."""
+    """Hyperband makes the same decisions on hosts and on one server, from the same metrics."""
     db, found = bench.db, []
     for suffix in ("_here", "_2"):
         db.rows(
@@ -68,7 +68,7 @@ def test_a_search(bench):
 
 
 def test_average_and_evaluation_at_hosts(bench):
-    """Model averaging: segments train at hosts, the coordinator averages; the bits of one server."""
+    """Model averaging: segments train on hosts, the coordinator averages; the same bits as on one server."""
     db, found = bench.db, {}
     for suffix in ("_here", "_2"):
         table = f"averaged{suffix}"

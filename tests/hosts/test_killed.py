@@ -1,4 +1,4 @@
-"""Whatever is killed at a host or here: the run ends with the bits of an undisturbed one, and leaves nothing."""
+"""After any process is killed on a host or here, the run ends with the same bits, and nothing remains."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def bench(hosts):
 
 
 def begin(hosts, table: str, settings: tuple[str, ...] = ()):
-    """Begin the run whose digests are known; give it and its number when all hosts are at work."""
+    """Start a run with known digests; return it and its run_id when all hosts work."""
     before = newest_run(hosts.db)
     call = BackgroundFit(hosts.db, fit_statement(table, "mst", N_EPOCHS, "train_2", SEED), settings=settings)
     run_id = wait_for(lambda: (newest_run(hosts.db) != before and newest_run(hosts.db)) or call.error)
@@ -24,7 +24,7 @@ def begin(hosts, table: str, settings: tuple[str, ...] = ()):
 
 
 def visits_at(hosts, run_id: int, server: str) -> int:
-    """Count the kept visits at one host."""
+    """Return the number of committed visits on one host."""
     return hosts.db.value(
         "SELECT count(*) FROM madlib_mop.visit v JOIN madlib_mop.segment s USING (run_id, segment_id)"
         " WHERE run_id = %s AND data_set = 'training' AND place = %s",
@@ -33,7 +33,7 @@ def visits_at(hosts, run_id: int, server: str) -> int:
 
 
 def test_a_trainer_a_relay_and_a_session(bench):
-    """A trainer killed at one host, a relay to the next, a session at the third: each visit is made again."""
+    """A trainer is killed on one host, a relay to the second, a session on the third: each visit is repeated."""
     call, run_id = begin(bench, "t_parts")
     seen = processes(bench)
     kill(trainers_at(bench.at["alpha"])[0])
@@ -44,7 +44,7 @@ def test_a_trainer_a_relay_and_a_session(bench):
 
 
 def test_a_backend_killed_at_a_host(bench):
-    """PostgreSQL restarts all sessions of that host then: the segment waits, and goes on."""
+    """PostgreSQL then restarts all sessions of that host: the segment waits and continues."""
     call, run_id = begin(bench, "t_backend")
     seen = processes(bench)
     kill_backend(bench.at["beta"], sessions(bench.at["beta"])[0])
@@ -53,7 +53,7 @@ def test_a_backend_killed_at_a_host(bench):
 
 
 def test_a_whole_host(bench):
-    """A host that stops: others go on meanwhile; when it is back, the run ends by itself with the same bits."""
+    """While a host is stopped, the others continue; after its restart the run ends with the same bits."""
     call, run_id = begin(bench, "t_host")
     seen, alpha = processes(bench), bench.at["alpha"].cluster
     alpha.stop_immediate()
@@ -69,7 +69,7 @@ def test_a_whole_host(bench):
 
 
 def test_a_host_that_does_not_come_back_in_time(bench):
-    """After host_wait_s the run fails with one clear error, and is resumed when the host is there again."""
+    """After host_wait_s the run fails with one clear error; it can be resumed when the host is available."""
     call, run_id = begin(bench, "t_wait", ("SET madlib_mop.host_wait_s = 2",))
     seen, alpha = processes(bench), bench.at["alpha"].cluster
     alpha.stop()
@@ -84,7 +84,7 @@ def test_a_host_that_does_not_come_back_in_time(bench):
 
 
 def test_the_coordinators_server(bench):
-    """All ends at the hosts too when the coordinator is gone; resume goes on where it was."""
+    """When the coordinator stops, all processes on the hosts end too; resume continues the run."""
     call, run_id = begin(bench, "t_coordinator")
     seen = processes(bench)
     bench.db.cluster.stop_immediate()

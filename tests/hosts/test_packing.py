@@ -1,4 +1,4 @@
-"""Packing to hosts: rows lie where their segments are, the same as on one server; nobody's leftovers stay there."""
+"""Packing to hosts: rows are stored with their segments, the same as on one server; no leftovers remain."""
 
 import psycopg2
 import pytest
@@ -9,7 +9,7 @@ from tests.helpers.training import load_digits, pack, script
 
 @pytest.fixture(scope="module")
 def packed(hosts):
-    """The digits on four segments at alpha, beta, gamma, alpha."""
+    """The digits on four segments on alpha, beta, gamma, alpha."""
     load_digits(hosts.db)
     pack(hosts.db, 4)
     script(hosts.db, f"CREATE SCHEMA mine AUTHORIZATION {ANALYST}", f"GRANT SELECT ON train_rows TO {ANALYST}")
@@ -24,13 +24,13 @@ def buffers(db, table):
 
 
 def tables_at(hosts, name, like="%"):
-    """Return the names of the shards' tables at a host."""
+    """Return the names of the shards' tables on a host."""
     query = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s ORDER BY 1"
     return [row[0] for row in hosts.at[name].rows(query, [f"{like}\\_seg%"])]
 
 
 def pack_as(hosts, table, *before, role=None, rules=None):
-    """Pack the training rows in one session; give the error, if that is what comes of it."""
+    """Pack the training rows in one session; return the error, if there is one."""
     named = f", distribution_rules := '{rules}'" if rules else ""
     statement = f"SELECT madlib.training_preprocessor_dl('public.train_rows', '{table}', 'y', 'x', 37, 16.0{named})"
     try:
@@ -41,7 +41,7 @@ def pack_as(hosts, table, *before, role=None, rules=None):
 
 
 def test_rows_are_those_of_one_server(packed):
-    """Which rows a segment gets does not depend on where it is; and it is where it was dealt to."""
+    """A segment's rows do not depend on its place, and its place is the assigned one."""
     db = packed.db
     script(
         db,
@@ -59,7 +59,7 @@ def test_rows_are_those_of_one_server(packed):
 
 
 def test_validation_rows_go_where_training_rows_are(packed):
-    """A table for validation is dealt like the table for training that it is packed as."""
+    """A validation table is distributed like its training table."""
     places = "SELECT right(c.relname, 1), s.srvname FROM pg_foreign_table f JOIN pg_class c ON c.oid = f.ftrelid"
     places += " JOIN pg_foreign_server s ON s.oid = f.ftserver WHERE c.relname ~ %s ORDER BY 1"
     expected = [("0", "alpha"), ("1", "beta"), ("2", "gamma"), ("3", "alpha")]
@@ -68,7 +68,7 @@ def test_validation_rows_go_where_training_rows_are(packed):
 
 
 def test_distribution_rules_leave_segments_out(packed):
-    """A table of dbids chooses among the segments of all hosts; a dbid that is not a segment is an error."""
+    """A table of dbids selects segments of all hosts; an unknown dbid is an error."""
     packed.db.rows("CREATE TABLE rules AS SELECT unnest('{2,4}'::int[]) AS dbid")
     assert pack_as(packed, "ruled", "SET madlib_mop.segments = 4", rules="rules") is None
     assert [len(tables_at(packed, name, "ruled")) for name in packed.at] == [1, 1, 0]
@@ -80,7 +80,7 @@ def test_distribution_rules_leave_segments_out(packed):
 
 
 def test_hosts_setting(packed):
-    """The setting chooses among the servers, `here` among them; an unknown one is an error."""
+    """The setting selects servers, including `here`; an unknown one is an error."""
     assert pack_as(packed, "partly", "SET madlib_mop.hosts = 'beta, here'", "SET madlib_mop.segments = 3") is None
     kinds = packed.db.rows("SELECT relname, relkind FROM pg_class WHERE relname ~ '^partly_seg' ORDER BY 1")
     assert kinds == [("partly_seg0", "f"), ("partly_seg1", "r"), ("partly_seg2", "f")]
@@ -91,7 +91,7 @@ def test_hosts_setting(packed):
 
 
 def test_what_is_rolled_back_or_dropped_goes_from_the_hosts_too(packed):
-    """A later call drops what no table needs; what an open transaction may still need stays."""
+    """A later call drops unused tables; tables that an open transaction may need remain."""
     db = packed.db
     connection = db.connect(autocommit=False)
     with connection.cursor() as cursor:
@@ -111,7 +111,7 @@ def test_what_is_rolled_back_or_dropped_goes_from_the_hosts_too(packed):
 
 
 def test_an_error_leaves_nothing(packed):
-    """What fails in the middle of the rows is no table here, and none at a host after the next call."""
+    """After an error within the rows there is no table here, and none on a host after the next call."""
     db = packed.db
     db.rows("CREATE VIEW bad_rows AS SELECT id, CASE WHEN id = 239 THEN x[1:4] ELSE x END AS x, y FROM train_rows")
     with pytest.raises(psycopg2.Error, match="column 'x'"):
@@ -121,7 +121,7 @@ def test_an_error_leaves_nothing(packed):
 
 
 def test_who_is_no_superuser(packed):
-    """A role packs by its own user mapping, into its own schema at the host; nobody else's rows are read there."""
+    """A role packs with its own user mapping, into its own schema on the host; it reads no other role's rows there."""
     assert pack_as(packed, "mine.train", "SET madlib_mop.segments = 4", role=ANALYST) is None
     at = packed.at["gamma"]
     owner = "SELECT DISTINCT n.nspname, pg_get_userbyid(c.relowner) FROM pg_class c JOIN pg_namespace n"
@@ -131,7 +131,7 @@ def test_who_is_no_superuser(packed):
 
 
 def test_the_record_of_secrets_is_closed(packed):
-    """Nobody but a superuser reads keys; the view of hosts shows no password, and neither does the log."""
+    """Only superusers can read keys; neither the view of hosts nor the log shows a password."""
     for table in ("host", "coordinator", "host_shard"):
         with pytest.raises(psycopg2.Error, match="permission denied"):
             packed.db.rows(f"SELECT * FROM madlib_mop.{table}", role=ANALYST)

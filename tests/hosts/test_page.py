@@ -1,4 +1,4 @@
-"""docs/hosts.md says nothing untrue: its statements run in their order, on a coordinator and three hosts."""
+"""docs/hosts.md is correct: its statements run in order, on a coordinator and three hosts."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ def psql(cluster, database: str, script: str) -> str:
 
 @pytest.mark.slow
 def test_the_statements_of_the_page(cluster, host_clusters):
-    """From three bare databases to trained models, and back: as a reader would do it."""
+    """From three new databases to trained models, and back, as a reader would do it."""
     name = f"page_{uuid.uuid4().hex[:8]}"
     everywhere = (cluster, *host_clusters.values())
     role = f"reader_{uuid.uuid4().hex[:8]}"

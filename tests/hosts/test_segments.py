@@ -1,6 +1,6 @@
-"""Sessions at hosts: nobody but the coordinator gives a trainer there work, and it has its share of the host's memory.
+"""Sessions on hosts: only the coordinator can use a trainer there, which has its share of the host's memory.
 
-What a run at hosts keeps of the promises is in tests/engines/test_hosts.py.
+The guarantees of runs on hosts are tested in tests/engines/test_hosts.py.
 """
 
 import base64
@@ -29,7 +29,7 @@ def refused(connection, statement: str, *values) -> psycopg2.Error:
 
 
 def test_users_at_the_host_can_do_nothing_by_hand(hosts):
-    """Who may use the extension at a host, and even knows the coordinator's name, cannot give a trainer work."""
+    """A role that may use the extension on a host and knows the coordinator's name cannot use a trainer."""
     at = hosts.at["alpha"]
     coordinator = hosts.db.value("SELECT coordinator FROM madlib_mop.host WHERE server = 'alpha'")
     connection = at.connect(ANALYST)
@@ -56,7 +56,7 @@ def test_users_at_the_host_can_do_nothing_by_hand(hosts):
 
 
 def opened(hosts, name: str = "alpha"):
-    """Open a session at a host as the coordinator does; give it, and a function that signs a header for it."""
+    """Open a session on a host as the coordinator does; return it, and a function that signs a header for it."""
     coordinator, key = hosts.db.rows("SELECT coordinator, key FROM madlib_mop.host WHERE server = %s", [name])[0]
     connection = hosts.at[name].connect(ANALYST)
     with connection, connection.cursor() as cursor:
@@ -70,7 +70,7 @@ SEND = "SELECT madlib_mop_calls.segment_send(%s, %s, true)"
 
 
 def test_a_message_is_done_once_and_in_its_own_session(hosts):
-    """A signed message that somebody has seen is of no use: not twice, and not to another session."""
+    """A signed message is accepted only once, and only in its own session."""
     header = json.dumps({"op": "stats", "number": 1, "blobs": []})
     (ours, sign), (other, _) = opened(hosts), opened(hosts)
     signature = sign(header)
@@ -84,7 +84,7 @@ def test_a_message_is_done_once_and_in_its_own_session(hosts):
 
 
 def test_blobs_are_those_that_the_message_names(hosts):
-    """Users' code in the session could put another state in the place of the coordinator's."""
+    """Users' code in the session could replace the coordinator's state."""
     connection, sign = opened(hosts)
     header = json.dumps({"op": "stats", "number": 1, "blobs": [hashlib.sha256(b"ours").hexdigest()]})
     for blobs in ([b"forged"], [], [b"ours", b"ours"]):
@@ -100,7 +100,7 @@ def test_blobs_are_those_that_the_message_names(hosts):
 
 
 def test_a_host_decides_what_code_runs_there(hosts):
-    """Whatever a coordinator says: a sandbox unless the host's superusers want none, and functions that they accept."""
+    """The host's superusers decide, not the coordinator: the sandbox, and the functions that are accepted."""
     connection, sign = opened(hosts)
     n_sent = 0
 
@@ -124,7 +124,7 @@ def test_a_host_decides_what_code_runs_there(hosts):
 
 
 def memory_limit(pid: int) -> int | None:
-    """Return how many bytes of memory a process may have, if that is limited."""
+    """Return the memory limit of a process in bytes, if there is one."""
     limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
     soft = next(line for line in limits if line.startswith("Max data size")).split()[3]
     return None if soft == "unlimited" else int(soft)
@@ -132,7 +132,7 @@ def memory_limit(pid: int) -> int | None:
 
 @pytest.mark.slow
 def test_each_host_deals_out_its_own_memory(hosts):
-    """Two segments at alpha and one at beta: half of alpha's memory for each of the two, all of beta's for its one."""
+    """Two segments on alpha and one on beta: each of the two has half of alpha's memory, the other all of beta's."""
     db = hosts.db
     load_digits(db, 90, 30)
     load_architectures(db)
@@ -178,7 +178,7 @@ END $$;
 
 
 def test_code_of_users_at_a_host_answers_for_no_trainer(hosts):
-    """What an index or a view there runs shares the relay's session: a statement prepared there could be replaced."""
+    """Code of an index or a view there runs in the relay's session, where it could replace a prepared statement."""
     at, relay = hosts.at["alpha"], Relay()
     user(at, "mallory")
     script(at, _REPLACE, f"GRANT USAGE ON SCHEMA mallory TO {ANALYST}", role="mallory")

@@ -1,4 +1,4 @@
-"""Told to stop, a run at hosts stops within 1 s, here and there, and can be resumed."""
+"""A run on hosts that is stopped ends within 1 s, here and on the hosts, and can be resumed."""
 
 import psycopg2
 import pytest
@@ -18,7 +18,7 @@ def bench(hosts):
 
 @pytest.mark.parametrize("how", ["pg_terminate_backend", "statement_timeout"])
 def test_all_ends_at_both_ends(bench, how):
-    """Sessions, relays and trainers are gone within 1 s after the caller's statement was told to end."""
+    """Sessions, relays and trainers end within 1 s after the caller's statement is cancelled or terminated."""
     db, before, settings = bench.db, newest_run(bench.db), ()
     if how == "statement_timeout":
         settings = ("SET statement_timeout = '4s'",)  # a run takes longer than this, its start does not
@@ -41,7 +41,7 @@ def test_all_ends_at_both_ends(bench, how):
 
 
 def test_who_is_not_let_in_any_more_is_told_at_once(bench):
-    """A run whose owner lost the user mapping, or whose password is wrong now, ends with one clear error, unwaited."""
+    """If the user mapping was dropped or its password is wrong, a run ends at once with one clear error."""
     db, boss = bench.db, bench.db.cluster.superuser
     call = BackgroundFit(db, fit_statement("t_mapping", "mst", N_EPOCHS, "train_2", SEED))
     wait_for_work(bench, call)
@@ -65,7 +65,7 @@ def test_who_is_not_let_in_any_more_is_told_at_once(bench):
 
 
 def refusal_of_resume(db, run_id: int) -> psycopg2.Error:
-    """Return the error by which a run is not resumed, or ends again."""
+    """Return the error with which resume is rejected, or the resumed run ends."""
     with pytest.raises(psycopg2.Error) as caught:
         db.rows("SELECT madlib_mop.resume(%s)", [run_id])
     return caught.value

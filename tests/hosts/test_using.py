@@ -1,6 +1,6 @@
-"""Packed tables at hosts in all their uses: warm start, replay, evaluate; and who is refused, before any work.
+"""All uses of packed tables on hosts: warm start, replay, evaluate; and the calls that are rejected before any work.
 
-That the bits of a run are those of one server, and what faults do to it, is in tests/engines/test_hosts.py.
+The bits of runs, and the effects of faults, are tested in tests/engines/test_hosts.py.
 """
 
 import psycopg2
@@ -24,7 +24,7 @@ N_SEGMENTS, SEED = 2, 31
 
 @pytest.fixture(scope="module")
 def bench(hosts):
-    """The digits at hosts (train) and here (train_here), configurations, and a role that may read all of it."""
+    """The digits on hosts (train) and here (train_here), configurations, and a role that may read all tables."""
     db = hosts.db
     load_digits(db, 80, 40)
     load_architectures(db)
@@ -49,7 +49,7 @@ def bench(hosts):
 
 @pytest.fixture(scope="module")
 def trained(bench):
-    """What a role without any rights but the documented ones packs and trains at hosts."""
+    """A table packed, and models trained, on hosts by a role with only the documented rights."""
     script(
         bench.db,
         f"SET madlib_mop.segments = {N_SEGMENTS}",
@@ -63,7 +63,7 @@ def trained(bench):
 
 @pytest.mark.slow
 def test_warm_start_and_replay(bench):
-    """A warm start goes on at the hosts with what was trained there; a replay gives the same bits."""
+    """A warm start continues the models trained on the hosts; a replay has the same bits."""
     db, first, ends = bench.db, [], []
     for suffix in ("", "_here"):
         options = {"source_table": f"train{suffix}", "validation_table": f"valid{suffix}", "schedule": "rotation"}
@@ -77,7 +77,7 @@ def test_warm_start_and_replay(bench):
 
 
 def test_a_role_trains_and_evaluates_at_hosts(trained):
-    """A role with USAGE and user mappings trains there; evaluate() has its rows brought here, shard after shard."""
+    """A role with USAGE and user mappings trains there; evaluate() fetches its rows shard by shard."""
     assert weights(trained.db, "mine.models").keys() == {1}
     scores = []
     for table, output in (("mine.valid", "there"), ("public.valid_here", "here")):
@@ -91,7 +91,7 @@ def test_a_role_trains_and_evaluates_at_hosts(trained):
 
 @pytest.mark.slow
 def test_evaluate_in_the_transaction_that_packed(trained):
-    """What is read at a host in one transaction is of one moment: rows that came later are asked for in another."""
+    """One transaction reads one snapshot of a host: later rows need another transaction."""
     statements = (
         "SELECT count(*) FROM mine.train",
         "SELECT madlib.validation_preprocessor_dl('valid_rows', 'mine.late', 'y', 'x', 'mine.train', 37)",
@@ -106,7 +106,7 @@ def test_evaluate_in_the_transaction_that_packed(trained):
 
 
 def refused(bench, *before, role=ANALYST, source="train"):
-    """Call fit as a role, after some statements; give the error's SQLSTATE and text."""
+    """Call fit as a role, after some statements; return the error's SQLSTATE and text."""
     n_runs = bench.db.value("SELECT count(*) FROM madlib_mop.run")
     script(bench.db, *before)
     with pytest.raises(psycopg2.Error) as caught:
@@ -120,7 +120,7 @@ def refused(bench, *before, role=ANALYST, source="train"):
 
 
 def test_a_role_without_rights_on_the_server(bench):
-    """Who has no user mapping, or may not use the server, gets one error that says which statement to run."""
+    """Without a user mapping or the right to use the server, a role gets one error with the statement to run."""
     mapping = f"USER MAPPING FOR {ANALYST} SERVER beta"
     options = bench.db.value(
         "SELECT umoptions FROM pg_user_mappings WHERE srvname = 'beta' AND usename = %s", [ANALYST]
@@ -147,13 +147,13 @@ def test_a_role_without_rights_on_the_server(bench):
 
 
 def test_a_role_that_may_not_read_at_the_host(bench):
-    """The rows at a host are its owner's: who is mapped to another role there is told so."""
+    """The rows on a host belong to their owner: a role that is mapped to another role there gets an error."""
     state, said = refused(bench)
     assert state == "42501" and "GRANT SELECT there too" in said
 
 
 def test_policies_are_refused(bench):
-    """Row-level security cannot be kept at a host that does not know it."""
+    """Row-level security cannot be enforced on a host without the policies."""
     db = bench.db
     db.rows("ALTER TABLE train ENABLE ROW LEVEL SECURITY")
     db.rows("CREATE POLICY half ON train USING (buffer_id % 2 = 0)")
@@ -167,7 +167,7 @@ def test_policies_are_refused(bench):
 
 
 def test_gpus_are_refused():
-    """Which GPUs a host has is not known here."""
+    """The GPUs of a host are unknown here."""
     from madlib_mop.driver.data.packed import gpus_of_run
     from madlib_mop.engines.base.interface import HERE, Place
     from madlib_mop.engines.postgres import Postgres

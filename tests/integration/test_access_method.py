@@ -1,4 +1,4 @@
-"""Where ``default_table_access_method`` is another: our tables are heap, and copies of them are predicted from."""
+"""With another ``default_table_access_method``, our tables are heap, and predictions work from copies of them."""
 
 import uuid
 
@@ -12,7 +12,7 @@ OTHER = "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler"
 
 @pytest.fixture(scope="module")
 def other(cluster):
-    """A database whose default access method is another, set before the extension is made."""
+    """A database with another default access method, set before the extension is created."""
     name = f"access_method_{uuid.uuid4().hex[:8]}"
     run(cluster.connect(), f"CREATE DATABASE {name}")
     run(cluster.connect(name), OTHER)
@@ -32,7 +32,7 @@ def test_our_tables_are_heap(other):
 
 
 def test_a_copy_without_versions_of_rows_is_predicted_from(other):
-    """A table of another access method may have no xmin: its content is asked for, and a change of it is seen."""
+    """A table of another access method may have no xmin: changes are detected by its content."""
     ask = "SELECT madlib_mop.predict(%s, 1, ARRAY[5.1, 3.5, 1.4, 0.2]::real[])"
     connection = other.connect()
     with connection.cursor() as cursor:

@@ -1,6 +1,6 @@
-"""Whatever a careful administrator sets for a database, all of packing, training, evaluating and predicting works.
+"""Packing, training, evaluation and prediction work with all settings that an administrator may choose for a database.
 
-The caller's own session lifts only what is meant for it: timeouts, and transactions that may not write.
+Only settings meant for the caller's own session have to be lifted there: timeouts and read-only transactions.
 """
 
 import psycopg2
@@ -122,7 +122,7 @@ def bench(db, tmp_path_factory):
 
 @pytest.fixture
 def settled(bench, request):
-    """The database with settings; those that this version does not have are left out."""
+    """The database with settings, except those that this version lacks."""
     known = {name for (name,) in bench.rows("SELECT lower(name) FROM pg_settings")}
     name = sql.Identifier(bench.name)
     with bench.connect() as connection, connection.cursor() as cursor:
@@ -174,7 +174,7 @@ def test_all_of_it_works(settled, request):
 
 
 def test_a_transaction_that_may_not_write_is_named(bench):
-    """Nothing is trained for output tables that could not be written; whoever lifts it, trains."""
+    """Nothing is trained if output tables cannot be written; after lifting the setting, training works."""
     before = bench.value("SELECT count(*) FROM madlib_mop.run")
     call = "SELECT madlib.madlib_keras_fit_multiple_model('train', 'unwritten', 'mst', 1)"
     connection = bench.connect()

@@ -1,4 +1,4 @@
-"""load_keras_model and delete_keras_model, as a user of SQL meets them."""
+"""load_keras_model and delete_keras_model, called from SQL."""
 
 import json
 
@@ -22,7 +22,7 @@ def session(db):
 
 
 class Loader(Session):
-    """One user, who loads architectures."""
+    """A user who loads architectures."""
 
     def refusal(self, query, *parameters):
         """Return SQLSTATE and message of a statement that must fail,"""

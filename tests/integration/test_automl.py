@@ -1,4 +1,4 @@
-"""madlib_keras_automl on MADlib's iris example: what it trains, what it leaves behind, and what it refuses."""
+"""madlib_keras_automl on MADlib's iris example: the models that it trains, its output, and rejected calls."""
 
 import psycopg2
 import pytest
@@ -31,7 +31,7 @@ def found(iris):
 
 
 def test_every_round_trains_as_many_as_the_schedule_says_for_as_long(iris, found):
-    """sql_api section 8: the exact schedule; a round's iterations come after those of the rounds before it."""
+    """sql_api section 8: the exact schedule; a round's iterations follow those of the earlier rounds."""
     iris.rows("SELECT madlib.hyperband_schedule('schedule', 9)")
     schedule = {}
     for s, n_i, r_i in iris.rows("SELECT s, n_i, r_i FROM schedule ORDER BY s, i"):
@@ -65,7 +65,7 @@ def test_the_selection_table_has_the_best_row_alone(iris, found):
 
 
 def test_it_finds_a_good_model_that_predicts_and_evaluates(iris, found):
-    """The accuracy that one can expect on the held-out rows: 0.93 at least."""
+    """The expected accuracy on the validation rows is at least 0.93."""
     key = iris.value("SELECT mst_key FROM hb_mst")
     iris.rows("SELECT madlib.madlib_keras_evaluate('hb', 'valid', 'hb_eval', mst_key := %s)", [key])
     loss, accuracy = iris.rows("SELECT loss, metric FROM hb_eval")[0]
@@ -102,7 +102,7 @@ def test_the_output_tables_have_the_columns_of_madlib(iris, found):
 
 
 def test_asha_frees_places_at_once_and_a_replay_has_the_same_bits(iris):
-    """Searches whose decisions hang on what is ready first are repeated by their record."""
+    """The record repeats searches whose decisions depend on the order of results."""
     run = search(iris, "asha", "asha", "R=4, eta=2, num_configs=5", random_state=3)
     iris.rows("SELECT madlib_mop.replay(%s, 'asha_again')", [run.run_id])
     again = iris.value("SELECT max(run_id) FROM madlib_mop.run")
@@ -171,7 +171,7 @@ def test_hyperopt_by_position_trains_one_batch_after_the_other(iris):
 
 @pytest.mark.slow
 def test_hyperopt_with_20_configurations_finds_a_good_model(iris):
-    """The other example of MADlib's manual; with a metric of the caller's own."""
+    """The other example of MADlib's manual, with a custom metric."""
     iris.rows("SELECT madlib.load_top_k_accuracy_function('automl_functions', 2)")
     search(
         iris, "tpe", "hyperopt", "num_configs=20, num_iterations=10, algorithm=tpe", random_state=1,
@@ -204,7 +204,7 @@ def test_a_budget_that_is_spent_before_anything_is_trained_leaves_empty_tables(i
     ],
 )
 def test_what_is_left_out_is_in_the_summary_as_in_madlibs(iris, method, params, expected):
-    """Planned in this process, not trained; the frequency is the maximum number of iterations of a round."""
+    """Planned in this process without training; the frequency is the maximum number of iterations of a round."""
     connection, catalog = iris.connect(autocommit=False), iris.connect()
     session = DirectSession(connection)
     call = Call.read("madlib_keras_automl", arguments("planned", method, params), session)
@@ -254,7 +254,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("change, sqlstate, words", [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_bad_input_is_refused_before_any_work(iris, change, sqlstate, words):
-    """Promise 8; what MADlib's own tests refuse is refused here too."""
+    """Promise 8; calls that MADlib's own tests reject are rejected here too."""
     given = {**arguments("refused", "hyperband", None), **change}
     before = iris.value("SELECT count(*) FROM madlib_mop.run")
     with pytest.raises(psycopg2.Error) as caught:

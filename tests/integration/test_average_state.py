@@ -1,4 +1,4 @@
-"""The aggregate madlib_mop.average_state: an average by rows for whoever calls it, in one backend or in many."""
+"""The aggregate madlib_mop.average_state: an average by rows for any caller, in one backend or in several."""
 
 import numpy as np
 import psycopg2

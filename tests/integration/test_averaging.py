@@ -1,4 +1,4 @@
-"""Model averaging is, bit for bit, a NumPy average of plain Keras runs an iteration; and what a fit leaves behind."""
+"""Model averaging equals, bit for bit, a NumPy average of plain Keras runs per iteration; and the output of a fit."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def weights(db, table: str) -> bytes:
 
 
 def arrays_of(db, table: str) -> list[np.ndarray]:
-    """Return the weights of an output table as ``get_weights()`` gives them."""
+    """Return the weights of an output table in the form of ``get_weights()``."""
     import keras
 
     model = keras.models.model_from_json(db.value(f"SELECT model_arch::text FROM {table}"))
@@ -135,7 +135,7 @@ def test_a_replay_gives_the_same_bits(bench):
 
 @pytest.mark.slow
 def test_a_warm_start_with_another_optimizer_goes_on_with_the_weights(bench):
-    """And with fit_params NULL, which stay NULL: mini-batches of 32 rows, one pass."""
+    """Also with NULL fit_params, which stay NULL: mini-batches of 32 rows, one pass."""
     average(bench, "changed", 1, source_table="train_2", seed=4)
     start = arrays_of(bench, "changed")
     run = average(
@@ -213,7 +213,7 @@ def test_only_the_newest_state_is_left_in_its_parts(bench):
 
 
 def test_a_table_of_one_model_has_no_keys(bench):
-    """That evaluate and predict take it is in test_averaging_iris."""
+    """test_averaging_iris tests that evaluate and predict accept it."""
     error = refusal_of(bench, "SELECT madlib.madlib_keras_evaluate('out', 'valid_3', 'evaluated', mst_key := 1)")
     assert "mst_key is for tables with many models; public.out has one. Received: 1" in error.message
 

@@ -1,4 +1,4 @@
-"""Promise 8 for madlib_keras_fit: one clear error before any work; and warm starts whose weights are in no table."""
+"""Promise 8 for madlib_keras_fit: one clear error before any work; and warm starts without weights in a table."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def bench(db):
 
 @pytest.fixture
 def planner(bench):
-    """Return a function that plans a run in this process; a driver process takes its time."""
+    """Return a function that plans a run in this process, which is faster than a driver process."""
     connection, catalog = bench.connect(autocommit=False), bench.connect()
     record = record_on(catalog)
     session = DirectSession(connection)
@@ -54,7 +54,7 @@ def test_a_bad_argument_is_named(planner, case):
 
 
 def call(**arguments) -> tuple[str, list]:
-    """Write a call of fit, good but for these arguments."""
+    """Return a call of fit that is valid except for these arguments."""
     arguments = GOOD | arguments
     slots = ", ".join(f"{name} := %s" for name in arguments)
     return f"SELECT madlib.{FIT}({slots})", list(arguments.values())
@@ -67,7 +67,7 @@ def test_an_error_reaches_who_calls_by_sql_under_the_functions_name(bench):
 
 
 def test_a_model_that_cannot_be_trained_fails_the_call_with_its_reason(bench):
-    """There is no other model for whose sake the run would go on."""
+    """No other model remains, so the run ends."""
     error = refusal_of(bench, *call(compile_params=COMPILE.replace("Adam(lr=0.01)", "SGD(lr=3e38)")))
     assert error.message.startswith(f"{FIT}: ") and "while training" in error.message, error
     assert "(epoch 1, position 1, segment 0)" in error.message and error.sqlstate == "38000" and error.hint
@@ -115,7 +115,7 @@ MANY = {
 
 @pytest.fixture
 def loose(monkeypatch):
-    """Let output tables made by hand pass for a run's."""
+    """Accept output tables made by hand as those of a run."""
     for module in ("averaging", "hopper"):
         monkeypatch.setattr(f"madlib_mop.driver.planning.{module}.check_replaceable", lambda *_: None)
 

@@ -1,4 +1,4 @@
-"""Iris by model averaging, as MADlib's scripts have it: 120 rows, 30 held out, ten iterations, then a warm start.
+"""Iris by model averaging, as in MADlib's scripts: 120 rows, 30 for validation, ten iterations, then a warm start.
 
 Temporary output tables, one-hot labels, text classes, an architecture table with odd characters in its name.
 """
@@ -63,7 +63,7 @@ def test_ten_iterations_a_warm_start_and_predictions_in_temporary_tables(bench):
 
 @pytest.mark.slow
 def test_custom_functions_of_an_object_table(bench):
-    """And a run that a warm start goes on with keeps those that it was begun with."""
+    """A warm start keeps the functions of the run that it continues."""
     source = "import keras\n\ndef certainty(y_true, y_pred):\n    return keras.ops.max(y_pred, axis=-1)\n"
     bench.rows("SELECT madlib.load_custom_function('functions', convert_to(%s, 'UTF8'), 'certainty')", [source])
     bench.rows("SELECT madlib.load_top_k_accuracy_function('functions', 2)")

@@ -1,6 +1,6 @@
-"""Promise 8: each bad input to the hopper gets one clear error before any work: what, which value, what to do.
+"""Promise 8: each bad input to the hopper gets one clear error before any work: problem, value and solution.
 
-One case an argument goes through SQL, on every engine, in tests/helpers/engines/promises.py.
+tests/helpers/engines/promises.py tests one case for each argument with SQL, on every engine.
 """
 
 import time
@@ -46,7 +46,7 @@ def session(bench):
 
 @pytest.fixture(scope="module")
 def plan(bench):
-    """Return a function that plans a run in this process, and must be refused: a driver process takes its time."""
+    """Return a function that plans a run that must be rejected, in this process, which is faster than a driver."""
     connection, catalog = bench.connect(autocommit=False), bench.connect()
     record = record_on(catalog)
 
@@ -65,14 +65,14 @@ def plan(bench):
 
 
 def call(**arguments) -> tuple[str, list]:
-    """Write a call of fit, good but for these arguments."""
+    """Return a call of fit that is valid except for these arguments."""
     arguments = GOOD | arguments
     slots = ", ".join(f"{name} := %s" for name in arguments)
     return f"SELECT madlib.{FIT}({slots})", list(arguments.values())
 
 
 def traces(db) -> tuple:
-    """Return what a call that was refused must not have changed."""
+    """Return what a rejected call must not change."""
     return (
         db.rows("SELECT run_id, state FROM madlib_mop.run ORDER BY 1"),
         db.rows("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1"),
@@ -80,7 +80,7 @@ def traces(db) -> tuple:
 
 
 def assert_refused(error: Refusal, sqlstate: str, message: str, hint: str) -> None:
-    """Hold an error against what it must say: one line, not too long, and a hint."""
+    """Assert the text of an error: one line, not too long, and a hint."""
     assert error.sqlstate == sqlstate, error
     assert error.message.startswith(f"{FIT}: {message}"), error
     assert "\n" not in error.message and len(error.message) < 600
@@ -253,7 +253,7 @@ def test_ragged_rows_are_named(bench):
 
 
 def test_rows_that_are_not_those_of_the_run_any_more_are_told_so(bench):
-    """A run is begun, interrupted after its first visit, and resumed when the table was packed anew."""
+    """A run is interrupted after its first visit, and resumed after the table was packed again."""
     connection, catalog = bench.connect(autocommit=False), bench.connect()
     record = record_on(catalog)
     run_id = add_run(record, plan_fit(Call.read(FIT, GOOD, DirectSession(connection)), record))

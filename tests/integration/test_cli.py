@@ -16,7 +16,7 @@ FIT = ("fit", "iris_train_packed", "by_cli", "mst", "2")
 
 
 def command(db, *words: str, dsn: str | None = None) -> list[str]:
-    """Write the command line; the DSN comes last, as people give options."""
+    """Return the command line, with the DSN last."""
     return [sys.executable, "-m", "madlib_mop.cli", *words, "--dsn", dsn or db.dsn]
 
 
@@ -165,7 +165,7 @@ HOLDS = "SELECT coalesce(backend_xid, backend_xmin) IS NOT NULL FROM pg_stat_act
 
 
 def test_no_session_of_its_own_holds_a_snapshot_while_it_trains(bench):
-    """A run may take days; VACUUM of other tables, and whatever else waits for old snapshots, goes on meanwhile."""
+    """A run may take days; VACUUM of other tables, and other work that waits for old snapshots, must not be delayed."""
     before = newest_run(bench)
     settings = ("idle_in_transaction_session_timeout = '300ms'", "idle_session_timeout = '300ms'",
                 "statement_timeout = '2s'", "default_transaction_read_only = on")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Ordinary tables into packed ones: the proposal and its editing, one pass over the rows, and what networks get."""
+"""Packing of ordinary tables: the proposal and its editing, one pass over the rows, and the networks' inputs."""
 
 import hashlib
 
@@ -156,7 +156,7 @@ def test_a_table_that_cannot_be_trained_on_has_one_clear_error(db, query):
 
 @pytest.fixture(scope="module")
 def churn(customers):
-    """A model of the customers, and their rows with what they are."""
+    """A model of the customers, and their rows with labels."""
     load_churn_network(customers, "arch_p", "mst_p")
     customers.run = fit(
         customers, "churn", "mst_p", 8, source_table="packed", validation_table="packed_validation", seed=1
@@ -181,7 +181,7 @@ def test_a_model_predicts_the_rows_of_a_table(churn):
 
 
 def test_no_skew_between_packing_and_prediction(churn):
-    """What a model says of a row is what it says of the tensors that were packed of it, bit for bit."""
+    """The prediction for a row equals that for the row's packed tensors, bit for bit."""
     weights, arch = churn.rows("SELECT model_weights, model_arch::text FROM churn")[0]
     model = keras.models.model_from_json(arch)
     flat, start, arrays = np.frombuffer(weights, np.float32), 0, []

@@ -1,4 +1,4 @@
-"""load_model_selection_table and generate_model_configs, as a user of SQL meets them."""
+"""load_model_selection_table and generate_model_configs, called from SQL."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The context of an error: the function that was called and the one that raised it, and no text of inner statements."""
+"""The context of an error: the called function and the one that raised the error, without inner statements."""
 
 import psycopg2
 import pytest

@@ -1,4 +1,4 @@
-"""Object tables, as MADlib's own test has it: registered, deleted, dropped with the last; errors before any work."""
+"""Object tables as in MADlib's test: functions are registered and deleted, the last one drops the table; errors."""
 
 import dill
 import pytest

@@ -1,4 +1,4 @@
-"""Custom losses and metrics in runs: the values of plain Keras, and those of the run's own functions for ever after."""
+"""Custom losses and metrics in runs: the values of plain Keras, and later always the run's own functions."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ FIT = ("batch_size=16, epochs=1",)
 
 
 def register(db, name: str, source: str | None = None) -> None:
-    """Put a function, or another of its name, into the table."""
+    """Register a function, or replace the one with its name."""
     if db.value("SELECT EXISTS (SELECT FROM madlib.functions WHERE name = %s)", [name]):
         db.rows("SELECT madlib.delete_custom_function('functions', %s)", [name])
     value = (source or FUNCTIONS[name]).encode()
@@ -61,14 +61,14 @@ def softmax() -> str:
 
 
 def my_loss(y_true, y_pred):
-    """Do what MyLoss does, in plain Keras."""
+    """Compute MyLoss in plain Keras."""
     import keras
 
     return keras.ops.sum(keras.ops.square(y_true - y_pred), axis=-1)
 
 
 def evaluate(db, table: str, output: str) -> tuple:
-    """Evaluate the first model; give loss, metrics and their names."""
+    """Evaluate the first model; return loss, metrics and their names."""
     db.rows(f"DROP TABLE IF EXISTS {output}")
     db.rows(f"SELECT madlib.madlib_keras_evaluate('{table}', 'valid', '{output}', mst_key := 1)", role=ANALYST)
     return db.rows(f"SELECT loss, metrics, metrics_type FROM {output}")[0]
@@ -99,7 +99,7 @@ def fitted(bench):
 
 @pytest.fixture(scope="module")
 def changed(bench, fitted):
-    """The same, after every function was registered anew as something else."""
+    """The same, after every function was replaced by another one."""
     before = evaluate(bench, "out", "before")
     register(bench, "MyLoss", "def MyLoss(y_true, y_pred): return 0 * y_pred[:, 0]")
     register(bench, "spread", "def spread(y_true, y_pred): return 7.0")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a bu
 
 @pytest.fixture(scope="module")
 def demo(db):
-    """What `make demo` does after its set-up; gives what psql printed."""
+    """The part of `make demo` after its set-up; the value is psql's output."""
     load = subprocess.run([sys.executable, DEMO / "digits.py"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return psql(db, load + (DEMO / "digits.sql").read_text())
 

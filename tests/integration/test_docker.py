@@ -1,4 +1,4 @@
-"""docker/ without a container: what its scripts do to a server, and that what its files name is there."""
+"""docker/ without a container: the effects of its scripts on a server, and the existence of the files that it names."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ COMPOSE = ["compose.yaml", "compose.hosts.yaml"]
 
 
 def run_script(name: str, db, tmp_path, **variables) -> subprocess.CompletedProcess:
-    """Run a script of docker/ as a container's first start would, with a superuser's login to a server of ours."""
+    """Run a script of docker/ as in a container's first start, with a superuser's login to one of our servers."""
     file = tmp_path / "password"
     file.write_text(SECRET)
     environment = {"PATH": f"{db.cluster.bindir}:/usr/bin:/bin", "MOP_DSN": db.dsn}
@@ -51,7 +51,7 @@ def test_a_new_server_has_the_extension_and_a_role_that_may_use_it_and_log_in(db
 
 
 def test_a_coordinator_gets_a_server_and_mappings_for_each_host(db, tmp_path):
-    """The hosts' passwords reach the mappings unharmed, and are in no output and no log."""
+    """The hosts' passwords reach the mappings unchanged, and are in no output and no log."""
     if not db.rows("SELECT 1 FROM pg_proc WHERE pronamespace = 'madlib_mop'::regnamespace AND proname = 'add_host'"):
         pytest.skip("madlib_mop.add_host is not there")
     done = run_script("init-coordinator.sh", db, tmp_path, MOP_HOST_USER="segments",
@@ -145,7 +145,7 @@ def test_secrets_are_drawn_once_and_only_their_owner_enters(tmp_path):
 
 
 def test_a_coordinator_ends_with_the_hosts_role_and_no_superusers_login(db, role, tmp_path):
-    """With a stand-in for add_host, which keeps the login that it would have used: the order of the steps is held."""
+    """A replacement of add_host records the login that it would have used, which shows the order of the steps."""
     db.rows("DROP EXTENSION IF EXISTS madlib_mop CASCADE")
     db.rows("DROP EXTENSION IF EXISTS postgres_fdw CASCADE")
     db.rows("DROP SCHEMA IF EXISTS madlib_mop CASCADE")

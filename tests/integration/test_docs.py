@@ -1,4 +1,4 @@
-"""The pages of docs/ say nothing untrue: the statements of each run in their order, in a database of the page's own."""
+"""The pages of docs/ are correct: the statements of each page run in order, in a database of its own."""
 
 import subprocess
 import uuid
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(900)  # trainers start and trace slowly on a bu
 
 
 def run_page(cluster, page: str) -> str:
-    """Run all SQL of a page through psql, as a reader would; return what it printed."""
+    """Run all SQL of a page with psql, as a reader would; return the output."""
     script = "".join(example.text for example in examples(page, "sql"))
     name = f"docs_{uuid.uuid4().hex[:8]}"
     connection = cluster.connect()

@@ -1,4 +1,4 @@
-"""A dump and a restore keep the record, the states and the rights; new runs go on from them."""
+"""A dump and a restore keep the record, the states and the rights; new runs can continue from them."""
 
 import subprocess
 import uuid
@@ -42,7 +42,7 @@ def trained(db):
 
 @pytest.fixture(scope="module")
 def restored(trained, tmp_path_factory):
-    """A database made from the dump of another."""
+    """A database restored from the dump of another one."""
     cluster = trained.cluster
     name = f"restored_{uuid.uuid4().hex[:8]}"
     bindir = cluster.bindir

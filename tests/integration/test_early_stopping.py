@@ -38,7 +38,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def bench(db):
-    """A run to the end, from whose metrics it is known where models stop; and the same run with early stopping."""
+    """A complete run, whose metrics show where models must stop; and the same run with early stopping."""
     load_digits(db, 240, 80)
     load_architectures(db)
     pack(db, 2, suffix="_2")
@@ -58,7 +58,7 @@ def bench(db):
 
 
 def ends(db, run_id: int) -> dict[int, tuple[int | None, int]]:
-    """Where models have stopped, and their best iterations."""
+    """Return the iterations at which models stopped, and their best iterations."""
     rows = db.rows(
         "SELECT mst_key, epoch, last_epoch, (best_state ->> 'epoch')::integer, state, state_detail"
         " FROM madlib_mop.model WHERE run_id = %s",
@@ -72,7 +72,7 @@ def ends(db, run_id: int) -> dict[int, tuple[int | None, int]]:
 
 
 def normalized(expected: dict) -> dict:
-    """Keras may stop in the last epoch too, which is no early end."""
+    """Treat a stop in the last epoch, which Keras may report too, as no early end."""
     return {key: (stopped if stopped and stopped < N else None, best) for key, (stopped, best) in expected.items()}
 
 
@@ -143,7 +143,7 @@ def test_a_warm_start_goes_on_from_the_best_state(bench):
 
 
 def test_a_best_state_can_be_moved_to_another_slot(bench):
-    """As compaction does where few live states keep the disk of many dead ones."""
+    """Compaction does so if few live states occupy slots with many dead ones."""
     record, run_id = Record(*connect_by_dsn(bench.dsn)), bench.run.run_id
     model = record.models(run_id)[0]
     expected = weights_of(record, run_id)
@@ -193,7 +193,7 @@ def _begin(db, table: str) -> tuple[BackgroundFit, int]:
 
 @pytest.mark.parametrize("moment", [1, 4, 8])
 def test_a_driver_that_is_killed_and_a_run_that_is_resumed_end_with_the_same_bits(bench, moment):
-    """Killed when so many metrics were known: the backend goes on; then cancelled, and resumed."""
+    """The driver is killed after some metrics and replaced by the backend; then the run is cancelled and resumed."""
     call, run_id = _begin(bench, f"killed_{moment}")
 
     def known(n):

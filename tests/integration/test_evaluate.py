@@ -1,4 +1,4 @@
-"""madlib_keras_evaluate: equal to Keras' own evaluate and to what a run found of its models, or one clear error."""
+"""madlib_keras_evaluate: equal to Keras' own evaluate and to the metrics of runs, or one clear error."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def net(keras):
 
 @pytest.fixture(scope="module")
 def user(db, net):
-    """A source table of three classes, packed on two segments of different size, and a model table by hand."""
+    """A source table of three classes, packed on two segments of different sizes, and a model table by hand."""
     user = User(db.connect())
     rng = np.random.default_rng(0)
     x = rng.normal(size=(N_ROWS, 3))
@@ -92,7 +92,7 @@ def test_regression_has_all_its_metrics(user, keras):
 
 
 def test_without_metrics_and_with_several_outputs(user, keras):
-    """The first output's metrics come first; a model without metrics has NULLs there."""
+    """The first output's metrics are first; a model without metrics has NULLs there."""
     user.rows("CREATE VIEW held_both AS SELECT id, x, y, ARRAY[t] AS t FROM held")
     user.rows("SELECT madlib.training_preprocessor_dl('held_both', 'both', 'y, t', 'x', 10, 2.0, seed => 1)")
     inputs = keras.Input((3,))
@@ -119,7 +119,7 @@ def test_without_metrics_and_with_several_outputs(user, keras):
 
 
 def test_a_trained_model_is_as_good_as_its_run_said(user):
-    """The whole way: pack, load, fit, evaluate, predict."""
+    """The complete workflow: pack, load, fit, evaluate, predict."""
     user.rows("SELECT madlib.load_keras_model('archs', %s, NULL, 'mlp', NULL)", ARCH)
     user.rows(
         "SELECT madlib.load_model_selection_table('archs', 'msts', ARRAY[1], ARRAY[%s, %s],"
@@ -150,7 +150,7 @@ ARCH = """
 
 @pytest.fixture(scope="module")
 def unlike(user):
-    """Packed tables that are not like the models' training table."""
+    """Packed tables that do not match the models' training table."""
     user.rows("CREATE VIEW renamed AS SELECT x, translate(y, 'abc', 'xyz') AS y FROM held")
     user.rows("CREATE VIEW wider AS SELECT x, x AS x2, ARRAY[1, id]::real[] AS w, y FROM held")
     for arguments in (

@@ -1,4 +1,4 @@
-"""An evaluation reads the parts of a state that a forward pass needs, and leaves the optimizer's where they are."""
+"""An evaluation reads only the parts of a state that a forward pass needs, not the optimizer's."""
 
 import time
 
@@ -9,7 +9,7 @@ N_READS = "SELECT calls FROM pg_stat_user_functions WHERE funcname = 'state_part
 
 
 def test_an_evaluation_leaves_the_optimizers_parts_alone(db):
-    """Adam has two slots a weight: about two thirds of a state, here in many small parts."""
+    """Adam has two slots per weight: about two thirds of a state, here in many small parts."""
     db.rows(f'ALTER DATABASE "{db.name}" SET track_functions = \'all\'')
     load_digits(db, 60, 20)
     pack(db, 1)

@@ -1,6 +1,6 @@
-"""Promises 1 and 2: final weights are those of plain Keras on the same visits, bit for bit, and repeatable.
+"""Promises 1 and 2: final weights equal those of plain Keras with the same visits, bit for bit, and are repeatable.
 
-The smallest of these runs, and its replay, are in tests/helpers/engines/promises.py, for every engine.
+tests/helpers/engines/promises.py has the smallest of these runs and its replay, for every engine.
 """
 
 import pytest
@@ -55,7 +55,7 @@ def test_weights_are_those_of_plain_keras(bench, n, p, schedule):
 
 
 def assert_every_hop_reads_what_the_last_wrote(db, run_id: int, mst_key: int) -> None:
-    """Hold the chain of a model's digests, visit by visit, up to its newest state."""
+    """Assert the chain of a model's digests, visit by visit, up to its newest state."""
     chain = db.rows(
         "SELECT digest_in, digest_out FROM madlib_mop.visit WHERE run_id = %s AND mst_key = %s"
         " ORDER BY epoch, position",

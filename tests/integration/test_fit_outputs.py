@@ -1,4 +1,4 @@
-"""What a fit leaves behind: the three output tables as MADlib has them, the record, the views, the NOTICEs."""
+"""The output of a fit: the three tables as in MADlib, the record, the views, the NOTICEs."""
 
 import re
 
@@ -246,7 +246,7 @@ def test_small_parts_give_the_same_state(bench):
 
 
 def test_every_metric_has_its_evaluations(bench):
-    """One a shard that has rows; their losses, weighed by rows, are the recorded one."""
+    """One for each shard with rows; the average of their losses, weighted by rows, is the recorded loss."""
     run_id = bench.run.run_id
     rows = bench.rows(
         "SELECT mst_key, epoch, data_set, m.value, e.loss, e.n_shards, e.n_rows FROM madlib_mop.metric m LEFT JOIN ("

@@ -1,4 +1,4 @@
-"""Fused training: configurations of one shape train in one graph; all promises hold but the bits of plain Keras."""
+"""Fused training: configurations of one shape train in one graph; all guarantees hold except plain Keras' bits."""
 
 import functools
 
@@ -32,7 +32,7 @@ LOG = (
 
 
 def configurations(rates=(0.001, 0.002, 0.003, 0.004, 0.005)) -> list[tuple[int, str, str]]:
-    """Return five of one shape, which differ in learning rate and L2 strength, and one of another batch size."""
+    """Return five configurations of one shape with different learning rates and L2, and one with another batch size."""
     rows = [(1 + number % 2, ADAM.format(rate), "batch_size=16, epochs=1") for number, rate in enumerate(rates)]
     return [*rows, (1, ADAM.format(0.01), "batch_size=30, epochs=1")]
 
@@ -59,7 +59,7 @@ def bench(db):
 
 @pytest.fixture(scope="module")
 def fused(bench):
-    """A run with fused training, undisturbed."""
+    """A run with fused training, without faults."""
     return fit(bench, "out_on", "mst", N_EPOCHS, ON, **OPTIONS)
 
 
@@ -114,7 +114,7 @@ def test_exactly_once_and_a_groups_visit_in_one_transaction(bench, fused):
 
 
 def test_results_are_those_of_plain_keras_but_for_rounding(bench, fused):
-    """On the recorded visits; what trains apart has its bits. All figures are there."""
+    """For the recorded visits; models that train separately have Keras' bits. All metrics exist."""
     ours = weights(bench, "out_on")
     for key in (2, 5, APART):
         _, compile_params, fit_params = configurations()[key - 1]
@@ -134,7 +134,7 @@ def test_results_are_those_of_plain_keras_but_for_rounding(bench, fused):
 
 
 def test_it_is_off_by_default(bench):
-    """And a run of which no models fit together is the same as without."""
+    """A run without fusible models is the same with and without it."""
     options = OPTIONS | {"metrics_compute_frequency": 1}
     select(bench, "mst_two", configurations()[:2])
     off, on = (
@@ -159,7 +159,7 @@ def test_same_bits_again_by_replay_and_in_two_calls(bench, fused):
 
 
 def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, fused):
-    """Its driver, then a trainer; one of a group's visits cannot be written; it is cancelled, and resumed."""
+    """Driver and trainer are killed; one of a group's visits cannot be written; the run is cancelled and resumed."""
     before, named = newest_run(bench), ", ".join(f"{name} := %s" for name in OPTIONS)
     call = BackgroundFit(
         bench,
@@ -194,7 +194,7 @@ def test_same_bits_whatever_is_killed_and_after_a_cancel(bench, fused):
 
 
 def test_a_member_that_diverges_fails_alone(bench, fused):
-    """The others of its group keep the bits that they have beside a member that is well; another group fails whole."""
+    """The other members of its group keep their bits; another group fails as a whole."""
     select(bench, "mst_bad", configurations((0.001, 1e30, 0.003, 1e30, 1e30)))
     run = fit(bench, "out_bad", "mst_bad", N_EPOCHS, ON, **OPTIONS)
     assert "mst_key 2 failed: loss became nan while training" in run.notices
@@ -210,7 +210,7 @@ def test_a_member_that_diverges_fails_alone(bench, fused):
 
 
 def test_a_group_that_cannot_be_trained_as_one_is_dissolved(bench):
-    """Here two models have made different numbers of steps, and an optimizer counts them once for all its group."""
+    """Two models have made different numbers of steps, but a group's optimizer has one counter."""
     select(bench, "mst_w", [(1, ADAM.format(0.01), "batch_size=16"), (1, ADAM.format(0.02), "batch_size=30")])
     options = {"source_table": "train_1", "schedule": "rotation"}
     for table in ("out_w_on", "out_w_off"):

@@ -1,4 +1,4 @@
-"""Promises of the installation: `make server` and its kin, wherever the clone is and whoever runs them."""
+"""The installation: `make server` and related targets work in any directory and for any user."""
 
 import os
 import re
@@ -21,7 +21,7 @@ LONG_NAME = "a clone with spaces in its name, and a name that is longer than the
 
 @pytest.fixture(scope="module")
 def scratch():
-    """A directory that every user may enter; removed at the end."""
+    """A directory that all users may enter; removed at the end."""
     directory = Path(tempfile.mkdtemp(prefix="mop_install_", dir="/tmp"))
     directory.chmod(0o755)
     yield directory
@@ -30,7 +30,7 @@ def scratch():
 
 @pytest.fixture(scope="module")
 def clone(scratch, state):
-    """A clone with a running server, under a directory that only its user may enter; the library is the session's."""
+    """A clone with a running server, below a directory of its user only; it uses the session's library."""
     (scratch / "private").mkdir(mode=0o700)
     own_state = scratch / "state"
     own_state.mkdir()
@@ -42,7 +42,7 @@ def clone(scratch, state):
 
 
 def listening(port: int) -> bool:
-    """Whether something listens at 127.0.0.1 on a port."""
+    """Return whether a process listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -104,7 +104,7 @@ def test_the_extensions_files_have_no_placeholder_left(clone):
 
 
 def test_what_plpython_imports_is_compiled_for_its_python(clone):
-    """A session would compile it at each first call otherwise: 0.4 s on a busy machine."""
+    """Otherwise each session would compile it at its first call: 0.4 s on a busy machine."""
     library = clone.state / "library"
     body = f"""import importlib.util, os, sys; sys.path.insert(0, '{library}/backend'); from mop_backend import call
 path = importlib.util.cache_from_source(call.__file__); plpy.notice(path, os.path.exists(path))"""
@@ -218,13 +218,13 @@ def test_an_ordinary_user_runs_the_server_as_himself_with_his_own_state(scratch,
 
 
 class TestPackages:
-    """`make/packages.sh` on a machine without PostgreSQL, with programs of our own first on the PATH."""
+    """`make/packages.sh` on a machine without PostgreSQL, with fake programs first on the PATH."""
 
     AS = "[ $1 = -u ] && echo {} || echo someone"
 
     @pytest.fixture
     def packages(self, clone, scratch, monkeypatch):
-        """Run the script with fake programs, given by name; gives what it said and the calls that they noted."""
+        """Return a function that runs the script with fake programs and returns its output and their recorded calls."""
         monkeypatch.setattr(clone, "state", Path("/nonexistent"))
         programs = Path(tempfile.mkdtemp(dir=scratch))
 
@@ -283,11 +283,11 @@ class TestPackages:
 
 
 class TestDoctor:
-    """`madlib-mop doctor` finds what is wrong."""
+    """`madlib-mop doctor` finds problems."""
 
     @pytest.fixture
     def hba(self, clone):
-        """The server's pg_hba.conf, put back at the end."""
+        """The server's pg_hba.conf, restored at the end."""
         file = Path(clone.cluster("datadir")) / "pg_hba.conf"
         good = file.read_text()
         yield file

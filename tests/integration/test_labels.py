@@ -1,4 +1,4 @@
-"""Labels: what is told of the classes, indices for sparse losses, one unit for two classes, balanced weights."""
+"""Labels: notices about classes, indices for sparse losses, one unit for two classes, balanced weights."""
 
 import json
 

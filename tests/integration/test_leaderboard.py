@@ -1,4 +1,4 @@
-"""The leaderboard: which model of a run is the best, by a rule that holds for any metric."""
+"""The leaderboard: the ranks of a run's models, by a rule for any metric."""
 
 import pytest
 
@@ -9,7 +9,7 @@ RUN = 7
 
 @pytest.fixture
 def board(db):
-    """Return a function that writes models' figures by hand and gives the keys as the leaderboard ranks them."""
+    """Return a function that writes models' metrics by hand and returns the keys in the leaderboard's order."""
 
     def rank(**figures) -> list[int]:
         db.rows("DELETE FROM madlib_mop.metric")
@@ -37,7 +37,7 @@ def board(db):
 
 
 def at(epoch: int, loss: float, metric: float | None = None, name: str = "accuracy", data_set: str = "validation"):
-    """Write a model's figures after one epoch."""
+    """Write a model's metrics after one epoch."""
     rows = [(epoch, data_set, 0, "loss", loss)]
     return rows if metric is None else [*rows, (epoch, data_set, 1, name, metric)]
 
@@ -88,7 +88,7 @@ def test_which_way_a_metric_goes_is_told_by_its_name(db, higher, names):
 
 
 def under_way(db, *keys: int) -> None:
-    """Let models be in training still."""
+    """Mark models as in training."""
     db.rows("UPDATE madlib_mop.model SET state = 'training' WHERE mst_key = ANY (%s)", [list(keys)])
 
 
@@ -99,7 +99,7 @@ def shown(db) -> dict[int, tuple]:
 
 
 def test_while_models_train_all_are_ranked_by_an_epoch_that_all_of_them_have_reached(board, db):
-    """Epoch 18 beside epoch 4: at epoch 4 the other is the better one."""
+    """One model is at epoch 18, another at epoch 4: at epoch 4 the other one is better."""
     far = [*at(2, 0.9), *at(4, 0.8), *at(18, 0.1)]
     assert board(m1=far, m2=[*at(2, 0.7), *at(4, 0.6)], m3=[*at(2, 0.5)], m4=at(4, 0.7)) == [1, 3, 2, 4]
     under_way(db, 1, 2)

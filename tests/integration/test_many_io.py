@@ -1,4 +1,4 @@
-"""Several inputs and outputs hop too, and the weights are still those of plain Keras, bit for bit."""
+"""Models with several inputs and outputs: the weights equal those of plain Keras, bit for bit."""
 
 import numpy as np
 import pytest

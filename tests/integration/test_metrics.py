@@ -1,4 +1,4 @@
-"""Metrics that are no means are those of all rows, as plain Keras has them, however unequal the segments are."""
+"""Metrics that are not means equal plain Keras' values for all rows, even with unequal segments."""
 
 import numpy as np
 import pytest
@@ -49,13 +49,13 @@ def tables(db):
 
 
 def _shorten(table: str, segment: int) -> str:
-    """Leave a segment its first buffers: the more of them, the higher its number."""
+    """Keep only a segment's first buffers: segments with higher numbers keep more."""
     first = f"SELECT min(buffer_id) + {segment} FROM {table} WHERE __dist_key__ = {segment}"
     return f"DELETE FROM {table} WHERE __dist_key__ = {segment} AND buffer_id > ({first})"
 
 
 def by_keras(db, output: str, packed: str, params: str) -> list[dict[str, float]]:
-    """What plain Keras gives for all rows, with batches of several sizes."""
+    """Return plain Keras' values for all rows, with batches of several sizes."""
     import keras
 
     from madlib_mop.models.build import compile_model

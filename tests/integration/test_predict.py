@@ -1,4 +1,4 @@
-"""madlib_keras_predict: what it writes equals plain Keras on the same weights, in every form of pred_type."""
+"""madlib_keras_predict: its output equals plain Keras with the same weights, in every form of pred_type."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def x():
 
 @pytest.fixture(scope="module")
 def net(keras):
-    """A classifier of three classes, with statistics that only inference mode uses right."""
+    """A classifier of three classes, with moving statistics that only inference mode uses correctly."""
     keras.utils.set_random_seed(3)
     layers = keras.layers
     model = keras.Sequential(
@@ -31,7 +31,7 @@ def net(keras):
 
 @pytest.fixture(scope="module")
 def scores(net, x):
-    """What Keras gives for the rows: float32 (n_rows, 3)."""
+    """Keras' scores for the rows: float32 (n_rows, 3)."""
     return net.predict(x / np.float32(NORMALIZING), verbose=0)
 
 
@@ -47,7 +47,7 @@ def user(db, net, x, keras):
 
 
 def written(user, table, columns="class_value, prob, rank", order="id, rank"):
-    """Return an output table's rows in an order that can be compared."""
+    """Return an output table's rows in a fixed order."""
     return user.rows(f"SELECT id, {columns} FROM {table} ORDER BY {order}")
 
 
@@ -225,7 +225,7 @@ def test_ids_of_every_type_come_back_as_they_were(user, kind):
 
 
 def test_columns_of_every_numeric_type(user, net, keras):
-    """One model with an input for each type, so that one call tells them all."""
+    """One model with an input for each type, so one call tests all of them."""
     layers = keras.layers
     types = ["smallint[]", "integer[]", "bigint[]", "numeric[]", "double precision[]", "real", "bigint", "real[]"]
     shapes = [(2,)] * 5 + [(1,), (1,), (2, 3)]

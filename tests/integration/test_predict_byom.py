@@ -1,4 +1,4 @@
-"""madlib_keras_predict_byom: a model that was trained elsewhere predicts as Keras does, in each form of the call."""
+"""madlib_keras_predict_byom: a model that was trained elsewhere predicts the same as in Keras, in each form of call."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def user(db, nets, x):
 
 
 def byom(user, output, *more, model_id=1, columns="x", **named):
-    """Call it by position up to the output table."""
+    """Call it with positional arguments up to the output table."""
     user.rows(f"DROP TABLE IF EXISTS {output}")
     slots = ", ".join(["%s"] * len(more) + [f"{name} => %s" for name in named])
     user.rows(
@@ -57,7 +57,7 @@ def byom(user, output, *more, model_id=1, columns="x", **named):
 
 
 def test_response_is_the_best_class_of_a_list_of_lists(user, nets, x):
-    """As MADlib's own test calls it: use_gpus NULL, class values in a list around the list, a normalizing constant."""
+    """The call of MADlib's test: use_gpus NULL, class values in a list of lists, a normalizing constant."""
     rows = byom(user, "out", "response", None, [CLASSES], 2.0)
     best = nets[1].predict(x / np.float32(2), verbose=0).argmax(axis=1)
     assert [(i, name, value) for i, name, value, _ in rows] == [
@@ -104,7 +104,7 @@ def test_a_number_is_no_class_but_a_sigmoid_is_one(user, nets, x):
 
 
 def test_several_inputs_and_outputs(user, nets, x):
-    """class_name counts outputs from 0; a scalar column is an input of width 1; NULL fills up the shorter list."""
+    """class_name counts outputs from 0; a scalar column is an input of width 1; NULL fills the shorter list."""
     values = [["a", None, "c"], ["no", "yes", None]]
     rows = byom(user, "out", model_id=4, columns="x, w", class_values=values, dependent_count=2)
     side = (np.arange(N_ROWS) / 10).astype(np.float32)[:, np.newaxis]

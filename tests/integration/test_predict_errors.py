@@ -1,4 +1,4 @@
-"""madlib_keras_predict when it cannot: one error for each bad input, the caller's rights, and nothing left behind."""
+"""Errors of madlib_keras_predict: one error for each bad input, the caller's rights, and no leftovers."""
 
 import threading
 import time
@@ -168,7 +168,7 @@ def test_a_cancelled_prediction_leaves_no_process_and_no_table(db, user):
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the driver of a backend and its trainer, as far as they run."""
+    """Return the driver of a backend and its trainer, if they run."""
     drivers = children(pid, "madlib_mop.driver")
     return drivers + [trainer for driver in drivers for trainer in children(driver, "madlib_mop.trainer")]
 

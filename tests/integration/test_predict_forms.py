@@ -64,7 +64,7 @@ def test_the_class_and_named_probabilities_are_those_of_the_outputs(user):
 
 
 def test_row_by_row_and_by_arrays_there_are_the_same_bits(user):
-    """For this kind of network; docs/predict.md says for which a batch's size may change the last bit."""
+    """For this kind of network; docs/predict.md lists those for which the batch size may change the last bit."""
     one = user.rows("SELECT id, madlib_mop.predict('kinds', 1, x) FROM points ORDER BY id")
     many = user.rows("SELECT row_number() OVER () - 1, p FROM (SELECT array_agg(x ORDER BY id) AS xs FROM points) AS b,"
                      " madlib_mop.predict_rows('kinds', 1, xs) AS p")  # fmt: skip
@@ -147,7 +147,7 @@ def test_one_row_where_one_is_taken(user):
 
 
 def test_forged_arrays_are_refused_cheaply(user):
-    """array_bytes gives memory as it is, and whoever writes it by hand must not have the session count to 2^60."""
+    """array_bytes returns raw memory; a value written by hand must not make the session count to 2^60."""
     for n_dims, bitmap, dims in ((2, 40, "ffffff7f" * 2), (1, 24, "ffffffff"), (1, 0, "00000000")):
         size = n_dims.to_bytes(4, "little").hex() + bitmap.to_bytes(4, "little").hex() + "bc020000"
         forged = f"\\x{size}{dims}{'01000000' * n_dims}00000000"

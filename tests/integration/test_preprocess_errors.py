@@ -1,4 +1,4 @@
-"""The preprocessors' refusals: one clear error with its SQLSTATE for each bad input, and nothing left behind."""
+"""Errors of the preprocessors: one clear error with its SQLSTATE for each bad input, and no leftovers."""
 
 import re
 
@@ -190,7 +190,7 @@ def test_a_row_that_cannot_be_packed_is_named(caller, kind, rows, column, proble
 
 
 def test_a_row_of_a_tree_of_tables_is_named_with_its_table(caller):
-    """Promise 8: each partition, and each table that inherits, counts ctids for itself."""
+    """Promise 8: each partition and each inheriting table has its own ctids."""
     caller.rows(
         "CREATE TABLE parts (x real[], y integer) PARTITION BY LIST (y);"
         " CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (1);"

@@ -1,4 +1,4 @@
-"""Columns of encoded images: decoded to uint8, resized when asked, refused by row when they are no images."""
+"""Columns of encoded images: decoded to uint8, resized on request; an error names the row of an invalid image."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""training_preprocessor_dl: what is in the packed table and its summary, and in which order."""
+"""training_preprocessor_dl: content and order of the packed table and its summary."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""validation_preprocessor_dl: a table packed as a training table was, in its own order."""
+"""validation_preprocessor_dl: a table is packed like a training table, in its own order."""
 
 import numpy as np
 import pytest

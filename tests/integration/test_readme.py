@@ -1,4 +1,4 @@
-"""README.md and the pages that continue its tour say nothing untrue: their examples run in their order."""
+"""README.md and the pages that continue its tour are correct: their examples run in order."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def without_watch(script: str) -> str:
 
 @pytest.fixture(scope="module")
 def tour(db, tmp_path_factory):
-    """What psql printed when it ran all examples one after the other, as a reader would."""
+    """psql's output of all examples, run one after the other as a reader would."""
     folder = tmp_path_factory.mktemp("readme")
     load = [sys.executable, ROOT / "demo" / "digits.py"]
     script = [subprocess.run(load, stdout=subprocess.PIPE, text=True, check=True).stdout]

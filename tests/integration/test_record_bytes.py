@@ -1,4 +1,4 @@
-"""Rows of every type: what ``record_send`` sends is read as the values that SQL prints, bit for bit."""
+"""Rows of every type: the output of ``record_send`` is read as the values that SQL prints, bit for bit."""
 
 from datetime import datetime, timedelta
 
@@ -89,7 +89,7 @@ def tables(db):
 
 
 def make_table(db, name, types):
-    """Make a table with a column of each type, and rows that have every value with NULLs among them."""
+    """Create a table with a column of each type, and rows with every value and NULLs."""
     columns = ", ".join(f"c{place} {sql_type}" for place, sql_type in enumerate(types))
     db.rows(f"CREATE TABLE {name} (id serial, {columns})")
     for row in range(40):
@@ -121,7 +121,7 @@ def read(db, table):
 
 
 def printed(db, table, column, expression="{}::text"):
-    """Return what SQL prints for a column, in the order of the rows; None is NULL."""
+    """Return SQL's output of a column, in the order of the rows; None is NULL."""
     return [value for (value,) in db.rows(f"SELECT {expression.format(column)} FROM {table} ORDER BY id")]
 
 

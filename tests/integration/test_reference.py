@@ -1,4 +1,4 @@
-"""docs/reference.md lists what there is: functions, columns of the record, settings, messages."""
+"""docs/reference.md lists all functions, columns of the record, settings and messages."""
 
 import re
 

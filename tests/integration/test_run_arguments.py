@@ -1,4 +1,4 @@
-"""The record keeps a call whole: every argument as it was given, which resume, replay and the output tables go by."""
+"""The record has every argument of a call unchanged, for resume, replay and the output tables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""madlib_mop.predict: what Keras gives, row by row or many rows a call, by a trainer that the session keeps."""
+"""madlib_mop.predict: Keras' values, for single rows or many rows per call, by a trainer that the session keeps."""
 
 import contextlib
 import os
@@ -61,7 +61,7 @@ def database(db, nets, x):
 
 @pytest.fixture(scope="module")
 def user(database):
-    """A session of a role without rights but those that it was granted; its trainer is started once for all tests."""
+    """A session of a role with only the granted rights; its trainer is started once for all tests."""
     user = User(database.connect("analyst"))
     yield user
     user.connection.close()
@@ -91,7 +91,7 @@ def test_each_row_of_a_select_gets_its_probabilities(user, scores):
 
 
 def test_arrays_of_rows_give_arrays_of_results(user, scores):
-    """By one more dimension, or as rows again by predict_rows, beside their ids."""
+    """With one more dimension, or as rows with their ids by predict_rows."""
     assert close(user.value("SELECT madlib_mop.predict('models', 1, array_agg(x ORDER BY id)) FROM points"), scores[1])
     rows = user.rows(
         "SELECT r.id, r.p FROM (SELECT array_agg(id ORDER BY id) AS ids, array_agg(x ORDER BY id) AS xs FROM points"
@@ -128,7 +128,7 @@ def test_several_inputs_and_outputs_and_a_table_with_one_model(owner, nets, x, s
 
 
 def test_views_prepared_statements_and_a_retrained_model(user, owner, nets, scores):
-    """A plan that is kept sees the model of today; a view reads it with the rights of whoever asks the view."""
+    """A prepared plan uses the current model; a view reads it with the rights of the querying role."""
     owner.rows("CREATE VIEW scored AS SELECT id, madlib_mop.predict('public.models', 2, x) AS p FROM points;"
                " GRANT SELECT ON scored TO analyst, stranger; CREATE TABLE kept AS TABLE models")  # fmt: skip
     user.rows("PREPARE one AS SELECT p FROM scored WHERE id = $1")
@@ -217,7 +217,7 @@ def test_one_clear_error_each_and_the_trainer_goes_on(user):
 
 
 def test_a_read_only_session_predicts(database, scores):
-    """What a standby allows: no writes, and no transaction number is taken."""
+    """The rules of a standby: no writes, and no transaction number is assigned."""
     connection = database.connect("analyst", autocommit=False)
     reader = User(connection)
     try:
@@ -244,7 +244,7 @@ def wait_until(condition, seconds=30):
 
 
 def test_a_cancelled_call_stops_at_once_and_the_next_one_works(database, user, scores):
-    """The trainer is stopped as it works, so that a cancel is obeyed while it does."""
+    """The trainer is stopped by SIGSTOP, so the cancel arrives while it works."""
     os.kill(trainer_of(user)[0], 19)  # SIGSTOP: the trainer does not answer
     canceller = threading.Timer(0.5, user.connection.cancel)
     canceller.start()
@@ -257,7 +257,7 @@ def test_a_cancelled_call_stops_at_once_and_the_next_one_works(database, user, s
 
 
 def test_a_cancelled_select_of_many_rows_ends_within_a_second(user, scores):
-    """Also where neither process sleeps between two rows (mop_backend/spinning.py)."""
+    """Also if neither process sleeps between two rows (mop_backend/spinning.py)."""
     ended = []
 
     def run():
@@ -287,7 +287,7 @@ def test_an_idle_trainer_uses_no_processor_time(user):
 
 
 def processor_ns(pid) -> int:
-    """Return how long the threads of a process have run, in nanoseconds."""
+    """Return the processor time of a process' threads, in nanoseconds."""
     threads = pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads)
 
@@ -307,14 +307,14 @@ def test_the_trainer_ends_with_its_session_or_when_idle(database, scores):
 
 
 def test_the_servers_trainers_are_forked_from_one_process(database, scores):
-    """Loading TensorFlow is paid once a server; what trainers are forked from waits for the next, and holds no data."""
+    """TensorFlow is imported once per server; the fork server waits for the next request and has no data."""
     (parent,) = {parent_of_a_trainer(database, scores) for _ in range(2)}
     with open(f"/proc/{parent}/comm") as name:
         assert name.read() == "mop forkserver\n"
 
 
 def test_it_is_started_when_rows_are_packed(database, scores):
-    """Whoever packs will train: TensorFlow is loaded meanwhile."""
+    """A user who packs will train: TensorFlow is imported in the meantime."""
     before = parent_of_a_trainer(database, scores)
     os.kill(before, signal.SIGKILL)
     owner = User(database.connect())
@@ -338,7 +338,7 @@ def parent_of_a_trainer(database, scores):
 
 
 def forkservers_of(database):
-    """Return those of the database's server; trainers have their command line too, but a name of their own."""
+    """Return the database server's fork servers; trainers have the same command line, but other process names."""
     found, of_this_server = [], f"\0{database.cluster.server_pid}\0"
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

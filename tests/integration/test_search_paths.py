@@ -1,6 +1,6 @@
-"""Names without schema are found as their writer found them, whatever search_path a later call has.
+"""Names without a schema keep their meaning, whatever search_path a later call has.
 
-All is made in schema "Home", under its own search_path. In schema away lie tables of the same names with other content.
+Everything is created in schema "Home", under its own search_path. Schema away has tables of the same names.
 """
 
 import psycopg2
@@ -35,7 +35,7 @@ def bench(db):
 
 @pytest.fixture
 def away(bench):
-    """A session whose search_path does not lead home."""
+    """A session whose search_path does not contain schema Home."""
     connection = bench.connect()
     session = Session(connection)
     session.rows(AWAY)
@@ -102,7 +102,7 @@ def test_a_run_is_resumed_from_elsewhere(bench, away):
 
 
 def test_configurations_are_added_to_their_own_table_only(bench, away):
-    """The name arch, here, is another table's than the one that the configurations were made of."""
+    """Here the name arch belongs to another table than the one of the configurations."""
     call = (
         "SELECT madlib.generate_model_configs('{}', '\"Home\".mst', ARRAY[1],"
         " $${{'loss': ['categorical_crossentropy'],"
@@ -116,7 +116,7 @@ def test_configurations_are_added_to_their_own_table_only(bench, away):
 
 
 def test_tables_of_older_versions_are_read_and_written(bench):
-    """They have no column of qualified names; their names are looked for in the caller's search_path, as ever."""
+    """They have no column of qualified names; their names are looked up in the caller's search_path, as before."""
     script(
         bench,
         HOME,

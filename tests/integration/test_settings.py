@@ -1,4 +1,4 @@
-"""Settings are checked before a run, and what they say is what trainers get."""
+"""Settings are checked before a run and applied to trainers."""
 
 import psycopg2
 import pytest
@@ -17,7 +17,7 @@ def bench(db):
 
 
 def refusal(bench, table: str, setting: str) -> str:
-    """Return the error by which fit refuses a setting; no model may be blamed for it."""
+    """Return the error of fit for a setting; no model may fail because of it."""
     with pytest.raises(psycopg2.errors.InvalidParameterValue) as caught:
         fit(bench, table, "mst", 1, (setting,))
     blamed = "SELECT count(*) FROM madlib_mop.model JOIN madlib_mop.run r USING (run_id) WHERE model.state = 'failed'"

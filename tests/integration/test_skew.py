@@ -1,4 +1,4 @@
-"""Runs whose segments are uneven, more or fewer than the models, or become more; and what the simulator says of one."""
+"""Runs with uneven segments, more or fewer segments than models, or added segments; and the simulation of a run."""
 
 import pytest
 from typer.testing import CliRunner
@@ -79,7 +79,7 @@ def test_its_visits_made_again_give_its_bits(skewed, bench):
 
 
 def test_a_segment_added_while_a_run_is_stopped_waits_for_a_warm_start(bench):
-    """The run that is resumed has the bits of one that was never stopped; the warm start after it trains on all."""
+    """The resumed run has the bits of an uninterrupted one; a later warm start uses all segments."""
     options = {"source_table": "train", "seed": 6, "schedule": "rotation"}
     undisturbed = fit(bench, "undisturbed", "mst_slow", 8, **options)
     call = BackgroundFit(

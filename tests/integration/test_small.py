@@ -1,4 +1,4 @@
-"""Promise 9: the states of a run take at most three times their sum of the disk, however often they are rewritten."""
+"""Promise 9: the states of a run use at most three times their size on disk, however often they are rewritten."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""madlib_mop.predict on a real standby: no write, and what the primary trains is used as soon as it is replayed."""
+"""madlib_mop.predict on a real standby: no writes, and new models of the primary are used as soon as replayed."""
 
 import os
 import shutil
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.slow
 
 
 class Standby:
-    """A streaming copy of the tests' cluster, in a directory beside it, with a port of its own in the same directory
-    of sockets."""
+    """A streaming replica of the tests' cluster, in a neighbouring directory, with its own port and the same socket
+    directory."""
 
     def __init__(self, cluster):
         self._cluster = cluster
@@ -23,7 +23,7 @@ class Standby:
         self.socket = cluster.dsn.partition("host=")[2].partition("&")[0].replace("%2F", "/")
 
     def start(self) -> None:
-        """Copy the primary and start the copy."""
+        """Create a base backup of the primary and start it."""
         cluster = self._cluster
         self.folder.mkdir(mode=0o700)
         if os.geteuid() == 0:
@@ -43,7 +43,7 @@ class Standby:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def connect(self, dbname: str, role: str):
-        """Log in as a role that the primary has, by password."""
+        """Log in as a role of the primary, by password."""
         import psycopg2
 
         connection = psycopg2.connect(self._cluster.dsn_for(dbname, role), port=self.port)

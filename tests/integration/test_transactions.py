@@ -1,4 +1,4 @@
-"""Transactions of the driver's own session, and how statements of a call are run."""
+"""Transactions of the driver's own session, and the execution of a call's statements."""
 
 import pytest
 
@@ -11,7 +11,7 @@ RUN = 9
 
 @pytest.fixture
 def record(db):
-    """Return the record as a driver has it, with a run without models."""
+    """Return the record, opened as in a driver, with a run without models."""
     record_run(db, RUN, db.cluster.superuser)
     connection = db.connect()
     yield record_on(connection)

@@ -1,4 +1,4 @@
-"""Transfer learning on the iris data: frozen layers keep their bits, and materialised features change nothing."""
+"""Transfer learning on the iris data: frozen layers keep their bits; materialised features do not change results."""
 
 import json
 
@@ -25,7 +25,7 @@ def network(frozen=()):
 
 @pytest.fixture(scope="module")
 def bench(db):
-    """Iris: 120 rows to train, 30 held out; a first network, and three that begin with its weights."""
+    """Iris: 120 rows for training, 30 for validation; a first network, and three that start with its weights."""
     load_iris(db)
     pack_iris(db, 2, "train", "valid")
     db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [network()])
@@ -53,7 +53,7 @@ def with_features(db, run_id):
 
 
 def test_the_first_layer_stays_and_the_others_learn(bench):
-    """The example that MADlib documents; the run without materialised features gives the same bits and metrics."""
+    """MADlib's documented example; a run without materialised features has the same bits and metrics."""
     start = bytes(bench.value("SELECT model_weights FROM arch WHERE model_id = 2"))
     options = {"seed": 5, "schedule": "rotation", "validation_table": "valid", "metrics_compute_frequency": 5}
     run = fit(bench, "moved", "mst_first_frozen", 10, **options)
@@ -72,7 +72,7 @@ def test_the_first_layer_stays_and_the_others_learn(bench):
 
 
 def test_a_warm_start_goes_on_frozen(bench):
-    """In two calls or in one: the same bits; the weights in the table of architectures are not looked at again."""
+    """Two calls have the same bits as one; the weights in the table of architectures are not read again."""
     fit(bench, "twice", "mst_first_frozen", 2, seed=5, schedule="rotation")
     fit(bench, "twice", "mst_first_frozen", 2, warm_start=True, schedule="rotation")
     fit(bench, "once", "mst_first_frozen", 4, seed=5, schedule="rotation")
@@ -80,7 +80,7 @@ def test_a_warm_start_goes_on_frozen(bench):
 
 
 def test_nothing_to_train_changes_nothing(bench):
-    """All layers frozen: loss and accuracy are those of the model that the weights came from, at each iteration."""
+    """With all layers frozen, loss and accuracy equal those of the weights' source at each iteration."""
     fit(bench, "still", "mst_all_frozen", 2, seed=1, metrics_compute_frequency=1)
     assert weights(bench, "still")[1] == weights(bench, "first")[1]
     ((losses, accuracies),) = bench.rows("SELECT training_loss, training_metrics FROM still_info")

@@ -1,4 +1,4 @@
-"""MADlib's worked example of many models, on iris: a grid of 12 perceptrons, the best used, warm start, transfer."""
+"""MADlib's example of many models, on iris: a grid of 12 perceptrons, use of the best one, warm start, transfer."""
 
 import pytest
 
@@ -13,7 +13,7 @@ FIRST_LAYER_BYTES = 4 * (4 * 10 + 10)
 
 @pytest.fixture(scope="module")
 def grid(db):
-    """The grid, trained by a call by position as scripts for MADlib write it, with one order of visits each time."""
+    """The grid, trained by a call with positional arguments, as in scripts for MADlib, with a fixed order of visits."""
     load_iris(db)
     pack_iris(db, 2)
     load_perceptrons(db)
@@ -31,7 +31,7 @@ def grid(db):
 
 @pytest.fixture(scope="module")
 def best(grid):
-    """Key of the model with the best accuracy on the held-out rows."""
+    """Return the key of the model with the best accuracy on the validation rows."""
     return grid.value("SELECT mst_key FROM iris_multi_model_info ORDER BY validation_metrics_final DESC,"
                       " validation_loss_final LIMIT 1")  # fmt: skip
 
@@ -114,7 +114,7 @@ def test_predictions_of_the_best_are_right_as_often_as_its_accuracy_says(grid, b
 
 
 def test_a_warm_start_goes_on_where_the_run_left_off_and_transfer_starts_from_its_weights(grid, best):
-    """Changes the output table, so it comes last."""
+    """The last test, because it changes the output table."""
     before = dict(grid.rows("SELECT mst_key, training_loss_final FROM iris_multi_model_info"))
     ((model_id, start),) = grid.rows(
         "SELECT i.model_id, m.model_weights FROM iris_multi_model m JOIN iris_multi_model_info i USING (mst_key)"

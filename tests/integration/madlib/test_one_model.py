@@ -1,4 +1,4 @@
-"""What MADlib's suite holds of a single model, with scripts' ways of calling it that no other test has, on iris."""
+"""MADlib's tests of a single model on iris, with forms of calls in scripts that no other test has."""
 
 import psycopg2
 import pytest
@@ -17,7 +17,7 @@ APART = "def apart(y_true, y_pred): return (y_true - y_pred) ** 2"
 
 @pytest.fixture(scope="module")
 def bench(db):
-    """Iris with labels as text and as one-hot arrays; the validation tables' columns have names of their own."""
+    """Iris with labels as text and as one-hot arrays; the validation tables' columns have other names."""
     load_iris(db)
     load_perceptrons(db)
     for part in ("train", "test"):
@@ -35,7 +35,7 @@ def bench(db):
 
 @pytest.fixture(scope="module")
 def custom(bench):
-    """A loss of one's own that gives a value for each unit of each row, not one a row; more places than classes."""
+    """A custom loss that returns a value for each unit of each row, instead of one per row; more units than classes."""
     bench.rows("SELECT madlib.load_custom_function('of_one_model', convert_to(%s, 'UTF8'), 'apart')", [APART])
     bench.rows("SELECT madlib.load_top_k_accuracy_function('of_one_model', 4)")
     bench.rows(
@@ -61,7 +61,7 @@ def test_the_summary_tells_of_functions_of_ones_own(custom):
 
 
 def test_evaluated_on_its_own_training_table_a_model_is_as_its_run_said(custom):
-    """The architecture table is not needed for it."""
+    """It does not need the architecture table."""
     custom.rows("ALTER TABLE model_arch_library RENAME TO set_aside")
     try:
         custom.rows("SELECT madlib.madlib_keras_evaluate('of_custom', 'flowers', 'of_custom_found')")
@@ -85,7 +85,7 @@ def test_the_loss_is_the_mean_over_rows_and_units(custom):
 
 
 def test_a_model_without_metrics_has_a_loss_only(bench):
-    """Labels that were one-hot; NULL for fit_params; spellings of Keras 2 that say nothing; no setting is changed."""
+    """One-hot labels; NULL for fit_params; Keras 2's spellings without effect; no setting is changed."""
     settings = "SELECT name, setting FROM pg_settings WHERE name <> 'transaction_isolation' ORDER BY name"
     fit = (
         f"SELECT madlib.madlib_keras_fit('hot_packed', 'bare', 'model_arch_library', 1, $${BARE}$$, NULL, 2, NULL,"

@@ -1,4 +1,4 @@
-"""What MADlib's own suite holds of the hopper, with scripts' ways of calling it that no other test has."""
+"""MADlib's tests of the hopper, with forms of calls in scripts that no other test has."""
 
 import pytest
 
@@ -30,8 +30,8 @@ def bench(db):
 
 @pytest.fixture(scope="module")
 def by_hand(bench):
-    """One model, fewer than segments. The packed table is a copy in another schema, with a class that is NULL, the
-    selection a temporary table written by hand, the validation table one of one-hot labels; NULL stands for defaults.
+    """One model on two segments. The packed table is a copy in another schema with a NULL class, the model selection
+    table a temporary one written by hand, the validation table has one-hot labels; NULL arguments mean defaults.
     """
     script(
         bench,
@@ -70,7 +70,7 @@ def test_output_tables_are_logged(by_hand):
 
 @pytest.fixture(scope="module")
 def one_hot(bench):
-    """Two models on two segments, labels that were one-hot in the source, data cached."""
+    """Two models on two segments, one-hot labels in the source, cached data."""
     bench.rows(
         "SELECT madlib.load_model_selection_table('model_arch_library', 'mst', ARRAY[1], %s, ARRAY['batch_size=10'])",
         [[ADAM.format(0.003), ADAM.format(0.01)]],
@@ -90,7 +90,7 @@ def test_labels_that_were_one_hot_have_no_class_values(one_hot):
 
 
 def test_the_loss_falls_and_the_accuracy_rises(one_hot):
-    """The last element is compared with the first of the array as it is: MADlib's suite compares NULLs here."""
+    """The last element is compared with the first one; MADlib's test compares NULLs here."""
     rows = one_hot.rows("SELECT training_loss, training_metrics FROM from_one_hot_info")
     assert len(rows) == 2
     assert all(loss[-1] < loss[0] for loss, _ in rows)

@@ -22,7 +22,7 @@ FROM pg_proc p WHERE p.pronamespace = 'madlib'::regnamespace
 
 @dataclass(frozen=True)
 class Signature:
-    """One function as MADlib has it: (name, type, default) of each argument."""
+    """A function of MADlib: (name, type, default) of each argument."""
 
     name: str
     arguments: tuple[tuple[str, str, str], ...]
@@ -61,7 +61,7 @@ def default_of(expression: str | None) -> str:
 
 
 def matches(signature: Signature, function: tuple) -> bool:
-    """Whether a function of ours can be called as that one of MADlib's."""
+    """Return whether a function of ours accepts all calls of MADlib's function."""
     names, types, defaults, result = function
     names = names or ()  # NULL for a function without arguments
     n = len(signature.arguments)

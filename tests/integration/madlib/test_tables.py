@@ -1,4 +1,4 @@
-"""What MADlib's suite holds of packed labels and of the table of architectures, and no other test has."""
+"""MADlib's tests of packed labels and of the table of architectures that no other test covers."""
 
 import struct
 
@@ -25,7 +25,7 @@ def caller(db):
 
 
 def one_hot(caller, table, label):
-    """Return a packed table's labels of one segment by their first x, read by the function that scripts use."""
+    """Return a segment's labels in a packed table by their first x, read with the function that scripts use."""
     ((x, n, y, width),) = caller.rows(
         f"SELECT madlib.convert_bytea_to_real_array(x), x_shape[2], madlib.convert_bytea_to_smallint_array({label}),"
         f" {label}_shape[2] FROM {table}"
@@ -41,7 +41,7 @@ def one_hot(caller, table, label):
     ],
 )
 def test_null_is_a_class_and_also_fills_up_the_list(caller, labels, n_classes, classes, given, expected):
-    """The first NULL is the label, the others stand for classes that no row has; validation rows take the first."""
+    """The first NULL is a label, the others are classes without rows; validation rows use the first one."""
     name = f"null_{len(labels)}"
     caller.table(name, "x float8[], label text", [([10 * i, 1], label) for i, label in enumerate(labels)])
     caller.table(f"{name}_new", "x float8[], label text", [([5 * i, 1], label) for i, label in enumerate(given)])
@@ -79,7 +79,7 @@ def test_a_table_of_architectures_that_was_emptied_is_used_again(caller):
 
 
 def test_a_function_in_python_loads_weights_by_a_prepared_statement(caller):
-    """The call is made from within another PL/Python function of the same session."""
+    """Another PL/Python function in the same session makes the call."""
     weights = struct.pack("@15f", *[1.0] * 15)
     caller.rows(BY_PYTHON)
     caller.rows("SELECT load_from_python(%s, %s)", perceptron(3), weights)

@@ -1,6 +1,6 @@
 """Scripts for two inputs and two outputs: fit, warm start, evaluate, predict, BYOM, many models, transfer.
 
-MADlib's own script of this kind only has to run through; here its results are those of Keras too.
+MADlib's own script of this kind only has to run; here its results must equal those of Keras.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def sure(y_true, y_pred):
 
 
 def fork(*frozen: str) -> str:
-    """Write the network as tf.keras 2.2 does: two inputs of 4, a hidden layer each, 3 classes of both, 2 of one."""
+    """Return a network in tf.keras 2.2's format: two inputs of 4, a hidden layer each, outputs of 3 and 2 classes."""
     import json
 
     def node(name, kind, config, *sources):
@@ -58,7 +58,7 @@ FIT = (
 
 @pytest.fixture(scope="module")
 def first(db):
-    """One model, fitted by a call by position; gives its losses."""
+    """One model, fitted by a call with positional arguments; the value is its losses."""
     one_thread()
     load_iris(db)
     squares = "ARRAY(SELECT a * a FROM unnest(attributes) WITH ORDINALITY AS u (a, n) ORDER BY n) AS squares"
@@ -108,7 +108,7 @@ def rows_of(db, table):
 
 
 def test_one_metric_is_computed_of_every_output_and_the_first_is_told(db, first, keras_model):
-    """metrics=['categorical_accuracy'], not nested: Keras 3 alone would refuse it."""
+    """metrics=['categorical_accuracy'], not nested, which plain Keras 3 would reject."""
     for data_set, table in (("training", "train"), ("validation", "test")):
         x, y = rows_of(db, f"pairs_{table}")
         expected = keras_model.evaluate(x, y, verbose=0, return_dict=True)
@@ -129,7 +129,7 @@ def test_one_metric_is_computed_of_every_output_and_the_first_is_told(db, first,
 
 
 def test_predictions_are_those_of_both_outputs(db, first, keras_model):
-    """Those above a probability of one half; three classes may all be below."""
+    """Classes with a probability above one half; all three classes may be below."""
     db.rows(
         "SELECT madlib.madlib_keras_predict('pairs_model', 'pairs_test', 'id', 'attributes, squares', 'pairs_above',"
         " 0.5, FALSE)"
@@ -148,7 +148,7 @@ def test_predictions_are_those_of_both_outputs(db, first, keras_model):
 
 
 def test_weights_that_were_fitted_here_predict_the_same_as_ones_own(db, first, keras_model):
-    """Taken out of the model table into one of architectures; with the constant that the data were divided by."""
+    """Weights copied from the model table into one of architectures; with the data's normalizing constant."""
     db.rows("SELECT madlib.load_keras_model('fitted', model_arch, model_weights) FROM pairs_model")
     db.rows(
         "SELECT madlib.madlib_keras_predict_byom('fitted', 1, 'pairs_test', 'id', 'attributes, squares', 'pairs_byom',"
@@ -167,7 +167,7 @@ def test_weights_that_were_fitted_here_predict_the_same_as_ones_own(db, first, k
 
 @pytest.mark.slow
 def test_many_models_take_such_scripts_too_with_functions_of_ones_own(db, first):
-    """Where MADlib refuses several columns; metrics default to the last iteration."""
+    """MADlib rejects several columns here; metrics default to the last iteration."""
     for name, source in OWN.items():
         db.rows("SELECT madlib.load_custom_function('pair_functions', convert_to(%s, 'UTF8'), %s)", [source, name])
     custom = COMPILE.replace("categorical_accuracy", "sure").replace("categorical_crossentropy", "far")
@@ -193,7 +193,7 @@ def test_many_models_take_such_scripts_too_with_functions_of_ones_own(db, first)
 
 @pytest.mark.slow
 def test_a_warm_start_goes_on_then_one_with_another_architecture_takes_the_weights(db, first, keras_model):
-    """Changes the output table, so it comes last. The other architecture has all its layers frozen."""
+    """The last test, because it changes the output table. In the other architecture all layers are frozen."""
     db.rows(FIT.format(", 1, TRUE"))
     ((losses, final, n_metrics),) = db.rows(
         "SELECT training_loss, training_loss_final, array_length(training_metrics, 1) FROM pairs_model_summary"
