@@ -1,4 +1,4 @@
-"""Promise 7: superusers alone decide which custom functions there are; nobody opens a pickle, unless they say so.
+"""Promise 7: only superusers decide which custom functions exist; pickles are not opened unless they allow it.
 
 Mallory may use the extension, and may make tables anywhere but in schema madlib.
 """
@@ -24,7 +24,7 @@ FIT = "SELECT madlib.madlib_keras_fit_multiple_model('train', 'never', %s, 1)"
 
 
 class Bomb:
-    """Makes a directory when it is unpickled."""
+    """Creates a directory when it is unpickled."""
 
     def __init__(self, path: Path):
         self.path = str(path)
@@ -52,7 +52,7 @@ def bench(db):
 
 @pytest.fixture
 def marker(bench):
-    """A place where the server's user could make a directory."""
+    """A path at which the server's user can create a directory."""
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o777)
     yield directory / "marker"
@@ -78,7 +78,7 @@ def do(connection, *statements) -> None:
 
 
 def write_selection(db, name: str, object_table: str, compile_params: str = USE, role: str | None = ALICE) -> str:
-    """Write, as alice, a model selection table by hand; give its name."""
+    """Write, as alice, a model selection table by hand; return its name."""
     script(
         db,
         f"CREATE TABLE {name} (mst_key integer, model_id integer, compile_params text, fit_params text)",
@@ -129,7 +129,7 @@ def test_a_table_of_another_schema_is_refused_wherever_it_is_named(bench, table)
 
 
 def test_a_table_of_the_same_name_is_never_met_before_the_right_one(bench):
-    """Not by search_path, not by a temporary table, not by a temporary schema of that name."""
+    """search_path, a temporary table, or a temporary schema of that name cannot hide the right table."""
     connection = bench.connect(MALLORY)
     do(
         connection,
@@ -146,7 +146,7 @@ def test_a_table_of_the_same_name_is_never_met_before_the_right_one(bench):
 
 
 def refused_once_it_is(bench, connection, *statements, table="functions") -> str:
-    """Change the table, and give the message by which its use is refused."""
+    """Change the table, and return the message with which its use is rejected."""
     do(connection, *statements)
     error = refusal(connection, SELECT, [USE, table])
     assert error.sqlstate == "42501", error
@@ -161,7 +161,7 @@ def test_a_view_is_refused(bench, undone):
 
 
 def test_a_table_that_is_not_a_superusers_is_refused(bench):
-    """To alice: a superuser's call takes no table of mallory's anyway."""
+    """For alice; a superuser's call does not accept mallory's tables in any case."""
     before = bench.value("SELECT relowner::regrole::text FROM pg_class WHERE oid = 'madlib.functions'::regclass")
     bench.rows(f"GRANT CREATE ON SCHEMA madlib TO {MALLORY}; ALTER TABLE madlib.functions OWNER TO {MALLORY}")
     try:

@@ -1,4 +1,4 @@
-"""No call of an ordinary role is an internal error, runs without end, or takes the server's memory with it."""
+"""No call of an ordinary role causes an internal error, an endless run, or exhaustion of the server's memory."""
 
 import json
 import resource
@@ -54,7 +54,7 @@ def alice(bench):
 
 
 def values_of(kind: str) -> list[str]:
-    """Return values of a type as SQL: nothing, the least and the greatest, and what is malformed."""
+    """Return values of a type as SQL: NULL, empty, least, greatest and malformed ones."""
     if kind.endswith("[]"):
         element = values_of(kind[:-2])[-1]
         return [f"({value})::{kind}" for value in (*ARRAYS, f"ARRAY[{element}]")]
@@ -65,7 +65,7 @@ def values_of(kind: str) -> list[str]:
 
 
 def errors(connection, call: str) -> tuple[str | None, str]:
-    """Run a call; give SQLSTATE and text of its error, if it has one."""
+    """Run a call; return SQLSTATE and text of its error, if there is one."""
     with connection.cursor() as cursor:
         try:
             cursor.execute(f"SET statement_timeout = '30s'; SELECT * FROM {call}")
@@ -75,7 +75,7 @@ def errors(connection, call: str) -> tuple[str | None, str]:
 
 
 def test_no_function_has_an_internal_error_whatever_it_is_given(bench, alice):
-    """All arguments NULL, all empty or the least, all the greatest or malformed."""
+    """All arguments NULL, all empty or least, all greatest or malformed."""
     wrong = []
     for signature, _, kinds in bench.rows(FUNCTIONS):
         name = signature.split("(")[0]
@@ -98,7 +98,7 @@ JUNK = [
 
 
 def test_no_command_has_an_internal_error_whatever_json_it_is_given(bench, alice):
-    """What the SQL functions check by their types comes unchecked to madlib_mop_calls.call."""
+    """madlib_mop_calls.call gets values without the type checks of the SQL functions."""
 
     from madlib_mop.calls import FUNCTIONS
 
@@ -199,7 +199,7 @@ def test_a_driver_that_needs_too_much_memory_says_so_in_one_error(monkeypatch):
 
 
 def test_every_function_has_the_signatures_of_its_specification(bench):
-    """Names, types, defaults and order: the command line, help texts and manual say what the server takes."""
+    """Names, types, defaults and order: the command line, help texts and manual agree with the server."""
     from madlib_mop.calls import USER_FUNCTIONS
 
     long = {"varchar": "character varying", "varchar[]": "character varying[]"}

@@ -1,4 +1,4 @@
-"""Promise 7: locks that every role may take keep nobody from his runs, whatever holds them."""
+"""Promise 7: locks that every role may take do not block other users' runs, whatever holds them."""
 
 import os
 import threading
@@ -35,7 +35,7 @@ def locks(state):
 
 
 def test_a_prepared_transaction_keeps_nobody_from_his_run(locks):
-    """It outlives its session, and the server."""
+    """It survives its session and the server's restart."""
     run_id = record_run(locks, 51, ALICE)
     session = locks.connect(MALLORY)
     with session.cursor() as cursor:
@@ -63,7 +63,7 @@ def test_prepared_transactions_of_superusers_and_of_other_locks_stay(locks):
 
 
 def test_what_autovacuum_runs_keeps_nobody_from_his_run(locks):
-    """ANALYZE computes index expressions; its process is no user's session."""
+    """ANALYZE evaluates index expressions; its process is not a user's session."""
     run_id = record_run(locks, 53, ALICE)
     session = locks.connect(MALLORY)
     with session.cursor() as cursor:
@@ -162,7 +162,7 @@ def test_no_role_of_a_server_keeps_it_from_being_installed_on(locks):
 
 
 def test_no_user_locks_a_table_of_the_record_against_others(locks):
-    """Who may delete a row of a table may lock all of it, and so what others read by it."""
+    """A role that may delete rows of a table can lock it, and so block its readers."""
     query = "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace IN ({})"
     tables = locks.rows(query.format("'madlib'::regnamespace, 'madlib_mop'::regnamespace"))
     assert ("madlib_mop.viewer",) in tables

@@ -1,4 +1,4 @@
-"""Promise 7: what users do with a run's login role keeps it no rights, and keeps nobody else from training."""
+"""Promise 7: no action of users on a run's login role preserves its rights or blocks others' training."""
 
 import psycopg2
 import pytest
@@ -30,7 +30,7 @@ def catalog(roles):
 
 @pytest.fixture
 def login(roles, catalog):
-    """The name of alice's login role for a run; whatever becomes of it, it is gone after the test."""
+    """The name of alice's login role for a run; it is always dropped after the test."""
     role = create_login(catalog, 41, ALICE).role
     yield role
     if role_of(roles, role):
@@ -46,12 +46,12 @@ def login(roles, catalog):
 
 
 def role_of(db, role: str) -> list[tuple]:
-    """Return whether a role may log in, and what it is a member of; [] where there is no such role."""
+    """Return whether a role may log in, and its memberships; [] if there is no such role."""
     return db.rows(f"SELECT rolcanlogin, {MEMBERSHIPS} FROM pg_roles r WHERE rolname = %s", [role])
 
 
 def act(db, role: str, *statements: str) -> None:
-    """Do as a login role what user code in a reader session can do; its session has ended then."""
+    """Run statements as a login role, as user code in a reader session can; its session then ends."""
     session = db.connect()
     with session.cursor() as cursor:
         cursor.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(role)))
@@ -61,7 +61,7 @@ def act(db, role: str, *statements: str) -> None:
 
 
 def test_a_role_that_owns_more_than_can_be_locked_stops_nobody(roles, catalog, login):
-    """DROP OWNED takes a lock for each object; where there is no room for them it fails, and fills that of others."""
+    """DROP OWNED takes one lock per object; if the lock table is full, it fails, and other sessions get no locks."""
     act(roles, login, f"SELECT count(lo_create(0)) FROM generate_series(1, {MANY})")
     drop_login(catalog, login)
     assert role_of(roles, login) == [(False, [])]
@@ -71,7 +71,7 @@ def test_a_role_that_owns_more_than_can_be_locked_stops_nobody(roles, catalog, l
 
 
 def test_who_grants_a_login_role_something_does_not_keep_it(roles, catalog, login):
-    """A grant locks the role that it is for until the transaction ends, and every role may make one."""
+    """A GRANT, which every role can execute, locks its grantee until the transaction ends."""
     stranger = roles.connect(MALLORY, autocommit=False)
     with stranger.cursor() as cursor:
         cursor.execute("CREATE TABLE mallory.bait (a integer)")
@@ -84,7 +84,7 @@ def test_who_grants_a_login_role_something_does_not_keep_it(roles, catalog, logi
 
 
 def test_rights_that_the_caller_gave_a_login_role_end_with_the_run(roles, catalog, login):
-    """From PostgreSQL 16 on each grantor's membership is one of its own, which a plain REVOKE leaves."""
+    """Since PostgreSQL 16, each grantor's membership is separate, and a plain REVOKE does not remove it."""
     roles.rows(f"GRANT {STAFF} TO {ALICE} WITH ADMIN OPTION")
     act(roles, ALICE, f'GRANT {STAFF} TO "{login}" WITH ADMIN OPTION')
     act(roles, login, f"GRANT {STAFF} TO {MALLORY}")
@@ -142,7 +142,7 @@ def test_no_setting_of_the_callers_reaches_the_session_that_makes_the_role(roles
 
 
 def test_a_setting_that_the_server_does_not_know_any_more_stops_no_run(roles, catalog):
-    """An extension that reserves its prefix takes no parameter that it does not know."""
+    """An extension that reserves its prefix rejects unknown parameters."""
     roles.rows("ALTER ROLE alice SET plpgsql.of_old = 'x'")
     with catalog.cursor() as cursor:
         cursor.execute("DO $$ BEGIN END $$")  # loads PL/pgSQL, which reserves its prefix

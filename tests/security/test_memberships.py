@@ -1,4 +1,4 @@
-"""Promise 7: a run is shown to who has its owner's rights, which from PostgreSQL 16 on not every member has."""
+"""Promise 7: a run is visible to roles with its owner's rights, which since PostgreSQL 16 not every member has."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def runs(db):
 
 @pytest.fixture
 def grant(runs):
-    """Make the member one, with options that PostgreSQL 16 has brought."""
+    """Grant the membership, with the options of PostgreSQL 16."""
     options = runs.connect().info.server_version >= 160000
 
     def give(with_options: str = "") -> None:

@@ -1,7 +1,7 @@
-"""Each defence of ``defences.py`` is taken out of a copy in turn, and at least one of its tests must fail there.
+"""Each defence of ``defences.py`` is removed from a copy in turn; at least one of its tests must then fail.
 
-``make test ARGS="-m mutation"``: some minutes, for the copy is set up anew for every defence that a server's test
-guards. The copy has a state of its own beside ours, with a library of hard links to ours.
+``make test ARGS="-m mutation"`` takes some minutes, because the copy is set up again for each defence with a test that
+needs a server. The copy has its own state directory next to ours, with a library of hard links to ours.
 """
 
 import os
@@ -22,7 +22,7 @@ _NAMES = [defence.name for defence in DEFENCES]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What pytest says of some tests: how many failed or broke, and how many ran without being skipped."""
+    """Pytest's result: the numbers of tests that failed or had errors, and of tests that were not skipped."""
 
     n_failed: int
     n_ran: int
@@ -30,7 +30,7 @@ class Outcome:
 
 
 class Mutant(Clone):
-    """A copy of the working tree from which defences are taken out, one at a time."""
+    """A copy of the working tree from which defences are removed, one at a time."""
 
     def __init__(self, root: Path, state: Path, library: Path):
         super().__init__(root, state)
@@ -63,7 +63,7 @@ class Mutant(Clone):
 
 @pytest.fixture(scope="module")
 def mutant(state):
-    """The copy; what an ended session left behind is removed first."""
+    """The copy; leftovers of earlier sessions are removed first."""
     place = state / "mutants"
     for directory in place.glob("*"):
         if not Path("/proc", directory.name).exists():
@@ -78,7 +78,7 @@ def mutant(state):
 
 @pytest.fixture(scope="module")
 def intact(mutant):
-    """Whether tests pass in the copy as it is; asked once for each list of tests."""
+    """Return whether tests pass in the unchanged copy; cached for each list of tests."""
     answers: dict[tuple[str, ...], Outcome] = {}
 
     def ask(tests: tuple[str, ...]) -> Outcome:
@@ -91,7 +91,7 @@ def intact(mutant):
 
 @pytest.mark.parametrize("defence", DEFENCES, ids=_NAMES)
 def test_each_defence_is_where_its_row_says(defence):
-    """Else taking it out would change nothing, and its tests would be blamed for passing."""
+    """Otherwise its removal would change nothing, and its tests would pass."""
     assert (ROOT / defence.file).read_text().count(defence.text) == 1, f"{defence.file}: {defence.text!r}"
     assert defence.tests and defence.instead != defence.text
     for test in defence.tests:

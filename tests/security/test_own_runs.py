@@ -1,4 +1,4 @@
-"""Promise 7: users see their own runs only, control their own only, and write the record never."""
+"""Promise 7: users can see and control only their own runs, and can never write the record."""
 
 import json
 import time
@@ -89,7 +89,7 @@ def test_somebody_elses_run_is_like_one_that_is_not_there(runs, control):
 
 
 def test_the_driver_is_asked_as_who_calls_it_whatever_he_says(runs):
-    """The functions below the SQL surface take a function's name and arguments: they give no more than the surface."""
+    """The internal functions take a function's name and arguments; they allow no more than the public functions."""
     before = fingerprint(runs, CAROLS)
     connection = runs.connect(ALICE)
     arguments = json.dumps({"run_id": CAROLS, "role": CAROL, "continue_run": CAROLS, "session": CAROL})
@@ -117,7 +117,7 @@ def test_the_owner_ends_what_a_dead_driver_left_as_running(runs):
 
 
 def test_a_lock_that_anybody_may_take_keeps_nobody_from_his_run(runs):
-    """Advisory locks are open to all roles: one of a stranger's is no driver's, and is ended."""
+    """All roles can take advisory locks: a stranger's lock is not a driver's, and its session is ended."""
     run_id = record_run(runs, 22, ALICE)
     stranger = runs.connect("stranger")
     with stranger.cursor() as cursor:
@@ -131,7 +131,7 @@ def test_a_lock_that_anybody_may_take_keeps_nobody_from_his_run(runs):
 
 
 def test_who_reads_states_keeps_nobody_from_forgetting_a_run(runs):
-    """Not even the same transaction that has looked at them."""
+    """Not even the transaction that has read them blocks."""
     run_id = record_run(runs, 23, ALICE)
     reader, owner = runs.connect(CAROL, autocommit=False), runs.connect(ALICE, autocommit=False)
     begun = time.monotonic()

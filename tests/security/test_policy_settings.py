@@ -19,7 +19,7 @@ AND c.relkind IN ('r', 'p', 'v') AND has_table_privilege(%s, c.oid, 'SELECT')
 
 @pytest.fixture(scope="module")
 def bench(db):
-    """Packed digits of which a policy shows the buffers that a setting names; and what the pupil trains with."""
+    """Packed digits with a policy that shows the buffers of a setting; and the pupil's configurations."""
     load_digits(db, 80, 20)
     script(
         db,
@@ -53,7 +53,7 @@ def pupil(bench):
 
 
 def policy(db, expression: str) -> None:
-    """Let roles see the buffers of which an expression gives the numbers."""
+    """Create a policy that shows the buffers with the numbers of an expression."""
     db.rows("DROP POLICY IF EXISTS named_buffers ON train")
     db.rows(f"CREATE POLICY named_buffers ON train USING (buffer_id::text = ANY (string_to_array({expression}, ',')))")
 
@@ -83,7 +83,7 @@ def test_a_setting_that_only_a_function_reads_is_told(bench, pupil):
 
 
 def found_by(db, role: str) -> set[str]:
-    """Return the tables and views of the extension in which a role finds the secret."""
+    """Return the tables and views of the extension that show a role the secret."""
     tables = [table for (table,) in db.rows(MAY_READ, [role])]
     assert "madlib_mop.run" in tables
     query = "SELECT count(*) FROM {} t WHERE t::text LIKE %s"

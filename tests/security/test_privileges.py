@@ -1,6 +1,6 @@
-"""Promise 7: who may do what, object by object; a new object or a new right shows as a difference of a file.
+"""Promise 7: the rights of each role on each object; new objects and new rights are differences of a file.
 
-`MOP_UPDATE_EXPECTED=1 make test ARGS=tests/security/test_privileges.py` writes these anew.
+`MOP_UPDATE_EXPECTED=1 make test ARGS=tests/security/test_privileges.py` writes the files again.
 """
 
 import pytest
@@ -70,7 +70,7 @@ def rights(db, role: str) -> dict[str, str]:
 
 
 def records(db, query: str) -> list[dict]:
-    """Return rows by the names of their columns."""
+    """Return rows as dicts by column name."""
     connection = db.connect()
     with connection.cursor() as cursor:
         cursor.execute(query)
@@ -165,7 +165,7 @@ def test_every_table_of_the_record_shows_a_run_to_its_owner_only(roles):
 
 
 def test_what_opens_a_host_is_closed_to_all(roles):
-    """Keys of hosts: no role has a right on their tables, and no view shows them."""
+    """No role has a right on the tables with keys of hosts, and no view shows keys."""
     query = "SELECT count(*) FROM pg_class c, aclexplode(c.relacl) a"
     query += " WHERE c.oid = %s::regclass AND a.grantee <> c.relowner"
     for table in sorted(CLOSED):

@@ -1,4 +1,4 @@
-"""Promise 7: who may not write a run's output tables does not reserve their names, and nobody does who died."""
+"""Promise 7: only roles that may write a run's output tables can reserve their names, and only while they run."""
 
 import os
 
@@ -15,7 +15,7 @@ LOCKS = "SELECT classid::bigint, objid::bigint, objsubid FROM pg_locks WHERE loc
 
 @pytest.fixture(scope="module")
 def bench(state):
-    """A cluster that takes prepared transactions; an owner who can train, and a stranger who may use the extension."""
+    """A cluster with prepared transactions; an owner who can train, and a stranger who may use the extension."""
     cluster = Cluster(f"test-{os.getpid()}-names", "max_prepared_transactions = 4", "shared_buffers = 32MB")
     try:
         cluster.start()
@@ -45,7 +45,7 @@ def bench(state):
 
 
 def test_who_holds_every_lock_that_a_run_showed_does_not_stop_the_next_one(bench):
-    """Every role may take any advisory lock, and sees in pg_locks which ones others take."""
+    """Every role can take any advisory lock, and pg_locks shows those of others."""
     owner = bench.connect(OWNER, autocommit=False)
     with owner.cursor() as cursor:
         cursor.execute(FIT.format("watched"))
@@ -64,7 +64,7 @@ def test_who_holds_every_lock_that_a_run_showed_does_not_stop_the_next_one(bench
 
 
 def test_who_may_make_no_table_there_reserves_no_name(bench):
-    """He had the right when he began a run, say; then his own transaction keeps the owner from no name."""
+    """For example, a role lost the right after it started a run; its transaction then reserves no name."""
     record_run(bench, 900, STRANGER, plan=recorded_plan(OWNER, "strange", "train"))
     stranger = bench.connect(STRANGER, autocommit=False)
     with stranger.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Rights by classes: a role that may only predict, one that may only see runs, and what both may not."""
+"""Rights by classes: a role that may only predict, one that may only see runs, and the limits of both."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ def models(db, keras):
 
 
 def test_every_function_is_of_one_class(db):
-    """A new function must be put into _classes() of sql/90-grants.sql, or into the driver's own schema."""
+    """A new function must be in _classes() of sql/90-grants.sql, or in the driver's own schema."""
     listed = db.rows("SELECT schema_name || '.' || name, class FROM madlib_mop_calls._classes(), unnest(names) AS name")
     assert sorted(name for name, _ in listed) == sorted({name for name, _ in listed})
     assert {kind for _, kind in listed} == CLASSES
@@ -159,7 +159,7 @@ def test_nobody_gives_away_what_is_anothers(runs):
 
 
 def test_a_table_gives_away_none_that_another_role_has_named_alike(runs):
-    """In a schema of many roles, whoever makes a table m could ask for rights on the m_summary of another."""
+    """In a shared schema, the creator of a table m could otherwise grant rights on another role's m_summary."""
     runs.rows(f"CREATE SCHEMA shared; GRANT ALL ON SCHEMA shared TO {ALICE}, {BOB}")
     for name in ("m_summary", "m_info"):
         runs.rows(f"CREATE TABLE shared.{name} AS SELECT 'a secret' AS a", role=ALICE)

@@ -1,4 +1,4 @@
-"""A run belongs to a role, not to a name: renamed, dropped, made anew, dumped and restored."""
+"""A run belongs to a role, not to its name: the role is renamed, dropped, created again, dumped and restored."""
 
 import subprocess
 import uuid
@@ -27,19 +27,19 @@ def seen(db, role: str | None) -> dict[str, list[int]]:
 
 
 def new_role(db, name: str) -> None:
-    """Make a role that may use the extension, whether or not there was one of that name."""
+    """Create a role that may use the extension, after dropping an existing one of that name."""
     db.rows(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), sql.Literal(PASSWORD)))
     db.rows("SELECT madlib_mop.grant_use(%s)", [name])
 
 
 def drop_role(db, name: str) -> None:
-    """Drop a role with all that it has here."""
+    """Drop a role and all its objects in this database."""
     db.rows(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(name)))
 
 
 @pytest.fixture
 def victim(db):
-    """A role with a run; what it is called now is dropped at the end, and so is who took its name."""
+    """A role with a run; it is dropped at the end under its current name, and so is a role that took its name."""
     name = f"Victim {uuid.uuid4().hex[:6]}"
     new_role(db, name)
     record_run(db, RUN, f'"{name}"')
@@ -51,7 +51,7 @@ def victim(db):
 
 
 def controlled(db, role: str) -> None:
-    """Hold that a role controls nothing of the run."""
+    """Assert that a role cannot control the run."""
     before = fingerprint(db, RUN)
     connection = psycopg2.connect(db.dsn_of(role))
     connection.autocommit = True

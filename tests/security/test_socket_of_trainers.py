@@ -1,4 +1,4 @@
-"""The socket at which trainers are asked for: in the data directory; an OS user who takes its place gets nothing."""
+"""The fork server's socket is in the data directory; an OS user who takes its place gets no requests."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ def models(db, keras):
 
 
 def forkservers(db) -> list[int]:
-    """Return the processes that trainers of the database's server are forked from."""
+    """Return the fork servers of the database's server."""
     found = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -42,13 +42,13 @@ def forkservers(db) -> list[int]:
 
 
 def abstract_names(db) -> list[str]:
-    """Return the abstract sockets that are named after the database's server."""
+    """Return the abstract sockets with the name of the database's server."""
     names = [line.split()[-1] for line in pathlib.Path("/proc/net/unix").read_text().splitlines()]
     return [name for name in names if name.startswith(f"@madlib_mop.{db.cluster.server_pid}.")]
 
 
 def one_call(db) -> tuple[int, int]:
-    """Predict in a session of its own; give the parents of the backend's trainer: its process and the trainer's."""
+    """Predict in a session of its own; return the process of the backend and the parent of its trainer."""
     session = User(db.connect())
     assert len(session.value(PREDICT)) == 3
     (trainer,) = children(session.connection.info.backend_pid, "madlib_mop.trainer")
@@ -60,7 +60,7 @@ def one_call(db) -> tuple[int, int]:
 
 @pytest.fixture
 def directory(models):
-    """Where the socket is, after a first call; other users' again after the test as it was before."""
+    """The socket's directory, after a first call; its ownership is restored after the test."""
     one_call(models)
     directory = models.cluster.datadir / "pg_stat_tmp" / "madlib_mop"
     yield directory
@@ -87,7 +87,7 @@ def test_a_base_backup_leaves_it_out(models, directory):
 @as_root
 @pytest.mark.parametrize("full", [False, True])
 def test_an_impostor_gets_nothing_and_predict_goes_on_with_a_trainer_of_its_own(models, directory, full):
-    """The server falls back on an abstract name where its directory is not its own; and its fork server has ended."""
+    """The server uses an abstract name if the directory is not its own; and its fork server has ended."""
     (name,) = (path.name for path in directory.iterdir())
     directory.chmod(0o777)
     for process in forkservers(models):

@@ -1,4 +1,4 @@
-"""Promise 7: code of users in a reader keeps no session, role or lock alive after the run, whatever it does to stay."""
+"""Promise 7: users' code in a reader cannot keep a session, role or lock after the run."""
 
 import pytest
 

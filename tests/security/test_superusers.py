@@ -1,7 +1,6 @@
-"""A superuser's session runs nobody's code: it takes what superusers own, and no session that is half another role's.
+"""A superuser's session runs no user's code: it accepts only superusers' objects, and no session of mixed roles.
 
-Everything of mallory's here does what a view can do in a session that a superuser opened: RESET ROLE, CREATE ROLE
-... SUPERUSER.
+All of mallory's objects here try what a view can do in a superuser's session: RESET ROLE, CREATE ROLE ... SUPERUSER.
 """
 
 import pytest
@@ -98,7 +97,7 @@ def traps(db):
 
 
 def made_superuser(db) -> bool:
-    """Return whether mallory has made a superuser; undo it."""
+    """Return whether mallory has created a superuser; drop it."""
     found = bool(db.rows("SELECT 1 FROM pg_roles WHERE rolname = 'evil'"))
     db.rows("DROP ROLE IF EXISTS evil")
     return found

@@ -1,4 +1,4 @@
-"""A type is what its schema says, not its name: who reads a table runs no cast, check or operator of another user's."""
+"""A type is identified by its schema and name: reading a table runs no cast, check or operator of another user."""
 
 import numpy as np
 import pytest
@@ -103,7 +103,7 @@ def test_labels_of_a_users_enum_are_packed_without_its_casts(alice):
 
 
 def test_class_values_of_another_type_than_the_labels_are_refused(types, alice):
-    """The summary is what its owner wrote: its words on types may be anything."""
+    """The owner wrote the summary: its types may be any text."""
     script(
         types,
         "SELECT madlib.training_preprocessor_dl('mallory.rows', 'mallory.liar', 'mood', 'x')",

@@ -1,4 +1,4 @@
-"""Promise 7: a user's run has his rights, whatever code the data bring along, and no user chooses what is run."""
+"""Promise 7: a user's run has the user's rights, whatever code is in the data, and users cannot choose programs."""
 
 import re
 import secrets
@@ -47,7 +47,7 @@ SITES = {"view", "cast", "operator", "trigger", "deferred trigger", "policy", "i
 
 @dataclass
 class Seen:
-    """What was to be seen of a run of alice's while it went on."""
+    """Observations of alice's run while it was in progress."""
 
     run_id: int
     login: tuple
@@ -69,7 +69,7 @@ def bench(db):
 
 @pytest.fixture(scope="module")
 def seen(bench):
-    """A run of alice's, on mallory's tables as they are before she lays her traps."""
+    """A run of alice's on mallory's tables, before mallory adds traps."""
     log = Path(bench.cluster.control("logfile"))
     begun = log.stat().st_size
     call = Fit(bench, "mallory.train", of(ALICE, OUTPUT))
@@ -95,7 +95,7 @@ def seen(bench):
 
 @pytest.fixture(scope="module")
 def trapped(bench, seen):
-    """A run of alice's on the same rows, after mallory has laid her traps; gives its run_id."""
+    """A run of alice's on the same rows, after mallory has added traps; the value is its run_id."""
     lay_traps(bench)
     before = fingerprint(bench, CAROLS_RUN)
     call = Fit(bench, "trap", "alice.trapped", search_path="mallory, alice, pg_catalog")

@@ -1,4 +1,4 @@
-"""Promise 7: nothing that a user gives becomes code, and none of our functions reads a file for him."""
+"""Promise 7: no input of a user is executed as code, and no function of ours reads a file for a user."""
 
 import json
 import tempfile
@@ -64,7 +64,7 @@ def bench(db):
 
 @pytest.fixture(scope="module")
 def marker(db):
-    """A file that code from an architecture would make, where the server's user can make one."""
+    """A file that code from an architecture would create, at a path where the server's user can."""
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o777)
     db.rows(f"COPY (SELECT 1) TO '{directory / 'possible'}'")
@@ -76,7 +76,7 @@ def marker(db):
 
 
 def refused_before_any_work(db, marker, statement: str, parameters: list) -> tuple[str, str]:
-    """Hold that a call of alice's is refused, records nothing and makes no file; give SQLSTATE and message."""
+    """Assert that alice's call is rejected, records nothing and creates no file; return SQLSTATE and message."""
     n_runs = db.value("SELECT count(*) FROM madlib_mop.run")
     error = refusal_of(db, statement, parameters, ALICE)
     assert db.value("SELECT count(*) FROM madlib_mop.run") == n_runs
@@ -85,7 +85,7 @@ def refused_before_any_work(db, marker, statement: str, parameters: list) -> tup
 
 
 def write_configuration(db, name: str, document: dict, compile_params: str) -> str:
-    """Write, as alice, a model selection table of one configuration by hand; give its name."""
+    """Write, as alice, a model selection table of one configuration by hand; return its name."""
     script(
         db,
         f"CREATE TABLE {name}_arch (model_id integer, model_arch json, model_weights bytea)",
@@ -109,7 +109,7 @@ def test_an_architecture_that_would_run_code_is_refused(bench, marker, number):
 
 
 def test_what_architectures_are_made_of_is_in_the_file():
-    """A layer that is let in shows in review: can it read a file, run code or reach the network?"""
+    """A newly allowed layer appears in review: can it read a file, run code or use the network?"""
     names = {"layer": LAYERS, "operation": OPERATIONS, "initializer": INITIALIZERS, "regularizer": REGULARIZERS}
     names |= {"constraint": CONSTRAINTS, "activation": ACTIVATIONS}
     hold("layers.txt", "".join(f"{kind} {name}\n" for kind, found in names.items() for name in sorted(found)))
@@ -126,7 +126,7 @@ def test_parameters_that_look_like_code_are_refused(bench, marker, number):
 
 def test_a_model_table_written_by_hand_runs_no_code_either(bench, marker):
     class Document:
-        """What inference_kit writes into a model table."""
+        """The part of a model that is written into a model table."""
 
         def get_weights(self):
             return [np.zeros(3, np.float32)]

@@ -1,4 +1,4 @@
-"""Promise 7: nobody but a session of the server's own user writes the record, and rows come from a reader alone."""
+"""Promise 7: only sessions of the server's own user write the record, and rows are accepted only from a reader."""
 
 import os
 import socket
@@ -44,7 +44,7 @@ def runs(db):
 
 @pytest.mark.parametrize("role", [ALICE, LOGIN])
 def test_no_role_of_a_run_can_act_as_its_writer(runs, role):
-    """A reader is logged in as the run's role, and users' code in it can RESET ROLE: neither role may do any of it."""
+    """A reader is logged in as the run's role, and users' code in it can RESET ROLE: neither role has these rights."""
     before = fingerprint(runs, RUN)
     connection = runs.connect(role)
     for name, arguments in CALLS.items():
@@ -55,7 +55,7 @@ def test_no_role_of_a_run_can_act_as_its_writer(runs, role):
 
 
 def test_even_who_may_execute_it_opens_no_writer_without_being_a_superuser(runs):
-    """The second line: a grant by mistake is not enough."""
+    """A second defence: a GRANT by mistake is not sufficient."""
     connection = runs.connect()
     with connection.cursor() as cursor:
         cursor.execute("BEGIN; GRANT USAGE ON SCHEMA madlib_mop_internal TO alice")
@@ -84,7 +84,7 @@ def test_reader_send_reaches_nothing_but_who_expects_rows(runs, address):
 
 
 def take(listener, pid, taken: list):
-    """Take rows in a thread of its own, and keep what came of it."""
+    """Receive rows in a thread of its own, and store the result."""
 
     def work():
         try:
@@ -119,7 +119,7 @@ def test_rows_that_end_too_soon_are_lost():
 
 
 def test_another_process_is_not_heard_even_one_of_the_servers_user():
-    """Users' code that learnt an address could use it in its own session: that has another process."""
+    """Users' code that knows an address could use it in its own session, which is another process."""
     listener, taken = Listener(), []
     thread = take(listener, OWN_PID, taken)
     forged = (
@@ -159,7 +159,7 @@ def test_another_operating_system_user_neither_sends_nor_takes_rows():
 
 
 def test_a_superusers_run_makes_no_role_that_another_could_join(bench_of_a_superuser):
-    """On PostgreSQL 15 a CREATEROLE role may grant itself any role but a superuser's own."""
+    """On PostgreSQL 15, a CREATEROLE role may grant itself any role except superusers."""
     db, seen = bench_of_a_superuser
     assert seen == [[]] * len(seen) and len(seen) > 0
     assert db.value("SELECT count(*) FROM madlib_mop.visit WHERE run_id = (SELECT max(run_id) FROM madlib_mop.run)") > 0
@@ -167,7 +167,7 @@ def test_a_superusers_run_makes_no_role_that_another_could_join(bench_of_a_super
 
 @pytest.fixture
 def bench_of_a_superuser(db):
-    """A superuser's run, and the login roles that were there at each look while it went on."""
+    """A superuser's run, and the login roles that existed at each check during the run."""
     from tests.helpers.faults import BackgroundFit, wait_for, workers
     from tests.helpers.training import MIXED, load_architectures, load_digits, pack, select_configurations
 

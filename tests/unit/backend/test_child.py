@@ -1,4 +1,4 @@
-"""Promise 7: a process of ours has a fixed interpreter and environment, whatever its parent's are."""
+"""Promise 7: our processes have a fixed interpreter and environment, independent of the parent's."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from tests.helpers.faults import wait_for
 
 @pytest.fixture
 def child(monkeypatch, tmp_path):
-    """A child that waits for its input, of a parent whose environment would lead it astray."""
+    """A child that waits for input, whose parent has a hostile environment."""
     for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_LIBRARY_PATH", "PGHOST", "TF_CONFIG"):
         monkeypatch.setenv(name, str(tmp_path))
     (tmp_path / "code.py").write_text("raise SystemExit('the wrong module')")
@@ -26,13 +26,13 @@ def child(monkeypatch, tmp_path):
 
 
 def read(child: Child, what: str) -> list[str]:
-    """Read something of a process, once it is what it was started as."""
+    """Read a property of a process, after its exec."""
     wait_for(lambda: b"-m" in Path(f"/proc/{child.pid}/cmdline").read_bytes().split(b"\0"), 5, "the interpreter")
     return Path(f"/proc/{child.pid}/{what}").read_text().rstrip("\0").split("\0")
 
 
 def open_files(pid) -> set[str]:
-    """Name the open files of a process but for the memory files of children, which all have one name."""
+    """Return the open files of a process; all memory files of children have the same name."""
     names = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
@@ -73,7 +73,7 @@ def test_the_last_words_are_one_line():
 
 
 def test_what_it_said_before_it_aborted_is_kept_though_stacks_follow(tmp_path, monkeypatch):
-    """``faulthandler`` writes a hundred lines for each thread after the line that says why."""
+    """``faulthandler`` writes a hundred lines for each thread after the line with the reason."""
     code = (
         "import faulthandler, os, sys; faulthandler.enable()\n"
         "def deep(n):\n"

@@ -1,4 +1,4 @@
-"""Trainers share the memory of the machine that they are on, which for those at hosts is the host's."""
+"""Trainers share the memory of their machine, which for trainers on hosts is the host."""
 
 import os
 
@@ -10,26 +10,26 @@ GIB = 1024 * MIB
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Let this machine have 40 GiB."""
+    """Set this machine's memory to 40 GiB."""
     has = {"SC_PHYS_PAGES": 10 * GIB // 1024, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(os, "sysconf", has.__getitem__)
 
 
 def test_four_fifths_are_shared(machine):
-    """80 % of 40 GiB among four; but nobody has less than TensorFlow can work with."""
+    """80 % of 40 GiB for four trainers, but each has at least the minimum for TensorFlow."""
     assert share_of_memory(4) == 8 * GIB
     assert share_of_memory(1000) == GIB
 
 
 @pytest.mark.parametrize("divisor, cache_bytes", [(4, 4 * GIB), (2, 8 * GIB), (None, 7 * MIB)])
 def test_a_host_deals_out_its_own(machine, divisor, cache_bytes):
-    """What the coordinator has worked out for its own memory does not hold at a host of another size."""
+    """The coordinator's result for its own memory does not apply to a host with another size."""
     options = {"op": "start", "threads": 1, "memory_limit_bytes": 99 * GIB, "shard_cache_bytes": 7 * MIB}
     there = start_here({**options, "share": {"n_trainers": 2, "cache_divisor": divisor}})
     assert there == {**options, "memory_limit_bytes": 16 * GIB, "shard_cache_bytes": cache_bytes}
 
 
 def test_what_a_setting_tells_holds_at_every_host(machine):
-    """Without a share nothing is changed, and no trainer is told of one."""
+    """Without a share, the request is unchanged."""
     options = {"op": "start", "memory_limit_bytes": 2 * GIB, "shard_cache_bytes": GIB}
     assert start_here(options) == start_here({**options, "share": None}) == options

@@ -1,4 +1,4 @@
-"""A wait spins before it sleeps where that helps, and never for long."""
+"""A wait spins for a short time before it sleeps, if that helps."""
 
 import os
 
@@ -8,7 +8,7 @@ from mop_backend.spinning import SPIN_S, Spinner
 
 
 class Peer:
-    """What a poll object shows of a peer that answers each wait after so many seconds; the clock is its own."""
+    """A poll object for a peer that answers each wait after a fixed time, with a clock of its own."""
 
     def __init__(self, monkeypatch, answers_after_s):
         self.now_s = self.spun_s = self._asked_s = 0.0
@@ -32,7 +32,7 @@ class Peer:
 
 @pytest.fixture(autouse=True)
 def processors(monkeypatch):
-    """Let this process have two processors; a test may take one away."""
+    """Set the number of processors to two; a test may reduce it."""
     processors = {0, 1}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors)
     return processors

@@ -1,4 +1,4 @@
-"""The rows that benchmarks copy in binary form are those that PostgreSQL reads."""
+"""The rows that benchmarks copy in the binary format are those that PostgreSQL reads."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""The breakdown of a run accounts for all of the segments' time, once."""
+"""The breakdown of a run contains all of the segments' time exactly once."""
 
 import pytest
 from breakdown import HANDLING, IDLE, breakdown
@@ -48,7 +48,7 @@ def test_members_of_a_stack_share_their_time():
 
 
 def test_evaluations_are_computing_but_no_training():
-    """What they build, trace and hand over counts as visits' do; they may be what ends last."""
+    """Their building, tracing and transfers count as in visits; they may end last."""
     record = _Record(
         (1, 0.0, 4.0, {"compute_s": 3.5, "trace_s": 0.25}),
         evaluations=[(1, 4.0, 6.0, {"compute_s": 1.0, "trace_s": 0.5}), (1, 4.5, 5.5, {"compute_s": 0.75})],

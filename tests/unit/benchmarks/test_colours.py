@@ -1,4 +1,4 @@
-"""The ways' colours: seen on the page, light or dark, and told apart, also by the colour-blind."""
+"""The ways' colours are visible on a light and a dark page, and distinguishable, also by the colour-blind."""
 
 import itertools
 import re
@@ -26,7 +26,7 @@ def linear(colour: str) -> np.ndarray:
 
 
 def lab(rgb: np.ndarray) -> np.ndarray:
-    """CIE 1976 L*a*b*, in which just noticeable is a distance of about 2.3."""
+    """Return CIE 1976 L*a*b* coordinates; a distance of about 2.3 is just noticeable."""
     x, y, z = np.cbrt(XYZ @ np.clip(rgb, 0.0, 1.0) / (0.9505, 1.0, 1.089))
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
@@ -45,7 +45,7 @@ def test_ways_are_told_apart(scheme, sight):
 
 @pytest.mark.parametrize("scheme, number", [("light", 0), ("dark", 1)])
 def test_ways_are_seen_on_the_page(scheme, number):
-    """At 3:1 at least, as WCAG 2.1 (1.4.11) requests graphics; text is never in a way's colour."""
+    """Contrast of at least 3:1, as WCAG 2.1 (1.4.11) requires of graphics; text never has a way's colour."""
     paper = XYZ[1] @ linear(re.findall(r"--card: (#\w{6})", CSS)[number])
     for way, look in LOOKS.items():
         luminances = sorted([paper, XYZ[1] @ linear(getattr(look, scheme))])

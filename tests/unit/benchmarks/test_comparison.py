@@ -1,4 +1,4 @@
-"""A comparison that is broken off keeps what it has measured, and goes on where it was, or says why it cannot."""
+"""An interrupted comparison keeps its measurements and continues, or explains why it cannot."""
 
 import comparison
 import pytest
@@ -11,7 +11,7 @@ PLANS = [Plan("tabular", ("hopper", "plain", "ray_tune"), runs=((1, 1), (2, 1)))
 
 
 class Ways:
-    """Ways that are not run: their measurements are made up. Ray Tune fails; the power goes after ``lasts`` of them."""
+    """Ways with invented measurements. Ray Tune fails; the comparison is interrupted after ``lasts`` of them."""
 
     def __init__(self, lasts=99):
         self.made = []

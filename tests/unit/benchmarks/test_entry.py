@@ -1,4 +1,4 @@
-"""The command of `make bench` starts: each module that it imports is there."""
+"""The command of `make bench` starts: each module that it imports exists."""
 
 import subprocess
 import sys

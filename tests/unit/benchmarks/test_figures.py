@@ -1,4 +1,4 @@
-"""The derived figures, on runs so small that they can be worked out by hand."""
+"""The derived figures of runs that are small enough for calculation by hand."""
 
 import pytest
 from report import figures
@@ -29,7 +29,7 @@ def test_makespan_is_the_median_with_the_extremes():
 
 
 def test_startup_is_apart_from_what_follows():
-    """Of 2 workers x (12 - 2) s, 11 s are spans; those of the start-up don't count as idle."""
+    """Of 2 workers x (12 - 2) s, 11 s are spans; the start-up does not count as idle."""
     spans = ((1, 0, 2, 8, "train"), (1, 0, 8, 9, "evaluate"), (2, 1, 3, 7, "train"))
     run = run_of(spans=spans)
     assert figures.startup_s(run) == 2
@@ -53,7 +53,7 @@ def test_ratios_of_what_is_known(numerator, denominator, found):
 
 
 def test_final_errors_are_those_of_the_last_epoch():
-    """Not the least ones: configuration 1 was better before. The order in which epochs are told does not matter."""
+    """Not the least ones: configuration 1 was better before. The order of epochs does not matter."""
     run = run_of(tuple(reversed(CURVE)))
     assert figures.final_errors(run) == {1: 0.6, 2: 0.3}
     assert (figures.best_error(run), figures.mean_error(run)) == (0.3, pytest.approx(0.45))
@@ -70,7 +70,7 @@ def test_errors_by_epoch_are_means_of_the_runs():
 
 
 def test_errors_by_time_are_the_best_so_far_and_the_mean_of_the_latest():
-    """The mean begins when all configurations are known."""
+    """The mean starts when all configurations have an error."""
     found = figures.errors_by_time(run_of())
     assert found[0] == Point(4, 0.5, None)
     assert [(p.at, p.best) for p in found] == [(4, 0.5), (6, 0.5), (8, 0.5), (10, 0.3)]
@@ -78,7 +78,7 @@ def test_errors_by_time_are_the_best_so_far_and_the_mean_of_the_latest():
 
 
 def test_a_search_is_as_good_as_its_configurations_are_on_average_once_all_are_known():
-    """What a configuration has reached before counts, where it has become worse."""
+    """The least error of a configuration counts, even if it has increased since."""
     assert figures.errors_of_search(run_of()) == [(at, pytest.approx(e)) for at, e in ((6, 0.6), (8, 0.6), (10, 0.4))]
     assert figures.time_to_error(run_of(), 0.65) == 6
     assert figures.time_to_error(run_of(), 0.4 + 1e-9) == 10
@@ -86,7 +86,7 @@ def test_a_search_is_as_good_as_its_configurations_are_on_average_once_all_are_k
 
 
 def test_time_to_the_same_error_is_at_one_that_both_reach():
-    """The other's search ends at 0.62; the run is there after 6 s, the other after 5."""
+    """The other's search ends at 0.62; the run reaches it after 6 s, the other after 5."""
     other = run_of(((1, 1, 3, 0.8), (1, 2, 5, 0.62)))
     assert figures.same_error_ratio([run_of()], [other]) == 1.2
     assert figures.same_error_ratio([other], [run_of()]) == pytest.approx(1 / 1.2)

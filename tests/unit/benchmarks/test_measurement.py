@@ -1,4 +1,4 @@
-"""Measurements outlive the run that made them: a directory of files tells the report everything."""
+"""Measurements are saved: a directory of files contains everything for the report."""
 
 import pytest
 from report.measurement import Comparison, Failure, Machine, Measurement
@@ -17,7 +17,7 @@ def test_a_comparison_is_read_as_it_was_written(tmp_path):
 
 
 def test_each_measurement_has_a_file_of_its_own(tmp_path):
-    """Neither repetitions nor seeds overwrite each other, and a measurement counts as soon as its file is there."""
+    """Repetitions and seeds have separate files, and a measurement counts as soon as its file exists."""
     runs = [synthetic.measurement(seed=s, repetition=r, n_epochs=1) for s in (1, 11) for r in (1, 11)]
     assert len({run.write(tmp_path) for run in runs}) == 4
     assert Measurement.read(runs[0].write(tmp_path)) == runs[0]

@@ -1,4 +1,4 @@
-"""The page: one file that loads nothing, whole for those who read it in the dark, on a phone, or hear it read."""
+"""The page: one file without external resources, complete in dark mode, on a phone, and with a screen reader."""
 
 import re
 import sys
@@ -98,7 +98,7 @@ def test_every_plot_has_an_alternative_in_words(html):
 
 
 def test_plots_take_their_colours_from_the_page(html):
-    """So that light and dark have their own; each variable is defined."""
+    """Light and dark pages have their own colours; each variable is defined."""
     assert "prefers-color-scheme: dark" in html and "#01" not in "".join(re.findall(r"<svg.*?</svg>", html, re.S))
     drawn = "".join(re.findall(r"<svg.*?</svg>", html, re.S))
     assert not re.findall(r"(?:fill|stroke): #", drawn)

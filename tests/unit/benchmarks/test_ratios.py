@@ -1,4 +1,4 @@
-"""The guard of the benchmarks tells what has become worse, and what it was never told of."""
+"""The check of the benchmarks reports ratios that became worse, and ratios without a record."""
 
 from ratios import Ratio, losses, medians, record
 

@@ -1,4 +1,4 @@
-"""The tables: rows of all ways, as text for a terminal and as CSV, with the published figures beside."""
+"""The tables: rows of all ways, as text for a terminal and as CSV, with the published figures."""
 
 import csv
 
