@@ -1,4 +1,4 @@
-"""Signatures in sql/, help texts, the manual's tables and the command line have the arguments of the specification."""
+"""Signatures in sql/, help texts, the manual's tables and the command line agree with the argument specifications."""
 
 import importlib.util
 import re

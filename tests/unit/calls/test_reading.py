@@ -1,4 +1,4 @@
-"""What reaches a command has every argument of its function, of its type and within its limits, and no other."""
+"""A command gets exactly the arguments of its function, with their types and within their limits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Promise 8: who is not let in is told why, and what to do about that reason."""
+"""Promise 8: a rejected login gets an error with its reason and the solution."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Promise 7: names are quoted once, by one function, and no text of a user's gets into SQL in another way."""
+"""Promise 7: one function quotes names, once, and no user's text gets into SQL in another way."""
 
 import pytest
 from hypothesis import given

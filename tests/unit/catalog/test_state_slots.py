@@ -1,4 +1,4 @@
-"""Promise 9 without a server: what `StateSlots` empties is dead, and what it holds stays small."""
+"""Promise 9 without a server: `StateSlots` empties only dead states, and its disk usage stays small."""
 
 import random
 
@@ -13,7 +13,7 @@ RUN_ID = 7
 
 
 class Disk:
-    """Stands in for the record: keeps what is written in each slot, and empties a slot when it is told to."""
+    """Replaces the record: stores what is written to each slot, and empties slots on request."""
 
     server = "postgres"
 
@@ -48,7 +48,7 @@ class Disk:
 def train(
     sizes: list[int], n_segments: int, n_visits: int, chance: random.Random, disk: Disk, keeps_best: bool = False
 ) -> tuple[int, StateSlots]:
-    """Let models visit segments in any order; give the most that the disk held beyond the visits in flight."""
+    """Let models visit segments in any order; return the maximum disk usage, without the visits in flight."""
     slots = StateSlots(disk, RUN_ID, [StoredState(key) for key in range(len(sizes))])
     in_flight, most = {}, 0
     for _ in range(n_visits):

@@ -1,4 +1,4 @@
-"""From the bytes of rows to tensors as a user has it, with the proposal as it is made: no skew, whatever the types."""
+"""From the bytes of rows to tensors with an unedited proposal: no skew, for any types."""
 
 import time
 import timeit
@@ -44,7 +44,7 @@ VALUES = {
 
 @st.composite
 def tables(draw):
-    """Return fields and rows of any types, the last column being the target; and how many rows are for training."""
+    """Return fields and rows of any types, the last column being the target; and the number of training rows."""
     kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=6))
     names = [f"c{place}" for place in range(len(kinds))] + ["base", "y"]
     n_rows = draw(st.integers(4, 30))

@@ -1,4 +1,4 @@
-"""The encoder, kind by kind: values that a reader can check by hand, unseen ones, NULL, and clear errors."""
+"""The encoder for each kind: values that can be checked by hand, unseen ones, NULL, and clear errors."""
 
 import hashlib
 
@@ -15,7 +15,7 @@ Y = (target("y"), texts(["a", "b"]))
 
 
 def encode(one, training, column, **options):
-    """Return the tensors of one column, fitted to others."""
+    """Return the tensors of a column, encoded with a fit to other values."""
     encoder = Encoder(fitted([(one, training), Y]), **options)
     return encoder.encode({one.name: column}).arrays
 

@@ -1,4 +1,4 @@
-"""The time of one row through the encoder, which a view pays for each of its rows; and of a batch."""
+"""The encoder's time for a single row, as in a view, and for a batch."""
 
 import time
 import timeit
@@ -40,7 +40,7 @@ def table_of_20_columns():
 
 
 def seconds(call, number):
-    """Return the least processor time of a call: other processes do not count."""
+    """Return the least processor time of a call, which excludes other processes."""
     return min(timeit.repeat(call, number=number, repeat=20, timer=time.process_time)) / number
 
 

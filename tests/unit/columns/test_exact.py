@@ -1,4 +1,4 @@
-"""Sums are exact: equal to those of fractions, whatever the magnitudes, the order and the parts."""
+"""Sums are exact: equal to those of fractions, for any magnitudes, order and division into parts."""
 
 import math
 from fractions import Fraction
@@ -35,7 +35,7 @@ def variance_of(values):
 
 
 def assert_nearest_root(root, square):
-    """See that no other float64 is nearer to the square root: the square lies between those of the midpoints."""
+    """Assert that no other float64 is nearer to the square root: the square is between those of the midpoints."""
     below, above = Fraction(math.nextafter(root, -math.inf)), Fraction(math.nextafter(root, math.inf))
     middle = Fraction(root)
     assert square <= ((middle + above) / 2) ** 2

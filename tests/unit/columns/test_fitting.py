@@ -1,4 +1,4 @@
-"""Fits: what statistics of the training rows become, and the errors of columns that cannot be fitted."""
+"""Fits: results for statistics of the training rows, and the errors of columns that cannot be fitted."""
 
 import numpy as np
 import pytest

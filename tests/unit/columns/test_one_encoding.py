@@ -1,4 +1,4 @@
-"""One encoding: a row has the same bits alone, among others, in any batches, and after the preprocessor was stored."""
+"""One encoding: a row has the same bits alone, with others, in any batches, and after storing the preprocessor."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def maybe(elements):
 
 @st.composite
 def columns(draw, n_rows):
-    """Return the specification of an input and its values, of any kind and encoding, NULL included."""
+    """Return the specification of an input and its values, of any kind and encoding, with NULLs."""
     kind = draw(st.sampled_from(KINDS))
     indicator = draw(st.booleans())
     if kind in ("number", "span"):
@@ -65,7 +65,7 @@ def columns(draw, n_rows):
 
 @st.composite
 def tables(draw):
-    """Return some inputs with values in all rows, and how many of the rows are for training."""
+    """Return some inputs with values in all rows, and the number of training rows."""
     n_rows = draw(st.integers(3, 24))
     n_training = draw(st.integers(2, n_rows))
     inputs = draw(st.lists(columns(n_rows), min_size=1, max_size=6))
@@ -73,7 +73,7 @@ def tables(draw):
 
 
 def fit_table(inputs, n_training):
-    """Return the preprocessor of the first rows; columns without a value there are left out."""
+    """Return the preprocessor of the first rows, without columns that have no value there."""
     rows = np.arange(n_training)
     usable = [(one, column.take(rows)) for one, column in inputs if not column.take(rows).missing.all()]
     y = (target("y", "number"), numbers(range(n_training)))
@@ -81,7 +81,7 @@ def fit_table(inputs, n_training):
 
 
 def alone(column, row):
-    """Return one row of a column, as a call for one row reads it: with a dictionary of its own."""
+    """Return one row of a column with its own dictionary, as in a call for one row."""
     one = column.take(np.array([row]))
     if isinstance(one, raw.Levels):
         return texts(one.texts(), one.family)

@@ -1,4 +1,4 @@
-"""The preprocessor's document: canonical, read back as it was, also from jsonb; what its inputs are called."""
+"""The preprocessor's document: canonical, unchanged after reading, also from jsonb; names of its inputs."""
 
 import json
 import re

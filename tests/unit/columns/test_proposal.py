@@ -1,4 +1,4 @@
-"""Proposals: each rule with its sentence, and every proposal is a specification without contradictions."""
+"""Proposals: each rule with its reason; every proposal is a consistent specification."""
 
 from dataclasses import asdict, replace
 
@@ -20,7 +20,7 @@ X = counted("base", numbers(RANDOM.normal(size=N).tolist()))
 
 
 def proposed(name, column, sql_type=None, **rest):
-    """Return the proposal of one input; it reads back as it was written, and nothing contradicts itself."""
+    """Return the proposal of one input, after a check that it can be read back and is consistent."""
     specs = propose([counted(name, column, sql_type, **rest), X, Y], ["y"])
     check_specification(specs)
     rows = [{**asdict(one), "levels": one.levels and list(one.levels)} for one in specs]

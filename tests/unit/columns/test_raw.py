@@ -1,4 +1,4 @@
-"""Typed columns: rows are taken and joined without a change, whatever the batches were."""
+"""Typed columns: rows are selected and concatenated without changes, for any batches."""
 
 import numpy as np
 import pytest

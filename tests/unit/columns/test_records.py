@@ -1,4 +1,4 @@
-"""Bytes of rows are read as the values that they mean: the same bits for one row and for many."""
+"""Bytes of rows are read as the correct values, with the same bits for one row and for many."""
 
 import struct
 from datetime import date, datetime, timedelta
@@ -21,7 +21,7 @@ DAY_US = 86_400_000_000
 
 
 def read(fields, rows):
-    """Read rows as one batch of many, and one by one, and see that the two are the same bits."""
+    """Read rows as one batch and one by one, and assert that both have the same bits."""
     reader = RecordReader(fields)
     data, lengths = batch(fields, rows)
     many = reader._read_many(data, lengths)
@@ -32,7 +32,7 @@ def read(fields, rows):
 
 
 def contents(column):
-    """Return what a raw column holds, so that columns are equal where their bits are."""
+    """Return the content of a raw column in a form that is equal if the bits are equal."""
     if isinstance(column, raw.Levels):
         return column.family, column.texts()
     if isinstance(column, raw.Blobs):

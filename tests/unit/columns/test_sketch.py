@@ -1,4 +1,4 @@
-"""Counts of distinct values: exact where few, near where many, and the same in any order and any parts."""
+"""Counts of distinct values: exact if few, approximate if many, and the same for any order and division into parts."""
 
 import math
 
@@ -23,13 +23,13 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 @pytest.fixture
 def few_exact(monkeypatch):
-    """Make the bounds so small that small tests pass them."""
+    """Reduce the limits, so that small tests exceed them."""
     monkeypatch.setattr(sketch, "MAX_EXACT", 16)
     monkeypatch.setattr(sketch, "N_HASHES", 8)
 
 
 def counted(values, max_shift=sketch.MAX_FLOAT_SHIFT):
-    """Return the counts of float64 values that are added as one part."""
+    """Return the counts of float64 values, added as one part."""
     counts = ValueCounts(max_shift)
     distinct, numbers = np.unique(np.asarray(values, float) + 0.0, return_counts=True)
     counts.add(keys_of_floats(distinct), numbers)

@@ -1,4 +1,4 @@
-"""Edited proposals: what is read, what defaults fill, and one clear error for every contradiction."""
+"""Edited proposals: reading, defaults, and one clear error for every contradiction."""
 
 import pytest
 

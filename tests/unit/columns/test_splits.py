@@ -1,4 +1,4 @@
-"""Splits: what rows contain decides, sizes are right, and nothing is on both sides that must not be."""
+"""Splits: they depend on the rows' content, sizes are correct, and nothing is wrongly on both sides."""
 
 import numpy as np
 import pytest

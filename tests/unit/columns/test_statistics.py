@@ -1,4 +1,4 @@
-"""Statistics of columns: what SQL would count, and the same bits for rows in any order and any parts."""
+"""Statistics of columns: the same as in SQL, with the same bits for rows in any order and division into parts."""
 
 from copy import deepcopy
 from statistics import pstdev
@@ -38,7 +38,7 @@ def of(family, *values):
 
 
 def facts(statistics):
-    """Return all that can be asked of statistics; repr keeps the bits of floats."""
+    """Return all properties of statistics; repr keeps the bits of floats."""
     names = (
         "family", "n_rows", "n_missing", "n_distinct", "distinct_is_exact", "minimum", "maximum", "mean", "std",
         "level_counts", "examples", "width", "is_integral", "special",

@@ -1,4 +1,4 @@
-"""Targets: classes and numbers to tensors, and outputs back; with one clear error for each bad row."""
+"""Targets: classes and numbers to tensors, and outputs back; one clear error for each bad row."""
 
 import numpy as np
 import pytest

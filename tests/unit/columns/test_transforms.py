@@ -1,4 +1,4 @@
-"""Arithmetic of the encoder: right to the last bit that is promised, and pinned, so that no version changes it."""
+"""Arithmetic of the encoder: correct to the guaranteed bit, and fixed across versions by reference values."""
 
 import math
 from datetime import datetime, timedelta
@@ -119,7 +119,7 @@ def test_the_units_of_a_text_are_pinned():
 
 
 def reference_units(words, width):
-    """Return the units of words in lower case, by Python's whole numbers."""
+    """Return the units of words in lower case, computed with Python's integers."""
     mask, factor = 2**64 - 1, 0xBF58476D1CE4E5B9
 
     def mixed(h):

@@ -1,4 +1,4 @@
-"""Promise 5: which failed attempts are made again, which end their model, and which end the run."""
+"""Promise 5: which failed attempts are repeated, which end their model, and which end the run."""
 
 import json
 import signal
@@ -13,17 +13,17 @@ ERROR = {"sqlstate": "38000", "message": "the loss is NaN", "hint": "Use a small
 
 
 def failed(kind: str) -> dict:
-    """Return a trainer's refusal."""
+    """Return a trainer's error answer."""
     return {"outcome": "failed", "kind": kind, "error": ERROR}
 
 
 def died(status: int, stderr: str = "") -> dict:
-    """Return the end of a trainer."""
+    """Return the report of a trainer's end."""
     return {"outcome": "died", "status": status, "stderr": stderr}
 
 
 def sql(sqlstate: str | None) -> dict:
-    """Return a failed statement of a worker's."""
+    """Return a failed statement of a worker."""
     return {"outcome": "sql", "error": {"sqlstate": sqlstate, "message": "it failed"}}
 
 

@@ -1,4 +1,4 @@
-"""Statements of the library cast to types of pg_catalog by their full names, or to a type that was checked."""
+"""Statements of the library cast to types of pg_catalog by their qualified names, or to a type that was checked."""
 
 import re
 from pathlib import Path

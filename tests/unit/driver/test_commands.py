@@ -1,4 +1,4 @@
-"""Each SQL function has its command and its help, each error its SQLSTATE; no name reaches another file or module."""
+"""Each SQL function has a command and a help text, each error a SQLSTATE; no name selects another file or module."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_a_name_is_looked_up_not_imported(name):
 
 
 def ask(topic, option=None) -> str:
-    """Ask for help."""
+    """Return a help text."""
     return give_help(SimpleNamespace(arguments={"topic": topic, "option": option}))
 
 

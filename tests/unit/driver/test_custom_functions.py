@@ -1,4 +1,4 @@
-"""Pickles are refused by default, and one clear error says what is missing where they are not (promise 8)."""
+"""Pickles are rejected by default; if they are allowed, one clear error says what is missing (promise 8)."""
 
 import importlib.util
 

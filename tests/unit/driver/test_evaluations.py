@@ -1,4 +1,4 @@
-"""Evaluations: which are asked for, of one model or of several together, and what becomes of their figures."""
+"""Evaluations: which are started, for one model or for several together, and the use of their results."""
 
 import pytest
 
@@ -54,7 +54,7 @@ class Run:
         self.evaluations = Evaluations(self.record, run, self.scheduler, self.models, {1: GROUP, 2: GROUP, 3: 3}.get)
 
     def finish(self, task: Evaluation, more: dict | None = None, **losses: float) -> dict:
-        """Answer a task with each model's loss, and ``more`` sums of a metric that is no mean."""
+        """Answer a task with each model's loss, and ``more`` sums of a metric that is not a mean."""
         more = more or {}
         figures = [
             {"mst_key": int(key[1:]), "n_rows": 10, "loss": loss, "timing": {}}

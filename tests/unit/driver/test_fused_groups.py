@@ -1,4 +1,4 @@
-"""What the scheduler has for models where some are trained together: keys, places, numbers, recorded visits."""
+"""The scheduler's view of models if some are trained together: keys, places, indices, recorded visits."""
 
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan
 from madlib_mop.driver.planning.fused_groups import FusedGroups
@@ -30,7 +30,7 @@ def test_a_group_is_one_model():
 
 
 def test_a_dissolved_group_leaves_the_others_numbers_alone():
-    """At once, and in whoever continues the run: the order of visits is made of the numbers."""
+    """Immediately, and in a driver that continues the run: the order of visits depends on the indices."""
     groups = planned(((10, 40), 2), ((20, 50), 2))
     before = groups.indices(MODELS)
     assert groups.dissolve(-1) == [0]
@@ -42,7 +42,7 @@ def test_a_dissolved_group_leaves_the_others_numbers_alone():
 
 
 def test_a_groups_recorded_visits_are_those_of_all_members():
-    """Whichever of them failed on the way; members' own stay, for the group may be dissolved."""
+    """Whichever of them failed; members' own visits remain, because the group may be dissolved."""
     groups = planned(((10, 20), 2))
     recorded = [Visit(10, 0, 1, 1), Visit(20, 0, 1, 1), Visit(20, 1, 1, 2), Visit(30, 1, 1, 1)]
     group = [Visit(-1, 0, 1, 1), Visit(-1, 1, 1, 2)]

@@ -1,4 +1,4 @@
-"""GPUs: who gets which, and one clear error where there is none; what a GPU itself is needed for is marked ``gpu``."""
+"""GPUs: their assignment, and one clear error if there is none; tests that need a GPU are marked ``gpu``."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ Fan: off
 
 @pytest.fixture
 def host(monkeypatch, tmp_path):
-    """A host without GPUs, whose devices are files in a folder of the test."""
+    """A host without GPUs, whose device nodes are files in a directory of the test."""
     monkeypatch.setattr(gpus, "DEVICE_NODES", f"{tmp_path}/nvidia[0-9]*")
     monkeypatch.setattr(gpus, "NVIDIA_SMI", (str(tmp_path / "none"), str(tmp_path / "nvidia-smi")))
     monkeypatch.setattr(gpus, "distribution", lambda name: (_ for _ in ()).throw(PackageNotFoundError(name)))
@@ -63,7 +63,7 @@ def test_a_tensorflow_for_cpus_is_named(host, monkeypatch):
 
 
 def test_the_drivers_tool_is_asked_by_its_path_alone(host, monkeypatch):
-    """A tool of the same name in PATH is not run: who sets PATH would choose what runs as the server."""
+    """A tool of the same name in PATH is not run, because PATH could select a program that runs as the server."""
     (host / "bin").mkdir()
     write_tool(host / "bin", "echo GPU 9: a trap")
     monkeypatch.setenv("PATH", f"{host}/bin:{os.environ['PATH']}")

@@ -1,4 +1,4 @@
-"""What evaluate and predict make of a model's tables, and of the shapes and classes in them."""
+"""How evaluate and predict read a model's tables, with shapes and classes."""
 
 import numpy as np
 import pytest

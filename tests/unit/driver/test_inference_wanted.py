@@ -1,4 +1,4 @@
-"""What pred_type means: its reading, and the choice of scores, held against a sort that a reader can follow."""
+"""The meaning of pred_type: its parsing, and the selection of scores, compared with a simple sort."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Metrics are those of all rows, in float64, every metrics_compute_frequency iterations and at the last."""
+"""Metrics are computed over all rows, in float64, every metrics_compute_frequency iterations and at the last one."""
 
 import math
 
@@ -12,7 +12,7 @@ from tests.helpers.unit.sums import sums_of, values_of
 
 
 def answer(n_rows: int, loss: float, **metrics) -> dict:
-    """What a worker says of an evaluation."""
+    """Return a worker's answer to an evaluation."""
     sums = sums_of(n_rows, {"loss": loss, **metrics})
     return {"n_rows": n_rows, "loss": loss, "sums": sums, "started_at": 5.0, "ended_at": 7.5, "timing": {"a": 1}}
 

@@ -1,4 +1,4 @@
-"""Rows of the record: dataclasses with the columns of the tables, states that SQL knows, plans that are read again."""
+"""Rows of the record: dataclasses with the columns of the tables, the states of SQL, plans that can be read back."""
 
 import ast
 import dataclasses
@@ -80,7 +80,7 @@ def test_a_plan_is_read_as_it_is_written(plan):
 @pytest.mark.parametrize("place", [None, {"server": "host1", "query": "SELECT"}, {"key": 5, "query": "FEED"}])
 @pytest.mark.parametrize("key", [{}, {"key": 1}])
 def test_a_shard_is_written_as_workers_read_it(place, key):
-    """`mop_backend.channels` tells where a shard is by these keys, and by their being there."""
+    """`mop_backend.channels` finds the place of a shard by these keys and their presence."""
     written = {"segment_id": 2, "n_rows": 10, "n_bytes": 80, "place": place, **key}
     assert ShardPlan.from_json(written).as_json() == written
 
@@ -162,7 +162,7 @@ def test_each_state_says_what_it_means_and_what_may_follow(states):
 
 
 def test_states_are_named_in_one_place():
-    """A text that is a state, elsewhere, is one of the other things of that name: a data set, a worker's answer."""
+    """Elsewhere, a text that equals a state means something else: a data set, a worker's answer."""
     unmistakable = {"waiting", "trained", "running", "interrupted", "cancelled", "finished"}
     for path in [*(ROOT / "madlib_mop/driver").rglob("*.py"), *(ROOT / "madlib_mop/catalog").rglob("*.py")]:
         if path.name == "states.py":
@@ -185,7 +185,7 @@ def test_states_are_named_in_one_place():
 
 
 class _Record:
-    """Keeps a run's models; a write fails once it was told to."""
+    """Stores a run's models; a write can be made to fail."""
 
     def __init__(self, *models: Model):
         self.rows = {model.mst_key: model for model in models}
@@ -213,7 +213,7 @@ def test_a_change_of_a_model_is_in_the_record_and_here():
 
 
 def test_what_ended_in_a_visit_stays_ended():
-    """The worker cannot know, and writes that it is being trained."""
+    """The worker does not know that it ended, and writes that it is in training."""
     record = _Record(a_model(1))
     models = RunModels(record, 7)
     models.stopped(1, "it is slow")
@@ -254,7 +254,7 @@ def test_an_impossible_succession_is_refused_before_it_is_recorded(state, change
 
 
 def _bare_dicts(annotation: ast.expr) -> bool:
-    """Return whether an annotation has a ``dict`` that does not say of what."""
+    """Return whether an annotation has a ``dict`` without type arguments."""
     told = {id(node.value) for node in ast.walk(annotation) if isinstance(node, ast.Subscript)}
     names = [node for node in ast.walk(annotation) if isinstance(node, ast.Name) and node.id == "dict"]
     return any(id(name) not in told for name in names)
@@ -264,7 +264,7 @@ FILES = sorted((ROOT / "madlib_mop/driver").rglob("*.py"))
 
 
 def test_no_dict_goes_between_modules_of_the_driver_without_its_types():
-    """Rows of the record are dataclasses; a dict in a signature says what it has: `Header`, `Json`, `Node` ..."""
+    """Rows of the record are dataclasses; a dict in a signature has a named type: `Header`, `Json`, `Node` ..."""
     for path in FILES:
         for function in ast.walk(ast.parse(path.read_text())):
             if not isinstance(function, ast.FunctionDef):

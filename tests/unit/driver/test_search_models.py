@@ -1,4 +1,4 @@
-"""Rows of models that a search proposes: what they are built and trained by."""
+"""Rows of models that a search proposes: their architectures and parameters."""
 
 from madlib_mop.driver.search.models import SearchModels
 from tests.helpers.unit.rows import a_search

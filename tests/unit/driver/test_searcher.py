@@ -1,7 +1,7 @@
-"""A search that steers a run, without a server: killed after any step, it goes on to the history of an undisturbed one.
+"""A search that controls a run, without a server: killed after any step, it continues to the same history.
 
-The record is in memory; scheduler, evaluations, changes of models and searches are the real ones. What a model's loss
-is after an epoch is a function of its parameters and of whose state it trains on with.
+The record is in memory; scheduler, evaluations, changes of models and searches are the real ones. A model's loss after
+an epoch is a function of its parameters and of the history of its state.
 """
 
 import math
@@ -41,11 +41,11 @@ METHODS = {
 
 
 class Killed(Exception):
-    """The driver's process ends here."""
+    """The end of the driver's process."""
 
 
 class MemoryRecord:
-    """The tables of one run, with transactions; each write may be the last thing that the process does."""
+    """The tables of one run, with transactions; the process may end after any write."""
 
     def __init__(self):
         self.tables = {"models": {}, "events": [], "metrics": [], "visits": [], "copies": []}
@@ -54,7 +54,7 @@ class MemoryRecord:
 
     @contextmanager
     def transaction(self):
-        """Keep all or nothing."""
+        """Commit all writes, or none."""
         before = {name: list(rows) for name, rows in self.tables.items() if name != "models"}
         before["models"] = dict(self.tables["models"])
         self._in_transaction = True
@@ -120,21 +120,21 @@ class MemoryRecord:
 
 
 class Slots:
-    """States take no place here."""
+    """Slots of states, which are not stored."""
 
     def add_models(self, n):
-        """Take note."""
+        """Record the call."""
 
     def begin_write(self, key):
         """Return a slot."""
         return 0
 
     def end_write(self, slot, key, n_bytes=None):
-        """Take note."""
+        """Record the call."""
 
 
 class Quiet:
-    """Tells nobody; its clock is the test's."""
+    """Progress without messages; the test controls its clock."""
 
     elapsed_s = 0.0
 
@@ -148,7 +148,7 @@ def loss(digest: tuple) -> float:
 
 
 class Driver:
-    """The hopper's part of a run in miniature: one life of a driver's process."""
+    """A minimal hopper: one driver process of a run."""
 
     def __init__(self, record: MemoryRecord, method: str, search=None, recorded=None, fails=(), late=0):
         run = a_run(a_plan(tuple(SEGMENTS.items()), search=a_search(method)), kind="automl")
@@ -172,7 +172,7 @@ class Driver:
         return ModelWork(m.mst_key, m.ordinal, m.last_epoch, epoch, places)
 
     def live(self, stop_after: float = math.inf) -> None:
-        """Work until all is done; the time budget is used up after so many tasks."""
+        """Work until everything is done; the time budget ends after a number of tasks."""
         self.evaluations.add_missing()
         self.searcher.begin(self.model_changes)
         flights, n_done = [], 0
@@ -222,14 +222,14 @@ class Driver:
 
 
 def history(record: MemoryRecord) -> tuple:
-    """Return what was decided, whatever it was decided after, and where the models are."""
+    """Return the decisions, without the events before them, and the models' progress."""
     decided = sorted(str(item) for event in record.tables["events"] for item in event.actions)
     models = [(m.mst_key, m.state, m.epoch, m.digest) for m in record.models(1)]
     return decided, models
 
 
 def whole(method: str, **options) -> MemoryRecord:
-    """Return the record of an undisturbed search."""
+    """Return the record of a search without faults."""
     record = MemoryRecord()
     Driver(record, method, **options).live()
     return record
@@ -237,7 +237,7 @@ def whole(method: str, **options) -> MemoryRecord:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_after_any_write_it_goes_on_to_the_same_end(method):
-    """Promise 4, step by step; what asha decides may hang on the fault, and its replay repeats it."""
+    """Promise 4 for each step; asha's decisions may depend on the fault, and a replay repeats them."""
     expected = whole(method)
     n_lives = 0
     for n_writes in range(0, 60, 2):

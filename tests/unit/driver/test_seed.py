@@ -1,4 +1,4 @@
-"""Promise 2: a run whose seed is not given draws one, another each time, of those that may be given."""
+"""Promise 2: a run without a given seed draws a valid seed, a different one each time."""
 
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.driver.planning.hopper import choose_seed

@@ -1,4 +1,4 @@
-"""A caller's settings never pass what a superuser's row allows, and never choose where workers log in."""
+"""A caller's settings never exceed a superuser's row, and never choose the server that workers log in to."""
 
 import os
 
@@ -9,7 +9,7 @@ from madlib_mop.errors import InvalidParameter
 
 
 class Source:
-    """A record with a superuser's settings, and a session with a caller's."""
+    """A record with superusers' settings, and a session with a caller's settings."""
 
     def __init__(self, fixed=None, own=None):
         self._fixed, self._own = fixed or {}, own or {}

@@ -1,4 +1,4 @@
-"""All rows of a table as typed columns: the same whether they stay in memory or go through a file."""
+"""All rows of a table as typed columns: the same in memory and with a file."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which foreign server leads to which node of a Citus cluster, and how a plan follows a shard: without a server."""
+"""The foreign server of each node of a Citus cluster, and plans after a shard's move; without a server."""
 
 from dataclasses import replace
 
@@ -26,13 +26,13 @@ def find(nodes, *added):
 
 
 def test_a_node_is_found_by_host_port_and_database():
-    """Host names are compared without case; a port that is left out is PostgreSQL's."""
+    """Host names are compared without case; the default port is PostgreSQL's."""
     found = find([ONE, TWO, ONE], ("beta", "worker-2", "6000", "training", 2), ("a", "Worker-1", None, "training", 2))
     assert found == {ONE: "a", TWO: "beta"}
 
 
 def test_a_node_is_found_by_its_address_where_the_names_differ():
-    """A server of exactly that name is taken first."""
+    """A server with exactly that name has priority."""
     by_address = ("by_address", "one.example", "5432", "training", 1)
     assert find([ONE], by_address) == {ONE: "by_address"}
     assert find([ONE], by_address, ("by_name", "worker-1", "5432", "training", 1)) == {ONE: "by_name"}
@@ -49,7 +49,7 @@ def test_a_node_is_found_by_its_address_where_the_names_differ():
     ],
 )
 def test_what_differs_is_another_server(added):
-    """One error names all nodes that have none, and says what to do for the first."""
+    """One error names all nodes without a server, and the solution for the first one."""
     with pytest.raises(NotReady) as caught:
         find([ONE, TWO], added)
     assert caught.value.message.endswith("worker-1:5432, worker-2:6000")
@@ -57,13 +57,13 @@ def test_what_differs_is_another_server(added):
 
 
 def test_the_callers_own_server_needs_none():
-    """A shard on the coordinator is worked on there."""
+    """A shard on the coordinator is trained on there."""
     here = Node("localhost", 5432, is_here=True)
     assert find([here]) == {here: None}
 
 
 def test_a_plan_follows_a_shard():
-    """The query at the new place is the one that planning writes for it, whatever the columns are called."""
+    """The query at the new place equals that of planning, for any names of columns."""
     table, shard = Relation("s", 'a "t"'), Relation("s", "a t_102008")
     columns = ["x", 'of FROM "s"."a ""t"" " '.strip()]
     source = replace(packed([(0, 1)]), query=shard_query(table, columns, True), sql_name=table.sql)

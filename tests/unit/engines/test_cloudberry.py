@@ -1,6 +1,6 @@
-"""Cloudberry by its differences from Greenplum 7: how it is recognized and named, and what its sessions set.
+"""Cloudberry's differences from Greenplum 7: its detection, its name, and the settings of its sessions.
 
-No server of it is asked here: the texts and the catalogs' answers are as its sources define them.
+These tests use no server: texts and catalog contents are those of its sources.
 """
 
 import subprocess
@@ -35,7 +35,7 @@ VERSIONS = [
 
 
 class Server:
-    """A session of a server with Greenplum's catalogs; it answers one query, which product it is."""
+    """A session of a server with Greenplum's catalogs; it answers only the query of its product."""
 
     def __init__(self, version: str):
         self.version = version
@@ -52,7 +52,7 @@ def test_the_engine_is_that_of_the_product_that_version_names(version, engine):
 
 
 def test_a_product_has_an_engine_a_dialect_and_a_line_in_the_test_matrix():
-    """Everything else is derived from these; without its engine, every call on a product would fail."""
+    """Everything else is derived from these; without an engine, every call on a product would fail."""
     known = {value for value in vars(products).values() if isinstance(value, Product)}
     assert known >= {GREENPLUM, CLOUDBERRY}
     assert known == {engine.product for engine in _CLUSTERS} == {*MATRIX}
@@ -78,7 +78,7 @@ def test_make_and_the_doctor_ask_for_the_same_postgresql(product):
 
 
 def catalog_with(*names: str):
-    """Return a catalog session of a server that has these settings, of those that are asked for."""
+    """Return a catalog session of a server that has only these of the requested settings."""
 
     class Cursor:
         def __enter__(self):
@@ -97,7 +97,7 @@ def catalog_with(*names: str):
 
 
 def options(*names: str) -> set[str]:
-    """Return what the sessions of a run set on a server that has these settings."""
+    """Return the settings of a run's sessions on a server that has these settings."""
     return {*options_of(catalog_with(*names)).split("-c ")}
 
 
@@ -109,7 +109,7 @@ OF_CLOUDBERRY = (
 
 
 def test_the_sessions_of_a_run_set_what_the_server_has():
-    """A setting that a server lacks would keep the session out; one that it has could change what a run reads."""
+    """A session with an unknown setting is rejected; an existing setting could change the rows that a run reads."""
     everywhere = {text.strip() for text in options()}
     on_postgresql = {text.strip() for text in options(*OF_14)}
     on_greenplum = {text.strip() for text in options(*OF_GREENPLUM)}
@@ -122,7 +122,7 @@ def test_the_sessions_of_a_run_set_what_the_server_has():
 
 
 def version_found(product: Product | None, major: int):
-    """Return what the doctor finds about the version of a server."""
+    """Return the doctor's finding about the version of a server."""
     context = SimpleNamespace(product=product, major=major, setting=lambda name: f"{major}.4")
     return server_checks._version(context)
 
@@ -149,7 +149,7 @@ ANSWER = {
 
 @pytest.mark.parametrize("timeout, state", [(None, State.OK), ("0", State.OK), ("1min", State.WARN)])
 def test_the_doctor_warns_of_a_timeout_that_ends_processes_at_segments(timeout, state):
-    """Greenplum 7 has no such setting; Cloudberry's segments have their own value, which no session of ours changes."""
+    """Greenplum 7 lacks this setting; Cloudberry's segments have their own value, which our sessions cannot change."""
     answer = {**ANSWER, "idle_session_timeout": timeout}
     found = cluster_checks._host("host a", answer, ANSWER["versions"], 3, "again")
     assert found.state is state

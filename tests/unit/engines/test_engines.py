@@ -1,7 +1,7 @@
-"""Nothing above ``engines/`` asks which engine it is: held against what the files import, name and compare.
+"""No module above ``engines/`` depends on a certain engine: checks imports, names and comparisons in the files.
 
-`driver/data/engine.py` chooses the engine of a call. The doctor and the installation on a cluster's hosts look at
-servers before there is anything to choose.
+`driver/data/engine.py` chooses the engine of a call. The doctor and the installation on a cluster's hosts inspect
+servers before an engine can be chosen.
 """
 
 import ast
@@ -27,7 +27,7 @@ FILES = [
 
 
 def questions(tree: ast.AST) -> list[str]:
-    """Return what in a module's code, docstrings left out, tells engines apart; each with its line."""
+    """Return the parts of a module's code, without docstrings, that distinguish engines, each with its line."""
     found = []
     docstrings = {
         node.body[0].value

@@ -1,4 +1,4 @@
-"""A host that lets us in no more is told from one that is lost, in whatever language its server speaks."""
+"""A rejected login to a host is distinguished from a lost host, in any language of the server."""
 
 import contextlib
 import multiprocessing
@@ -22,7 +22,7 @@ def told(sqlstate: str, message: str) -> bytes:
 
 
 def take(connection: socket.socket, n_bytes: int) -> bytes:
-    """Read exactly so much, or raise EOFError."""
+    """Read exactly this number of bytes, or raise EOFError."""
     data = b""
     while len(data) < n_bytes:
         part = connection.recv(n_bytes - len(data))
@@ -33,7 +33,7 @@ def take(connection: socket.socket, n_bytes: int) -> bytes:
 
 
 def answer(connection: socket.socket, said: bytes) -> None:
-    """Read a login and answer it; an answer that begins by asking for a password goes on when that has come."""
+    """Read a login and answer it; an answer that starts with a password request continues after the password."""
     code = None
     while code is None or code in (_SSL, _GSS):
         if code is not None:
@@ -48,7 +48,7 @@ def answer(connection: socket.socket, said: bytes) -> None:
 
 
 def serve(listener: socket.socket, answers: list[bytes]) -> None:
-    """Answer each login with the next of the answers, and all later ones with the last."""
+    """Answer each login with the next answer, and later logins with the last one."""
     while True:
         connection, _ = listener.accept()
         with connection, contextlib.suppress(EOFError, OSError):
@@ -58,7 +58,7 @@ def serve(listener: socket.socket, answers: list[bytes]) -> None:
 
 @contextlib.contextmanager
 def server(*answers: bytes):
-    """Return the port of a server with these answers: another process, for libpq's ping lets no thread of ours run."""
+    """Return the port of a server with these answers, in another process because libpq's ping blocks our threads."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         process = multiprocessing.get_context("fork").Process(target=serve, args=(listener, list(answers)), daemon=True)
         process.start()
@@ -106,7 +106,7 @@ def test_a_host_that_is_not_there_is_lost():
 
 
 def test_a_host_that_goes_down_meanwhile_is_lost():
-    """It was full for a moment, in words that we do not know, and up when it was asked; then it is restarted."""
+    """It was full for a moment, with an unknown message, and answered the ping; then it is restarted."""
     full = told("53300", "tut mir leid, schon zu viele Verbindungen")
     with server(full, full, STARTING) as port, pytest.raises(psycopg.OperationalError):
         log_in(port)

@@ -1,4 +1,4 @@
-"""Dealing segments over places, and how far a clock is off: what needs no server."""
+"""Distribution of segments over places, and clock differences; without a server."""
 
 from dataclasses import replace
 
@@ -20,18 +20,18 @@ def dealt(carriers, total):
 
 
 def test_a_total_is_dealt_in_turn():
-    """Four segments on three hosts: the first host gets the fourth."""
+    """Four segments on three hosts: the first host gets the fourth segment."""
     assert dealt([(ALPHA, 1), (BETA, 9), (GAMMA, 1)], 4) == ["alpha", "beta", "gamma", "alpha"]
     assert dealt([(ALPHA, 4), (BETA, 4)], 1) == ["alpha"]
 
 
 def test_without_a_total_each_gets_what_it_carries():
-    """Segments are spread before a larger host gets the rest of its own."""
+    """Each host gets one segment before a larger host gets its others."""
     assert dealt([(ALPHA, 3), (BETA, 1), (HERE, 2)], None) == ["alpha", "beta", "here", "alpha", "here", "alpha"]
 
 
 def test_a_clock_is_off_by_what_the_way_does_not_explain():
-    """A time told between two of ours may be right."""
+    """A remote time between two local times may be correct."""
     assert offset_beyond(10.0, 10.4, 10.5) == 0.0
     assert offset_beyond(10.0, 7.0, 10.5) == -3.0
     assert offset_beyond(10.0, 13.5, 10.5) == 3.0
@@ -39,7 +39,7 @@ def test_a_clock_is_off_by_what_the_way_does_not_explain():
 
 
 def test_a_reason_tells_no_address_and_no_password():
-    """What libpq says of a failed login has the host, the port and the user in it."""
+    """libpq's message about a failed login contains host, port and user."""
     import psycopg
 
     login = HostLogin("alpha", "me", {"host": "10.1.2.3", "port": "5499", "user": "bob", "password": "s3cret"}, True)
@@ -53,7 +53,7 @@ def test_a_reason_tells_no_address_and_no_password():
 
 @pytest.mark.parametrize("server", [None, "alpha"])
 def test_validation_rows_are_evaluated_where_they_are(server):
-    """The worker of the same number, unless it is elsewhere and another one is near."""
+    """By the worker of the same segment, unless it is on another server and another worker is near."""
 
     def at(*segments):
         shards = tuple(ShardPlan(s, 1, 8, place=p and ShardAccess("SELECT", p)) for s, p in segments)

@@ -1,4 +1,4 @@
-"""Architectures are copied from an allow-list; whatever could run code or open a file is refused, and does not run."""
+"""Architectures are copied by an allow-list; parts that could run code or open a file are rejected and do not run."""
 
 import base64
 import copy
@@ -40,7 +40,7 @@ def test_dangerous_constructs_are_refused_and_nothing_runs(name, marker, monkeyp
 
 
 def test_what_is_refused_would_have_run(marker):
-    """The payload of these tests is a real one: unmarshalled and called, it makes the file."""
+    """The payload of these tests works: unmarshalled and called, it creates the file."""
     code = marshal.loads(base64.b64decode(marker.code))
     type(lambda: None)(code, {"open": open})(1)
     assert marker.path.exists()
@@ -198,7 +198,7 @@ def _with_inner(model_trainable, layers_trainable):
     ],
 )
 def test_a_nested_model_that_is_frozen_freezes_its_layers(model_trainable, given, wanted):
-    """Unless some say so themselves: then Keras wrote the JSON, and trains the others."""
+    """Unless some layers have `trainable` themselves: then Keras wrote the JSON, and trains the others."""
     checked = check_architecture(_with_inner(model_trainable, given))
     inner = next(one for one in checked["config"]["layers"] if one["config"]["name"] == "inner")
     layers = [one["config"]["trainable"] for one in inner["config"]["layers"] if one["class_name"] == "Dense"]

@@ -1,4 +1,4 @@
-"""Models built here are those that the same thing written in plain Keras gives, bit for bit."""
+"""Models built here equal the same models in plain Keras, bit for bit."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The commands of architectures and configurations change nothing before every argument has been checked."""
+"""The commands of architectures and configurations change nothing before all arguments are checked."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ GRID = "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr':
 
 
 class FakeSession:
-    """Keeps every statement, and answers the few questions that the commands ask."""
+    """Records every statement, and answers the few queries of the commands."""
 
     def __init__(self, tables=None, summary=(), stored=(), superuser=False):
         self.tables = {name: list(columns) for name, columns in (tables or {"arch": COLUMNS}).items()}
@@ -93,7 +93,7 @@ class FakeSession:
 
     @property
     def inserted(self):
-        """The rows that went into the model selection table: (model_id, compile_params, fit_params)."""
+        """The rows inserted into the model selection table: (model_id, compile_params, fit_params)."""
         ((_, columns),) = [item for item in self.statements if "unnest" in item[0]]
         return list(zip(*columns, strict=True))
 
@@ -225,7 +225,7 @@ def test_a_summary_of_many_rows_is_an_error():
 
 @pytest.fixture
 def no_trainer(monkeypatch):
-    """Describe models without a trainer: any of them has one layer, of 3 weights."""
+    """Describe models without a trainer: each has one layer with 3 weights."""
 
     class NoTrainer(contextlib.nullcontext):
         pass

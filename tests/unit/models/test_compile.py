@@ -138,7 +138,7 @@ def test_several_outputs_by_list_and_by_name():
 
 @pytest.mark.parametrize("metric", ["'mae'", "['mae']", "['MeanAbsoluteError(name=\"mae\")']"])
 def test_one_metric_alone_is_for_every_output(metric):
-    """As in Keras 2; each output has an object of its own."""
+    """As in Keras 2; each output gets its own object."""
     params = f"loss=['categorical_crossentropy', 'mse'], metrics={metric}, weighted_metrics={metric}"
     model = build_model(functional().to_json(), parse_compile_params(f"optimizer='sgd', {params}"), 4)
     x, (kind, amount) = data_for(model)

@@ -1,4 +1,4 @@
-"""Custom functions are looked at, never run, before a trainer has them: promise 7, and clear errors (promise 8)."""
+"""Custom functions are checked without running them before a trainer gets them: promise 7; clear errors (promise 8)."""
 
 import pickle
 import subprocess

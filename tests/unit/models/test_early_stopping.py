@@ -1,4 +1,4 @@
-"""Early stopping: what its parameters may be, and that a model stops when Keras' EarlyStopping would stop it."""
+"""Early stopping: its parameters, and that a model stops when Keras' EarlyStopping would stop it."""
 
 import math
 import operator
@@ -15,7 +15,7 @@ VALUES = st.lists(st.sampled_from([0.125 * n for n in range(12)]), min_size=1, m
 
 
 def by_keras(rule: EarlyStopping, values: list[float]) -> tuple[int | None, int]:
-    """Run Keras' callback; give the epoch with which it stops, if it does, and the best one until then."""
+    """Run Keras' callback; return the epoch at which it stops, if it does, and the best one until then."""
     import keras
 
     class Model:

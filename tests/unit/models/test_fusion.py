@@ -1,4 +1,4 @@
-"""Groups of configurations of one shape: who is in them, who is not and why, and that segments have work."""
+"""Groups of configurations of one shape: members, reasons for separate training, and work for all segments."""
 
 import json
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_stacked_is_told(changes, reason):
     ],
 )
 def test_no_group_is_more_than_the_share_of_a_segment(n, most, n_segments, sizes):
-    """And their sizes differ by one at most. Their graphs have the same number of places, so that one serves all."""
+    """Sizes differ by at most one. Their graphs have the same number of places, so one graph serves all."""
     grouping = form_groups([candidate(key) for key in range(n)], most, n_segments)
     assert [len(group.keys) for group in grouping.groups] == [size for size in sizes if size > 1]
     assert {group.n_places for group in grouping.groups} <= {max(sizes)}
@@ -86,7 +86,7 @@ def test_no_group_is_more_than_the_share_of_a_segment(n, most, n_segments, sizes
 
 
 def test_those_apart_count_for_the_share():
-    """Five of one shape and one apart on two segments: a group of five would keep one of them idle."""
+    """Five of one shape and a separate one on two segments: with a group of five, one segment would be idle."""
     grouping = form_groups([*(candidate(key) for key in range(5)), candidate(9, fit="batch_size=7")], 8, 2)
     assert [group.keys for group in grouping.groups] == [(0, 1, 2), (3, 4)]
     assert grouping.apart == {9: ALONE}

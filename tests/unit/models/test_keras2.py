@@ -1,4 +1,4 @@
-"""Architectures of Keras 2 compute what they computed there, also where Keras 3 has changed what a name means."""
+"""Architectures of Keras 2 compute the same as in Keras 2, even if Keras 3 has changed the meaning of a name."""
 
 import json
 import os
@@ -14,7 +14,7 @@ X = np.linspace(-4, 4, 33, dtype=np.float32)[:, None]
 
 
 def document(*layers, shape=(1,)):
-    """Write a Sequential as Keras 2.1.6 did: a list of layers, the first of which has the shape."""
+    """Return a Sequential in Keras 2.1.6's format: a list of layers, the first with the shape."""
     made = [
         {"class_name": name, "config": {"name": f"layer_{number}", "trainable": True, **config}}
         for number, (name, config) in enumerate(layers)
@@ -63,7 +63,7 @@ def test_groups_of_a_transposed_convolution_are_left_out():
 
 @pytest.mark.parametrize("text", ["hard_sigmoid", "keras2_hard_sigmoid"])
 def test_a_checked_architecture_stays_as_it_is(text):
-    """Keras 3 keeps its own hard_sigmoid; ours can be read again."""
+    """Keras 3's own hard_sigmoid is unchanged; ours can be read back."""
     modern = {
         "module": "keras", "class_name": "Sequential", "registered_name": None,
         "config": {"name": "s", "layers": [

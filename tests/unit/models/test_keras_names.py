@@ -1,4 +1,4 @@
-"""The tables of names and arguments say what the installed Keras says."""
+"""The tables of names and arguments agree with the installed Keras."""
 
 import inspect
 import os

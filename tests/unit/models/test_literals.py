@@ -1,4 +1,4 @@
-"""Texts are read as literals and calls by name; nothing in them is ever run."""
+"""Texts are parsed as literals and calls by name; nothing in them is executed."""
 
 import builtins
 import os

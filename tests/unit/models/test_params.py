@@ -1,4 +1,4 @@
-"""Compile and fit parameters in every form that users write, and one clear error for each that cannot be used."""
+"""Compile and fit parameters in all forms that users write, and one clear error for each invalid one."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Grids give every combination, random search repeats, and whatever they write is read back by the parser."""
+"""Grids have all combinations, random search is repeatable, and the parser reads their output back."""
 
 import itertools
 import math

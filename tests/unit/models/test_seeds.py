@@ -1,4 +1,4 @@
-"""The orders of chance are the documented functions of the numbers in the record, and nothing else."""
+"""Random orders are the documented functions of the numbers in the record only."""
 
 import numpy as np
 from hypothesis import given

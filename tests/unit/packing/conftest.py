@@ -1,4 +1,4 @@
-"""What the packing tests share: PostgreSQL arrays written by hand, and encoded images."""
+"""Helpers of the packing tests: PostgreSQL arrays written by hand, and encoded images."""
 
 import io
 import struct
@@ -29,7 +29,7 @@ def _array_bytes(array: np.ndarray, nulls=None, idle_bitmap=False, lower=1) -> b
 
 
 def _batch(values: list[bytes | None]) -> SimpleNamespace:
-    """Lay values one after the other, as a column of a streamed batch."""
+    """Concatenate values, as a column of a streamed batch."""
     data = bytearray(b"".join(value for value in values if value is not None))
     return SimpleNamespace(data=data, lengths=[-1 if value is None else len(value) for value in values])
 

@@ -1,4 +1,4 @@
-"""Arrays read from the server's own memory layout: every numeric type and shape, and each row that cannot be read."""
+"""Arrays in the server's memory layout: all numeric types and shapes, and errors of rows that cannot be read."""
 
 import numpy as np
 import pytest

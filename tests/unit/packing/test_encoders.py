@@ -1,4 +1,4 @@
-"""Values of one column into tensors: the division, the types, and each value that has no place in a tensor."""
+"""Conversion of one column's values to tensors: division, types, and values that cannot be converted."""
 
 import numpy as np
 import pytest

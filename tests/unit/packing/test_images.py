@@ -1,4 +1,4 @@
-"""Encoded images into uint8 tensors, by processes that a hostile image can at most end."""
+"""Conversion of encoded images to uint8 tensors, in processes; a hostile image can at most end its process."""
 
 import platform
 import struct
@@ -27,7 +27,7 @@ def pixels():
 
 
 def png_header(width, height):
-    """A PNG that says how large it is, and ends where its pixels should begin."""
+    """Return a PNG with a header of this size, without pixels."""
     chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     begin = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
     return begin + struct.pack(">I", 1000) + b"IDAT"

@@ -1,4 +1,4 @@
-"""A stream of rows into buffers: however the stream is cut into batches, each row comes out once, in its place."""
+"""Packing a stream of rows into buffers: for any division into batches, each row appears once, at its place."""
 
 import numpy as np
 import pytest

@@ -1,11 +1,11 @@
-"""Which schedule auto follows, and when it changes."""
+"""The schedule that auto chooses, and when it changes."""
 
 from madlib_mop.schedule import ModelWork, make_scheduler
 from madlib_mop.schedule.simulator import simulate
 
 
 def orders(schedule, costs, p, n_epochs=2, s_per_row=None):
-    """Return each model's order of segments by epoch, for models that cost so many seconds a visit."""
+    """Return each model's order of segments by epoch, for models with these seconds per visit."""
     models = [ModelWork(c, c, n_epochs, s_per_row=s_per_row and s_per_row[c]) for c in range(len(costs))]
     scheduler = make_scheduler(schedule, models, dict.fromkeys(range(p), 10))
     visits = simulate(scheduler, lambda model, segment, epoch: costs[model]).visits

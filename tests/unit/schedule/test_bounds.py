@@ -1,4 +1,4 @@
-"""Makespan, lower bound and idle share of spans added up by hand."""
+"""Makespan, lower bound and idle fraction of spans, computed by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The plan of model averaging: all segments at once, one average, then what was asked for, and nothing twice."""
+"""The plan of model averaging: all segments at once, one average, then requested evaluations, and nothing twice."""
 
 import random
 

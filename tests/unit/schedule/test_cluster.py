@@ -1,4 +1,4 @@
-"""Forecasts: time as it must pass where one thing alone is slow, and sizes that nobody has at hand."""
+"""Forecasts: times if only one component is slow, and forecasts for very large clusters."""
 
 import time
 from math import inf
@@ -62,7 +62,7 @@ def test_infinitely_many_segments_can_be_fed_where_nothing_is_shared():
 
 @pytest.mark.parametrize("schedule", ["rotation", "longest_first"])
 def test_forecasts_for_hundreds_of_segments_take_seconds(schedule):
-    """120,000 visits; ten million, 10,000 models on 1,000 segments, take 100 times as long and little more."""
+    """120,000 visits; ten million (10,000 models on 1,000 segments) take slightly more than 100 times as long."""
     began = time.process_time()
     rates = [1.3 ** (k / 4) for k in range(16)]
     made = forecast(400, 300, Costs(1.0, driver_s=1e-4), schedule=schedule, rates=rates)

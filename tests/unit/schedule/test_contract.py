@@ -1,4 +1,4 @@
-"""What a scheduler never does, whatever happens: tested by random events on every schedule."""
+"""The scheduler's contract, tested with random events on every schedule."""
 
 import random
 
@@ -15,7 +15,7 @@ STORMY = Chances(requeue=0.15, fail=0.01, segment=0.1, hold=0.1, evaluate=True)
 
 
 def referee(schedule, n, p, n_epochs, seed, chances):
-    """Make a referee of n models: odd keys and segments, epochs that differ, uneven and empty shards."""
+    """Return a referee of n models: irregular keys and segments, different epochs, uneven and empty shards."""
     rng = random.Random(seed)
     models = [ModelWork(100 + c, c, max(0, n_epochs - c % 2)) for c in range(n)]
     rows = {7 * number + 3: rng.randrange(0, 50) for number in range(p)}
@@ -52,7 +52,7 @@ def test_exactly_once_and_alone_through_faults_holds_and_evaluations(schedule, n
 @settings(max_examples=200)
 @runs
 def test_models_may_come_go_on_and_end_early_at_any_time(schedule, n, p, n_epochs, seed):
-    """Whatever a search does to a run, each model makes each visit of its epochs exactly once, and the run ends."""
+    """For any actions of a search, each model makes each visit of its epochs exactly once, and the run ends."""
     chances = Chances(requeue=0.1, fail=0.01, segment=0.05, hold=0.05, change=0.4, evaluate=True)
     done = referee(schedule, n, p, n_epochs, seed, chances).run()
     done.check_whole()

@@ -1,4 +1,4 @@
-"""Models that come in later, are extended or finished early, as the searches ask for it."""
+"""Models that searches add later, extend or end early."""
 
 import random
 
@@ -13,7 +13,7 @@ from tests.helpers.unit.referee import Referee
 
 
 def train(scheduler, n_visits=None):
-    """Make visits one after the other; give (epochs done, visits)."""
+    """Make visits one after the other; return (epochs done, visits)."""
     epochs, visits = [], []
     while not scheduler.done and (n_visits is None or len(visits) < n_visits):
         for task in scheduler.next_tasks():
@@ -25,7 +25,7 @@ def train(scheduler, n_visits=None):
 
 @given(st.sampled_from(sorted(SCHEDULES)), st.integers(1, 8), st.integers(1, 5), st.integers(0, 1000))
 def test_added_and_extended_before_the_start_is_as_given_at_once(schedule, n, p, seed):
-    """Neither the order of a model's visits nor their choice depends on how the scheduler came to know of it."""
+    """The visits of a model and their order do not depend on how it was added to the scheduler."""
     rng = random.Random(seed)
     works = [ModelWork(c, c, rng.randrange(4), s_per_row=rng.choice([None, 1.0, 3.0])) for c in range(n)]
     rows = {number: rng.randrange(1, 20) for number in range(p)}
@@ -42,7 +42,7 @@ def test_added_and_extended_before_the_start_is_as_given_at_once(schedule, n, p,
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_model_that_was_done_goes_on(schedule):
-    """With its next epoch; the scheduler was done, and is not any more."""
+    """It continues with its next epoch; the scheduler was done and is active again."""
     scheduler = make_scheduler(schedule, [ModelWork(0, 0, 1), ModelWork(1, 1, 1)], {0: 10, 1: 10})
     train(scheduler)
     assert scheduler.done
@@ -53,7 +53,7 @@ def test_a_model_that_was_done_goes_on(schedule):
 
 
 def test_rotation_gives_a_model_its_order_whenever_it_comes():
-    """Configuration c begins on segment c, also when it was added late and extended twice."""
+    """Configuration c starts on segment c, even if it was added late and extended twice."""
     scheduler = make_scheduler("rotation", [ModelWork(0, 0, 1)], {0: 10, 1: 10, 2: 10})
     train(scheduler, 2)
     scheduler.add_model(ModelWork(7, 4, 1))
@@ -66,7 +66,7 @@ def test_rotation_gives_a_model_its_order_whenever_it_comes():
 
 
 def test_a_place_is_free_at_once():
-    """The segment for which a stopped model waited takes the next one."""
+    """The segment for which a stopped model waited gets the next model."""
     scheduler = make_scheduler("rotation", [ModelWork(0, 0, 3), ModelWork(1, 1, 3)], {0: 10})
     (visit,) = scheduler.next_tasks()
     assert scheduler.finished(visit, 1.0) == EpochDone(0, 1, last=False)
@@ -76,7 +76,7 @@ def test_a_place_is_free_at_once():
 
 
 def test_finishing_early_ends_with_a_whole_epoch():
-    """An epoch that was begun is made; one that was not begun is not; nothing is undone by a second call."""
+    """An epoch in progress is completed, later ones are dropped; a second call changes nothing."""
     scheduler = make_scheduler("rotation", [ModelWork(0, 0, 5), ModelWork(1, 1, 5)], {0: 10, 1: 10})
     first, second = scheduler.next_tasks()
     assert scheduler.finish_early(first.model) == 1, "its first visit is in flight"
@@ -89,7 +89,7 @@ def test_finishing_early_ends_with_a_whole_epoch():
 
 
 def test_a_model_finished_early_may_be_evaluated_and_extended():
-    """It is parked, not dropped."""
+    """It remains in the scheduler."""
     scheduler = make_scheduler("auto", [ModelWork(0, 0, 5)], {0: 10})
     train(scheduler, 1)
     evaluation = scheduler.add_evaluation(0, 0)
@@ -101,7 +101,7 @@ def test_a_model_finished_early_may_be_evaluated_and_extended():
 
 
 def test_a_held_model_that_is_extended_stays_held():
-    """Holding is the user's; the search does not undo it."""
+    """A user holds a model; a search cannot release it."""
     scheduler = make_scheduler("rotation", [ModelWork(0, 0, 1)], {0: 10})
     train(scheduler)
     scheduler.hold(0)
@@ -112,7 +112,7 @@ def test_a_held_model_that_is_extended_stays_held():
 
 
 def test_auto_counts_the_models_that_came_later():
-    """More models than segments, of costs that differ, may choose; fewer rotate."""
+    """With more models than segments and different costs, models may choose; with fewer, they rotate."""
     scheduler = make_scheduler("auto", [ModelWork(c, c, 9, s_per_row=c + 1.0) for c in range(2)], {0: 10, 1: 10})
     train(scheduler, 2)
     scheduler.add_model(ModelWork(2, 2, 9, s_per_row=9.0))
@@ -120,7 +120,7 @@ def test_auto_counts_the_models_that_came_later():
 
 
 def test_seconds_left_follows_what_is_asked_for():
-    """Extended models have more to do, finished ones nothing."""
+    """Extended models have more work, finished ones none."""
     scheduler = make_scheduler("rotation", [ModelWork(0, 0, 1), ModelWork(1, 1, 1)], {0: 10})
     train(scheduler)
     assert scheduler.seconds_left() == 0
@@ -132,7 +132,7 @@ def test_seconds_left_follows_what_is_asked_for():
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 1000))
 def test_a_record_is_repeated_while_the_models_grow(n, p, seed):
-    """A replay of a search adds and extends models as the run did, and each makes its recorded visits."""
+    """A replay of a search adds and extends models as the run did, and each model makes its recorded visits."""
     models = [ModelWork(c, c, 1 + c % 3) for c in range(n)]
     segments = list(range(p))
     run = Referee(make_scheduler("longest_first", models, dict.fromkeys(segments, 10)), models, segments,
@@ -152,7 +152,7 @@ def test_a_record_is_repeated_while_the_models_grow(n, p, seed):
 
 
 def test_what_cannot_be_is_refused():
-    """A key or an index twice, an unknown segment, less than was promised, a model that failed."""
+    """A duplicate key or index, an unknown segment, fewer epochs than before, a model that failed."""
     scheduler = make_scheduler("rotation", [ModelWork(5, 0, 2), ModelWork(6, 1, 2)], {0: 10})
     for work, message in (
         (ModelWork(5, 2, 1), r"same key, received \[5\]"),

@@ -1,4 +1,4 @@
-"""Whom longest_first prefers, where it sends a model that may choose, and what it makes of slow segments."""
+"""longest_first: the models that it prefers, the segments that it chooses, and its treatment of slow segments."""
 
 import random
 from statistics import fmean
@@ -68,7 +68,7 @@ def test_a_model_that_begins_an_epoch_leaves_the_segment_it_comes_from_to_one_th
 
 
 def test_a_slow_segment_is_visited_first_once_its_slowness_is_known():
-    """Half as many models as segments, one of them three times slower: who may choose must not leave it for later."""
+    """Half as many models as segments, one segment three times slower: a model must not visit it last."""
 
     def ratio(schedule, seed, mix):
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The order of each model's visits: rotation's formula, resumed runs, and records repeated."""
+"""The order of each model's visits: rotation's formula, resumed runs, and repeated records."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""How near the schedules come to the lower bound, on mixes of costs with noise and unknown at the start."""
+"""The ratio of the schedules to the lower bound, on mixes of noisy costs that are unknown at the start."""
 
 import random
 from statistics import fmean
@@ -44,14 +44,14 @@ def _ratio(schedule, mix, n, p, n_epochs, noise, hop_s, evaluation, seed):
 @pytest.mark.parametrize("n_epochs", [1, 3])
 @pytest.mark.parametrize("p", [2, 4, 8])
 def test_longest_first_within_five_percent_of_the_lower_bound(mix, p, n_epochs):
-    """Means of 12 draws are within 1.05, single draws within 1.15: tight ones, where one model's chain is the bound."""
+    """Means of 12 draws are within 1.05, single draws within 1.15 (where one model's chain is the bound)."""
     measured = ratios("longest_first", mix, 16, p, n_epochs)
     assert fmean(measured) <= 1.05 and max(measured) <= 1.15, measured
 
 
 @pytest.mark.parametrize("mix", ["12 fast, 4 slow", "fast, then slow"])
 def test_longest_first_on_the_tightest_mixes_found(mix):
-    """6 slow and 18 fast models on 8 segments: segments' work 66, slow chains 64, so no slow model may ever wait."""
+    """6 slow and 18 fast models on 8 segments: segments' work 66, slow chains 64, so no slow model may wait."""
     measured, random_order = (fmean(ratios(schedule, mix, 24, 8)) for schedule in ("longest_first", "shuffled"))
     assert measured <= 1.12 and measured < random_order - 0.05
 
@@ -71,7 +71,7 @@ def test_rotation_is_optimal_where_costs_are_equal_and_models_are_a_multiple_of_
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize(("n", "p"), [(2, 3), (4, 8), (7, 8), (8, 8)])
 def test_rotation_is_near_the_bound_where_models_are_no_more_than_segments(mix, n, p):
-    """Why auto then rotates whatever the costs: longest first reaches 1.17 there with costs alike."""
+    """Therefore auto then rotates for any costs: longest first has 1.17 there with equal costs."""
     assert max(ratios("rotation", mix, n, p, 2)) <= 1.02
 
 

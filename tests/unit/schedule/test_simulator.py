@@ -1,4 +1,4 @@
-"""The simulator: time as it must pass in small cases, and runs large enough to show what an event costs."""
+"""The simulator: exact times of small cases, and runs that are large enough to show the cost of an event."""
 
 import random
 import time
@@ -64,7 +64,7 @@ def test_barrier_rounds_take_their_longest_visit():
 @pytest.mark.parametrize("schedule", ["rotation", "longest_first", "auto"])
 @pytest.mark.parametrize("sigma", [0.0, 1.0])
 def test_a_thousand_models_on_a_hundred_segments_in_seconds(schedule, sigma):
-    """100,000 visits: 1 s on one core of 2026; a look at all pairs an event would take over an hour."""
+    """100,000 visits: 1 s on one core of 2026; a scan of all pairs in each event would take over an hour."""
     rng = random.Random(7)
     rates = [rng.lognormvariate(0, sigma) for _ in range(1000)]
     segments = list(range(100))
@@ -86,7 +86,7 @@ def test_evaluations_are_spans_but_no_visits():
 
 
 def test_a_listener_hears_of_epochs_when_they_are_evaluated_and_may_ask_for_more():
-    """Models added and extended by it are trained as if they had been there; ended ones stop after their epoch."""
+    """Models that it adds and extends are trained like the others; ended ones stop after their epoch."""
     scheduler = make_scheduler("rotation", [ModelWork(0, 0, 1), ModelWork(1, 1, 5)], {0: 10, 1: 10})
     heard = []
 
