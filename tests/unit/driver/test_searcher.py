@@ -123,14 +123,14 @@ class Slots:
     """Slots of states, which are not stored."""
 
     def add_models(self, n):
-        """Record the call."""
+        """Do nothing."""
 
     def begin_write(self, key):
         """Return a slot."""
         return 0
 
     def end_write(self, slot, key, n_bytes=None):
-        """Record the call."""
+        """Do nothing."""
 
 
 class Quiet:
