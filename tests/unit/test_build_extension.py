@@ -1,4 +1,4 @@
-"""The extension's files are built from the sources, whole and without a placeholder left."""
+"""The extension's files are built from the sources, complete and without placeholders."""
 
 import ast
 import importlib.util
@@ -17,7 +17,7 @@ BODY = "CREATE FUNCTION f() RETURNS text LANGUAGE plpython3u AS $body$\n@PRELUDE
 
 @pytest.fixture
 def sources(tmp_path):
-    """A clone with two SQL files and our own prelude and control file."""
+    """A clone with two SQL files, and its own prelude and control file."""
     root = tmp_path / "clone"
     for name in ("sql", "madlib_mop", "plpython/mop_backend"):
         (root / name).mkdir(parents=True)
@@ -150,7 +150,7 @@ def test_arguments_that_cannot_be_written_are_an_error(sources, text, said):
 
 @pytest.fixture
 def released(sources):
-    """Sources after a release: 1.2.2 is kept, and one file leads from it."""
+    """Sources after a release: 1.2.2 exists, with one update script from it."""
     for folder in ("upgrade", "released"):
         (sources / "sql" / folder).mkdir()
     (sources / "sql" / "upgrade" / "1.2.2--1.2.3.sql").write_text("ALTER TABLE t ADD COLUMN c text;\n")

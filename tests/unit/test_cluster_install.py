@@ -1,4 +1,4 @@
-"""`madlib-mop install --greenplum` without a cluster: hosts are directories, the remote shell is a script of ours."""
+"""`madlib-mop install --greenplum` without a cluster: hosts are directories, the remote shell is our script."""
 
 import re
 import shutil
@@ -47,7 +47,7 @@ echo '{"version": "@VERSION@", "modules": {"tensorflow": '"$error"'}}'
 
 
 class Machines:
-    """The coordinator's host and others, each a directory with a Greenplum that is none."""
+    """The coordinator's host and others, each a directory with a fake Greenplum."""
 
     def __init__(self, root):
         self.root = root
@@ -58,13 +58,13 @@ class Machines:
         self.new_library("first")
 
     def add(self, name: str) -> None:
-        """Make a host."""
+        """Create a host."""
         self._write(f"{name}/bin/pg_config", PG_CONFIG)
         (self.root / name / "lib").mkdir()
         self._write(f"{name}/share/extension/plpython3u.control", "")
 
     def new_library(self, text: str) -> None:
-        """Do what `make install` does on the coordinator's host; ``text`` tells installations apart."""
+        """Replace `make install` on the coordinator's host; ``text`` identifies the installation."""
         self._write("coordinator/lib/madlib_mop/venv/bin/python", PYTHON)
         self._write("coordinator/lib/madlib_mop/backend/mop_backend/module.py", text)
         for name in (SQL, UPDATE):
@@ -72,7 +72,7 @@ class Machines:
         self._write("coordinator/share/extension/madlib_mop.control", text)
 
     def install(self, *names: str, check_only: bool = False) -> dict:
-        """Install; give the reports by host."""
+        """Install; return the reports by host."""
         home = self.home
         layout = Layout(
             GREENPLUM, f"{home}/bin", f"{home}/lib/madlib_mop", f"{home}/share/extension", "/usr/bin/python3"
@@ -84,7 +84,7 @@ class Machines:
         return {report.host.name: report for report in reports}
 
     def library(self, name: str) -> str | None:
-        """Return which library a host has, and check that there is nothing else."""
+        """Return a host's library, and check that the host has nothing else."""
         home = self.root / name
         assert [path.name for path in (home / "lib").iterdir()] in ([], ["madlib_mop"])
         names = {path.name for path in (home / "share/extension").iterdir()} - {"plpython3u.control"}
@@ -240,7 +240,7 @@ def test_the_scripts_are_posix_shells():
 
 
 def test_make_install_says_what_is_left_to_do():
-    """On a cluster the other hosts come before CREATE EXTENSION; elsewhere there are none."""
+    """On a cluster the other hosts come before CREATE EXTENSION; other servers have none."""
     root = Path(__file__).resolve().parents[2]
     said = {
         server: subprocess.run(

@@ -1,4 +1,4 @@
-"""The dialects of SQL: which lines each takes, and that none has what its PostgreSQL does not know."""
+"""The dialects of SQL: the lines of each, and that none uses features that its PostgreSQL lacks."""
 
 import re
 from pathlib import Path
@@ -36,7 +36,7 @@ NEWER = {
 
 
 def newer_than(major: int, text: str) -> list[str]:
-    """Return what a text of SQL has that came after a version of PostgreSQL."""
+    """Return the features in a text of SQL that are newer than a version of PostgreSQL."""
     patterns = [pattern for since, words in NEWER.items() if since > major for pattern in words]
     return re.findall("|".join(rf"\b{pattern}" for pattern in patterns), text)
 
@@ -53,7 +53,7 @@ def test_each_product_has_a_dialect_without_what_its_postgresql_lacks(product):
 
 
 def test_what_is_newer_is_seen():
-    """The form for PostgreSQL 15 has something of each version up to its own."""
+    """The SQL for PostgreSQL 15 has features of each version up to 15."""
     text = sql_of("postgres")
     assert "security_invoker" in newer_than(14, text) and "xid8" in newer_than(12, text)
     assert newer_than(15, text) == []

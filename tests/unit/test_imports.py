@@ -41,7 +41,7 @@ STANDARD_ONLY = ROOT / "plpython"
 
 
 def imports_of(path: Path) -> list[tuple[int, str]]:
-    """Return every module that a file imports, wherever in it, with the line."""
+    """Return every module that a file imports, anywhere in the file, with the line."""
     found = []
     package = path.relative_to(ROOT).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text())):
@@ -170,7 +170,7 @@ def test_no_folder_and_no_file_is_too_large():
 
 @pytest.mark.parametrize("function", ["madlib_keras_evaluate", "madlib_keras_predict", "predict"])
 def test_a_call_that_opens_no_record_does_not_load_sqlalchemy(function):
-    """It takes 0.1 s, for which the caller would wait."""
+    """The import takes 0.1 s, which would delay the call."""
     code = (
         "import sys; from madlib_mop.driver.commands import find_command;"
         f"find_command({function!r}); sys.exit('sqlalchemy' in sys.modules)"

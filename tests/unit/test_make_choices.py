@@ -1,7 +1,6 @@
-"""Promises of ``make PG_CONFIG=... PYTHON=...``: which server and which Python the scripts in make/ take, and remember.
+"""``make PG_CONFIG=... PYTHON=...``: the server and the Python that the scripts in make/ choose and remember.
 
-The Pythons and servers here are small scripts: a Python says that it is of any version, and its environments install
-nothing.
+The Pythons and servers here are small scripts: a Python reports any version, and its environments install nothing.
 """
 
 import os
@@ -41,7 +40,7 @@ esac
 
 
 class Machine:
-    """A directory with Pythons, servers and the state of a clone, which the scripts of this clone are run with."""
+    """A directory with Pythons, servers and the state of a clone, used by the scripts of this clone."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -49,11 +48,11 @@ class Machine:
         self.system = [self.python(minor, "system") for minor in (14, 12)]
 
     def python(self, minor: int, name: str = "other") -> str:
-        """Make a Python 3.<minor> and return its path."""
+        """Create a Python 3.<minor> and return its path."""
         return self._program(f"{name}/python3.{minor}", PYTHON.format(minor=minor, real=sys.executable))
 
     def server(self, major: int) -> str:
-        """Make an installed PostgreSQL and return the path of its pg_config."""
+        """Create an installed PostgreSQL and return the path of its pg_config."""
         for file in ("bin/postgres", "lib/plpython3.so", "share/extension/plpython3u.control"):
             self._program(f"postgresql-{major}/{file}", "")
         return self._program(f"postgresql-{major}/bin/pg_config", PG_CONFIG.format(major=major))
@@ -70,17 +69,17 @@ class Machine:
         return self.run("bash", "-c", '. make/common.sh && "$@"', "bash", *words, **variables)
 
     def choose(self, **variables: str) -> str:
-        """Return the Python that would be taken for the library."""
+        """Return the Python that would be chosen for the library."""
         return self.function("choose_python", str(self.library), **variables).stdout.strip()
 
     def make_library(self, **variables: str) -> str:
-        """Run make/library.sh and return what it said."""
+        """Run make/library.sh and return its output."""
         done = self.run("make/library.sh", str(self.library), **variables)
         assert done.returncode == 0, done.stderr
         return done.stderr
 
     def setup(self, pg_config: str) -> Path:
-        """Run make/setup.sh with a server and return the directory of the programs that a cluster would run."""
+        """Run make/setup.sh with a server and return the directory of a cluster's programs."""
         done = self.run("make/setup.sh", PG_CONFIG=pg_config)
         assert done.returncode == 0, done.stderr
         return Path(self.function("cat", str(self.directory / "state" / "bindir")).stdout.strip())
@@ -95,7 +94,7 @@ class Machine:
 
 @pytest.fixture
 def machine():
-    """A machine in a directory that every user may enter; removed at the end."""
+    """A machine in a directory that all users may enter; removed at the end."""
     directory = Path(tempfile.mkdtemp(prefix="mop_choices_", dir="/tmp"))
     directory.chmod(0o755)
     yield Machine(directory)

@@ -1,4 +1,4 @@
-"""The pages of the manual: their links lead somewhere, their commands exist, they keep to their sizes."""
+"""The pages of the manual: valid links, existing commands, limited sizes."""
 
 import re
 from pathlib import PurePosixPath
@@ -11,7 +11,7 @@ MAX_LINES = {"README.md": 400, "ARCHITECTURE.md": 250}
 
 
 def target_of(page: str, link: str) -> tuple[str, str]:
-    """Return the path in the repository and the anchor that a link of a page names."""
+    """Return the path in the repository and the anchor of a page's link."""
     path, _, anchor = link.partition("#")
     file = (ROOT / page).parent / path if path else ROOT / page
     return str(PurePosixPath(file.resolve().relative_to(ROOT))), anchor

@@ -1,4 +1,4 @@
-"""Files that other programs read: PGXN's META.json, the public CI, the license."""
+"""Files for other programs: PGXN's META.json, the public CI, the license."""
 
 import importlib.util
 import json
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def version() -> str:
-    """Return the version that the extension is built with."""
+    """Return the version of the built extension."""
     spec = importlib.util.spec_from_file_location("build_extension", ROOT / "make" / "build_extension.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,7 +34,7 @@ def test_the_license_is_named_alike_everywhere():
 
 
 def test_the_public_ci_runs_on_images_for_which_packages_are_known():
-    """``make/packages.sh`` names a PostgreSQL for each release; one that it does not know gets 15."""
+    """``make/packages.sh`` has a PostgreSQL version for each release; unknown releases get 15."""
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
     known = dict(re.findall(r"^\s+(\w+)\) postgresql=(\d+)", (ROOT / "make" / "packages.sh").read_text(), re.MULTILINE))
     for entry in workflow["jobs"]["tests"]["strategy"]["matrix"]["include"]:

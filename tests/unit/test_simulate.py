@@ -1,4 +1,4 @@
-"""`madlib-mop simulate`: docs/scale.md prints what its commands print, and bad options get one clear error."""
+"""`madlib-mop simulate`: docs/scale.md shows the output of its commands, and bad options get one clear error."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The manual builds as a site: strictly, with the README as its first page, and with nothing from other servers."""
+"""The manual builds as a site in strict mode, with the README as its first page, without external resources."""
 
 import os
 import re

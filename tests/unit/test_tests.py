@@ -1,4 +1,4 @@
-"""The tests themselves: where their helpers are, and that rows of the table of defences name code that is there."""
+"""The tests themselves: places of helpers, and rows of the table of defences that name existing code."""
 
 import ast
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_each_row_of_defences_names_code_and_tests_that_are_there(defence):
 
 
 def test_a_dump_names_no_superuser_of_the_machine_that_it_was_made_on():
-    """Who releases and who tests may both be other operating system users than postgres."""
+    """Releases and tests may both run as operating system users other than postgres."""
     made = b"ALTER TABLE t OWNER TO jane;\nCREATE USER MAPPING FOR jane SERVER alpha OPTIONS (\n"
     made += b"ALTER TABLE u OWNER TO mary;\n"
     kept = owned_by(made, "jane", "postgres")

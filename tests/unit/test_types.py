@@ -1,4 +1,4 @@
-"""The checker's exceptions: few, each with its reason, and none for what is not there any more. `make types` checks."""
+"""The type checker's exceptions: few, each with a reason, and none that is obsolete. `make types` runs the checker."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""The SQL of an update is made from the sources: whole statements, and a way from each released version."""
+"""The SQL of an update is built from the sources: whole statements, and a script from each released version."""
 
 import importlib.util
 import re
@@ -50,7 +50,7 @@ def test_an_unfinished_statement_is_refused():
 
 
 def test_all_statements_of_the_sources_are_of_a_known_kind():
-    """An update leaves a kind that it does not know to the files of sql/upgrade, so each kind is decided on here."""
+    """An update leaves statements of unknown kinds to the files of sql/upgrade, so each kind must be listed."""
     kinds = {
         " ".join(re.sub(r"\A(?:\s*--[^\n]*\n)*\s*", "", statement).split()[:2])
         for file in (ROOT / "sql").glob("*.sql")
@@ -63,7 +63,7 @@ def test_all_statements_of_the_sources_are_of_a_known_kind():
 
 
 def test_comments_name_the_arguments_of_their_functions():
-    """In an update, there are the other functions of that name already."""
+    """During an update, other functions of that name exist already."""
     for file in (ROOT / "sql").glob("*.sql"):
         assert not re.search(r"^COMMENT ON (FUNCTION|AGGREGATE) [\w.]+\s+IS", file.read_text(), re.MULTILINE), file
 

@@ -1,6 +1,6 @@
-"""What a coordinator and a host of a released version hold, for the tests of updates; see `record`.
+"""The content of a coordinator and a host of a released version, for the tests of updates; see `record`.
 
-The packed tables have one segment at the host and one at the coordinator.
+The packed tables have one segment on the host and one on the coordinator.
 """
 
 import os
@@ -20,9 +20,9 @@ PAIRING_AT_HOST = ("coordinator",)
 
 
 def fill(ours: Hosts) -> None:
-    """Pack to a host and train there, as a user: a finished run, one that is interrupted, and its twin.
+    """Pack to a host and train there, as a user: a finished run, an interrupted one, and an uninterrupted copy of it.
 
-    Both models have one architecture, which each trainer compiles once: the tests begin many trainers.
+    Both models have the same architecture, which each trainer compiles once: the tests start many trainers.
     """
     db = ours.db
     script(db, f"SELECT madlib_mop.remove_host('{SERVER}')", f"SELECT madlib_mop.add_host('{SERVER}', 1)")
@@ -53,7 +53,7 @@ def keep_both(ours: Hosts, version: str) -> None:
 
 
 def restore_both(cluster, host_cluster, version: str) -> Hosts:
-    """Restore both databases; server, mapping and keys lead from the one to the other."""
+    """Restore both databases; server, user mapping and keys connect one to the other."""
     cluster.create_role(ANALYST)
     ours = Hosts(restore(cluster, COORDINATOR.format(version), version))
     at = ours.at[SERVER] = restore(host_cluster, HOST.format(version), version)

@@ -1,6 +1,6 @@
-"""Makes the records of this version, ``records/<version>.sql.gz`` and those of a coordinator and its host.
+"""Writes the records of this version: ``records/<version>.sql.gz``, and those of a coordinator and its host.
 
-Run by ``make release``, by no run of the tests.
+Run by ``make release``, not by the tests.
 """
 
 from madlib_mop import __version__

@@ -1,4 +1,4 @@
-"""What a database of a released version holds, for the tests of updates: made once, at the release, and kept as a dump.
+"""The content of a database of a released version, for the tests of updates: created at the release, as a dump.
 
 ``make release`` runs `make_record.py`, which calls `fill` on a database of that version.
 """
@@ -25,7 +25,7 @@ def spread(y_true, y_pred):
 
 
 def fill(db) -> None:
-    """Train runs of every kind, finished and not, as a user; the twin of the interrupted run ends undisturbed."""
+    """Train runs of every kind, finished and interrupted, as a user; the interrupted run has a complete copy."""
     for role in ROLES:
         db.cluster.create_role(role)
     db.rows(f"SELECT madlib_mop.grant_use('{USER}')")
@@ -62,7 +62,7 @@ def fill(db) -> None:
 
 
 def interrupt(db, role: str, n_iterations: int) -> None:
-    """Begin the run of the twin once more, and cancel its statement after some visits."""
+    """Start the copied run once more, and cancel its statement after some visits."""
     connection = db.connect(role)
     call = (
         "SELECT madlib.madlib_keras_fit_multiple_model('train', 'interrupted', 'mst', %s, seed := %s,"

@@ -1,6 +1,6 @@
-"""A coordinator and its host of a released version are updated, in either order: nothing is lost, and they work on.
+"""A coordinator and its host of a released version are updated, in either order: nothing is lost, and both work.
 
-Until both are of one version, neither packs or trains with the other, and the error says what to do where.
+Until both have the same version, they cannot pack or train together, and the error says what to do where.
 """
 
 import re
@@ -47,7 +47,7 @@ def host_cluster(cluster):
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def restored(cluster, host_cluster, request):
-    """A coordinator and its host, with what `hosts_record.fill` left in them."""
+    """A coordinator and its host, with the content of `hosts_record.fill`."""
     one_thread()
     ours = restore_both(cluster, host_cluster, request.param)
     yield ours
@@ -56,20 +56,20 @@ def restored(cluster, host_cluster, request):
 
 @pytest.fixture(scope="module")
 def before(restored):
-    """What both have before the update."""
+    """The content of both before the update."""
     return kept(restored)
 
 
 @pytest.fixture(scope="module")
 def coordinator_updated(restored, before):
-    """The coordinator is of this version, its host is not yet."""
+    """The coordinator has this version, its host does not yet."""
     restored.db.rows(UPDATE)
     return restored
 
 
 @pytest.fixture(scope="module")
 def updated(coordinator_updated):
-    """Both are of this version."""
+    """Both have this version."""
     coordinator_updated.at[SERVER].rows(UPDATE)
     return coordinator_updated
 
@@ -81,7 +81,7 @@ def drop_both(ours) -> None:
 
 
 def kept(ours, before=None):
-    """Return what the record has, the registration on both sides, and the rows of the shards there."""
+    """Return the content of the record, the registration on both sides, and the rows of the shards there."""
     here, there = before or (None, None)
     at = ours.at[SERVER]
     shards = ours.db.rows("SELECT table_schema || '.' || table_name FROM madlib_mop.host_shard ORDER BY 1")
@@ -95,7 +95,7 @@ def run_of(db, table: str) -> int:
 
 
 def finding(ours) -> tuple[State, str]:
-    """Return what the doctor says of the host."""
+    """Return the doctor's finding about the host."""
     connection = ours.db.connect()
     try:
         (found,) = doctor.check(CheckContext(connection))
@@ -105,13 +105,13 @@ def finding(ours) -> tuple[State, str]:
 
 
 def assert_names_the_host(text: str, version: str) -> None:
-    """An error of the coordinator says which host is of which version, and what to do there."""
+    """Assert that an error of the coordinator names host and version, and what to do there."""
     expected = f"{SERVER}.* version {version} of extension madlib_mop.* {__version__}.*At that host:.*{UPDATE}"
     assert re.search(expected, text), text
 
 
 def not_updated(ours) -> str:
-    """Return the version that the host has; skip a test that comes after its update."""
+    """Return the host's version; skip a test that runs after its update."""
     version = ours.at[SERVER].value(IS)
     if version == __version__:
         pytest.skip("the host has been updated")
@@ -128,7 +128,7 @@ def test_nothing_begins_before_the_host_is_updated(coordinator_updated, before, 
 
 
 def refusal_of_a_worker(ours) -> tuple[str, str]:
-    """Open a session at the host as a worker's relay does; return message and hint of its refusal."""
+    """Open a session on the host as a worker's relay does; return message and hint of its error."""
     connection = ours.db.connect()
     login = read_login(connection, SERVER, ANALYST)
     access = {"server": SERVER, "run_id": 1, "options": connecting(login), "needs_password": True}
@@ -145,13 +145,13 @@ def refusal_of_a_worker(ours) -> tuple[str, str]:
 
 
 def test_no_worker_begins_at_a_host_of_another_version(coordinator_updated):
-    """A run goes on for hours, and sessions at its hosts are opened anew."""
+    """A run takes hours, and sessions on its hosts may be opened again."""
     version = not_updated(coordinator_updated)
     assert_names_the_host(" ".join(refusal_of_a_worker(coordinator_updated)), version)
 
 
 def test_a_host_does_no_work_with_a_library_of_another_version(coordinator_updated, monkeypatch):
-    """Its library is new already, its functions are not, and the coordinator is as old as these."""
+    """Its library is new, but its functions and the coordinator have the old version."""
     version = not_updated(coordinator_updated)
     monkeypatch.setattr(versions, "__version__", version)
     message, hint = refusal_of_a_worker(coordinator_updated)
@@ -180,7 +180,7 @@ def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(updated):
 
 
 def assert_resumes(db) -> None:
-    """The interrupted run goes on at the host and here, to what its twin has."""
+    """Assert that the interrupted run continues on the host and here, with the result of its copy."""
     run_id, twin = run_of(db, "interrupted"), run_of(db, "twin")
     n_visits = "SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s"
     missing = db.value(n_visits, [twin]) - db.value(n_visits, [run_id])

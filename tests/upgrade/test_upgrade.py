@@ -1,4 +1,4 @@
-"""A database of a released version is updated: nothing of it is lost, and it ends up as a new one would be made."""
+"""A database of a released version is updated: nothing is lost, and the result equals a new installation."""
 
 import pytest
 
@@ -14,7 +14,7 @@ VERSIONS = sorted(file.name.removesuffix(".sql.gz") for file in RECORDS.glob("*.
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def old(cluster, request):
-    """A database of a released version, with what `record.fill` left in it."""
+    """A database of a released version, with the content of `record.fill`."""
     one_thread()
     for role in ROLES:
         cluster.create_role(role)
@@ -25,7 +25,7 @@ def old(cluster, request):
 
 @pytest.fixture(scope="module")
 def before(old):
-    """What the record has before the update."""
+    """The content of the record before the update."""
     return contents(old)
 
 
@@ -133,7 +133,7 @@ def test_its_models_predict_and_its_runs_are_gone_on_with(updated):
 
 
 def test_roles_keep_their_rights_and_get_those_on_new_functions(updated):
-    """Who has a right has every function of it, as a role has that gets the right now."""
+    """A role with a right has all functions of its class, as a role that gets the right now."""
     updated.cluster.create_role("upgrade_newcomer")
     script(updated, "SELECT madlib_mop.grant_use('upgrade_newcomer')")
     rights = (

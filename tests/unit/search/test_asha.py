@@ -1,4 +1,4 @@
-"""ASHA's promotions: a small example by hand, and a slow plain reference."""
+"""ASHA's promotions: a small example by hand, and a slow, simple reference."""
 
 import math
 import random
@@ -23,7 +23,7 @@ def brief(actions):
 
 
 def test_a_small_example_by_hand():
-    """One place, eta 2, rungs at 1, 2 and 4 epochs: a model goes on as soon as it is in the better half of its rung."""
+    """One slot, eta 2, rungs at 1, 2 and 4 epochs: a model continues once it is in the better half of its rung."""
     lab = Laboratory(search_of("asha", "R=4, eta=2, num_configs=4"))
     assert brief(lab.call("start", 1)) == ["add 1 to 1"]
     assert brief(lab.result(1, 0.5)) == ["add 2 to 1"], "half of one is none"
@@ -37,7 +37,7 @@ def test_a_small_example_by_hand():
 
 
 def test_a_model_that_waits_may_be_promoted_later():
-    """Worse ones that come after it make it one of the best third; meanwhile it takes no place."""
+    """Later, worse models make it one of the best third; until then it occupies no slot."""
     lab = Laboratory(search_of("asha", "R=3, eta=3, num_configs=6"))
     lab.call("start", 1)
     assert brief(lab.result(1, 0.5)) == ["add 2 to 1"]
@@ -51,7 +51,7 @@ def test_a_model_that_waits_may_be_promoted_later():
 
 
 class Reference:
-    """Algorithm 2 of the paper, written plainly: everything is sorted anew at each step."""
+    """Algorithm 2 of the paper in its simplest form: everything is sorted again at each step."""
 
     def __init__(self, r, R, eta, num_configs):
         self.eta, self.num_configs = eta, num_configs
@@ -74,7 +74,7 @@ class Reference:
         return None
 
     def jobs(self, n_free):
-        """Start a job on each free place, and return the places that stay free."""
+        """Start a job in each free slot, and return the slots that stay free."""
         given = []
         while n_free and (job := self.job()):
             given.append(job)
@@ -92,7 +92,7 @@ class Reference:
     seed=st.integers(0, 10_000),
 )
 def test_it_is_the_algorithm_of_the_paper(eta, r, R, num_configs, n_slots, seed):
-    """For any order of results, equal losses and failures included, promotions are those of the plain reference."""
+    """For any order of results, with equal losses and failures, promotions equal those of the reference."""
     rng = random.Random(seed)
     lab = Laboratory(search_of("asha", f"R={R}, eta={eta}, r={r}, num_configs={num_configs}"))
     reference = Reference(r, R, eta, num_configs)

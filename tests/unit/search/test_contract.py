@@ -1,4 +1,4 @@
-"""What every search promises to the driver, whatever comes of its models."""
+"""The contract of every search with the driver, for any results of its models."""
 
 import math
 import random
@@ -22,7 +22,7 @@ light = settings(max_examples=20, deadline=None)
 @light
 @given(methods, slots, seeds)
 def test_a_search_ends_whatever_fails(method, n_slots, seed):
-    """Lose or spoil every fifth model: the laboratory objects to any action that a driver could not obey."""
+    """Every fifth model fails or has an infinite loss: the laboratory checks that a driver can execute each action."""
     lab = Laboratory(search_of(method, random_state=seed))
     lab.run(n_slots, random.Random(seed), fail=0.2, nan=0.2)
     finite = {key: loss for key, loss in lab.losses.items() if math.isfinite(loss)}
@@ -32,7 +32,7 @@ def test_a_search_ends_whatever_fails(method, n_slots, seed):
 @light
 @given(methods, slots, seeds)
 def test_every_configuration_is_one_that_can_be_trained(method, n_slots, seed):
-    """All texts are read back by the parsers, with values inside of the grids."""
+    """The parsers read all texts back, with values within the grids."""
     lab = Laboratory(search_of(method, random_state=seed)).run(n_slots, random.Random(seed))
     for action in lab.actions:
         if not isinstance(action, Add | Exploit):
@@ -50,7 +50,7 @@ def test_every_configuration_is_one_that_can_be_trained(method, n_slots, seed):
 @light
 @given(methods, slots, seeds)
 def test_the_same_calls_give_the_same_actions(method, n_slots, seed):
-    """A resume repeats the recorded calls on a new search and finds it where the old one was."""
+    """A resume repeats the recorded calls on a new search, which then has the state of the old one."""
     lab = Laboratory(search_of(method, random_state=seed)).run(n_slots, random.Random(seed), fail=0.1, nan=0.1)
     again = search_of(method, random_state=seed)
     assert [getattr(again, name)(*arguments) for name, arguments in lab.calls] == lab.said
@@ -60,7 +60,7 @@ def test_the_same_calls_give_the_same_actions(method, n_slots, seed):
 @light
 @given(st.sampled_from(SYNCHRONOUS), slots, seeds, st.randoms(use_true_random=False), st.sets(st.integers(1, 16)))
 def test_the_order_within_a_round_does_not_matter(method, n_slots, seed, rng, bad):
-    """A synchronous search says the same of every model in whatever order the results of a round arrive."""
+    """A synchronous search makes the same decisions for any order of a round's results."""
 
     def loss(params, key, epoch):
         return math.nan if key in bad else float((key * 7919 + epoch) % 11)
@@ -72,14 +72,14 @@ def test_the_order_within_a_round_does_not_matter(method, n_slots, seed, rng, ba
 
 @pytest.mark.parametrize("method", METHODS)
 def test_another_random_state_gives_another_search(method):
-    """random_state is what configurations depend on."""
+    """Configurations depend on random_state."""
     one, other, again = (search_of(method, random_state=state).start(4) for state in (1, 2, 1))
     assert one == again != other
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_all_failed_is_a_search_that_is_done(method):
-    """A search of which every model fails ends, without a best one."""
+    """A search whose models all fail ends without a best model."""
     lab = Laboratory(search_of(method)).run(3, random.Random(1), fail=1.0)
     assert lab.search.best() is None
     assert not any(isinstance(action, Extend | Exploit | Stop) for action in lab.actions)
@@ -87,7 +87,7 @@ def test_all_failed_is_a_search_that_is_done(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_budget_ends_a_search_with_the_best_so_far(method):
-    """After finish nothing more is proposed; models in training may still end, and count for the best."""
+    """After finish nothing more is proposed; models in training may still end, and may be the best."""
     lab = Laboratory(search_of(method, "budget_s=60"), loss=lambda params, key, epoch: 10.0 - key)
     lab.call("start", 2)
     lab.result(1)
@@ -99,7 +99,7 @@ def test_a_budget_ends_a_search_with_the_best_so_far(method):
 
 
 def test_after_the_end_a_model_may_be_evaluated_before_its_promise():
-    """A model that finish cut short counts with the epoch that it has reached."""
+    """A model that finish ended early counts with the epoch that it has reached."""
     lab = Laboratory(search_of("hyperopt", "num_configs=2, num_iterations=5"))
     lab.call("start", 2)
     with pytest.raises(ValueError, match="must be evaluated at 5, received 2"):
@@ -109,7 +109,7 @@ def test_after_the_end_a_model_may_be_evaluated_before_its_promise():
 
 
 def test_a_report_that_nobody_waits_for_is_refused():
-    """A driver that reports twice, or too early, is told so, and the search stays as it was."""
+    """A driver that reports twice, or too early, gets an error, and the search is unchanged."""
     search = search_of("pbt")
     with pytest.raises(ValueError, match="not in training"):
         search.result(1, 2, 0.5)
@@ -125,7 +125,7 @@ def test_a_report_that_nobody_waits_for_is_refused():
 @settings(max_examples=40, deadline=None)
 @given(methods, st.sampled_from(["rotation", "longest_first", "auto"]), st.integers(1, 5), seeds)
 def test_searches_run_to_their_end_on_the_scheduler(method, schedule, p, seed):
-    """Nothing deadlocks; every model is trained for exactly the epochs that it was told to."""
+    """There is no deadlock; every model is trained for exactly the requested epochs."""
     rng = random.Random(seed)
     lab = Laboratory(search_of(method, random_state=seed))
     simulation, ends = train_on_scheduler(lab, schedule, p, lambda model, *_: (1 + model % 3) * rng.uniform(0.9, 1.1))
@@ -136,7 +136,7 @@ def test_searches_run_to_their_end_on_the_scheduler(method, schedule, p, seed):
 @settings(max_examples=25, deadline=None)
 @given(methods, st.integers(1, 4), st.integers(1, 12), seeds)
 def test_a_budget_leaves_whole_epochs_behind(method, p, budget, seed):
-    """When a search is finished, each model ends with the epoch that it is in."""
+    """When a search is finished, each model ends after its current epoch."""
     rng = random.Random(seed)
     lab = Laboratory(search_of(method, random_state=seed))
     simulation, ends = train_on_scheduler(lab, "rotation", p, lambda *_: rng.uniform(0.5, 1.5), budget)
@@ -147,7 +147,7 @@ def test_a_budget_leaves_whole_epochs_behind(method, p, budget, seed):
 
 @pytest.mark.parametrize("method", SYNCHRONOUS)
 def test_with_rotation_a_synchronous_search_depends_on_random_state_alone(method):
-    """Whatever visits cost, each model makes the same visits in the same order, with the same decisions."""
+    """For any cost of visits, each model makes the same visits in the same order, with the same decisions."""
     runs = []
     for seed in (1, 2):
         rng = random.Random(seed)
@@ -159,7 +159,7 @@ def test_with_rotation_a_synchronous_search_depends_on_random_state_alone(method
 
 
 def test_optuna_is_imported_only_for_what_needs_it():
-    """A driver that does not search by Optuna's samplers starts without Optuna."""
+    """A driver that does not use Optuna's samplers does not import Optuna."""
     code = (
         "import sys; from madlib_mop.search import SearchSpace, make_search;"
         "space = SearchSpace.read([1], \"{'loss': ['mse'], 'optimizer': ['sgd']}\", None);"

@@ -1,4 +1,4 @@
-"""Hyperband's schedule, number by number, and what its rounds do."""
+"""Hyperband's schedule, number by number, and its rounds."""
 
 import itertools
 import random
@@ -40,7 +40,7 @@ def test_the_schedule_is_the_published_one(arguments):
 
 @pytest.mark.parametrize(("R", "eta", "s_max"), [(243, 3, 5), (125, 5, 3), (1000, 10, 3), (1024, 2, 10), (8, 9, None)])
 def test_powers_are_not_missed_by_rounding(R, eta, s_max):
-    """A power of eta has its bracket, which logarithms in floats lose."""
+    """A power of eta has its bracket, which floating-point logarithms would miss."""
     if s_max is None:
         with pytest.raises(InvalidParameter, match="R must not be less than eta"):
             HyperbandParams(R=R, eta=eta)
@@ -51,13 +51,13 @@ def test_powers_are_not_missed_by_rounding(R, eta, s_max):
 
 
 def test_a_schedule_too_large_is_refused():
-    """A million models are an error, not an exhausted memory."""
+    """A million models cause an error and do not exhaust the memory."""
     with pytest.raises(InvalidParameter, match="100,000 configurations"):
         hyperband_rounds(HyperbandParams(R=1_000_000, eta=2))
 
 
 def test_a_round_goes_on_with_the_best_for_so_many_iterations_more():
-    """The best third of a bracket trains on from where it is; the rest is stopped; ties go to the smaller key."""
+    """The best third of a bracket continues, the others are stopped; in ties the smaller key continues."""
     lab = Laboratory(search_of("hyperband", "R=9"), loss=lambda params, key, epoch: float(key % 3))
     first = lab.call("start", 2)
     assert all(isinstance(action, Add) for action in first)
@@ -74,7 +74,7 @@ def test_a_round_goes_on_with_the_best_for_so_many_iterations_more():
 
 
 def test_brackets_do_not_wait_for_each_other():
-    """Bracket 2 ends although nothing was heard of the others."""
+    """Bracket 2 ends although the others have no results."""
     lab = Laboratory(search_of("hyperband", "R=9"))
     lab.call("start", 2)
     for _ in range(9 + 3 + 1):
@@ -83,7 +83,7 @@ def test_brackets_do_not_wait_for_each_other():
 
 
 def test_models_that_failed_never_go_on():
-    """Of a round with two good models for three places, two go on; a bracket without any ends."""
+    """Of a round with two valid models for three places, two continue; a bracket without valid models ends."""
     lab = Laboratory(search_of("hyperband", "R=9, skip_last=1"))
     lab.call("start", 2)
     for key in (1, 2, 3):
@@ -103,7 +103,7 @@ def test_models_that_failed_never_go_on():
 
 
 def test_configurations_of_all_brackets_are_distinct():
-    """No configuration is trained twice while there are others."""
+    """No configuration is trained twice while there are untrained ones."""
     lab = Laboratory(search_of("hyperband", "R=27")).run(3, random.Random(0))
     proposals = [action.proposal for action in lab.actions if isinstance(action, Add)]
     assert len(proposals) == 27 + 9 + 6 + 4

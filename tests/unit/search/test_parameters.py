@@ -1,4 +1,4 @@
-"""automl_params: what a user may write, the defaults, and one clear error for everything else."""
+"""automl_params: valid texts, defaults, and one clear error for everything else."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_each_method_is_in_the_help_text_with_its_parameters_and_a_line_of_its_o
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("text", [None, "", "  "])
 def test_no_parameters_are_the_defaults(method, text):
-    """The first two are MADlib's."""
+    """The defaults of the first two methods are MADlib's."""
     assert parse_params(method, text).text == MANUAL[method]
 
 
@@ -49,7 +49,7 @@ def test_no_parameters_are_the_defaults(method, text):
     ],
 )
 def test_missing_ones_take_their_defaults_and_the_text_reads_back(method, given, text):
-    """Any order, spaces, case, or JSON; what is written is read as the same."""
+    """Any order, spaces, case, or JSON; the written text is read back unchanged."""
     params = parse_params(method, given)
     assert params.text == text
     assert parse_params(method, params.text) == params
@@ -88,7 +88,7 @@ BAD = [
 
 @pytest.mark.parametrize(("method", "text", "error", "message"), BAD, ids=[f"{m}: {t}" for m, t, *_ in BAD])
 def test_bad_parameters_are_one_clear_error(method, text, error, message):
-    """It names automl_params, what was received, and what can be done."""
+    """It names automl_params, the value received, and the solution."""
     with pytest.raises(error) as caught:
         parse_params(method, text)
     assert message in caught.value.message and caught.value.message.startswith("automl_params")
@@ -96,7 +96,7 @@ def test_bad_parameters_are_one_clear_error(method, text, error, message):
 
 
 def test_a_method_is_found_in_any_case_but_not_by_how_it_begins():
-    """'hyper' could be two of them."""
+    """'hyper' is ambiguous."""
     assert [method_name(text) for text in (None, "HyperBand", " asha ")] == ["hyperband", "hyperband", "asha"]
     for text in ("hyper", "", "random"):
         with pytest.raises(InvalidParameter, match="automl_method is unknown") as caught:
@@ -105,7 +105,7 @@ def test_a_method_is_found_in_any_case_but_not_by_how_it_begins():
 
 
 def test_a_search_is_made_of_a_text_or_of_what_was_parsed():
-    """Both give the same search; one without a random_state could not be resumed and is not made."""
+    """Both result in the same search; without a random_state it could not be resumed, so it is an error."""
     texts = make_search("asha", "num_configs=3", space(), 1), make_search("ASHA", parse_params("asha", "num_configs=3"),
                                                                           space(), 1)  # fmt: skip
     assert texts[0].start(2) == texts[1].start(2)
@@ -117,5 +117,5 @@ def test_a_search_is_made_of_a_text_or_of_what_was_parsed():
 
 @pytest.mark.parametrize(("number", "base", "expected"), [(1, 2, 0), (7, 2, 2), (8, 2, 3), (242, 3, 4), (243, 3, 5)])
 def test_logarithms_are_exact(number, base, expected):
-    """The whole part of the logarithm, also at powers."""
+    """The integer part of the logarithm, also at powers."""
     assert floor_log(number, base) == expected

@@ -1,4 +1,4 @@
-"""Population based training: who copies whom, and how parameters change."""
+"""Population based training: which models copy which, and how parameters change."""
 
 import math
 
@@ -14,14 +14,14 @@ from tests.helpers.unit.searches import Laboratory, search_of, space
 
 
 def generation(lab, losses):
-    """End one generation with these losses, None for a failure; give what the search says then."""
+    """End a generation with these losses, None for a failure; return the search's actions."""
     for key, loss in losses.items():
         said = lab.failed(key) if loss is None else lab.result(key, loss)
     return said
 
 
 def test_the_worst_quarter_copies_the_best():
-    """Of eight, the worst two take over one of the best two each; all go on to the same epoch."""
+    """Of eight models, each of the worst two copies one of the best two; all continue to the same epoch."""
     lab = Laboratory(search_of("pbt", "population=8, num_iterations=5, interval=2"))
     assert {action.proposal.last_epoch for action in lab.call("start", 3)} == {2}
     said = generation(lab, {1: 0.5, 2: 0.1, 3: 0.6, 4: 0.9, 5: 0.2, 6: 0.8, 7: 0.7, 8: 0.4})
@@ -36,7 +36,7 @@ def test_the_worst_quarter_copies_the_best():
 
 
 def test_an_architecture_comes_with_its_state():
-    """A model that copies one of another architecture is of that architecture from then on."""
+    """A model that copies one of another architecture has that architecture from then on."""
     lab = Laboratory(search_of("pbt", "population=6, num_iterations=40, interval=1, quantile=0.5", 2))
     model_id = {a.proposal.mst_key: a.proposal.model_id for a in lab.call("start", 1)}
     assert set(model_id.values()) == {1, 2}
@@ -53,7 +53,7 @@ def test_an_architecture_comes_with_its_state():
 
 
 def test_models_without_a_finite_loss_copy_and_failed_ones_leave():
-    """However many are lost, the rest goes on; a failed model is neither source nor taught."""
+    """The remaining models continue; a failed model is neither source nor target of a copy."""
     lab = Laboratory(search_of("pbt", "population=5, num_iterations=4, interval=2"))
     lab.call("start", 3)
     said = generation(lab, {1: math.nan, 2: None, 3: math.inf, 4: 0.5, 5: math.nan})
@@ -64,7 +64,7 @@ def test_models_without_a_finite_loss_copy_and_failed_ones_leave():
 
 
 def test_a_population_that_is_lost_is_stopped():
-    """With no finite loss left there is nothing to copy."""
+    """Without a finite loss there is nothing to copy."""
     lab = Laboratory(search_of("pbt", "population=3, num_iterations=4"))
     lab.call("start", 3)
     said = generation(lab, {1: math.nan, 2: None, 3: math.inf})
@@ -73,7 +73,7 @@ def test_a_population_that_is_lost_is_stopped():
 
 
 def test_one_survivor_goes_on_alone():
-    """A population of one has nobody to copy."""
+    """A single model has no source to copy."""
     lab = Laboratory(search_of("pbt", "population=2, num_iterations=4"))
     lab.call("start", 3)
     assert generation(lab, {1: None, 2: 0.5}) == [Extend(2, 4)]
@@ -89,7 +89,7 @@ FIT = "{'batch_size': [2, 9, 'linear'], 'epochs': [1, 2, 3], 'shuffle': [True, F
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 30))
 def test_perturbed_parameters_stay_inside_of_the_grids(seed, n):
-    """After any number of steps: numbers within their ranges or lists, all that shapes a state as it was."""
+    """After any number of steps, numbers are within their ranges or lists; shapes do not change."""
     rng = np.random.default_rng(seed)
     first = point = next(space(GRID, FIT).draw(seed))
     for _ in range(n):
@@ -110,7 +110,7 @@ def test_perturbed_parameters_stay_inside_of_the_grids(seed, n):
 
 
 def test_three_quarters_of_the_steps_are_by_a_fifth():
-    """Multiplied by 0.8 or 1.2 as often, and drawn anew for a quarter of them."""
+    """Multiplied by 0.8 or 1.2 with equal probability, and drawn again in a quarter of the steps."""
     grid = space("{'loss': ['mse'], 'optimizer_params_list': [{'lr': [1e-30, 1.0, 'log']}]}", "")
     rng, point, factors = np.random.default_rng(1), next(grid.draw(1)), []
     for _ in range(2000):
@@ -122,7 +122,7 @@ def test_three_quarters_of_the_steps_are_by_a_fifth():
 
 
 def test_a_small_whole_number_changes_too():
-    """A batch size of 2 becomes 1 or 3: a fifth of it would be lost in rounding."""
+    """A batch size of 2 becomes 1 or 3: a change by a fifth would be rounded to zero."""
     grid = space("{'loss': ['mse'], 'optimizer': ['sgd']}", "{'batch_size': [1, 1000000, 'log']}")
     rng, seen = np.random.default_rng(1), []
     points = (point for point in grid.draw(1) if point.choice.fit["batch_size"] == 2)

@@ -1,4 +1,4 @@
-"""Searches by Optuna's samplers: batches, dimensions, and that TPE finds what it looks for."""
+"""Searches with Optuna's samplers: batches, dimensions, and the convergence of TPE."""
 
 import math
 import random
@@ -21,7 +21,7 @@ def keys(actions):
 )
 @pytest.mark.parametrize("algorithm", ["rand", "tpe"])
 def test_hyperopt_asks_in_batches_of_the_segments(num_configs, n_slots, sizes, algorithm):
-    """The next batch comes when the last model of one has ended; a small rest joins the last batch."""
+    """The next batch starts after the last model of the previous one; a small remainder joins the last batch."""
     lab = Laboratory(search_of("hyperopt", f"num_configs={num_configs}, num_iterations=3, algorithm={algorithm}"))
     lab.call("start", n_slots)
     while not lab.search.done:
@@ -42,7 +42,7 @@ def test_tpe_asks_for_one_whenever_one_ends():
 
 
 def best_of(method, params, random_state, n_slots=4):
-    """Return the lowest distance to the optimum, lr = 0.01 and momentum = 0.9, that a search comes to."""
+    """Return a search's least distance to the optimum, lr = 0.01 and momentum = 0.9."""
 
     def loss(text, key, epoch):
         arguments = parse_compile_params(text).optimizer.kwargs
@@ -58,7 +58,7 @@ def best_of(method, params, random_state, n_slots=4):
 
 @pytest.mark.parametrize(("method", "params"), [("hyperopt", "algorithm=tpe"), ("tpe", "")])
 def test_tpe_comes_nearer_than_random_search(method, params):
-    """On a function with a minimum in one branch of the space, by more than twice in the mean of six seeds."""
+    """On a function with its minimum in one branch of the space, by a factor of more than 2 (mean of six seeds)."""
 
     def mean(method, params):
         return statistics.geometric_mean(best_of(method, f"num_configs=40, {params}", state) for state in range(6))
@@ -67,7 +67,7 @@ def test_tpe_comes_nearer_than_random_search(method, params):
 
 
 def test_infinite_losses_and_failures_teach_the_sampler_to_look_elsewhere():
-    """Where all SGD models fail, later configurations are Adam's in their majority."""
+    """If all SGD models fail, most of the later configurations use Adam."""
     grid = """{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log']},
                                                           {'optimizer': ['SGD'], 'lr': [0.001, 0.1, 'log']}]}"""
     lab = Laboratory(make_search("tpe", "num_configs=60", space(grid), 4))
@@ -85,7 +85,7 @@ def test_infinite_losses_and_failures_teach_the_sampler_to_look_elsewhere():
 
 
 def test_every_kind_of_dimension_stays_within_its_grid():
-    """Whole numbers stay whole, ranges keep their bounds, arguments come with their own optimizer only."""
+    """Integers stay integers, ranges keep their bounds, and arguments occur with their own optimizer only."""
     grid = """{'loss': ['mse', 'mae'], 'metrics': [['mae'], None],
                'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log'], 'amsgrad': [True, False],
                                           'beta_1': [0.8, 0.99, 'log_near_one']},

@@ -1,4 +1,4 @@
-"""A space draws what generate_model_configs draws, and shows every value that a configuration can have."""
+"""A space draws the same as generate_model_configs, and its examples have every value of a configuration."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from tests.helpers.unit.searches import COMPILE_GRID, FIT_GRID, space
 
 
 def test_points_are_those_of_random_search():
-    """Same grids, same random_state, same texts in the same order; the architecture has its own stream."""
+    """With equal grids and random_state, the texts and their order are equal; the architecture has its own stream."""
     points = list(itertools.islice(space().draw(7), 20))
     assert [point.texts for point in points] == draw_random(COMPILE_GRID, FIT_GRID, 20, 7)
     ids = stream(7, "model_id")
@@ -19,7 +19,7 @@ def test_points_are_those_of_random_search():
 
 
 def test_a_small_space_is_exhausted_before_a_point_comes_twice():
-    """Eight configurations in some order, then more of the same, so that any number can be asked for."""
+    """Eight configurations in some order, then repetitions, so that any number can be requested."""
     small = space("{'loss': ['mse', 'mae'], 'optimizer': ['sgd', 'adam']}", "{'batch_size': [1, 2]}", [5])
     points = list(itertools.islice(small.draw(1), 20))
     assert len({(point.model_id, point.texts) for point in points[:8]}) == 8
@@ -27,7 +27,7 @@ def test_a_small_space_is_exhausted_before_a_point_comes_twice():
 
 
 def test_examples_show_every_value_and_no_more():
-    """One configuration for the first values, one for each other value, ranges by their ends."""
+    """One configuration for the first values, one for each other value, and the ends of ranges."""
     grid = """{'loss': ['mse', 'mae'], 'optimizer_params_list': [
         {'optimizer': ['Adam', 'SGD'], 'lr': [0.1, 0.5, 'log']}, {'optimizer': ['Adam'], 'beta_1': [0.5]}]}"""
     assert list(space(grid, "{'batch_size': [1, 2]}").examples()) == [

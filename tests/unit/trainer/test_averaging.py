@@ -1,4 +1,4 @@
-"""The arithmetic of model averaging: NumPy's in float64, rounded once, part by part."""
+"""The arithmetic of model averaging: NumPy in float64, rounded once, part by part."""
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +19,7 @@ ROWS = (13, 1, 700)
 
 
 def tensors(seed: int) -> dict[str, list[np.ndarray]]:
-    """Make a state's tensors: all kinds of numbers, an empty one, one that does not fit into a part."""
+    """Return a state's tensors: all kinds of numbers, an empty tensor, one that does not fit into a part."""
     rng = np.random.default_rng(seed)
     normal = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
     return {
@@ -36,7 +36,7 @@ def encoded(values: dict[str, list[np.ndarray]], static_batch: int = 16) -> list
 
 
 def averaged(states: list[list[bytes]], rows=ROWS) -> list[bytes]:
-    """Average whole states, one after the other, part by part."""
+    """Return the average of whole states, computed one after the other, part by part."""
     parts = []
     for part in zip(*states, strict=True):
         total, n_rows, summed = part[0], rows[0], False
@@ -48,7 +48,7 @@ def averaged(states: list[list[bytes]], rows=ROWS) -> list[bytes]:
 
 
 def mean(values: list[np.ndarray]) -> np.ndarray:
-    """Return what an average must be."""
+    """Return the expected average."""
     if values[0].dtype.kind in "iub":
         return values[0]
     total = ROWS[0] * values[0].astype(np.float64)
@@ -85,7 +85,7 @@ def test_sums_can_be_merged():
 
 
 def decode_state_part(part) -> np.ndarray:
-    """Return the numbers of a part that holds one slice of float32."""
+    """Return the numbers of a part with one slice of float32."""
     data = bytes(part)
     return np.frombuffer(data[8 + int.from_bytes(data[:8], "little") :], np.float32)
 

@@ -1,6 +1,6 @@
-"""Custom functions in a trainer: equal to plain Keras bit for bit; a bad one fails its model with a reason (promise 5).
+"""Custom functions in a trainer: equal to plain Keras bit for bit; an invalid one fails its model with a reason.
 
-The trainer is in its sandbox, as it is in a server.
+The trainer is in its sandbox, as in a server.
 """
 
 import hashlib
@@ -177,7 +177,7 @@ def test_code_runs_in_the_sandbox_only(trainer, tmp_path):
 
 
 class Bomb:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path

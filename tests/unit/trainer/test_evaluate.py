@@ -1,4 +1,4 @@
-"""Evaluation and prediction: Keras' numbers, added in float64, the same however the rows are cut."""
+"""Evaluation and prediction: Keras' numbers, summed in float64, independent of the division of rows."""
 
 import os
 
@@ -21,7 +21,7 @@ def trainer():
 
 
 def by_keras(case, model, n):
-    """What ``evaluate`` gives in plain Keras, by name."""
+    """Return the results of ``evaluate`` in plain Keras, by name."""
     xs, ys = case.data(n)
     ys = [y.astype(np.float32) for y in ys]
     return model.evaluate(
@@ -88,7 +88,7 @@ def test_buffers_and_the_batch_size_of_fit_do_not_matter(trainer):
 
 
 def test_metrics_are_added_in_float64(trainer):
-    """Rows that float32 loses: after a million rows of 16, one of 2**-10 would not change a float32 sum any more."""
+    """After a million rows of 16, a row of 2**-10 would not change a float32 sum."""
     x = np.concatenate([np.full((1_000_000, 1), 16), np.full((1_000_000, 1), 2.0**-10)]).astype(np.float32)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     request = {

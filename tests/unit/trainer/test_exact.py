@@ -1,4 +1,4 @@
-"""The promise: a trainer's visits give the same bits as plain Keras' ``fit`` on the same shards in the same order."""
+"""A trainer's visits have the same bits as plain Keras' ``fit`` on the same shards in the same order (promise 1)."""
 
 import dataclasses
 import os
@@ -111,7 +111,7 @@ OPTIMIZERS = sorted(keras_names.OPTIMIZERS)
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_state_goes_on_in_another_process(trainer, another_trainer, name):
-    """Whatever an optimizer keeps is in the state: visits in turns in two processes, each of which has compiled it."""
+    """The state contains all of an optimizer: visits alternate between two processes, both with compiled models."""
     case = dataclasses.replace(
         CASES[0],
         compile_params=f"loss='categorical_crossentropy', optimizer='{name}'",
@@ -134,7 +134,7 @@ POLICIES = ["mixed_bfloat16", "mixed_float16"]
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_mixed_precision(trainer, policy):
-    """float16 has its loss scaled: the scale is in the state too."""
+    """With float16 the loss is scaled; the scale is in the state too."""
 
     def build():
         hidden = [keras.layers.Dense(17, "relu", dtype=policy), keras.layers.Dropout(0.3, dtype=policy)]

@@ -1,4 +1,4 @@
-"""One bad configuration: it is answered with a reason, and the trainer goes on as if it had not been."""
+"""An invalid configuration: the answer has the reason, and the trainer continues unaffected."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ def trainer():
 
 @pytest.fixture(autouse=True)
 def nobody_else_is_hurt(trainer):
-    """After each failure, the good configuration has the digest that it would have had without."""
+    """After each failure, the valid configuration has the same digest as without it."""
     yield
     assert trainer.train(CASE.request(), "s")[0]["digest_out"] == trainer.expected
 
@@ -58,7 +58,7 @@ def test_a_loss_that_is_not_finite(trainer):
 
 
 def test_weights_that_are_not_finite_after_a_finite_loss(trainer):
-    """One batch: its loss is taken before the step that ruins the weights."""
+    """One batch: its loss is computed before the step that makes the weights infinite."""
     params = "loss='categorical_crossentropy', loss_weights=[1e10], optimizer='SGD(lr=1e38)'"
     request = changed(compile_params=params, fit_params="batch_size=53")
     error = refused(lambda: trainer.train(request, "s"), "model")
@@ -136,7 +136,7 @@ def test_a_shard_that_is_not_there(trainer):
 
 
 def test_a_layer_that_fails_inside_of_tensorflow(trainer):
-    """An index beyond an embedding's rows is found by the kernel, with a graph's stack frames in the message."""
+    """The kernel detects an index beyond an embedding's rows; the message has stack frames of the graph."""
     words = CASES[2]
     xs, ys = words.data(20)
     trainer.send_shard("words", [xs[0] + 1000], ys)
@@ -153,7 +153,7 @@ CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
 @pytest.mark.parametrize("batch_size", [4000, 3999], ids=["static", "general"])
 @pytest.mark.parametrize("hidden", [[layers.BatchNormalization], []], ids=["normalized", "plain"])
 def test_a_batch_too_large_for_memory(hidden, batch_size):
-    """The limit ends it, not the host: an answer, or, where TensorFlow does not check, a crash of this one process."""
+    """The process limit applies before the host's memory is full: an error, or a crash of this process only."""
     model = keras.Sequential(
         [
             keras.Input((32, 32, 3)),
@@ -206,7 +206,7 @@ def test_a_limit_that_tensorflow_does_not_fit_into():
 
 
 def test_what_was_lost_by_a_failure_ends_the_process():
-    """A recurrent layer's loop leaves its tensors behind; the parent is told that the process ends."""
+    """A recurrent layer's loop leaks its tensors; the answer says that the process ends."""
     arch = keras.Sequential([keras.Input((32, 96)), layers.LSTM(1024), layers.Dense(10)]).to_json()
     x, y = np.zeros((4000, 32, 96), np.float32), np.zeros((4000, 10), np.float32)
     head = {"op": "train", "shard": "s", "epoch": 1, "segment_id": 0, "model": changed(arch=arch)}

@@ -1,4 +1,4 @@
-"""Materialised features: visits behind a frozen prefix give the bits of plain Keras, which goes through it."""
+"""Materialised features: visits after a frozen prefix have the bits of plain Keras, which computes the prefix."""
 
 import dataclasses
 import os
@@ -27,7 +27,7 @@ def frozen(*made):
 
 
 def perceptron(units=3, l2=1e-3, name="first"):
-    """Its prefix ends before the dropout, which draws anew in each epoch."""
+    """Its prefix ends before the dropout layer, which draws again in each epoch."""
     return keras.Sequential(
         [
             keras.Input((12,)),
@@ -41,7 +41,7 @@ def perceptron(units=3, l2=1e-3, name="first"):
 
 
 def convolutional():
-    """Its prefix ends behind the activation and the Flatten, which have nothing to train."""
+    """Its prefix ends after the activation and Flatten layers, which have no weights."""
     return keras.Sequential(
         [
             keras.Input((8, 8, 1)),
@@ -55,7 +55,7 @@ def convolutional():
 
 
 def nested():
-    """The usual form of transfer: a model of its own that is frozen as a whole, and a new head."""
+    """The usual form of transfer learning: an inner model that is frozen as a whole, and a new head."""
     inputs = keras.Input((8, 8, 1))
     inner = layers.Conv2D(4, 3, activation="relu")(inputs)
     inner = layers.Add()([inner, layers.Conv2D(4, 3, padding="same")(inner)])
@@ -76,7 +76,7 @@ def one_frozen_branch():
 
 
 def layer_normalised():
-    """LayerNormalization's bits depend on a row's place in batches that are no multiple of the vector width."""
+    """LayerNormalization's bits depend on a row's place in batches that are not a multiple of the vector width."""
     return keras.Sequential(
         [keras.Input((12,)), *frozen(layers.Dense(16), layers.LayerNormalization()), layers.Dense(3, "softmax")]
     )
@@ -115,7 +115,7 @@ def through():
 
 
 def train(trainer, case, sizes, weights=None):
-    """Make two epochs of visits; give the state, the training and the evaluation answers."""
+    """Make two epochs of visits; return the state, the training and the evaluation answers."""
     parts, trained = None, []
     for epoch in (1, 2):
         for segment_id, n in enumerate(sizes):
@@ -141,7 +141,7 @@ SLOW = [pytest.param(c, marks=pytest.mark.slow) if c.name in ("weighted", "neste
 
 @pytest.mark.parametrize("case", SLOW, ids=lambda case: case.name)
 def test_the_same_weights_as_through_the_prefix(trainer, through, case):
-    """Batches that fill a shard and that do not, and fewer rows than a batch."""
+    """Batch sizes that divide a shard and others, and fewer rows than a batch."""
     parts, trained, evaluated = train(trainer, case, SIZES)
     assert sum("features_s" in answer["timing"] for answer in trained) >= len(trained) - 2
     model = by_keras(case, SIZES)
@@ -167,7 +167,7 @@ def test_the_frozen_layers_keep_their_bits_and_the_others_learn(trainer):
 
 
 def test_a_frozen_batch_normalization_uses_its_statistics(trainer):
-    """With statistics that are not those of the data, what comes out tells which were used."""
+    """The statistics differ from those of the data, so the output shows which were used."""
     model = PERCEPTRON.model()
     mean, variance = model.layers[1].non_trainable_weights[-2:]
     mean.assign(np.full(17, 0.3))
@@ -178,7 +178,7 @@ def test_a_frozen_batch_normalization_uses_its_statistics(trainer):
 
 
 def test_models_that_begin_alike_share_features():
-    """Another head, another L2 strength and other names; other weights of the prefix have features of their own."""
+    """Models with another head, L2 strength or names share features; other weights of the prefix have their own."""
     weights = weights_of(PERCEPTRON.model())
     heads = [{}, {"l2": 0.1}, {"name": "other"}, {"units": 3, "l2": 1e-5}]
     with Trainer() as trainer:
@@ -201,7 +201,7 @@ def test_features_are_used_only_for_batches_that_give_their_bits(trainer):
 
 
 def test_features_give_way_to_shards():
-    """They are what the cap leaves; without room visits go through the prefix and give the same."""
+    """Features use the memory that shards leave; without any, visits compute the prefix with the same result."""
     xs, ys = PERCEPTRON.data(80)
     n_bytes = xs[0].nbytes + ys[0].nbytes
     results = []
@@ -224,7 +224,7 @@ def through_shared_layer():
 
 
 def reused_part():
-    """A trained layer before a frozen one: nothing is the same in every epoch."""
+    """A trained layer before a frozen one: no output is equal in all epochs."""
     return keras.Sequential([keras.Input((4,)), layers.Dense(3), *frozen(layers.Dense(3)), layers.Dense(2)])
 
 

@@ -1,4 +1,4 @@
-"""Trainers forked from a process with TensorFlow loaded: the same bits, and they end as surely as one's own child."""
+"""Trainers forked from a process with TensorFlow: the same bits, and they end as reliably as child processes."""
 
 import contextlib
 import os
@@ -26,14 +26,14 @@ START = {"op": "start", "threads": 1, "memory_limit_bytes": None, "shard_cache_b
 
 @pytest.fixture(scope="module", autouse=True)
 def sockets_lie_in(tmp_path_factory):
-    """A directory of this user's, with a path that is longer than that of a Unix socket may ever be."""
+    """A directory of this user, with a path that is too long for a Unix socket."""
     global _DIRECTORY
     _DIRECTORY = tmp_path_factory.mktemp("a data directory with a long name " + 80 * "x")
     _DIRECTORY.chmod(0o700)
 
 
 def forkserver(lives_with: int | None = None, before: str = "", idle: str = "") -> ForkServer:
-    """Name a fork server of this test's own, which is started when it is asked for a trainer."""
+    """Return a fork server of this test, which starts with the first request."""
     code = RUN.format(paths=[str(REPOSITORY), str(REPOSITORY / "plpython")], before=before)
     command = [sys.executable, "-I", "-c", code + (f" # {idle}" if idle else "")]
     return ForkServer(f"{_DIRECTORY}/{uuid.uuid4().hex}", lives_with or os.getpid(), command)
@@ -46,7 +46,7 @@ def forkserver_of(child: Child) -> int:
 
 @pytest.fixture(scope="module")
 def server():
-    """A fork server that ends with a process of this module's."""
+    """A fork server that ends with a process of this module."""
     with subprocess.Popen(["sleep", "600"]) as lives_with:
         yield forkserver(lives_with.pid)
         lives_with.kill()
@@ -54,7 +54,7 @@ def server():
 
 @contextlib.contextmanager
 def trainer(server: ForkServer, **more):
-    """A forked trainer; gives it and what it said when it was started."""
+    """A forked trainer; yields it and its answer to the start request."""
     child = Child(TRAINER, forkserver=server)
     try:
         answer, _ = child.ask({**START, **more})
@@ -65,7 +65,7 @@ def trainer(server: ForkServer, **more):
 
 
 def train(ask) -> dict:
-    """Train a visit of the first case by `ask`, which takes a header and gives an answer."""
+    """Train a visit of the first case with `ask`, which takes a header and returns an answer."""
     case = CASES[0]
     xs, ys = case.data(64)
     ask({"op": "shard_begin", "shard": "s", "n_x": len(xs), "n_y": len(ys), "normalizing_const": 1.0}, [], False)
@@ -76,7 +76,7 @@ def train(ask) -> dict:
 
 
 def asked(channel):
-    """Return what `train` asks by, for a `Child` or a `Channel`."""
+    """Return the `ask` function of `train` for a `Child` or a `Channel`."""
 
     def ask(header, blobs, answers):
         channel.send(header, blobs)
@@ -96,7 +96,7 @@ def test_it_trains_to_the_bits_of_a_process_of_its_own(server):
 
 
 def test_it_gives_up_the_same_rights(server):
-    """The sandbox is in force where it is for a trainer of its own; and it holds nothing that is the fork server's."""
+    """The sandbox is the same as in a separate trainer; and it has no file of the fork server."""
     child = Child(TRAINER, forkserver=server)
     forked, _ = child.ask(START)
     with Trainer(forked=False, sandbox=True) as own:
@@ -153,7 +153,7 @@ sys.stdin.read()
 
 
 def test_a_killed_owner_takes_it_along(server):
-    """Though another process holds the trainer's pipe open."""
+    """Even if another process has the trainer's pipe open."""
     words = (server.address, server._lives_with, server._command)
     code = _OWNER.format(paths=[str(REPOSITORY / "plpython")], server=words, start=START)
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as owner:
@@ -196,7 +196,7 @@ def test_it_ends_when_nobody_has_needed_it_for_a_while():
 
 
 def test_why_there_is_no_trainer_is_told():
-    """As where TensorFlow is broken: the reason is the last line of what the trainer left behind."""
+    """For example a broken TensorFlow: the reason is the last line of the trainer's output."""
     child = Child(TRAINER, forkserver=forkserver(before="sys.modules['tensorflow'] = None; "))
     with pytest.raises(ChildDied) as death:
         child.ask(START)
@@ -205,7 +205,7 @@ def test_why_there_is_no_trainer_is_told():
 
 
 def test_one_that_is_not_waited_for_does_not_come_to_be(server):
-    """Stopped before it was forked: by the time that the next one is there, nothing is left of it."""
+    """Stopped before it was forked: when the next one starts, the first one does not exist."""
     gone = Child(TRAINER, forkserver=server)
     gone.stop()
     with trainer(server) as child:

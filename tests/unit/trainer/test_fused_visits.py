@@ -1,4 +1,4 @@
-"""Fused visits: configurations of one shape trained in one graph end as they would apart, but for rounding."""
+"""Fused visits: configurations of one shape in one graph have the results of separate training, up to rounding."""
 
 import dataclasses
 import os
@@ -62,7 +62,7 @@ def trainer():
 
 @dataclasses.dataclass
 class Outcome:
-    """What a member was trained to; or its error."""
+    """A member's trained state, or its error."""
 
     answer: dict
     parts: list | None
@@ -91,14 +91,14 @@ def fused(trainer, models, shard, epoch, segment_id, states) -> list[Outcome]:
 
 
 def evaluated(trainer, models, shard, states) -> list:
-    """Make a fused evaluation; give the answers."""
+    """Make a fused evaluation; return the answers."""
     members = [m and {"model": m, "has_state": True, "n_blobs": len(s)} for m, s in zip(models, states, strict=True)]
     blobs = [part for m, s in zip(models, states, strict=True) if m for part in s]
     return trainer.ask({"op": "evaluate_fused", "members": members, "shard": shard}, blobs)[0]["members"]
 
 
 def train_fused(trainer, models, n_epochs=2) -> list[Outcome]:
-    """Hop over both shards; hold the chain of digests."""
+    """Train on both shards; assert the chain of digests."""
     outcomes = [None] * len(models)
     for epoch in range(1, n_epochs + 1):
         for segment in (0, 1):
@@ -111,7 +111,7 @@ def train_fused(trainer, models, n_epochs=2) -> list[Outcome]:
 
 
 def train_apart(trainer, model, n_epochs=2) -> Outcome:
-    """Make the same visits of one member alone."""
+    """Make the same visits with one member alone."""
     state, answer = None, None
     for epoch in range(1, n_epochs + 1):
         for segment in (0, 1):
@@ -121,7 +121,7 @@ def train_apart(trainer, model, n_epochs=2) -> Outcome:
 
 
 def assert_near(ours: Outcome, theirs: Outcome, tolerance=1e-5):
-    """Hold every variable of two states against each other, relative to the largest of the tensor."""
+    """Assert that all variables of two states are close, relative to the largest value of the tensor."""
     mine, other = decode_state(ours.parts), decode_state(theirs.parts)
     assert mine.static_batch == other.static_batch
     for group in ("weights", "variables", "optimizer"):
@@ -154,7 +154,7 @@ OPTIMIZERS = (
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_members_end_as_apart_but_for_rounding(trainer, optimizer):
-    """Learning rates and strengths differ; so do orders and start weights."""
+    """Learning rates, strengths, orders and start weights differ."""
     models = [member(number, optimizer) for number in range(3)]
     together = train_fused(trainer, models)
     assert len({outcome.digest for outcome in together}) == 3
@@ -172,7 +172,7 @@ def test_members_end_as_apart_but_for_rounding(trainer, optimizer):
     ids=["dropout", "reshape", "normalised"],
 )
 def test_layers(trainer, extra):
-    """Dropout draws as apart. Batch normalisation makes more of rounding: its last batch has five rows."""
+    """Dropout draws the same. Batch normalisation amplifies rounding: its last batch has five rows."""
     models = [member(number, "Adam(lr={rate})", extra=extra) for number in range(3)]
     tolerance = 1e-3 if extra[0] is layers.BatchNormalization else 1e-5
     for ours, model in zip(train_fused(trainer, models), models, strict=True):
@@ -195,7 +195,7 @@ def test_losses(trainer, loss):
 
 
 def test_bits_are_the_same_again_whoever_the_others_are(trainer):
-    """In the same place, that is; in another one elementwise operations may round otherwise (`fused.py`)."""
+    """In the same place; in another one, elementwise operations may round differently (`fused.py`)."""
     models = [member(number, "Adam(lr={rate})") for number in range(3)]
     first = train_fused(trainer, models)
     assert [outcome.digest for outcome in train_fused(trainer, models)] == [outcome.digest for outcome in first]
@@ -206,7 +206,7 @@ def test_bits_are_the_same_again_whoever_the_others_are(trainer):
 
 
 def test_a_member_that_diverges_fails_alone(trainer):
-    """Its loss is NaN; the others keep the bits that they have beside a member that is well."""
+    """Its loss is NaN; the others keep their bits."""
     well = [member(number, "SGD(lr={rate})") for number in range(3)]
     bad = member(1, "SGD(lr=1e30)")
     expected = train_fused(trainer, well, 1)
@@ -237,7 +237,7 @@ def test_members_of_different_shapes_are_refused(trainer):
 
 
 def test_a_member_may_go_on_apart(trainer):
-    """Its state is that of a plain visit: the next one may be fused or not."""
+    """Its state is that of a plain visit, so the next one may be fused or not."""
     models = [member(number, "Adam(lr={rate})") for number in range(2)]
     first = fused(trainer, models, "s0", 1, 0, [None, None])
     alone, _ = trainer.train(models[0], "s1", epoch=1, segment_id=1, state=first[0].parts)

@@ -1,4 +1,4 @@
-"""A trainer sees the GPUs that it was given and no others; it says so if TensorFlow cannot use them."""
+"""A trainer sees only its assigned GPUs; it reports an error if TensorFlow cannot use them."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_gpus_are_numbers(gpus):
 @pytest.mark.skipif(not has_gpu(), reason="this host has no GPU")
 @pytest.mark.parametrize("sandbox", [False, True])
 def test_a_visit_on_a_gpu(sandbox):
-    """It trains there, inside the sandbox too, and comes to what a CPU comes to, but for rounding."""
+    """It trains on the GPU within the sandbox, with the same result as on a CPU, up to rounding."""
     from tests.helpers.unit.cases import CASES
 
     case = CASES[1]

@@ -1,4 +1,4 @@
-"""How a trainer ends: with its parent, with its input, and never by a signal meant for others."""
+"""The end of a trainer: with its parent, with its input, and never by a signal for others."""
 
 import contextlib
 import functools
@@ -21,7 +21,7 @@ Trainer = functools.partial(harness.Trainer, forked=False)  # test_forkserver.py
 
 
 def ended(pid, within_s=_DEADLINE_S):
-    """Wait until a process, which need not be a child, is gone; tell how long it took."""
+    """Wait until a process, which need not be a child, has ended; return the time that it took."""
     begin = time.monotonic()
     try:
         pidfd = os.pidfd_open(pid)
@@ -86,7 +86,7 @@ def test_stop_ends_it():
 
 
 def test_a_killed_parent_takes_it_along():
-    """The parent has no chance to close anything, and the pipes stay open in another process: here."""
+    """The parent cannot close anything, and the pipes stay open in another process (this one)."""
     to_child, from_child = os.pipe(), os.pipe()
     code = (
         "import subprocess, sys; "
@@ -104,7 +104,7 @@ def test_a_killed_parent_takes_it_along():
 
 
 def test_a_parent_that_is_gone_before_is_noticed():
-    """``--parent`` names who must be the parent; it is some other process here."""
+    """``--parent`` names the required parent, which is another process here."""
     code = trainer_code().replace("runpy.run", "sys.argv[1:] = ['--parent', '1']; runpy.run")
     with subprocess.Popen([sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.wait(_DEADLINE_S) == 0

@@ -1,4 +1,4 @@
-"""Every metric of Keras: sums of unequal shards, added, give what plain Keras gives for all rows at any batch size."""
+"""Every metric of Keras: added sums of unequal shards equal plain Keras' value for all rows at any batch size."""
 
 import dataclasses
 import os
@@ -22,7 +22,7 @@ BATCH_SIZES = (7, 32, 700)
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """Metrics that fit one kind of network: a layer at its end, a loss, labels."""
+    """Metrics for one kind of network: its last layer, loss and labels."""
 
     units: int
     activation: str | None
@@ -90,7 +90,7 @@ def trainer():
 
 
 def sums_of(trainer, request, weights, x, y):
-    """Evaluate each shard apart; give the answers, and what the sums of all of them come to."""
+    """Evaluate each shard separately; return the answers, and the result of their sums."""
     start, answers = 0, []
     for n_rows in SHARDS:
         part = slice(start, start + n_rows)
@@ -103,7 +103,7 @@ def sums_of(trainer, request, weights, x, y):
 
 
 def of_shards(answers, name):
-    """The mean over rows of what the shards have, which was taken for the whole before."""
+    """Return the mean over rows of the shards' values, the former, wrong definition of the total."""
     return sum(a["n_rows"] * a["metrics"][name] for a in answers) / sum(SHARDS)
 
 
@@ -164,7 +164,7 @@ def test_outputs_weights_and_weighted_losses(trainer):
 
 
 def test_sums_do_not_lose_digits_as_a_shard_grows(trainer):
-    """Of a million rows of 16 and as many of 2**-10, a float32 sum of squares would not know the latter."""
+    """Of a million rows of 16 and a million of 2**-10, a float32 sum of squares would lose the latter."""
     x = np.concatenate([np.full((1_000_000, 1), 16), np.full((1_000_000, 1), 2.0**-10)]).astype(np.float32)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     request = {

@@ -1,4 +1,4 @@
-"""The conversation itself: what each request answers, malformed ones included, and that the process lives on."""
+"""The protocol: answers to all requests, including malformed ones, after which the process continues."""
 
 import hashlib
 import random
@@ -94,7 +94,7 @@ def test_the_reason_why_a_shard_is_refused_comes_at_its_end(trainer):
 
 
 def test_the_order_of_a_reinforced_callback(trainer):
-    """EarlyStopping ends the passes of a visit; a schedule sees passes numbered through the model's life."""
+    """EarlyStopping ends the passes of a visit; a schedule numbers passes over all visits of the model."""
     trainer.send_shard("s", *CASE.data(53))
     stop = "callbacks=[EarlyStopping(monitor='loss', min_delta=1000.0, patience=1)]"
     answer = trainer.train({**CASE.request(), "fit_params": f"batch_size=10, epochs=9, {stop}"}, "s")[0]
@@ -188,7 +188,7 @@ def test_nothing_is_done_before_start():
 
 
 def test_random_bytes_end_it_quietly():
-    """What is no frame at all can only be a broken parent."""
+    """Bytes that are not a frame can only come from a broken parent."""
     import os
 
     with Trainer() as trainer:
@@ -198,7 +198,7 @@ def test_random_bytes_end_it_quietly():
 
 
 def test_weights_replace_those_of_the_architecture_only(trainer):
-    """With start weights the seed generator of dropout is still the drawn one: two seeds, two results."""
+    """With start weights, dropout's seed generator still depends on the seed: two seeds have two results."""
     trainer.send_shard("s", *CASE.data(53))
     weights = weights_of(CASE.model())
     digests = {trainer.train(CASE.request(seed=seed), "s", weights=weights)[0]["digest_out"] for seed in (1, 2)}

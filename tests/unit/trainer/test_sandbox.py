@@ -1,4 +1,4 @@
-"""What a trainer cannot do after its start, tried in a process that has started just as a trainer does."""
+"""Actions that a trainer cannot do after its start, tested in a process that starts like a trainer."""
 
 import ctypes
 import json
@@ -89,12 +89,12 @@ def probe(scratch, sandbox, op="start"):
 
 @pytest.fixture(scope="module", params=["start", "confine"])
 def inside(request, tmp_path_factory):
-    """A trainer, and the process that adds states up for the aggregate in a session that has no trainer."""
+    """A trainer, and the process that sums states for the aggregate in a session without a trainer."""
     return probe(tmp_path_factory.mktemp("sandbox"), True, request.param)
 
 
 def test_both_are_in_force_where_the_kernel_has_them(inside):
-    """The kernel is asked without the sandbox's own code; else all that is skipped below would go unseen."""
+    """The test asks the kernel without the sandbox's own code; otherwise skipped tests below would go unnoticed."""
     ask_version = ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1)  # landlock_create_ruleset(2)
     assert inside["landlock"] == (ask_version >= 1)
     assert inside["seccomp"] == os.path.exists("/proc/sys/kernel/seccomp/actions_avail")

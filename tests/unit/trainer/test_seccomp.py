@@ -1,4 +1,4 @@
-"""What a trainer cannot do where the kernel has no Landlock: seccomp alone keeps it from other processes."""
+"""Actions that a trainer cannot do if the kernel has no Landlock: seccomp alone protects other processes."""
 
 import json
 import os
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def probe(wanted: dict, guarded: bool = True) -> tuple[dict, int | None]:
-    """Make the calls in a process with a victim beside it; give their results, and how the victim has ended if so."""
+    """Make the calls in a process with a victim process; return their results, and the victim's exit status, if any."""
     paths = [str(REPOSITORY), str(REPOSITORY / "plpython")]
     calls = pathlib.Path(system_calls.__file__).read_text()
     code = _PROBE.format(paths=paths, guarded=guarded, calls=calls, wanted=wanted)
@@ -55,7 +55,7 @@ def probe(wanted: dict, guarded: bool = True) -> tuple[dict, int | None]:
 
 @pytest.fixture(scope="module")
 def inside():
-    """The results of all calls in a process that has given up its rights."""
+    """The results of all calls in a process without rights."""
     results, results["victim"] = probe(_WANTED)
     assert results["in_force"] == {"landlock": False, "seccomp": True}
     return results
@@ -79,7 +79,7 @@ def test_what_libraries_need_is_allowed(inside):
 
 
 def test_the_probe_would_notice():
-    """Without the filter the victim is killed, by the first way and, of two that are left out here, by fcntl."""
+    """Without the filter the victim is killed, by the first call and, of two omitted here, by fcntl."""
     only = "fcntl F_SETSIG", "fcntl F_SETOWN", "fcntl O_ASYNC"
     by_fcntl = (
         "[raw((72, 25), pidfd_pipe[0], 10, 9), raw((72, 25), pidfd_pipe[0], 8, victim),"
@@ -92,7 +92,7 @@ def test_the_probe_would_notice():
 
 
 class Filter:
-    """The filter of a process of number 77, as the kernel runs it, on any architecture."""
+    """The filter of process 77 as the kernel runs it, on any architecture."""
 
     def __init__(self, machine: str, with_gpus: bool = False):
         self.architecture = syscalls.ARCHITECTURES[machine]

@@ -1,4 +1,4 @@
-"""Shards of packed buffers: the same however they are cut, refused if they cannot be trained on, kept up to a cap."""
+"""Shards of packed buffers: independent of the division, rejected if invalid, cached up to a limit."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from madlib_mop.trainer.process.failures import Failure
 
 
 def build(columns, cuts=(), n_x=1, **more):
-    """Make a shard of columns, cut into buffers before the given rows."""
+    """Return a shard of columns, divided into buffers before the given rows."""
     builder = ShardBuilder(n_x, len(columns) - n_x, 1.0, **more)
     edges = [0, *cuts, len(columns[0])]
     for start, stop in zip(edges, edges[1:], strict=False):

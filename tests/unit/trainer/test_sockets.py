@@ -1,4 +1,4 @@
-"""Another operating system user gets nothing from the fork server, and cannot pass for it or keep anybody waiting."""
+"""Another operating system user cannot use the fork server, impersonate it, or block its clients."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ sys.stdin.read()
 
 
 class Cancelled(Exception):
-    """What an interrupt check raises."""
+    """The exception of an interrupt check."""
 
 
 def cancel():
@@ -48,7 +48,7 @@ def cancel():
 
 
 def named(address: str) -> ForkServer:
-    """Name a fork server of an address, which lives with this process and stays for five seconds."""
+    """Return a fork server of an address, which ends with this process or after five idle seconds."""
     words = command("madlib_mop.trainer.forkserver")
     words[-1] = words[-1].replace("runpy.run", "sys.argv.append('5'); runpy.run")
     return ForkServer(address, os.getpid(), words)
@@ -152,7 +152,7 @@ def test_a_link_is_no_directory(path, tmp_path):
 
 
 def sockets_refuse(path: str) -> bool:
-    """Whether nothing is bound or connected to at a path, and no trainer comes from there."""
+    """Return whether binding and connecting to a path fail, and no trainer comes from there."""
     with pytest.raises(sockets.NotOurs):
         sockets.listen(path)
     with pytest.raises(sockets.NotOurs):
@@ -187,7 +187,7 @@ def test_it_is_forked_from_after_a_kill_has_left_the_socket(path):
 
 
 def test_a_fork_server_that_hangs_holds_up_no_stop(path):
-    """Stopped as it is, it says neither that a trainer was forked nor how one has ended."""
+    """While it is stopped, it reports neither forked nor ended trainers."""
     child = Child(TRAINER, forkserver=named(path))
     assert child.ask(START)[0]["ok"]
     stuck = forkserver_of(child)

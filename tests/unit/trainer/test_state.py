@@ -1,4 +1,4 @@
-"""The format of training states: what goes in comes out, in bounded parts, in the same bytes; damage is noticed."""
+"""The format of training states: lossless, in bounded parts, with deterministic bytes; damage is detected."""
 
 import json
 import subprocess
@@ -88,7 +88,7 @@ def test_the_first_parts_are_enough_for_a_forward_pass():
 
 
 def test_a_large_optimizer_begins_a_part_of_its_own():
-    """An evaluation at another host is sent weights only, though all of the state would fit into one part."""
+    """An evaluation on another host receives only weights, even if the whole state would fit into one part."""
     weights = [np.ones((100, 100), np.float32)]
     tensors = {"weights": weights, "variables": [], "optimizer": [*weights, *weights]}
     parts = encode(tensors, 1 << 20, 0)
@@ -160,7 +160,7 @@ def test_a_tensor_that_is_not_as_announced_is_refused():
 
 
 def reheaded(part, change):
-    """The part with its header changed."""
+    """Return the part with a changed header."""
     n = int.from_bytes(part[:8], "little")
     header = json.loads(bytes(part[8 : 8 + n]))
     metadata = json.loads(header["__metadata__"]["madlib_mop"])
@@ -219,7 +219,7 @@ def test_damage_is_an_error(damage):
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_damaged_header_never_breaks_the_reader(data):
-    """One byte changed anywhere: either an error of ours, or a state that still reads."""
+    """After a change of any byte, the result is one of our errors or a readable state."""
     parts = [bytearray(part) for part in example()[1]]
     part = data.draw(st.integers(0, len(parts) - 1))
     header_end = 8 + int.from_bytes(parts[part][:8], "little")

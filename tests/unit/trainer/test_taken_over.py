@@ -1,4 +1,4 @@
-"""A state that a search gives to a model with other parameters: Keras that goes on with them has the same bits."""
+"""A state that a search copies to a model with other parameters: the same bits as Keras continuing with them."""
 
 import os
 
@@ -38,7 +38,7 @@ def request(optimizer: str, mst_key: int) -> dict:
 
 
 def plain(optimizer: keras.Optimizer, mst_key: int) -> keras.Model:
-    """Return the model as Keras makes it."""
+    """Return the plain Keras model."""
     keras.utils.set_random_seed(model_seed(7, mst_key))
     model = keras.models.model_from_json(ARCH)
     model.compile(loss="categorical_crossentropy", optimizer=optimizer)
