@@ -59,7 +59,7 @@ def servers_of(
     database : str
         The caller's; a cluster has one of that name at each node.
     resolve : callable
-        Gives the addresses of a name, for nodes and servers that are called by different names.
+        Returns the addresses of a name, for nodes and servers with different names.
 
     Returns
     -------

@@ -53,7 +53,7 @@ class Postgres(Engine):
     Parameters
     ----------
     open_catalog : callable
-        Gives the catalog session (psycopg2 connection); called only where there are segments at hosts.
+        Returns the catalog session (psycopg2 connection); called only if there are segments on hosts.
     """
 
     name = "postgres"

@@ -115,7 +115,7 @@ def train_fused(
 def evaluate_fused(
     visitor: "Visitor", recipes: Sequence[Recipe | None], starts: Sequence["Start"], shard: Shard
 ) -> list[Header | None]:
-    """Evaluate each member on all rows; give what `Visitor.evaluate` gives, or None for a place without one.
+    """Evaluate each member on all rows; return the results of `Visitor.evaluate`, None for a place without a member.
 
     Parameters are those of `train_fused`; of the states there may be no more parts than a forward pass needs. Raises
     Failure, as it does, also where one member alone cannot be evaluated.
@@ -175,7 +175,7 @@ def _begin_all(
 def _run_passes(
     run: Traced, recipes: Sequence[Recipe], shard: Shard, epoch: int, segment_id: int, n_batches: int, n_passes: int
 ) -> np.ndarray:
-    """Train the passes of a visit, ``recipes`` one a place; give figures of the last, ``(metrics, places)``."""
+    """Train the passes of a visit, one of ``recipes`` per place; return metrics of the last, ``(metrics, places)``."""
     columns = loop.tensors_of(shard.xs), loop.tensors_of(shard.ys)
     sizes = tf.constant(recipes[0].fit_params.batch_size, tf.int64), tf.constant(n_batches, tf.int64)
     constant = tf.constant(shard.normalizing_const, tf.float32)

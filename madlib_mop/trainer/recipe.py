@@ -66,7 +66,7 @@ class Recipe:
 
     @property
     def chance(self) -> tuple[int, int, float | None]:
-        """What tells a first state from others of the same signature: its draws, and the learning rate."""
+        """The identity of an initial state among those of its signature: its random numbers and its learning rate."""
         return self.seed, self.mst_key, self.training.learning_rate
 
     @property

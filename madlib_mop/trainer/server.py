@@ -53,7 +53,7 @@ def serve(read_fd: int, write_fd: int) -> None:
 
 
 def _handle(session: "Session", header: Header, blobs: list[Blob]) -> tuple[Header | None, Sequence[Blob]]:
-    """Do one request; give the answer's header and blobs, or None where the protocol has no answer."""
+    """Execute one request; return the answer's header and blobs, or None if the protocol has no answer."""
     op = header.get("op") if isinstance(header, dict) else None
     op = op if isinstance(op, str) else None
     silent = op in Session.SILENT
@@ -98,7 +98,7 @@ class Session:
         self._idle_bytes = 0
 
     def start(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Load TensorFlow, then give up what is not needed any more; tells versions and what is in force."""
+        """Import TensorFlow, then enter the sandbox; return versions and the protections in force."""
         if self.started:
             raise malformed("the trainer has been started already")
         threads = positive(header, "threads")
@@ -163,7 +163,7 @@ class Session:
         return in_force, []
 
     def recover(self) -> bool:
-        """Clear up after a failed request; tell whether too much memory is lost to go on, so that the process ends.
+        """Clean up after a failed request; return whether too much memory was lost to continue; then the process ends.
 
         A loop that runs out of memory half-way may leave its tensors behind for good, at the cost of the next model.
         """
@@ -311,7 +311,7 @@ class Session:
         return {}, [averaging.finish(blobs[0], positive(header, "n_rows"), bool(header["summed"]))]
 
     def describe_state(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Check a whole training state; give its digests."""
+        """Check a whole training state; return its digests."""
         from madlib_mop.trainer.data import averaging
 
         return averaging.describe(blobs), []

@@ -76,7 +76,7 @@ class Visitor:
     max_model_bytes : int
         How much the variables of all cached models may take, in bytes.
     features_room : callable or None
-        Gives the bytes that materialised features may take; None: there are none, every visit computes all layers.
+        Returns the bytes that materialised features may take; None turns them off: every visit computes all layers.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Clock:
 def _begin(
     compiled: CompiledModel, recipe: Recipe, start: Start, digest_in: str | None, groups: Sequence[str]
 ) -> int | None:
-    """Put the visit's start into the model's variables; give ``State.static_batch`` if it was a state."""
+    """Load the visit's start into the model's variables; return ``State.static_batch`` if it is a state."""
     held, compiled.holds = compiled.holds, None
     drawn_for, compiled.drawn_for = compiled.drawn_for, None
     if start.parts:
@@ -314,7 +314,7 @@ def _run_passes(
     n_batches: int,
     n_passes: int,
 ) -> tuple[dict[str, float], int]:
-    """Train the passes of a visit; give what Keras' ``fit`` would log for the last one, and how many were made.
+    """Train the passes of a visit; return the logs of the last one as in Keras' ``fit``, and the number of passes.
 
     ``columns`` are the shard's x, or the features that ``model``, the rest of a model behind its prefix, takes instead.
 

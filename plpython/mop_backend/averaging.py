@@ -1,10 +1,10 @@
 """The aggregate madlib_mop.average_state: transition, merge and final step; the arithmetic is a trainer's.
 
 Called by the bodies in sql/28-averaging.sql, in a worker session of a run (which lends its own trainer) or in any other
-session, one with its trainer at another host included (which gets one for itself; it loads NumPy only, gives up its
-rights at once, and starts fast). The aggregate's state is bytes, so that parallel workers, or Greenplum's segments, can
-hand it on: one byte for what follows, the number of rows, and then either the one part that was seen so far, as it is,
-or a sum of parts in float64 (madlib_mop/trainer/data/averaging.py).
+session, including one with its trainer on another host. Such a session starts a process for itself, which imports NumPy
+only, enters its sandbox at once, and starts fast. The aggregate's state is bytes, so that parallel workers and
+Greenplum's segments can pass it on: one byte for the kind, the number of rows, and then a single part or a sum of parts
+in float64 (madlib_mop/trainer/data/averaging.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def step(name: str, a: bytes | None, b: bytes | None, n_rows: int | None) -> byt
     Parameters
     ----------
     name : str
-        "add" (to the state ``a``, which may be None, the part ``b`` of so many rows), "merge" (two states) or "end".
+        "add" (the part ``b`` of ``n_rows`` rows to the state ``a``, which may be None), "merge" (two states) or "end".
     a, b : bytes or None
     n_rows : int or None
 

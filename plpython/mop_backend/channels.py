@@ -90,14 +90,14 @@ class FedByReader(Child):
 
 
 class Local(FedByReader):
-    """The trainer is beside this backend.
+    """The trainer runs next to this backend, on this server.
 
     Parameters
     ----------
     check : callable
-        As `Child`'s.
+        As for `Child`.
     gpus : sequence of int
-        The GPUs that it is to use.
+        The GPUs that it may use.
     """
 
     averages = True
@@ -108,7 +108,7 @@ class Local(FedByReader):
 
 
 class Remote(FedByReader):
-    """The trainer is at a segment's host; a relay beside this backend has a session there.
+    """The trainer runs on a segment's host; a relay next to this backend has a session there.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Remote(FedByReader):
             raise self._relay_ended(death) from None
 
     def receive(self) -> Frame:
-        """Read one answer of the trainer's. Raises ChildDied, of the trainer, HostLost and HostRefused."""
+        """Read one answer of the trainer. Raises ChildDied (for the trainer), HostLost and HostRefused."""
         try:
             header, blobs = super().receive()
         except ChildDied as death:
@@ -162,7 +162,7 @@ class Remote(FedByReader):
         return header, blobs
 
     def _place_here(self, source: Source, segment_id: int) -> Place | None:
-        """Return the place of a shard that is at the trainer's own host; None of any other."""
+        """Return the place of a shard on the trainer's own host; None for other shards."""
         place = place_of(source, segment_id)
         return place if place is not None and place.get("server") == self._server else None
 

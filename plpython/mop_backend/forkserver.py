@@ -2,8 +2,8 @@
 
 The other half is ``madlib_mop/trainer/forkserver.py``. The first call that needs a trainer starts this process, and
 waits as long as for a separate trainer. It ends with the server, or after some idle minutes. `Child` calls `fork`;
-`call.py` starts it when a call begins that will want trainers, or that packs the rows for one. Where its socket is,
-and who may bind there, is in ``sockets.py``.
+`call.py` starts it at the beginning of calls that need trainers or pack rows for them. ``sockets.py`` defines the place
+of its socket, and the users that may bind there.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class ForkServer:
     Parameters
     ----------
     address : str
-        Of its socket; see `sockets`.
+        Address of its socket; see `sockets`.
     lives_with : int
         The process with which it ends: the server.
     command : list of str
-        The interpreter and what comes before the module's arguments.
+        The interpreter and the words before the module's arguments.
     """
 
     def __init__(self, address: str, lives_with: int, command: Sequence[str]):
@@ -52,7 +52,7 @@ class ForkServer:
 
     @classmethod
     def told(cls, words: str | None, python: str) -> ForkServer | None:
-        """Return the one that `words` name, as its maker told it another process; None if it told of none."""
+        """Return the fork server that `words` of another process name; None if there are none."""
         if not words:
             return None
         address, lives_with = words.rsplit(" ", 1)
@@ -60,13 +60,13 @@ class ForkServer:
 
     @property
     def words(self) -> str:
-        """What to tell another process, for `told`."""
+        """The text that names this fork server to another process, for `told`."""
         return f"{self.address} {self._lives_with}"
 
     def fork(self, stderr_fd: int, check: Check | None = None) -> Forked | None:
-        """Return a process that was forked for us, or None where that cannot be.
+        """Return a forked process, or None if that is impossible.
 
-        Nothing in here waits for longer than `_CONNECT_S`: whoever gets None starts a trainer of his own.
+        No wait is longer than `_CONNECT_S`: after None, the caller starts a separate trainer.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class ForkServer:
         return None
 
     def start(self) -> None:
-        """Start it on a socket on which we can ask at once; where it runs, or is being started, nothing is done."""
+        """Start it with a socket that accepts requests at once; do nothing if it runs or is being started."""
         try:
             listener = sockets.listen(self.address)
         except OSError:  # its directory was removed or belongs to another user
@@ -120,18 +120,18 @@ class ForkServer:
 def of_this_server(library: str) -> ForkServer | None:
     """Return the fork server of the server that this process, one of its backends, belongs to.
 
-    Its name says whose it is: the server's, since its start, and this library's, as installed now.
+    Its name identifies the server and its start time, and the installed version of this library.
 
     Parameters
     ----------
     library : str
-        Where the library is.
+        Path of the library.
 
     Returns
     -------
     ForkServer or None
-        None where trainers are to be started one by one: the server is the first process of a container, and would
-        take the end of any orphan for the crash of a backend; or the kernel or Python is too old.
+        None if trainers must be started separately: the server is process 1 of a container, and would treat the end
+        of an orphan as the crash of a backend; or the kernel or Python is too old.
     """
     postmaster = os.getppid()
     if postmaster == 1 or not hasattr(os, "pidfd_open") or not hasattr(socket, "send_fds"):
@@ -153,7 +153,7 @@ def of_this_server(library: str) -> ForkServer | None:
 
 
 class Forked:
-    """A process that was forked for us: of `subprocess.Popen` what `Child` uses.
+    """A forked process, with those methods of `subprocess.Popen` that `Child` uses.
 
     The fork server kills it when ``control`` closes, so it ends with us.
 
@@ -191,7 +191,7 @@ class Forked:
 
     @property
     def pid(self) -> int | None:
-        """Its number; waits until it has one. None if there was never such a process."""
+        """Its process id, after a wait for the fork; None if the fork failed."""
         while self._pid is None and self.returncode is None:
             self._receive(None)
         return self._pid
@@ -212,7 +212,7 @@ class Forked:
         return self.returncode
 
     def kill(self) -> None:
-        """Kill it, or have it killed as soon as it is there."""
+        """Kill it, or have it killed as soon as it is forked."""
         self.poll()
         if self.returncode is not None:
             return
@@ -223,7 +223,7 @@ class Forked:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _receive(self, seconds: float | None) -> bool:
-        """Take one message of the fork server's, or its absence; tell whether there was any within that time."""
+        """Process one message of the fork server, or its end; return whether there was one within that time."""
         watched: list[socket.socket | int] = [] if self._lost else [self._control]
         if self._pidfd is not None:
             watched.append(self._pidfd)

@@ -1,4 +1,4 @@
-"""Frames: how two of our processes talk over a pair of pipes (JSON header, raw blobs; never pickled).
+"""Frames: the messages of two processes over a pair of pipes (JSON header, raw blobs; never pickled).
 
 A frame is: ``u32`` length of the header, ``u32`` number of blobs, one ``u64`` length a blob, the header
 (UTF-8 JSON object), the blobs one after the other. All integers big-endian. Used by the backend, the
@@ -43,19 +43,19 @@ class PeerGone(Exception):
 
 
 class Channel:
-    """One end of a conversation: reads frames from one file descriptor, writes them to another.
+    """One end of a connection: reads frames from one file descriptor, writes them to another.
 
     Parameters
     ----------
     read_fd, write_fd : int
         File descriptors of pipes; both are set to non-blocking when ``check`` is given.
     check : callable or None
-        Called about every ``interval_s`` seconds that are spent in here, waiting or not. What it raises ends the wait:
-        in a backend it is the interrupt check, so that a cancel is obeyed while the other side works.
+        Called about every ``interval_s`` seconds in these methods, waiting or not. Its exceptions end the wait: in a
+        backend it is the interrupt check, so that a cancel works while the other side computes.
     interval_s : float
         Time between two calls of ``check``, in seconds. It costs a backend more than a small frame does.
     spinner : Spinner or None
-        How to wait where answers come within microseconds.
+        How to wait for answers that arrive within microseconds.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Channel:
             os.set_blocking(write_fd, False)
 
     def send(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
-        """Write one frame; ``blobs`` are bytes-like, ``header`` a dict, or such a one as `encoded`.
+        """Write one frame; ``blobs`` are bytes-like, ``header`` is a dict or the result of `encoded`.
 
-        Raises PeerGone when nobody reads any more.
+        Raises PeerGone if the other end is closed.
         """
         views = [memoryview(blob).cast("B") for blob in blobs]
         head = header if isinstance(header, bytes) else encoded(header)
@@ -101,7 +101,7 @@ class Channel:
         return json.loads(head[8 * n_blobs :]), [self._read(length) for length in lengths]
 
     def ask(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> Frame:
-        """Send one frame and wait for the one that answers it."""
+        """Send one frame and wait for its answer."""
         self.send(header, blobs)
         return self.receive()
 

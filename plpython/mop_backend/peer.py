@@ -33,7 +33,7 @@ def take_pipes() -> tuple[int, int]:
 
 
 def end_with_peer(read_fd: int) -> None:
-    """Start a thread that ends the process, in the middle of whatever it does, when the peer closes its end."""
+    """Start a thread that ends the process immediately when the peer closes its end."""
     threading.Thread(target=_watch, args=(read_fd,), name="watch-peer", daemon=True).start()
 
 

@@ -46,7 +46,7 @@ class ChildDied(Exception):
 
 
 def start_trainer(check: Check | None = None, spinner: Spinner | None = None) -> Child:
-    """Start a trainer without GPUs beside this backend: forked, where that can be. See `Child`."""
+    """Start a trainer without GPUs for this backend, forked if possible. See `Child`."""
     return Child(TRAINER, check, forkserver=of_this_server(LIBRARY), spinner=spinner)
 
 
@@ -65,9 +65,9 @@ class Child:
     python : str or None
         Interpreter; the library's own by default. Never taken from anything that a user can set.
     environment : dict or None
-        Environment variables besides the fixed ones.
+        Environment variables in addition to the fixed ones.
     forkserver : ForkServer or None
-        What to fork the module's process from, if that can be.
+        The fork server for the module's process, if there is one.
     spinner : Spinner or None
         How to wait for answers that come within microseconds.
     """
@@ -114,11 +114,11 @@ class Child:
 
     @property
     def has_answer(self) -> bool:
-        """Whether there is something to receive, or the child has ended."""
+        """Whether there is data to receive, or the child has ended."""
         return self.await_answer(0)
 
     def await_answer(self, seconds: float) -> bool:
-        """Wait for at most this time; return whether there is something to receive, or the child has ended."""
+        """Wait for at most this time; return whether there is data to receive, or the child has ended."""
         return bool(select.select([self._stdout], [], [], seconds)[0])
 
     def send(self, header: Header | bytes, blobs: Iterable[Blob] = ()) -> None:
@@ -137,7 +137,7 @@ class Child:
         return self.receive()
 
     def tell(self, header: Header) -> None:
-        """Write a small frame that has no answer, if there is room for it at once; whether it is read is left open."""
+        """Write a small frame without an answer, if the pipe has space; it may never be read."""
         with contextlib.suppress(OSError, PeerGone):
             fd = self._stdin.fileno()
             if select.select([], [fd], [], 0)[1]:

@@ -1,4 +1,4 @@
-"""Unix sockets between processes of one operating system user: where they are bound, and that the peer is that user.
+"""Unix sockets between processes of one operating system user: their addresses, and checks of the peer's user.
 
 Called by ``forkserver.py``. An address that begins with a slash is a path in a directory of the server's own, in which
 no other user can bind; any other is an abstract name, which every user of the machine can bind once it is free. So the
@@ -37,7 +37,7 @@ class NotOurs(PermissionError):
 def address_for(name: str) -> str:
     """Return the address of a process of this server, by name.
 
-    The directory is made here. Without one that is ours alone the address is an abstract name.
+    It creates the directory. If no directory can be accessible to this user only, the address is an abstract name.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ def address_for(name: str) -> str:
 
 
 def connect(address: str, deadline: float, check: Check | None = None) -> socket.socket:
-    """Return a socket that is connected to a process of this user's; it does not block.
+    """Return a non-blocking socket that is connected to a process of this user.
 
     Parameters
     ----------
     address : str
     deadline : float
-        Of `time.monotonic`: until when to try where too many others wait to be let in.
+        Time of `time.monotonic`: end of the retries while the listener's queue is full.
     check : callable or None
         Called while waiting; what it raises ends the wait.
 
@@ -131,9 +131,9 @@ def owner_of(connection: socket.socket) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _place(address: str) -> Iterator[tuple[str, int | None]]:
-    """Open what an address is in; gives the address to bind or connect to, and the directory's descriptor or None.
+    """Open an address's directory; yield the address to bind or connect to, and the directory's descriptor or None.
 
-    The path goes by the open directory: so it is short enough for a socket, and in the directory that was looked at.
+    The path uses the open directory, so it is short enough for a socket, and in the directory that was checked.
     """
     if not address.startswith("/"):
         yield "\0" + address, None

@@ -1,9 +1,9 @@
 """Waits that spin before they sleep, for a peer that answers within microseconds; used at both ends of a row's
 prediction.
 
-To wake a process that sleeps takes the kernel an interrupt to another processor. In a virtual machine that costs as
-much as the work on one row. ``predict.py`` waits in this way for a row's answer, ``trainer/process/lifetime.py`` for
-the next request.
+To wake a sleeping process, the kernel sends an interrupt to another processor. In a virtual machine that takes as long
+as the work on one row. ``predict.py`` waits in this way for a row's answer, ``trainer/process/lifetime.py`` for the
+next request.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MOST_SKIPPED = 64
 
 
 class Spinner:
-    """Waits as a poll object does, and spins first where that has helped.
+    """Waits as a poll object does, and spins first if that has helped.
 
-    After a spin in vain the next wait sleeps at once; after the next one in vain the next two waits do, and so on. So
-    a peer that works for long, or lacks a processor, costs next to nothing, and an idle process at most `SPIN_S`. A
-    process with one processor never spins.
+    After a spin in vain the next wait sleeps at once; after another one in vain the next two waits do, and so on. So
+    waiting for a slow peer, or one without a processor, costs almost nothing, and an idle process spins for at most
+    `SPIN_S`. A process with one processor never spins.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Spinner:
         self._to_skip = self._skipped_last = 0
 
     def poll(self, poller: select.poll, timeout_ms: float | None) -> list[tuple[int, int]]:
-        """Return what ``poller.poll(timeout_ms)`` does.
+        """Return the result of ``poller.poll(timeout_ms)``.
 
         Parameters
         ----------

@@ -153,7 +153,7 @@ def connect_host(
         Seconds that the login may take, at least 2.
     autocommit : bool
     own_path : bool
-        Keep the search_path that the role has there, which else is pinned; for who asks where it makes its tables.
+        Keep the role's own search_path there instead of a fixed one, to find out where it creates its tables.
     same_version : bool
         Work is to be done there, for which the host must have this version of the extension.
 

@@ -199,7 +199,7 @@ class State:
         return self._parts[piece.part][piece.begin : piece.end]
 
     def _checked_spec(self, group: str, index: int) -> TensorSpec:
-        """Check that the pieces of a tensor are in order, without gaps, and agree; give its spec."""
+        """Check that the pieces of a tensor are in order, without gaps, and agree; return its spec."""
         name = f"{group}/{index}"
         pieces = self._pieces.get((group, index))
         if not pieces:

@@ -8,7 +8,7 @@ from madlib_mop.trainer.process.failures import INPUT, Failure
 
 
 def take(need: bool = True) -> list[str]:
-    """Make TensorFlow open its GPUs, with memory that grows as it is used; give TensorFlow's description of each.
+    """Make TensorFlow open its GPUs with growing memory; return TensorFlow's description of each.
 
     Everything that CUDA opens, it opens here: device nodes, libraries, kernels' caches.
 

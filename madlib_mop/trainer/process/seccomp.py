@@ -35,7 +35,7 @@ _UVM_END, _UVM_MORE = 0x100, (0x30000001, 0x30000002)
 
 
 def restrict_calls(with_gpus: bool = False) -> bool:
-    """Drop, for all threads, the system calls that ``syscalls.py`` does not allow; tell whether it is in force.
+    """Drop, for all threads, the system calls that ``syscalls.py`` does not allow; return whether that succeeded.
 
     ``with_gpus`` leaves the requests to NVIDIA's devices.
     """
