@@ -16,6 +16,11 @@ SELECT i AS id, CASE WHEN i % 9 > 0 THEN 20 + i * 7 % 50 END AS age, (i * 37 % 5
        CASE WHEN i * 7 % 50 + i % 3 * 9 > 35 THEN 'yes' ELSE 'no' END AS churned
 FROM generate_series(1, 600) AS i
 """
+#: What `tests.helpers.engines.promises` makes of it.
+OF_CUSTOMERS = (
+    "customers", "packed", "packed_summary", "packed_validation", "packed_validation_summary", "arch_of_columns",
+    "mst_of_columns", "mst_of_columns_summary", "churn", "churn_info", "churn_summary",
+)  # fmt: skip
 
 
 def content(db, table: str) -> dict[str, np.ndarray]:
@@ -51,3 +56,12 @@ def load_churn_network(db, arch: str, selection: str) -> None:
         f"SELECT madlib.load_model_selection_table('{arch}', '{selection}', '{{1}}', %s::varchar[], %s::varchar[])",
         [[ADAM.replace("0.001", "0.01")], ["batch_size=16, epochs=1"]],
     )
+
+
+def pack_with(db, n_segments: int, call: str) -> None:
+    """Call a function of madlib_mop in a session that packs into this number of segments."""
+    connection = db.connect()
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET madlib_mop.segments = {n_segments}")
+        cursor.execute(f"SELECT madlib_mop.{call}")
+    connection.close()

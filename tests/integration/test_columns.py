@@ -7,7 +7,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.helpers.columns import CUSTOMERS, content, load_churn_network, refusal
+from tests.helpers.columns import CUSTOMERS, content, load_churn_network, pack_with, refusal
 from tests.helpers.training import fit, one_thread
 
 
@@ -77,12 +77,8 @@ def test_the_same_bits_on_any_segments_and_for_rows_in_any_order(customers, n_se
     customers.rows(
         "DROP TABLE IF EXISTS shuffled; CREATE TABLE shuffled AS SELECT * FROM customers ORDER BY id * 389 % 600"
     )
-    connection = customers.connect()
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET madlib_mop.segments = {n_segments}")
-        arguments = f"'shuffled', 'packed_{n_segments}', 'churned', validation => 0.2, seed => 1"
-        cursor.execute(f"SELECT madlib_mop.pack_columns({arguments})")
-    connection.close()
+    call = f"pack_columns('shuffled', 'packed_{n_segments}', 'churned', validation => 0.2, seed => 1)"
+    pack_with(customers, n_segments, call)
     assert digest(customers, f"packed_{n_segments}") == digest(customers, "packed")
     assert digest(customers, f"packed_{n_segments}_validation") == digest(customers, "packed_validation")
 

@@ -10,8 +10,9 @@ import random
 import psycopg2
 import pytest
 
+from tests.helpers.columns import CUSTOMERS, OF_CUSTOMERS, content, load_churn_network, pack_with
 from tests.helpers.engines.bad_calls import CALLS, BadCall
-from tests.helpers.engines.tables import CONFIGURATIONS, N_EPOCHS, RUN, UNBUILDABLE, Bench
+from tests.helpers.engines.tables import CONFIGURATIONS, N_EPOCHS, RUN, SEED, UNBUILDABLE, Bench
 from tests.helpers.faults import BackgroundFit, kill, newest_run, pause, visits, wait_for, workers
 from tests.helpers.training import ADAM, digests, fit, select_configurations, weights
 
@@ -33,6 +34,28 @@ class Promises:
         bench.db.rows("SELECT madlib_mop.replay(%s, 'again')", [bench.run_id])
         assert weights(bench.db, "again") == weights(bench.db, "undisturbed")
         bench.check(newest_run(bench.db))
+
+    def test_ordinary_tables(self, bench: Bench, db):
+        """Promise 10: a table is packed, trained on and predicted with the same bits as on one server.
+
+        On one server it is done twice.
+        """
+        found = []
+        for at in (bench.db, db):
+            at.rows(f"DROP TABLE IF EXISTS {', '.join(OF_CUSTOMERS)}")
+            at.rows(CUSTOMERS)
+            call = "pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)"
+            pack_with(at, bench.n_segments, call)
+            load_churn_network(at, "arch_of_columns", "mst_of_columns")
+            run = fit(at, "churn", "mst_of_columns", 2, source_table="packed", seed=SEED, schedule="rotation")
+            scores = "SELECT id, madlib_mop.predict('churn', 1, c) FROM customers AS c ORDER BY id LIMIT 20"
+            found.append((
+                at.value("SELECT preprocessor_digest FROM packed_summary"),
+                {name: sorted(map(bytes, rows)) for name, rows in content(at, "packed").items()},
+                digests(at, run.run_id),
+                at.rows(scores),
+            ))  # fmt: skip
+        assert found[0] == found[1] and len(found[0][3]) == 20
 
     def test_killed(self, bench: Bench, request):
         """Promise 4: after trainers and worker sessions are killed at any time, the run ends with the same bits.
