@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from madlib_mop.models.keras_layers import MODELS, Node
+from madlib_mop.models.parameters.calls import is_int
 
 _KEEPS_LAST_DIMENSION = frozenset(
     """
@@ -17,6 +18,9 @@ _KEEPS_VALUES = frozenset(
     ActivityRegularization AlphaDropout Dropout Flatten GaussianDropout GaussianNoise Identity Permute Reshape
     """.split()
 )
+
+#: Layers whose output has a property that the outputs of all their sources share.
+_KEEPS_WHAT_SOURCES_SHARE = frozenset({"Average"})
 
 Shape = tuple[int | None, ...]
 
@@ -87,8 +91,8 @@ def describe(checked: Node) -> ModelShape:
         inputs,
         tuple(_row_shape(by_name.get(name, {}).get("config", {}).get("batch_shape")) for name in inputs),
         outputs,
-        tuple(_of_named(by_name, name, _UNITS) for name in outputs),
-        tuple(_of_named(by_name, name, _ACTIVATION) for name in outputs),
+        _of_outputs(by_name, config["output_layers"], _UNITS),
+        _of_outputs(by_name, config["output_layers"], _ACTIVATION),
     )
 
 
@@ -122,25 +126,40 @@ def _of_last(layers: list[Node], question: "_Question") -> Any:
     """Follow a Sequential back from its last layer to the one that has the answer."""
     deciding = (layer for layer in reversed(layers) if layer["class_name"] not in question.passed_through)
     layer = next(deciding, None)
-    return None if layer is None else question.answer(layer)
+    return None if layer is None else question.answer(layer, 0)
 
 
-def _of_named(by_name: dict[str, Node], name: str, question: "_Question", depth: int = 0) -> Any:
-    """Follow a functional model back from the layer of that name to the one that has the answer."""
-    layer = by_name.get(name)
-    if layer is None or depth > len(by_name):
+def _of_outputs(by_name: dict[str, Node], outputs: Any, question: "_Question") -> tuple[Any, ...]:
+    """Follow a functional model back from each output to the layer that has the answer."""
+    known: dict[_Tensor, Any] = {}
+    return tuple(_of_tensor(by_name, tensor, question, known) for tensor in _tensors(outputs))
+
+
+def _of_tensor(by_name: dict[str, Node], tensor: "_Tensor", question: "_Question", known: "dict[_Tensor, Any]") -> Any:
+    if tensor not in known:
+        known[tensor] = None  # of a layer that takes its own output
+        known[tensor] = _follow(by_name, tensor, question, known)
+    return known[tensor]
+
+
+def _follow(by_name: dict[str, Node], tensor: "_Tensor", question: "_Question", known: "dict[_Tensor, Any]") -> Any:
+    layer = by_name.get(tensor[0])
+    if layer is None:
         return None
+    sources = list(dict.fromkeys(_tensors(layer.get("inbound_nodes"))))
+    if layer["class_name"] in _KEEPS_WHAT_SOURCES_SHARE:
+        answers = {_of_tensor(by_name, source, question, known) for source in sources}
+        return answers.pop() if len(answers) == 1 else None
     if layer["class_name"] not in question.passed_through:
-        return question.answer(layer)
-    sources = _tensors(layer.get("inbound_nodes"))
-    return _of_named(by_name, sources[0], question, depth + 1) if len(sources) == 1 else None
+        return question.answer(layer, tensor[1])
+    return _of_tensor(by_name, sources[0], question, known) if len(sources) == 1 else None
 
 
-def _units(layer: Node) -> int | None:
+def _units(layer: Node, number: int) -> int | None:
     config = layer["config"]
     if layer["class_name"] in MODELS:
         units = describe(layer).output_units
-        return units[0] if len(units) == 1 else None
+        return units[number] if number < len(units) else None
     width = config.get("units") if layer["class_name"] == "Dense" else None
     if layer["class_name"] == "InputLayer":
         shape = config.get("batch_shape")
@@ -148,10 +167,10 @@ def _units(layer: Node) -> int | None:
     return width if isinstance(width, int) else None
 
 
-def _activation(layer: Node) -> str | None:
+def _activation(layer: Node, number: int) -> str | None:
     if layer["class_name"] in MODELS:
         activations = describe(layer).output_activations
-        return activations[0] if len(activations) == 1 else None
+        return activations[number] if number < len(activations) else None
     if layer["class_name"] == "Softmax":
         return "softmax"
     activation = layer["config"].get("activation")
@@ -163,20 +182,23 @@ class _Question:
     """A property that is read from the last layer that does not pass it through."""
 
     passed_through: frozenset[str]
-    answer: Callable[[Node], Any]
+    answer: Callable[[Node, int], Any]  # of a layer and the number of its output
 
 
 _UNITS = _Question(_KEEPS_LAST_DIMENSION, _units)
 _ACTIVATION = _Question(_KEEPS_VALUES, _activation)
 
 
-def _tensors(nodes: Any) -> list[str]:
-    """Return the names of the layers whose outputs a layer takes, in the forms of Keras 3 and of Keras 2."""
+#: An output of a layer: the layer's name, and the number of the output.
+_Tensor = tuple[str, int]
+
+
+def _tensors(nodes: Any) -> list[_Tensor]:
+    """Return the outputs that a layer takes, as names of layers and numbers, in the forms of Keras 3 and of Keras 2."""
     if isinstance(nodes, dict):
         if nodes.get("class_name") == "__keras_tensor__":
-            history = nodes["config"].get("keras_history")
-            return [history[0]] if history else []
-        return [name for item in nodes.values() for name in _tensors(item)]
+            return _tensors(nodes["config"].get("keras_history"))
+        return [tensor for item in nodes.values() for tensor in _tensors(item)]
     if isinstance(nodes, list) and len(nodes) >= 3 and isinstance(nodes[0], str):
-        return [nodes[0]]
-    return [name for item in nodes for name in _tensors(item)] if isinstance(nodes, list) else []
+        return [(nodes[0], nodes[2] if is_int(nodes[2]) else 0)]
+    return [tensor for item in nodes for tensor in _tensors(item)] if isinstance(nodes, list) else []
