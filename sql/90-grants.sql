@@ -10,7 +10,7 @@ VALUES
         load_custom_function, load_keras_model, load_model_selection_table, load_top_k_accuracy_function, madlib_keras_automl,
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
-    ('train', '{train}', 'madlib_mop', '{average_state, cancel, describe_preprocessor, drop_models, drop_run, grant_read, pack_columns,
+    ('train', '{train}', 'madlib_mop', '{average_state, cancel, describe_preprocessor, drop_models, drop_run, grant_read, make_ensemble, pack_columns,
         propose_columns, propose_networks, propose_search, replay, resume, revoke_read, transform, version}'),
     -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,

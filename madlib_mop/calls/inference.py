@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function
-from madlib_mop.calls.checks import AboveZero
+from madlib_mop.calls.checks import AboveZero, OneOf, Whole
 
 _MODEL_TABLE = Argument("model_table", "varchar", "output table of madlib_keras_fit_multiple_model or madlib_keras_fit")
 _TEST_TABLE = Argument("test_table", "varchar", "table or view with the rows to predict, not packed")
@@ -74,7 +74,28 @@ PREDICT_BYOM = Function(
     added=(_PRED_KIND,),
 )  # fmt: skip
 
-FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM)
+MAKE_ENSEMBLE = Function(
+    "make_ensemble",
+    "Choose models of a table by their predictions of a validation table, and write their average as one model.",
+    (
+        Argument("model_table", "text", "output table of madlib_keras_fit_multiple_model or madlib_keras_automl"),
+        Argument("validation_table", "text", "packed table by which the members are chosen"),
+        Argument("output_table", "text", "table to create, with _info and _summary; its model has mst_key 1"),
+        Argument(
+            "n_members", "integer", "most models to add, counting repetitions", default=8,
+            check=Whole(1, 100, "The same model can be added several times.", is_needed=True),
+        ),
+        Argument(
+            "metric", "text", "what the ensemble shall be best in: 'loss' or 'accuracy'", default="loss",
+            check=OneOf(("loss", "accuracy"), "loss", "'loss' is log loss for classes, and mse or mae for numbers."),
+        ),
+        Argument("mst_keys", "integer[]", "keys of the models to choose from; NULL: all", default=None),
+        shared.REPLACE,
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+
+FUNCTIONS = (EVALUATE, PREDICT, PREDICT_BYOM, MAKE_ENSEMBLE)
 
 #: For mop_backend/predict.py, which finds the model of madlib_mop.predict with it. No SQL function has this signature.
 PREDICT_ROWS = Function(

@@ -39,6 +39,7 @@ _BEFORE_TRAINERS = {
     "madlib_keras_evaluate",
     "madlib_keras_predict",
     "madlib_keras_predict_byom",
+    "make_ensemble",
     "replay",
     "resume",
 }

@@ -12,8 +12,8 @@ EVERYBODY = {"errors", ""}
 #: Subfolders of a folder, from the bottom: each imports from those before it, and the folder's own files from all.
 FLOORS = {
     "driver": (
-        "session", "data", "evaluation", "packing", "columns", "inference", "networks", "outputs", "planning",
-        "steering", "search", "running", "help", "commands",
+        "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "outputs",
+        "planning", "steering", "search", "running", "help", "commands",
     ),
     "engines": ("sessions", "base", "hosts"),
     "models": ("parameters",),

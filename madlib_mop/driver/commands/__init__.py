@@ -46,6 +46,7 @@ COMMANDS = {
     "madlib_keras_predict": "commands.predict:madlib_keras_predict",
     "madlib_keras_predict_byom": "commands.predict:madlib_keras_predict_byom",
     "predict": "commands.scoring:predict",
+    "make_ensemble": "commands.ensemble:make_ensemble",
 }
 
 

@@ -49,13 +49,21 @@ def madlib_keras_evaluate(call: Call) -> None:
 
 
 def evaluate_shards(
-    session: CallerSession, trainer: LocalTrainer, model: TrainedModel, packed: PackedTable
+    session: CallerSession,
+    trainer: LocalTrainer,
+    model: TrainedModel,
+    packed: PackedTable,
+    weights: bytes | None = None,
+    what: str = "test_table",
 ) -> Evaluation:
-    """Evaluate one shard at a time in the trainer's memory; return the sums over all shards."""
-    sums, weights = [], read_weights(session, model)
+    """Evaluate one shard at a time in the trainer's memory; return the sums over all shards.
+
+    ``weights`` are those of a model that is in no table yet; ``what`` is the argument that named the packed table.
+    """
+    sums, weights = [], read_weights(session, model) if weights is None else weights
     shards = [shard for shard in packed.shards if shard.n_rows]
     for shard in shards:
-        _send_shard(session, trainer, packed, shard)
+        _send_shard(session, trainer, packed, shard, what)
         key = str(shard.segment_id)
         request = {"op": "evaluate", "model": model.request(compiled=True), "shard": key, "has_weights": True}
         answer, _ = trainer.ask(request, [weights])
@@ -71,7 +79,9 @@ def evaluate_shards(
     return Evaluation(found["loss"], list(found["metrics"].values()))
 
 
-def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTable, shard: Shard) -> None:
+def _send_shard(
+    session: CallerSession, trainer: LocalTrainer, packed: PackedTable, shard: Shard, what: str
+) -> None:
     key, n_columns, n_rows = str(shard.segment_id), len(packed.columns), 0
     trainer.post(
         {
@@ -92,7 +102,7 @@ def _send_shard(session: CallerSession, trainer: LocalTrainer, packed: PackedTab
             n_rows += shapes[0][0]
     if n_rows != shard.n_rows:  # this transaction's snapshot at a host is older than the rows
         raise NotReady(
-            f"test_table: segment {shard.segment_id} of {packed.relation} has {shard.n_rows} rows, but this"
+            f"{what}: segment {shard.segment_id} of {packed.relation} has {shard.n_rows} rows, but this"
             f" transaction can see {n_rows}",
             hint="COMMIT first: this transaction's snapshot at that host is older than the packed table.",
         )

@@ -74,8 +74,15 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
+def check_test_table(model: TrainedModel, packed: PackedTable, argument: str = "test_table") -> None:
     """Reject a packed test table with another encoding than the model's training data.
+
+    Parameters
+    ----------
+    model : TrainedModel
+    packed : PackedTable
+    argument : str
+        The one that named the table, for messages.
 
     Raises
     ------
@@ -86,7 +93,7 @@ def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
         ("outputs", len(model.outputs), len(packed.dependent)),
     ):
         if ours != theirs:
-            raise _unlike(packed, f"it has {theirs} {what}, {model.label} has {ours}")
+            raise _unlike(argument, packed, f"it has {theirs} {what}, {model.label} has {ours}")
     n_inputs = len(packed.independent)
     inputs = enumerate(zip(packed.independent, packed.shapes, strict=False))
     for number, (column, shape) in inputs if not is_split(model.shape, packed) else ():
@@ -97,20 +104,32 @@ def check_test_table(model: TrainedModel, packed: PackedTable) -> None:
         n_values = shape[-1] if shape else 1
         by_index = shape == [1] and classes is not None
         if n_units is not None and n_values != n_units and not by_index:
-            raise _unlike(packed, f"its column {column!r} has {n_values} values a row, {model.label} has {n_units}")
+            problem = f"its column {column!r} has {n_values} values a row, {model.label} has {n_units}"
+            raise _unlike(argument, packed, problem)
         if None not in (classes, output.values_text) and classes != output.values_text:
             trained = f"{model.label} has {output.values_text}"
-            raise _unlike(packed, f"its column {column!r} has the classes {classes}, {trained}")
+            raise _unlike(argument, packed, f"its column {column!r} has the classes {classes}, {trained}")
     if not math.isclose(packed.normalizing_const, model.normalizing_const, rel_tol=1e-6):
         raise _unlike(
+            argument,
             packed,
             f"its normalizing_const is {packed.normalizing_const:g}, {model.label} was trained with"
             f" {model.normalizing_const:g}",
         )
 
 
-def check_preprocessor(session: CallerSession, model: TrainedModel, packed: PackedTable) -> None:
+def check_preprocessor(
+    session: CallerSession, model: TrainedModel, packed: PackedTable, argument: str = "test_table"
+) -> None:
     """Reject a packed test table whose columns were encoded by another preprocessor than the training table's.
+
+    Parameters
+    ----------
+    session : CallerSession
+    model : TrainedModel
+    packed : PackedTable
+    argument : str
+        The one that named the table, for messages.
 
     Raises
     ------
@@ -120,11 +139,12 @@ def check_preprocessor(session: CallerSession, model: TrainedModel, packed: Pack
         return
     row = read_preprocessor_row(session, packed.summary.relation, packed.summary.types)
     if row is None or row.document != model.preprocessor:
-        raise _unlike(packed, f"its columns were encoded by another preprocessor than those of {model.label}")
+        problem = f"its columns were encoded by another preprocessor than those of {model.label}"
+        raise _unlike(argument, packed, problem)
 
 
-def _unlike(packed: PackedTable, problem: str) -> InvalidParameter:
+def _unlike(argument: str, packed: PackedTable, problem: str) -> InvalidParameter:
     return InvalidParameter(
-        f"test_table: {problem}. Received: {str(packed.relation)!r}",
+        f"{argument}: {problem}. Received: {str(packed.relation)!r}",
         hint="Pack it by validation_preprocessor_dl with the model's training table as training_preprocessor_table.",
     )

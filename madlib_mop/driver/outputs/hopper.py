@@ -38,15 +38,16 @@ from madlib_mop.errors import DuplicateTable, ModelFailed
 from madlib_mop.models.parameters.class_weights import as_given
 
 SUFFIXES = ("", "_info", "_summary")
-_INFO = (
+#: Columns of ``_info`` and ``_summary``, name and SQL type, before and after those of a search and of class values.
+INFO = (
     ("mst_key", "integer"), ("model_id", "integer"), ("compile_params", "text"), ("fit_params", "text"),
     ("model_type", "text"), ("model_size", "float8"), ("metrics_elapsed_time", "float8[]"), ("metrics_type", "text[]"),
     ("loss_type", "text"), ("training_metrics_final", "float8"), ("training_loss_final", "float8"),
     ("training_metrics", "float8[]"), ("training_loss", "float8[]"), ("validation_metrics_final", "float8"),
     ("validation_loss_final", "float8"), ("validation_metrics", "float8[]"), ("validation_loss", "float8[]"),
 )  # fmt: skip
-_INFO_END = (("status", "text"), ("status_detail", "text"))
-_SUMMARY = (
+INFO_END = (("status", "text"), ("status_detail", "text"))
+SUMMARY = (
     ("source_table", "text"), ("validation_table", "text"), ("model", "text"), ("model_info", "text"),
     ("dependent_varname", "text[]"), ("independent_varname", "text[]"), ("model_arch_table", "text"),
     ("model_selection_table", "text"), ("object_table", "text"), ("num_iterations", "integer"),
@@ -55,8 +56,9 @@ _SUMMARY = (
     ("num_classes", "integer[]"),
 )  # fmt: skip
 _SEARCH_SUMMARY = (("automl_method", "text"), ("automl_params", "text"), ("random_state", "text"))
-_SUMMARY_END = (("dependent_vartype", "text[]"), ("normalizing_const", "real"), ("metrics_iters", "integer[]"))
-_MAX_FIELD_BYTES = 1_000_000_000
+SUMMARY_END = (("dependent_vartype", "text[]"), ("normalizing_const", "real"), ("metrics_iters", "integer[]"))
+#: The largest value of a field that output tables write.
+MAX_FIELD_BYTES = 1_000_000_000
 
 
 def check_outputs(
@@ -154,7 +156,7 @@ def check_replaceable(session: CallerSession, output: Relation, summary: Summary
     """
     expected = {
         "": ["mst_key", "model_weights", "model_arch", "__dist_key__"],
-        "_info": [name for name, _ in (*_INFO, *_INFO_END)],
+        "_info": [name for name, _ in (*INFO, *INFO_END)],
         "_summary": [name for name, _ in _summary_columns(summary)],
     }
     check_columns(session, output, expected, "model_output_table")
@@ -201,24 +203,36 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
 
 
 def _create(session: CallerSession, output: Relation, run: Run) -> None:
-    key = "integer PRIMARY KEY" if run.is_search else "integer"
+    create_models(session, output, is_search=run.is_search)
+    create_table(session, output.with_suffix("_info"), _info_columns(run), "mst_key")
+    create_table(session, output.with_suffix("_summary"), _summary_columns(run.plan.summary))
+
+
+def create_models(session: CallerSession, output: Relation, is_search: bool = False) -> None:
+    """Create a table of models."""
+    key = "integer PRIMARY KEY" if is_search else "integer"
     session.execute(
         statement(f"CREATE TABLE {{t}} (mst_key {key}, model_weights bytea, model_arch json, __dist_key__ integer)",
                   t=output)
         + table_form(session, "mst_key")
     )  # fmt: skip
     session.execute(statement("ALTER TABLE {t} ALTER COLUMN model_weights SET STORAGE EXTERNAL", t=output))
-    create_table(session, output.with_suffix("_info"), _info_columns(run), "mst_key")
-    create_table(session, output.with_suffix("_summary"), _summary_columns(run.plan.summary))
 
 
 def _write_model(session: CallerSession, record: Record, output: Relation, model: Model, segment: int | None) -> None:
     weights = weights_to_write(session, record, model, f"mst_key {model.mst_key}")
+    insert_model(session, output, model.mst_key, weights, json.dumps(model.model_arch), segment)
+
+
+def insert_model(
+    session: CallerSession, output: Relation, mst_key: int, weights: bytes | None, arch: str, segment: int | None
+) -> None:
+    """Write one row of a table of models."""
     session.execute(
         statement(
             "INSERT INTO {t} (mst_key, model_weights, model_arch, __dist_key__) VALUES ($1, $2, $3, $4)", t=output
         ),
-        [model.mst_key, weights, json.dumps(model.model_arch), segment],
+        [mst_key, weights, arch, segment],
         ["integer", "bytea", "json", "integer"],
     )
 
@@ -239,11 +253,11 @@ def weights_to_write(session: CallerSession, record: Record, model: Model, label
 
 def passes_field(model: Model) -> bool:
     """Return whether a recorded model's weights are too large for a field; then output tables have NULL."""
-    return (model.model_bytes or 0) > _MAX_FIELD_BYTES
+    return (model.model_bytes or 0) > MAX_FIELD_BYTES
 
 
 def _info_columns(run: Run) -> tuple[tuple[str, str], ...]:
-    return (*_INFO, *info_columns(run), *_INFO_END)
+    return (*INFO, *info_columns(run), *INFO_END)
 
 
 def _write_info(
@@ -280,7 +294,7 @@ def _write_info(
 
 def _summary_columns(summary: Summary) -> list[tuple[str, str]]:
     classes = [(name, type_name) for name, type_name, _ in summary.class_columns]
-    columns = [*_SUMMARY, *classes, *_SUMMARY_END, QUALIFIED, *preprocessor_columns(summary)]
+    columns = [*SUMMARY, *classes, *SUMMARY_END, QUALIFIED, *preprocessor_columns(summary)]
     if summary.automl_method is not None:
         at = [name for name, _ in columns].index("object_table")
         columns[at : at + 1] = [*_SEARCH_SUMMARY, columns[at], ("use_gpus", "boolean")]

@@ -1,0 +1,192 @@
+"""The command make_ensemble: models of a table, chosen by their predictions of a validation table, as one model."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from madlib_mop.catalog.names import Relation
+from madlib_mop.driver.commands.evaluate import Evaluation, evaluate_shards
+from madlib_mop.driver.data.custom_functions import functions_of_model
+from madlib_mop.driver.data.packed import PackedTable, read_packed_table
+from madlib_mop.driver.ensembles.candidates import Candidate, kinds_of, read_candidates
+from madlib_mop.driver.ensembles.criterion import Kind, Target, without_logits
+from madlib_mop.driver.ensembles.predictions import predict_candidates
+from madlib_mop.driver.ensembles.selection import BlockLoss, Selection, select
+from madlib_mop.driver.inference.described import describe_model
+from madlib_mop.driver.inference.fits import check_preprocessor, check_test_table
+from madlib_mop.driver.inference.model import TrainedModel, read_weights
+from madlib_mop.driver.inference.trainer import LocalTrainer
+from madlib_mop.driver.outputs.ensemble import EnsembleModel, member_columns, write_ensemble
+from madlib_mop.driver.outputs.hopper import MAX_FIELD_BYTES, SUFFIXES
+from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.errors import InvalidParameter, Unsupported
+from madlib_mop.models.architecture import check_architecture
+from madlib_mop.models.ensemble import Member, ensemble_architecture
+
+_WHAT = "validation_table"
+
+
+def make_ensemble(call: Call) -> list[dict[str, Any]]:
+    """Choose the members, write the ensemble as a table with one model, and return a row for each member."""
+    a, session, started = call.arguments, call.session, datetime.now(UTC)
+    there = if_there(session, a["replace"], MODEL_TABLES, "output_table")
+    output = session.output(a.get("output_table"), SUFFIXES, "output_table", there)
+    packed = read_packed_table(session, a.get(_WHAT), _WHAT)
+    candidates = read_candidates(session, a.get("model_table"), a.get("mst_keys"))
+    source = candidates[0].model.place.relation
+    _check(session, a, output, source, packed, candidates)
+    with LocalTrainer(session) as trainer:
+        library = predict_candidates(session, trainer, candidates, packed)
+        kinds = kinds_of(library.candidates)
+        selection = select(
+            library.predictions,
+            _block_loss(a["metric"], kinds, library.predictions[0], library.labels, packed),
+            a["n_members"],
+        )
+        chosen = [(library.candidates[i], count) for i, count in selection.counts.items()]
+        best = library.candidates[selection.order[0]]
+        chosen.sort(key=lambda pair: pair[0] is not best)  # the best gives the names of inputs and outputs
+        model, text, weights = _build(session, trainer, chosen)
+        evaluation = evaluate_shards(session, trainer, model, packed, weights, _WHAT)
+    chosen.sort(key=lambda pair: (-pair[1], pair[0].mst_key))
+    numbers = {c.mst_key: i for i, c in enumerate(library.candidates)}
+    values = [_shown(a["metric"], selection.losses[numbers[c.mst_key]]) for c, _ in chosen]
+    info = _info(session, a["metric"], source, model, weights, evaluation, chosen, values)
+    ended = datetime.now(UTC)
+    ensemble = EnsembleModel(text, weights, info, model.outputs, packed.relation, started, ended)
+    write_ensemble(session, output, source, ensemble, a["replace"])
+    found = _shown(a["metric"], selection.loss)
+    session.notice(_notice(a["metric"], output, packed, selection, library.candidates, found))
+    total = sum(count for _, count in chosen)
+    return [
+        {
+            "mst_key": candidate.mst_key,
+            "copies": count,
+            "weight": count / total,
+            "validation_metric": value,
+            "ensemble_metric": found,
+        }
+        for (candidate, count), value in zip(chosen, values, strict=True)
+    ]
+
+
+def _check(
+    session: CallerSession,
+    arguments: dict[str, Any],
+    output: Relation,
+    source: Relation,
+    packed: PackedTable,
+    candidates: Sequence[Candidate],
+) -> None:
+    """Raise an error about arguments that do not fit each other."""
+    check_preprocessor(session, candidates[0].model, packed, _WHAT)
+    for candidate in candidates:
+        check_test_table(candidate.model, packed, _WHAT)
+    if session.existing(output.sql) == session.existing(source.sql):
+        raise InvalidParameter(
+            f"output_table: {output} has the models of the ensemble, so it cannot be replaced by it."
+            f" Received: {arguments.get('output_table')!r}",
+            hint="Choose another name.",
+        )
+    if arguments["metric"] == "accuracy" and not {*kinds_of(candidates)} <= {Kind.CLASSES, Kind.UNITS}:
+        raise InvalidParameter(
+            f"metric 'accuracy' is for classes, but {source} predicts numbers. Received: 'accuracy'",
+            hint="Use metric => 'loss'.",
+        )
+
+
+def _block_loss(
+    metric: str,
+    kinds: Sequence[Kind],
+    predictions: Sequence[np.ndarray],
+    labels: Sequence[np.ndarray],
+    packed: PackedTable,
+) -> BlockLoss:
+    """Return the function that `select` makes least: the sum of the outputs' losses, or the mean share of errors."""
+    targets = [
+        Target.of(kind, rows, values.shape[1], name)
+        for kind, rows, values, name in zip(kinds, labels, predictions, packed.dependent, strict=True)
+    ]
+
+    def block_loss(start: int, stop: int, means: list[np.ndarray]) -> float:
+        if metric == "accuracy":
+            errors = [target.errors(start, stop, mean) for target, mean in zip(targets, means, strict=True)]
+            return sum(errors) / len(errors)
+        return sum(target.loss(start, stop, mean) for target, mean in zip(targets, means, strict=True))
+
+    return block_loss
+
+
+def _build(
+    session: CallerSession, trainer: LocalTrainer, chosen: Sequence[tuple[Candidate, int]]
+) -> tuple[TrainedModel, str, bytes]:
+    """Return the ensemble as a model, its architecture as Keras writes it, and its weights."""
+    members = [Member(c.model.label, c.model.arch, count, c.activations) for c, count in chosen]
+    found = ensemble_architecture(members)
+    described = describe_model(trainer, check_architecture(found.arch))
+    if described.n_bytes > MAX_FIELD_BYTES:
+        raise Unsupported(
+            f"the ensemble's weights of {described.n_bytes:,} bytes do not fit into a field of 1 GB",
+            hint="Use fewer members: n_members, or mst_keys.",
+        )
+    by_name = {name: candidate.model for name, (candidate, _) in zip(found.names, chosen, strict=True)}
+    order = dict.fromkeys(layer.name.split("/")[0] for layer in described.layers)
+    weights = b"".join(read_weights(session, by_name[name]) for name in order)
+    best = chosen[0][0]
+    described.check_weights(len(weights), f"the weights of the members of {best.model.place.relation}")
+    params = best.model.compile_params if not any(best.activations) else without_logits(best.params)
+    custom = functions_of_model(session, best.model.place.relation, best.model.object_table, params)
+    model = replace(
+        best.model, label="the ensemble", arch=check_architecture(described.text), compile_params=params, custom=custom
+    )
+    return model, described.text, weights
+
+
+def _info(
+    session: CallerSession,
+    metric: str,
+    source: Relation,
+    model: TrainedModel,
+    weights: bytes,
+    evaluation: Evaluation,
+    chosen: Sequence[tuple[Candidate, int]],
+    values: Sequence[float],
+) -> dict[str, Any]:
+    keys, counts = [c.mst_key for c, _ in chosen], [count for _, count in chosen]
+    return {
+        "compile_params": model.compile_params,
+        "fit_params": model.fit_params,
+        "model_size": len(weights) / 1024.0,
+        "metrics_type": model.metrics_type,
+        "loss_type": model.loss_type,
+        "validation_loss_final": evaluation.loss,
+        "validation_loss": [evaluation.loss],
+        "validation_metrics_final": evaluation.metrics[0] if evaluation.metrics else None,
+        "validation_metrics": evaluation.metrics[:1] or None,
+        **member_columns(session.qualified(source), keys, counts, metric, values),
+    }
+
+
+def _shown(metric: str, loss: float) -> float:
+    return 1.0 - loss if metric == "accuracy" else loss
+
+
+def _notice(
+    metric: str,
+    output: Relation,
+    packed: PackedTable,
+    selection: Selection,
+    candidates: Sequence[Candidate],
+    found: float,
+) -> str:
+    best = selection.order[0]
+    return (
+        f"make_ensemble: {output} averages {len(selection.counts)} of {len(candidates)} models: {metric}"
+        f" {found:.6g} on {packed.relation}; the best single model, mst_key {candidates[best].mst_key}, has"
+        f" {_shown(metric, selection.losses[best]):.6g}"
+    )
