@@ -76,7 +76,7 @@ class Grouping:
     """Groups; and for every other key the reason why it trains separately."""
 
     groups: tuple[Group, ...]
-    apart: Mapping[int, str]
+    separate: Mapping[int, str]
 
 
 def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> Grouping:
@@ -85,15 +85,15 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
     No group is larger than a segment's share of all configurations; otherwise some segments would wait for the one
     with the group. Groups of one shape differ by one member at most.
     """
-    apart: dict[int, str] = {}
+    separate: dict[int, str] = {}
     shapes: dict[tuple[Any, ...], list[int]] = {}
     for c in candidates:
-        reason = why_apart(c.config, c.compile_params, c.fit_params)
+        reason = why_separate(c.config, c.compile_params, c.fit_params)
         if reason is None:
             shape = compile_signature(c.config, c.compile_params), c.fit_params.key, c.start
             shapes.setdefault(shape, []).append(c.mst_key)
         else:
-            apart[c.mst_key] = reason
+            separate[c.mst_key] = reason
     most = min(most, -(-len(candidates) // n_segments))
     groups = []
     for keys in shapes.values():
@@ -102,11 +102,11 @@ def form_groups(candidates: Sequence[Candidate], most: int, n_segments: int) -> 
             if len(group) > 1:
                 groups.append(Group(tuple(group), len(split[0])))
             else:
-                apart[group[0]] = ALONE if len(keys) == 1 else FEW if most == 1 else FULL
-    return Grouping(tuple(groups), apart)
+                separate[group[0]] = ALONE if len(keys) == 1 else FEW if most == 1 else FULL
+    return Grouping(tuple(groups), separate)
 
 
-def why_apart(config: Node, compile_params: CompileParams, fit_params: FitParams) -> str | None:
+def why_separate(config: Node, compile_params: CompileParams, fit_params: FitParams) -> str | None:
     """Return the part of a configuration that cannot be fused, or None."""
     for reason in (*_in_architecture(config), *_in_compile_params(compile_params), *_in_fit_params(fit_params)):
         return reason

@@ -99,7 +99,7 @@ class Evaluations:
             self._scheduler.add_evaluation(self._key_of(mst_keys[0]), worker, task)
         return True
 
-    def apart(self, task: Evaluation) -> None:
+    def split(self, task: Evaluation) -> None:
         """Request an evaluation of each model instead of a fused one, which has ended in the scheduler."""
         of = evaluation_task(task)
         for key in of.mst_keys:

@@ -133,7 +133,7 @@ def read_source(
     y_names: list[str],
     x_names: list[str],
     as_numbers: list[bool],
-    apart: bool = False,
+    separate: bool = False,
 ) -> Source:
     """Find the source table and the columns to pack.
 
@@ -146,7 +146,7 @@ def read_source(
         Dependent and independent columns.
     as_numbers : list of bool
         For each dependent column whether a scalar is packed unchanged (regression), instead of as a class.
-    apart : bool
+    separate : bool
         Whether independent columns that are all numbers are packed separately, instead of combined as one input.
 
     Raises
@@ -160,7 +160,7 @@ def read_source(
     known = {column.name: column for column in session.columns(relation)}
     _check_names_once(x_names)
     inputs = tuple(as_input(find_column(known, name, "independent_varname", relation)) for name in x_names)
-    if not apart:
+    if not separate:
         inputs = side_by_side(inputs, y_names)
     _check_packed_names([one.name for one in inputs] + y_names)
     (may_read,) = session.execute(

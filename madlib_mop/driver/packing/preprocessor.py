@@ -113,7 +113,7 @@ def validation_preprocessor_dl(call: Call) -> None:
     x_names = split_columns(call.arguments["independent_varname"], "independent_varname")
     training.check_counts(x_names, y_names, side_by_side=True)
     as_numbers = [known is None for known in training.classes]
-    packing = _prepare(call, y_names, training.constant, as_numbers, apart=len(x_names) == len(training.independent))
+    packing = _prepare(call, y_names, training.constant, as_numbers, separate=len(x_names) == len(training.independent))
     if len(packing.source.independent) != len(training.independent):  # numeric columns are concatenated into one input
         training.check_counts(x_names, y_names)
     training.check_columns(packing.source)
@@ -129,11 +129,13 @@ def validation_preprocessor_dl(call: Call) -> None:
         _pack(call, packing, queries, classes, encoders, None)
 
 
-def _prepare(call: Call, y_names: list[str], constant: float, as_numbers: list[bool], apart: bool = False) -> Packing:
+def _prepare(
+    call: Call, y_names: list[str], constant: float, as_numbers: list[bool], separate: bool = False
+) -> Packing:
     """Check the common arguments of both commands, then the source table."""
     arguments, session = call.arguments, call.session
     x_names = split_columns(arguments["independent_varname"], "independent_varname")
-    source = read_source(session, arguments["source_table"], y_names, x_names, as_numbers, apart)
+    source = read_source(session, arguments["source_table"], y_names, x_names, as_numbers, separate)
     image_shape = _read_image_shape(arguments.get("image_shape"), source)
     engine = engine_of(call.session)
     distribution = choose_segments(engine, session, arguments.get("distribution_rules"))

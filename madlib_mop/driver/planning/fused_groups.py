@@ -143,14 +143,14 @@ def _grouping_text(grouping: Grouping) -> str:
     """Return the number of groups, and the models that train separately, with the reasons."""
     n_fused = sum(len(group.keys) for group in grouping.groups)
     n_groups = len(grouping.groups)
-    sentence = f"{n_fused} of {n_fused + len(grouping.apart)} configurations train in"
+    sentence = f"{n_fused} of {n_fused + len(grouping.separate)} configurations train in"
     sentence += f" {n_groups} group{'' if n_groups == 1 else 's'}"
-    if not grouping.apart:
+    if not grouping.separate:
         return sentence
-    reasons = Counter(grouping.apart.values())
+    reasons = Counter(grouping.separate.values())
     parts = []
     for reason, n in reasons.most_common():
-        keys = [key for key, why in grouping.apart.items() if why == reason]
+        keys = [key for key, why in grouping.separate.items() if why == reason]
         shown = ", ".join(map(str, keys[:_KEYS_SHOWN])) + (" ..." if n > _KEYS_SHOWN else "")
         parts.append(f"{reason} (mst_key {shown})")
-    return f"{sentence}, {len(grouping.apart)} separately: {'; '.join(parts)}"
+    return f"{sentence}, {len(grouping.separate)} separately: {'; '.join(parts)}"

@@ -203,7 +203,7 @@ class Hopper(RunLoop[Task]):
             self._fail_model(task.model, decision.reason(task))
         elif isinstance(task, Evaluation) and len(evaluation_task(task).mst_keys) > 1:
             self._plan.finished(task, 0.0)
-            self._evaluations.apart(task)
+            self._evaluations.split(task)
         elif isinstance(task, Evaluation):
             self._plan.finished(task, 0.0)
             (mst_key,) = evaluation_task(task).mst_keys

@@ -91,7 +91,7 @@ def test_a_group_that_cannot_be_is_evaluated_apart(run):
     run.evaluations.begin([1, 2], 2)
     first, second = run.scheduler.asked
     run.finish(second, m1=0.75, m2=1.0)
-    run.evaluations.apart(first)
+    run.evaluations.split(first)
     alone = run.scheduler.asked[2:]
     assert alone == [Evaluation(GROUP, 0, EvaluationTask((key,), "training", 0, 2)) for key in (1, 2)]
     assert list(run.finish(alone[0], m1=0.5)) == [1]

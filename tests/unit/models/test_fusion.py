@@ -37,7 +37,7 @@ def test_batch_sizes_optimizers_epochs_and_starts_may_not():
     )
     grouping = form_groups([candidate(1), candidate(2), *others], 8, 1)
     assert grouping.groups == (Group((1, 2), 2),)
-    assert grouping.apart == dict.fromkeys((3, 4, 5, 6, 7), ALONE)
+    assert grouping.separate == dict.fromkeys((3, 4, 5, 6, 7), ALONE)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_batch_sizes_optimizers_epochs_and_starts_may_not():
 )
 def test_what_cannot_be_stacked_is_told(changes, reason):
     grouping = form_groups([candidate(1, **changes), candidate(2, **changes)], 8, 1)
-    assert grouping.groups == () and grouping.apart == {1: reason, 2: reason}
+    assert grouping.groups == () and grouping.separate == {1: reason, 2: reason}
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_no_group_is_more_than_the_share_of_a_segment(n, most, n_segments, sizes
     assert [len(group.keys) for group in grouping.groups] == [size for size in sizes if size > 1]
     assert {group.n_places for group in grouping.groups} <= {max(sizes)}
     reason = FEW if max(sizes) == 1 else FULL
-    assert list(grouping.apart.values()) == [reason] * sizes.count(1)
-    assert sorted([key for group in grouping.groups for key in group.keys] + list(grouping.apart)) == list(range(n))
+    assert list(grouping.separate.values()) == [reason] * sizes.count(1)
+    assert sorted([key for group in grouping.groups for key in group.keys] + list(grouping.separate)) == list(range(n))
 
 
 def test_those_apart_count_for_the_share():
     """Five of one shape and a separate one on two segments: with a group of five, one segment would be idle."""
     grouping = form_groups([*(candidate(key) for key in range(5)), candidate(9, fit="batch_size=7")], 8, 2)
     assert [group.keys for group in grouping.groups] == [(0, 1, 2), (3, 4)]
-    assert grouping.apart == {9: ALONE}
+    assert grouping.separate == {9: ALONE}
