@@ -1,5 +1,5 @@
-# What a host of the cluster is, as NAME=VALUE lines: look.sh BIN LIBRARY EXTENSION PYTHON; changes nothing.
-# Run by madlib_mop.cli.cluster at each host, by POSIX sh, before anything is copied there.
+# Prints facts about a host of the cluster as NAME=VALUE lines: look.sh BIN LIBRARY EXTENSION PYTHON; changes nothing.
+# Run by madlib_mop.cli.cluster on each host, by POSIX sh, before anything is copied there.
 
 bin=$1 library=$2 extension=$3 python=$4
 export LC_ALL=C
@@ -18,7 +18,7 @@ for directory in "$above" "$extension"; do
 done
 echo "free_kb=$(df -Pk "$above" 2>/dev/null | awk 'NR == 2 { print $4 }')"
 
-# Every file by name, size and time, and links by what they lead to; what Python compiled as it went does not count.
+# Lists every file by name, size and time, and links by their targets; files that Python compiled later are excluded.
 if [ -d "$library" ] && cd "$library"; then
     echo "size_kb=$(du -sk . | cut -f1)"
     echo "library=$(find . -name __pycache__ -prune -o \( -type f -o -type l \) -printf '%T@ %s %P %l\n' |

@@ -1,5 +1,5 @@
-# Takes the archive on stdin and puts what is in it beside the library: receive.sh LIBRARY; what runs is not touched.
-# Run by madlib_mop.cli.cluster at each host, by POSIX sh.
+# Unpacks the archive on stdin next to the library: receive.sh LIBRARY; the installed library is not changed. Run by
+# madlib_mop.cli.cluster on each host, by POSIX sh.
 
 set -eu
 umask 022
@@ -9,5 +9,5 @@ trap 'exit 1' HUP INT TERM
 rm -rf "$new"
 mkdir "$new"
 tar -x --no-same-owner -C "$new"
-[ -e "$new/madlib_mop.control" ] # the last in the archive
+[ -e "$new/madlib_mop.control" ] # the last file in the archive
 trap - EXIT

@@ -1,5 +1,5 @@
-# Puts what lies beside the library in its place, by renaming: switch.sh LIBRARY EXTENSION. Where a step fails, what was
-# there before stays. Run by madlib_mop.cli.cluster at each host, by POSIX sh, when all hosts have what they need.
+# Replaces the library by the new one next to it, by renaming: switch.sh LIBRARY EXTENSION. If a step fails, the old
+# library stays. Run by madlib_mop.cli.cluster on each host, by POSIX sh, when all hosts have the new one.
 
 set -eu
 library=$1 extension=$2

@@ -1,5 +1,5 @@
--- Run by the doctor as a superuser: gathers, as the server's operating system user, what only that user can tell, and
--- leaves it as JSON in the setting madlib_mop.doctor of this session.
+-- Run by the doctor as a superuser: collects facts that only the server's operating system user can see, and stores
+-- them as JSON in the setting madlib_mop.doctor of this session.
 DO LANGUAGE plpython3u $probe$
 import json, os, re, subprocess, sys
 

@@ -1,5 +1,5 @@
--- Made by the doctor in its session of a cluster, and called by a query that runs it at a segment: what that
--- segment's operating system user sees there, as JSON.
+-- Created by the doctor in its session of a cluster, and called by a query that runs it on a segment: returns the facts
+-- that the segment's operating system user sees there, as JSON.
 CREATE FUNCTION pg_temp.madlib_mop_segment(library text) RETURNS text LANGUAGE plpython3u VOLATILE AS $probe$
 import json, os, pwd, re, subprocess, sys
 

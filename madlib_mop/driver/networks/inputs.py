@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from madlib_mop.columns.preprocessors.preprocessor import InputTensor
 from madlib_mop.driver.networks.graph import Graph, Tensor
 
-#: Each of the numbers has an embedding if there are at most so many.
+#: Maximum number of numeric inputs for which each has an embedding.
 MAX_EMBEDDED = 256
 _FREQUENCIES, _WIDTH = 16, 4
 _SIMPLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}\Z")

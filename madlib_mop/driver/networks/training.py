@@ -11,7 +11,8 @@ from madlib_mop.driver.networks.architectures import RECIPES, is_regression
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 16, 1024
 _STEPS_PER_ITERATION, _MOST_EPOCHS = 100, 4
-#: Learning rates of AdamW for batches of 64 rows, for classes and for numbers; they grow with the root of the batch.
+#: Learning rates of AdamW for batches of 64 rows, for classes and for numbers, scaled by the square root of the batch
+#: size.
 _RATE_OF_CLASSES, _RATE_OF_NUMBERS, _OF_BATCH = 0.003, 0.006, 64
 _WEIGHT_DECAY = 0.02
 _LOWEST = 0.02
