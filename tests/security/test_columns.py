@@ -4,6 +4,7 @@ import hashlib
 import json
 import struct
 
+import psycopg2
 import pytest
 
 from tests.helpers.security.attacks import refusal_of, user
@@ -99,6 +100,15 @@ DOCUMENTS = {
 }  # fmt: skip
 
 
+EVIL_CALLS = (
+    "SELECT madlib_mop.predict_number('evil', 1, h) FROM homes h LIMIT 1",
+    "SELECT madlib.madlib_keras_predict('evil', 'homes', 'y', '*', 'evil_out', mst_key => 1)",
+    "SELECT madlib_mop.transform('evil', 'homes', 'evil_out')",
+    "SELECT madlib.validation_preprocessor_dl('homes', 'evil_out', '*', '*', 'evil')",
+)
+ACCEPTED = ("huge",)
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_preprocessor_that_somebody_changed_is_one_error(bench, name):
     """The owner of a model table may write anything into its summary; others predict with it."""
@@ -110,11 +120,13 @@ def test_a_preprocessor_that_somebody_changed_is_one_error(bench, name):
     connection = bench.connect(ALICE)
     with connection.cursor() as cursor:
         cursor.execute("SET statement_timeout = '30s'")
-        try:
-            cursor.execute("SELECT madlib_mop.predict_number('evil', 1, h) FROM homes h LIMIT 1")
-            assert name == "huge", cursor.fetchall()
-        except Exception as error:
-            assert error.pgcode not in ("XX000", "57014") and "Traceback" not in str(error), error
+        for call in EVIL_CALLS:
+            try:
+                cursor.execute(call)
+                assert name in ACCEPTED, call
+                cursor.execute("DROP TABLE IF EXISTS evil_out, evil_out_summary")
+            except psycopg2.Error as error:
+                assert error.pgcode not in ("XX000", "57014") and "Traceback" not in str(error), (call, error)
     connection.close()
 
 
@@ -146,6 +158,14 @@ def test_a_role_s_limit_of_temporary_files_holds_whatever_its_unit(bench):
     bench.rows(f"ALTER ROLE {ALICE} RESET temp_file_limit")
 
 
+REFUSED_TYPES = (
+    f"SELECT madlib_mop.transform('{ALICE}.homes_models', 'mallory.homes', 'public.t', keep => 'n')",
+    f"SELECT madlib_mop.transform('{ALICE}.homes_models', 'mallory.odd', 'public.t')",
+    f"SELECT madlib.madlib_keras_predict('{ALICE}.homes_models', 'mallory.homes', 'n', '*', 'public.t', mst_key => 1)",
+    f"SELECT madlib.madlib_keras_predict('{ALICE}.homes_models', 'mallory.odd', 'id', '*', 'public.t', mst_key => 1)",
+)
+
+
 def test_no_cast_or_operator_of_another_user_runs_where_rows_are_packed_or_predicted(bench):
     user(bench, MALLORY)
     if not bench.rows("SELECT 1 FROM pg_namespace WHERE nspname = 'mallory'"):
@@ -153,7 +173,12 @@ def test_no_cast_or_operator_of_another_user_runs_where_rows_are_packed_or_predi
     connection = bench.connect(MALLORY)
     with connection.cursor() as cursor:
         cursor.execute(TYPES)
-        cursor.execute("GRANT SELECT ON mallory.rows TO PUBLIC; TRUNCATE mallory.log")
+        cursor.execute(
+            "CREATE TABLE mallory.homes AS SELECT id * 0.5::pg_catalog.float8 AS a, id * 1.5::pg_catalog.float8 AS b,"
+            " mood, n FROM mallory.rows;"
+            " CREATE TABLE mallory.odd AS SELECT id, number AS a, 1.5::pg_catalog.float8 AS b FROM mallory.rows"
+        )
+        cursor.execute("GRANT SELECT ON mallory.rows, mallory.homes, mallory.odd TO PUBLIC; TRUNCATE mallory.log")
     connection.close()
     for encoding in ("UTF8", "LATIN1"):
         connection = bench.connect(ALICE)
@@ -165,13 +190,38 @@ def test_no_cast_or_operator_of_another_user_runs_where_rows_are_packed_or_predi
                 f" SELECT madlib_mop.pack_columns('mallory.rows', 'public.trap_{encoding}', 'y', seed => 1)"
             )
         connection.close()
+        connection = bench.connect(ALICE)
+        connection.set_client_encoding(encoding)
+        with connection.cursor() as cursor:
+            cursor.execute("SET search_path = mallory, public")
+            cursor.execute(
+                f"SELECT madlib_mop.transform('public.trap_{encoding}', 'mallory.rows', 'public.seen_{encoding}',"
+                f" keep => 'id, mood');"
+                f" SELECT madlib.validation_preprocessor_dl('mallory.rows', 'public.more_{encoding}', '*', '*',"
+                f" 'public.trap_{encoding}');"
+                f" SELECT madlib.madlib_keras_predict('{ALICE}.homes_models', 'mallory.homes', 'mood', '*',"
+                f" 'public.guess_{encoding}', mst_key => 1)"
+            )
+            for call in REFUSED_TYPES:
+                with pytest.raises(psycopg2.Error, match="type"):
+                    cursor.execute(call)
+        connection.close()
     assert bench.rows("SELECT what, role FROM mallory.log") == []
     roles = dict(bench.rows("SELECT name, role FROM proposed_utf8"))
     assert {roles[name] for name in ("number", "numbers", "image")} == {"ignored"}
     connection = bench.connect()
     with connection.cursor() as cursor:
-        with pytest.raises(Exception, match="not a superuser"):
-            cursor.execute("SELECT madlib_mop.pack_columns('mallory.rows', 'public.trap', 'y')")
+        cursor.execute("CREATE TABLE own AS SELECT i % 7 AS a, i % 5 AS b, i % 3 = 0 AS y FROM generate_series(1, 9) i")
+        cursor.execute("SELECT madlib_mop.pack_columns('own', 'own_packed', 'y', seed => 1)")
+        for call in (
+            "madlib_mop.pack_columns('mallory.rows', 'public.trap', 'y')",
+            "madlib_mop.transform('own_packed', 'mallory.homes', 'public.trap')",
+            "madlib_mop.transform('trap_utf8', 'own', 'public.trap')",
+            "madlib.validation_preprocessor_dl('mallory.homes', 'public.trap', '*', '*', 'own_packed')",
+            "madlib.validation_preprocessor_dl('own', 'public.trap', '*', '*', 'trap_utf8')",
+        ):
+            with pytest.raises(psycopg2.Error, match="not a superuser"):
+                cursor.execute(f"SELECT {call}")
     connection.close()
 
 

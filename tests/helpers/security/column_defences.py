@@ -63,4 +63,25 @@ DEFENCES_OF_COLUMNS = (
         "False",
         (_COLUMNS + "test_a_role_s_limit_of_temporary_files_holds_whatever_its_unit",),
     ),
+    Defence(
+        "a column of another user's type is not copied into an output table",
+        "madlib_mop/driver/data/copied.py",
+        "if not (column.is_safe or column.is_enum):",
+        "if False:",
+        (_COLUMNS + "test_no_cast_or_operator_of_another_user_runs_where_rows_are_packed_or_predicted",),
+    ),
+    Defence(
+        "an enum that is copied is read without the casts of its owner",
+        "madlib_mop/driver/data/copied.py",
+        "if self.column.is_enum:  # not by a cast, which the enum's owner may have defined",
+        "if False:",
+        (_COLUMNS + "test_no_cast_or_operator_of_another_user_runs_where_rows_are_packed_or_predicted",),
+    ),
+    Defence(
+        "a preprocessor of another model is refused before any row is read",
+        "madlib_mop/driver/inference/fits.py",
+        "if outputs != targets:",
+        "if False:",
+        ("tests/integration/test_using_columns.py::test_a_summary_that_was_changed_is_an_error",),
+    ),
 )
