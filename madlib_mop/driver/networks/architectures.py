@@ -9,8 +9,8 @@ from madlib_mop.driver.networks.graph import Graph, Node, Tensor
 from madlib_mop.driver.networks.inputs import join_inputs, layer_name
 
 _NARROWEST, _WIDEST = 64, 512
-#: Tables with fewer rows get lower frequencies, since high ones fit noise.
-_ENOUGH_ROWS = 4_000
+#: Tables with fewer training rows get lower frequencies and learning rates, since high ones fit noise.
+ENOUGH_ROWS = 4_000
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def architecture(preprocessor: Preprocessor, n_rows: int, recipe: Recipe) -> Nod
     recipe : Recipe
     """
     graph = Graph(recipe.name.replace(" ", "_"))
-    frequency = None if recipe.frequency is None else recipe.frequency * min(1.0, math.sqrt(n_rows / _ENOUGH_ROWS))
+    frequency = None if recipe.frequency is None else recipe.frequency * min(1.0, math.sqrt(n_rows / ENOUGH_ROWS))
     joined = join_inputs(graph, preprocessor.tensors, frequency, max(recipe.dropout, 0.1))
     width = hidden_width(n_rows) * recipe.widen
     body = _residual if recipe.body == "resnet" else _perceptron

@@ -17,6 +17,8 @@ from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 from madlib_mop.models.architecture import check_architecture
 
+_MOST_ROWS = 10**12
+
 
 def propose_networks(call: Call) -> None:
     """Write a table of architectures for a packed table, and a model selection table that trains them.
@@ -98,7 +100,10 @@ def propose_search(call: Call) -> list[dict[str, Any]]:
 
 
 def _read(session: CallerSession, name: str | None) -> tuple[Preprocessor, tuple[int, ...]]:
-    """Return the preprocessor of a packed table, and the rows of each of its segments."""
+    """Return the preprocessor of a packed table, and the rows of each of its segments.
+
+    Shapes in the table have the counts, and its owner can write any into it: they are kept within limits.
+    """
     preprocessor = read_preprocessor(session, name, "packed_table")
     packed = read_packed_table(session, name, "packed_table")
-    return preprocessor, tuple(shard.n_rows for shard in packed.shards)
+    return preprocessor, tuple(min(max(shard.n_rows, 1), _MOST_ROWS) for shard in packed.shards)

@@ -7,13 +7,13 @@ import numpy as np
 
 from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.driver.networks.architectures import RECIPES, is_regression
+from madlib_mop.driver.networks.architectures import ENOUGH_ROWS, RECIPES, is_regression
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 16, 1024
-_STEPS_PER_ITERATION, _MOST_EPOCHS = 100, 4
-#: Learning rates of AdamW for batches of 64 rows, for classes and for numbers, scaled by the square root of the batch
-#: size.
-_RATE_OF_CLASSES, _RATE_OF_NUMBERS, _OF_BATCH = 0.003, 0.006, 64
+_STEPS_PER_ITERATION, _MOST_EPOCHS = 100, 2
+#: Learning rate of AdamW for batches of 64 rows. It is scaled by the square root of the batch size, and is up to
+#: twice as high if all targets are numbers: twice from `ENOUGH_ROWS` training rows on.
+_RATE, _OF_BATCH = 0.003, 64
 _WEIGHT_DECAY = 0.02
 _LOWEST = 0.02
 
@@ -59,7 +59,7 @@ def batch_size(n_rows: int) -> int:
 
 
 def epochs(plan: Plan, batch: int) -> int:
-    """Return the passes over a segment in one visit: 1, and up to 4 for tables with few mini-batches."""
+    """Return the passes over a segment in one visit: 1, or 2 for tables with few mini-batches."""
     return min(_MOST_EPOCHS, max(1, round(_STEPS_PER_ITERATION / plan.steps(batch))))
 
 
@@ -102,7 +102,7 @@ def configurations(preprocessor: Preprocessor, plan: Plan, n_configs: int, seed:
             factor = 3 ** rng.uniform(-1.0, 1.0)
             batch = int(min(2 * _LARGEST_BATCH, max(_SMALLEST_BATCH // 2, batch * 2.0 ** rng.integers(-1, 2))))
             decay = 10 ** rng.uniform(-3.0, 0.0)
-        rate = _rounded(_rate(preprocessor, batch) * factor)
+        rate = _rounded(_rate(preprocessor, plan, batch) * factor)
         steps = plan.steps(batch) * epochs(plan, batch) * plan.num_iterations
         schedule = f"CosineDecay({rate}, decay_steps={steps}, alpha={_LOWEST})"
         optimizer = f"AdamW(learning_rate={schedule}, weight_decay={_rounded(decay)})"
@@ -119,7 +119,7 @@ def configurations(preprocessor: Preprocessor, plan: Plan, n_configs: int, seed:
 def search_grids(preprocessor: Preprocessor, plan: Plan) -> tuple[str, str]:
     """Return the compile and fit grids of madlib_keras_automl: constant rates, because searches train for any time."""
     batch = batch_size(plan.n_rows)
-    rate = _rate(preprocessor, batch)
+    rate = _rate(preprocessor, plan, batch)
     loss, metrics = losses(preprocessor)
     optimizer = (
         f"{{'optimizer': ['AdamW'], 'learning_rate': [{_rounded(rate / 10)}, {_rounded(rate)}, 'log'],"
@@ -132,9 +132,9 @@ def search_grids(preprocessor: Preprocessor, plan: Plan) -> tuple[str, str]:
     )
 
 
-def _rate(preprocessor: Preprocessor, batch: int) -> float:
-    of_64 = _RATE_OF_NUMBERS if is_regression(preprocessor) else _RATE_OF_CLASSES
-    return of_64 * math.sqrt(batch / _OF_BATCH)
+def _rate(preprocessor: Preprocessor, plan: Plan, batch: int) -> float:
+    rate = _RATE * math.sqrt(batch / _OF_BATCH)
+    return rate * (1 + min(1.0, plan.n_rows / ENOUGH_ROWS)) if is_regression(preprocessor) else rate
 
 
 def _rounded(value: float) -> float:
