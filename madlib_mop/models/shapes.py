@@ -132,7 +132,11 @@ def _of_last(layers: list[Node], question: "_Question") -> Any:
 def _of_outputs(by_name: dict[str, Node], outputs: Any, question: "_Question") -> tuple[Any, ...]:
     """Follow a functional model back from each output to the layer that has the answer."""
     known: dict[_Tensor, Any] = {}
-    return tuple(_of_tensor(by_name, tensor, question, known) for tensor in _tensors(outputs))
+    tensors = _tensors(outputs)
+    try:
+        return tuple(_of_tensor(by_name, tensor, question, known) for tensor in tensors)
+    except RecursionError:  # hundreds of layers that only pass their input through
+        return (None,) * len(tensors)
 
 
 def _of_tensor(by_name: dict[str, Node], tensor: "_Tensor", question: "_Question", known: "dict[_Tensor, Any]") -> Any:

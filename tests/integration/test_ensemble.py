@@ -182,6 +182,23 @@ def test_several_inputs_and_outputs(user):
     assert np.abs(np.array([row[0] for row in rows]) - np.concatenate(expected, axis=1)).max() < 1e-5
 
 
+def test_a_row_of_numbers_is_split_into_the_inputs_of_models_with_one_for_each_number(user):
+    models = {}
+    for key in (1, 2):
+        keras.utils.set_random_seed(key)
+        inputs = [keras.Input((1,), name=name) for name in "abc"]
+        joined = keras.layers.Concatenate()(inputs)
+        models[key] = keras.Model(inputs, keras.layers.Dense(3, "softmax")(joined))
+    user.write_models("apart", models, user.facts)
+    members = user.rows(CALL + ")", "apart", "packed", "apart_ensemble")
+    x, labels = data(user)
+    predicted = {key: model.predict([x[:, i : i + 1] for i in range(3)], verbose=0) for key, model in models.items()}
+    expected = sum(row[2] * predicted[row[0]] for row in members)
+    loss = -np.log(expected[range(N_ROWS), ["abc".index(label) for label in labels]]).mean()
+    user.evaluate("apart_ensemble", "packed", "evaluated_apart", mst_key=1)
+    assert np.allclose([members[0][4], user.value("SELECT loss FROM evaluated_apart")], loss, rtol=1e-5)
+
+
 def test_models_that_predict_nothing_usable_are_left_out_with_a_reason(user):
     broken = classifier(8)
     broken.set_weights([np.full(w.shape, np.nan) for w in broken.get_weights()])

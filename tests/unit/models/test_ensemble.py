@@ -123,3 +123,22 @@ def test_a_chain_of_averages_is_described_at_once():
         y = layers.Average()([layers.Identity()(y), y])
     shape = describe(check_architecture(keras.Model(x, y).to_json()))
     assert (shape.output_units, shape.output_activations) == ((3,), ("softmax",))
+
+
+def test_a_chain_of_a_thousand_layers_is_no_error():
+    document = check_architecture(keras.Sequential([keras.Input((4,)), layers.Dense(3)]).to_json())
+    dense = document["config"]["layers"][1]
+    tensor = {"class_name": "__keras_tensor__", "config": {"shape": [None], "dtype": "float32"}}
+
+    def after(name, source, node):
+        args = [{**tensor, "config": {**tensor["config"], "keras_history": [source, 0, 0]}}]
+        config = {**node["config"], "name": name}
+        return {**node, "config": config, "name": name, "inbound_nodes": [{"args": args, "kwargs": {}}]}
+
+    dropout = {"module": "keras.layers", "class_name": "Dropout", "config": {"rate": 0.1}}
+    source = {"module": "keras.layers", "class_name": "InputLayer", "name": "d0", "inbound_nodes": []}
+    chain = [{**source, "config": {"name": "d0", "batch_shape": [None, 4]}}, after("d1", "d0", dense)]
+    chain += [after(f"d{i}", f"d{i - 1}", dropout) for i in range(2, 2000)]
+    config = {"name": "deep", "layers": chain, "input_layers": ["d0", 0, 0], "output_layers": [f"d{1999}", 0, 0]}
+    found = describe(check_architecture({"module": "keras", "class_name": "Functional", "config": config}))
+    assert found.n_outputs == 1 and found.output_units == (None,)
