@@ -196,4 +196,5 @@ def test_a_summary_that_was_changed_is_an_error(prices):
     prices.rows(f"UPDATE forged_summary SET {other}")
     query = "SELECT madlib.madlib_keras_predict('forged', 'houses', 'id', '*', 'p', mst_key => 1)"
     for call in (query, "SELECT madlib_mop.predict_number('forged', 1, h) FROM houses AS h LIMIT 1"):
-        assert "the preprocessor does not belong to mst_key 1 of public.forged" in refused(prices, call)
+        text = refused(prices, call)
+        assert "the preprocessor does not belong to mst_key 1 of public.forged: it has the targets 'churned'" in text
