@@ -119,7 +119,8 @@ def stratified(hashes: Hashes, codes: Codes, fraction: float) -> Flags:
         If one side has no rows.
     """
     chosen = np.zeros(len(hashes), np.bool_)
-    order = np.argsort(codes, kind="stable")
+    fewest_bytes = codes.astype(np.min_scalar_type(int(codes.max(initial=0)))) if codes.min(initial=0) >= 0 else codes
+    order = np.argsort(fewest_bytes, kind="stable")  # a radix sort, where the codes fit into 16 bits
     starts = np.flatnonzero(np.diff(codes[order])) + 1
     for rows in np.split(order, starts):
         chosen[rows] = _lowest(hashes, rows, fraction)

@@ -1,17 +1,16 @@
 """One pass over a source table: typed columns of all rows, and a hash of each row's content, which orders them."""
 
-import hashlib
-import struct
 from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from mop_backend.frames import Blob
 
+from madlib_mop.columns.hashing import RowHasher
 from madlib_mop.columns.raw import RawColumn
 from madlib_mop.columns.records import Field, RecordReader
+from madlib_mop.columns.sketch import Hashes
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.spool import Spool
@@ -23,8 +22,6 @@ from madlib_mop.errors import InvalidParameter
 _BATCH_ROWS = 10_000
 _TEMP_FILE_LIMIT = "SELECT setting::pg_catalog.int8 AS kb FROM pg_catalog.pg_settings WHERE name = 'temp_file_limit'"
 
-Hashes = npt.NDArray[np.uint64]
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -35,7 +32,7 @@ class Rows:
     columns : dict of str to RawColumn
         The columns that were read, by name.
     hashes : numpy.ndarray
-        uint64 (n_rows, 2): the first half of the SHA-256 of the seed and a row's bytes. Equal rows have equal hashes.
+        uint64 (n_rows, 2): what `RowHasher` returns for the seed and each row's bytes. Equal rows have equal hashes.
     overflowed : dict of str to ColumnStatistics
         The columns with more distinct texts than can be kept, with the statistics of their first rows.
     """
@@ -55,8 +52,15 @@ class Rows:
         Rows with equal hashes are equal, so the order of the content does not depend on the order of reading.
         """
         rows = np.arange(self.n_rows) if of is None else np.flatnonzero(of)
-        ordered: npt.NDArray[np.int64] = rows[np.lexsort((self.hashes[rows, 1], self.hashes[rows, 0]))]
-        return ordered
+        first = self.hashes[rows, 0]
+        order = np.argsort(first)  # of one key and unstable, which is several times as fast as np.lexsort
+        first = first[order]
+        same = first[1:] == first[:-1]
+        if same.any():
+            tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+            among = order[tied]
+            order[tied] = among[np.lexsort((among, self.hashes[rows[among], 1], first[tied]))]
+        return rows[order]
 
 
 def read_rows(
@@ -88,10 +92,11 @@ def read_rows(
     limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]
-    start = hashlib.sha256(struct.pack(">q", seed))
+    hasher = RowHasher(seed)
     with closing(read_batches(session, source, fields, unchecked, batch_rows=batch_rows)) as batches:
         for batch, columns in batches:
-            hashes.append(_hashes(start, batch.bytes_of("r")))
+            sent = batch.bytes_of("r")
+            hashes.append(hasher.of(sent.data, np.asarray(sent.lengths, np.int64)))
             spool.add(columns)
     if not spool.n_rows:
         raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
@@ -151,15 +156,3 @@ def _check(
                 hint="Replace it (NULL is imputed), leave the row out by a view, or exclude the column.",
             )
 
-
-def _hashes(start: "hashlib._Hash", rows: BytesColumn) -> Hashes:
-    """Return the hashes of a batch's rows."""
-    view: Blob = memoryview(rows.data)
-    digests = bytearray()
-    position = 0
-    for length in rows.lengths:
-        digest = start.copy()
-        digest.update(view[position : position + length])
-        digests += digest.digest()[:16]
-        position += length
-    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)

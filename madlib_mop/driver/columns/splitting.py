@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.columns.raw import Codes, Levels, Moments, Numbers, RawColumn
+from madlib_mop.columns.sketch import Hashes
 from madlib_mop.columns.splits import (
     BY_COLUMN,
     BY_GROUP,
@@ -20,7 +21,7 @@ from madlib_mop.columns.splits import (
     read_split,
     stratified,
 )
-from madlib_mop.driver.columns.rows import Hashes, Rows
+from madlib_mop.driver.columns.rows import Rows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.errors import InvalidParameter, UndefinedColumn
 
@@ -90,12 +91,15 @@ def class_codes(rows: Rows, targets: Sequence[str]) -> Codes | None:
     codes: npt.NDArray[np.int64] | None = None
     for name in targets:
         column = rows.columns[name]
-        if not isinstance(column, Numbers | Levels):
+        if isinstance(column, Levels):
+            values, n_values = column.codes.astype(np.int64) + 1, len(column.levels) + 1
+        elif isinstance(column, Numbers):
+            distinct, values = np.unique(np.where(column.missing, np.nan, column.values), return_inverse=True)
+            n_values = len(distinct)
+        else:
             return None
-        values = column.codes if isinstance(column, Levels) else np.where(column.missing, np.nan, column.values)
-        _, inverse = np.unique(values, return_inverse=True)
-        codes = inverse if codes is None else codes * (int(inverse.max()) + 1) + inverse
-    return None if codes is None else np.unique(codes, return_inverse=True)[1].astype(np.int32)
+        codes = values if codes is None else np.unique(codes * n_values + values, return_inverse=True)[1]
+    return None if codes is None else codes.astype(np.int32)
 
 
 def _group_hashes(column: RawColumn, name: str, seed: int) -> Hashes:
