@@ -97,3 +97,33 @@ class Cells:
     def take(self, rows: npt.NDArray[Any]) -> "Cells":
         """Return the cells of these rows."""
         return Cells(self.column, self.data, self.starts[rows], self.lengths[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class FixedCells(Cells):
+    """Cells of one column that have one width, none of them NULL, copied into a matrix.
+
+    Attributes
+    ----------
+    block : numpy.ndarray
+        Void of some bytes, (n_rows,): a part of each row with this cell.
+    place : int
+        Position of the cell in the part.
+    """
+
+    block: npt.NDArray[np.void]
+    place: int
+
+    @cached_property
+    def missing(self) -> Flags:
+        """Return which cells are NULL: bool (n_rows,)."""
+        return np.zeros(self.n_rows, np.bool_)
+
+    def gather(self, dtype: str, offset: int = 0) -> npt.NDArray[Any]:
+        """Return a view of the item of this dtype at ``offset`` bytes into each cell; it must end in the cell."""
+        return np.ndarray((self.n_rows,), dtype, self.block, self.place + offset, self.block.strides)
+
+    def require_bytes(self, n_bytes: int) -> None:
+        """Do nothing where the cells have this width, else raise UnreadableValue."""
+        if self.n_rows and self.lengths[0] != n_bytes:
+            super().require_bytes(n_bytes)

@@ -35,9 +35,12 @@ Wholes = npt.NDArray[np.uint64]
 class Reader(ABC):
     """Reads the cells of one type.
 
-    ``read`` takes many rows at once. ``one`` takes the bytes of one value, and ``column`` makes a column of such
-    values (None is NULL): this is faster for a few rows. Both give the same bits.
+    ``n_bytes`` is the width of every value, or None. ``read`` takes many rows at once. ``one`` takes the bytes of one
+    value, and ``column`` makes a column of such values (None is NULL): this is faster for a few rows. Both give the
+    same bits.
     """
+
+    n_bytes: int | None = None
 
     @abstractmethod
     def read(self, cells: Cells) -> RawColumn:
@@ -66,7 +69,7 @@ class NumberReader(Reader):
     def __init__(self, dtype: str, family: str = NUMBER):
         self.dtype = dtype
         self.family = family
-        self.n_bytes = np.dtype(dtype).itemsize
+        self.n_bytes: int = np.dtype(dtype).itemsize
         codes = {">i2": ">h", ">i4": ">i", ">i8": ">q", ">u4": ">I", ">f4": ">f", ">f8": ">d", "|u1": ">B"}
         self._unpack = struct.Struct(codes[dtype]).unpack
 
@@ -74,7 +77,8 @@ class NumberReader(Reader):
         """Return the values, float64 (n_rows,), 0 where NULL."""
         cells.require_bytes(self.n_bytes)
         values = cells.gather(self.dtype).astype(np.float64)
-        values[cells.missing] = 0.0
+        if cells.missing.any():
+            values[cells.missing] = 0.0
         return values
 
     def read(self, cells: Cells) -> Numbers:
@@ -190,13 +194,14 @@ class MomentReader(Reader):
     """Reads dates, timestamps and times as int64 microseconds; subclasses say how the bytes are meant."""
 
     family = MOMENT
-    n_bytes = 8
+    n_bytes: int = 8
 
     def read(self, cells: Cells) -> Moments:
         """Return the moments of a batch."""
         cells.require_bytes(self.n_bytes)
         values = self.values(cells)
-        values[cells.missing] = 0
+        if cells.missing.any():
+            values[cells.missing] = 0
         return Moments(values, cells.missing, self.family)
 
     def values(self, cells: Cells) -> Integers:

@@ -15,6 +15,8 @@ Render = Callable[[Sequence[bytes]], list[bytes]]
 _WORD_BYTES = 48
 #: An odd constant of 64 bits (of MurmurHash3's finalizer) that mixes words.
 _MIX = np.uint64(0xFF51AFD7ED558CCD)
+#: For 0 to 8 bytes, the little-endian word that has ones in them.
+_MASKS = np.array([(1 << 8 * n_bytes) - 1 for n_bytes in range(9)], np.uint64)
 _AF_INET = 2
 _DASHES = (8, 13, 18, 23)
 
@@ -64,7 +66,7 @@ class TextReader(Reader):
         if not len(present):
             return [], codes
         few = cells if len(present) == cells.n_rows else cells.take(present)
-        words = [_word(few, offset) for offset in range(0, max(longest, 1), 8)]
+        words = _words(few, -(-max(longest, 1) // 8))
         key = few.lengths.astype(np.uint64)
         for word in words:
             key = (key ^ word) * _MIX
@@ -92,13 +94,17 @@ class TextReader(Reader):
         return Levels(np.array(codes, np.int32), levels, self.family)
 
 
-def _word(cells: Cells, offset: int) -> npt.NDArray[np.uint64]:
-    """Return 8 bytes of each cell from ``offset`` on as a number, bytes after the cell's end as 0."""
-    word = cells.gather(">u8", offset).astype(np.uint64)
-    n_absent = np.clip(8 - (cells.lengths - offset), 0, 8)
-    if n_absent.any():
-        word &= np.array([(1 << 64) - (1 << 8 * n) for n in range(8)] + [0], np.uint64)[n_absent]
-    return word
+def _words(cells: Cells, n_words: int) -> list[npt.NDArray[np.uint64]]:
+    """Return the first bytes of each cell as words of 8 bytes, uint64 (n_rows,) each; bytes after its end are 0."""
+    block = cells.gather(f"V{8 * n_words}").view("<u8").reshape(-1, n_words).astype(np.uint64, copy=False)
+    words = []
+    shortest = int(cells.lengths.min(initial=8 * n_words))
+    for place in range(n_words):
+        word = np.ascontiguousarray(block[:, place])
+        if shortest < 8 * (place + 1):
+            word &= _MASKS[np.clip(cells.lengths - 8 * place, 0, 8)]
+        words.append(word)
+    return words
 
 
 class BlobReader(Reader):

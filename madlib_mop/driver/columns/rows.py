@@ -155,4 +155,3 @@ def _check(
                 f"column {field_.name!r} holds {special.text} ({row_label(naming, special.row, n_before)})",
                 hint="Replace it (NULL is imputed), leave the row out by a view, or exclude the column.",
             )
-

@@ -119,9 +119,11 @@ class Spool:
         assert levels is not None, "columns keep their class"
         keys = column.levels.keys()
         codes = np.full(len(keys) + 1, -1, np.int32)
+        is_used = np.zeros(len(keys) + 1, np.bool_)
+        is_used[column.codes] = True
+        used = np.flatnonzero(is_used[:-1])
         try:
-            for code in np.unique(column.codes[column.codes >= 0]).tolist():
-                codes[code] = levels.code_of(keys[code])
+            codes[used] = [levels.code_of(keys[code]) for code in used.tolist()]
         except TooManyLevels:
             kept = [self._column(i)] if self.n_rows else []
             self.overflowed[i] = reduce(ColumnStatistics.merge, map(ColumnStatistics.of, [*kept, column]))

@@ -269,6 +269,30 @@ def test_cut_or_changed_bytes_are_an_error_and_never_a_crash(data):
         RecordReader(fields).read(whole[: int(short.sum())], short)
 
 
+def test_fields_of_fixed_width_with_and_without_nulls_have_the_same_bits_in_every_batch():
+    kinds = ["int4", "bool", "text", "timestamp", "float8", "date", "interval", "int2"]
+    fields = [field(kind, f"c{i}") for i, kind in enumerate(kinds)]
+    whole = [[7, True, "ab", 5, 0.5, 3, (1, 2, 3), -1], [8, False, "c", 6, 1.5, 4, (4, 5, 6), -2]] * 20
+    reader = RecordReader(fields)
+    for column in (None, 0, 4, 7, 1, 3):
+        rows = [list(row) for row in whole]
+        if column is not None:
+            rows[11][column] = None
+        many = reader.read(*batch(fields, rows))
+        single = zip(*(RecordReader(fields).read(*batch(fields, [row])) for row in rows), strict=True)
+        for found, parts in zip(many, single, strict=True):
+            assert contents(found) == contents(raw.concatenate(parts))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_another_type_among_fields_of_fixed_width_is_named(place):
+    fields = [field("int4", f"c{i}") for i in range(3)]
+    others = [field("float4" if i == place else "int4", f"c{i}") for i in range(3)]
+    data, lengths = batch(others, [[1, 2, 3]] * 40)
+    with pytest.raises(InvalidParameter, match=f"column 'c{place}' is real"):
+        RecordReader(fields).read(data, lengths)
+
+
 def test_no_rows_are_columns_of_no_rows():
     fields = [field(kind) for kind in VALUES]
     columns = RecordReader(fields).read(b"", np.array([], np.int64))
