@@ -18,12 +18,13 @@ from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
 from predict import compare_predict  # noqa: E402
+from quality import compare as quality  # noqa: E402
 from ratios import Ratio, losses, medians, record  # noqa: E402
 from schedules import compare_schedules  # noqa: E402
 from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
-SECTIONS = ("conv", "mlp", "fused", "features", "schedule", "traffic", "waits", "predict", "comparison")
+SECTIONS = ("conv", "mlp", "fused", "features", "schedule", "traffic", "waits", "predict", "quality", "comparison")
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
     Plan("images", n_train=1000, n_test=250, n_epochs=2),
@@ -63,9 +64,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--way", dest="ways", choices=ways, action="append", help="ways of the comparison to run (all)")
     workloads = [plan.workload for plan in FULL]
     parser.add_argument("--workload", choices=workloads, help="the comparison's one workload (both)")
-    parser.add_argument("--full", action="store_true", help="only the comparison, at full size")
+    tables = quality.FULL.tables
+    parser.add_argument("--table", dest="tables", choices=tables, action="append", help="tables of the quality (all)")
+    parser.add_argument("--seeds", type=int, help="seeds of the quality (1; 5 with --full)")
+    parser.add_argument("--full", action="store_true", help="only the comparison, or sections of --grid, at full size")
     parser.add_argument("--share", type=float, default=1.0, help="share of the comparison's rows to use (1.0)")
-    parser.add_argument("--continue", dest="go_on", action="store_true", help="continue an interrupted comparison")
+    parser.add_argument("--continue", dest="go_on", action="store_true", help="continue an interrupted run")
     parser.add_argument(
         "--output", type=Path, default=Path("bench"), help="directory for the comparison's page (./bench)"
     )
@@ -87,6 +91,8 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
     plans = [plan for plan in plans if arguments.workload in (None, plan.workload)]
     if arguments.ways:
         plans = [replace(plan, ways=arguments.ways) for plan in plans]
+    plan = quality.FULL if arguments.full else quality.SHORT
+    plan = replace(plan, tables=tuple(arguments.tables or plan.tables), n_seeds=arguments.seeds or plan.n_seeds)
     made = {
         "conv": partial(compare, dsn, "conv", *size),
         "mlp": partial(compare, dsn, "mlp", *size),
@@ -96,6 +102,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "traffic": partial(compare_traffic, *size),
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),
+        "quality": partial(quality.compare_quality, dsn, plan, arguments.output, arguments.go_on),
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
     }
     return {name: made[name] for name in SECTIONS}

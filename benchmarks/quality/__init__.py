@@ -1,0 +1,1 @@
+"""Quality of the networks that are proposed for ordinary tables, compared with gradient boosting and perceptrons."""
