@@ -27,7 +27,10 @@ GUARD = '\\echo Use "CREATE EXTENSION madlib_mop CASCADE" to load this file. \\q
 GUARD_OF_UPDATE = '\\echo Use "ALTER EXTENSION madlib_mop UPDATE" to load this file. \\quit\n'
 PLACEHOLDER = re.compile(r"@[A-Z][A-Z_]*@")
 HEAD = re.compile(r"^CREATE FUNCTION ([\w.]+)\(", re.MULTILINE)
-PARAMETER = re.compile(r"(?P<name>[a-z_]\w*) +(?P<type>[a-z].*?)(?: +DEFAULT +(?P<default>.+))?", re.DOTALL)
+# a name is in quotes where it is a key word of a server: exclude is one of Greenplum
+PARAMETER = re.compile(
+    r"(?P<quote>\"?)(?P<name>[a-z_]\w*)(?P=quote) +(?P<type>[a-z].*?)(?: +DEFAULT +(?P<default>.+))?", re.DOTALL
+)
 
 
 class BuildError(Exception):
@@ -117,16 +120,21 @@ def with_arguments(text: str, name: str) -> str:
         heads = [*HEAD.finditer("".join(pieces[:i]))]
         if not heads:
             raise BuildError(f"{name}: there is no CREATE FUNCTION above @ARGUMENTS@")
-        function, before = heads[-1][1], "".join(pieces[:i])
+        function, signature = heads[-1][1], "".join(pieces[:i])[heads[-1].end() :]
         pairs = [
-            f"'{parameter}', {parameter}{'::text' if type_ == 'json' else ''}"
-            for parameter, type_, _ in parameters_of(before[heads[-1].end() :], function)
+            f"'{parameter}', {_as_sql(parameter, signature)}{'::text' if type_ == 'json' else ''}"
+            for parameter, type_, _ in parameters_of(signature, function)
             if parameter != "caller_path" and type_ != "bytea"
         ]
         if not pairs:
             raise BuildError(f"{name}: {function} has no arguments for @ARGUMENTS@")
         pieces[i] = ", ".join(pairs) + pieces[i]
     return "".join(pieces)
+
+
+def _as_sql(parameter: str, signature: str) -> str:
+    quoted = f'"{parameter}"'
+    return quoted if quoted in signature else parameter
 
 
 def build_sql(root: Path, library: str, server: str = "postgres") -> str:

@@ -4,7 +4,7 @@ CREATE FUNCTION madlib_mop.propose_columns(
     source_table varchar,
     output_table varchar,
     dependent varchar,
-    exclude varchar[] DEFAULT NULL,
+    "exclude" varchar[] DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path')
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE done json;
@@ -21,7 +21,7 @@ CREATE FUNCTION madlib_mop.pack_columns(
     dependent varchar,
     validation double precision DEFAULT NULL,
     columns varchar DEFAULT NULL,
-    exclude varchar[] DEFAULT NULL,
+    "exclude" varchar[] DEFAULT NULL,
     seed integer DEFAULT NULL,
     buffer_size integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
@@ -42,7 +42,7 @@ CREATE FUNCTION madlib_mop.pack_columns(
     dependent varchar,
     validation text,
     columns varchar DEFAULT NULL,
-    exclude varchar[] DEFAULT NULL,
+    "exclude" varchar[] DEFAULT NULL,
     seed integer DEFAULT NULL,
     buffer_size integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL,

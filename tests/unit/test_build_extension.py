@@ -136,6 +136,12 @@ def test_a_wrappers_arguments_are_written_from_its_signature(sources):
     assert "json_build_object('a', a, 'b', b::text, 'c', c)" in text
 
 
+def test_a_key_word_of_a_server_is_quoted_as_in_the_signature(sources):
+    wrapper = 'CREATE FUNCTION s.e("exclude" text, b int DEFAULT 1) AS $$ json_build_object(@ARGUMENTS@) $$;'
+    (sources / "sql" / "30-third.sql").write_text(wrapper)
+    assert """json_build_object('exclude', "exclude", 'b', b)""" in build_extension.build_sql(sources, "/lib")
+
+
 @pytest.mark.parametrize("text, said", [
     ("SELECT @ARGUMENTS@", "no CREATE FUNCTION above"),
     ("CREATE FUNCTION f(a int RETURNS @ARGUMENTS@", "not closed"),
