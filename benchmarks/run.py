@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+from columns import compare_columns  # noqa: E402
 from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
@@ -24,7 +25,9 @@ from schedules import compare_schedules  # noqa: E402
 from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
-SECTIONS = ("conv", "mlp", "fused", "features", "schedule", "traffic", "waits", "predict", "quality", "comparison")
+SECTIONS = (
+    "conv", "mlp", "fused", "features", "schedule", "traffic", "waits", "predict", "quality", "columns", "comparison",
+)  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
     Plan("images", n_train=1000, n_test=250, n_epochs=2),
@@ -103,6 +106,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),
         "quality": partial(quality.compare_quality, dsn, plan, arguments.output, arguments.go_on),
+        "columns": partial(compare_columns, dsn),
         "comparison": partial(compare_ways, plans, arguments.output, arguments.go_on),
     }
     return {name: made[name] for name in SECTIONS}
