@@ -16,8 +16,18 @@ _WORD_UNITS = 32
 
 
 def train_rivals(table: Table, rows, split: Split, n_configs: int, seed: int) -> Iterator[Score]:
-    """Return the scores of each contestant; the configuration with the lowest loss on the validation rows counts."""
+    """Return the scores of each contestant; the configuration with the lowest loss on the validation rows counts.
+
+    Each trains with one thread: with more, OpenMP's threads wait for each other where other work shares the cores.
+    """
+    from threadpoolctl import threadpool_limits
+
     warnings.filterwarnings("ignore")
+    with threadpool_limits(1):
+        yield from _train(table, rows, split, n_configs, seed)
+
+
+def _train(table: Table, rows, split: Split, n_configs: int, seed: int) -> Iterator[Score]:
     rows, kinds = _columns(table, rows)
     y = rows.pop(table.target).to_numpy()
     if table.task != "regression":
@@ -140,7 +150,7 @@ def _lightgbm(task, xs, ys, is_category, n_configs, seed):
     form = lightgbm.LGBMRegressor if task == "regression" else lightgbm.LGBMClassifier
     for values in boosting(n_configs, seed):
         model = form(**{names[name]: value for name, value in values.items()}, n_estimators=_MOST_TREES,
-                     random_state=seed, verbosity=-1)  # fmt: skip
+                     random_state=seed, verbosity=-1, n_jobs=1)  # fmt: skip
         model.fit(xs[0], ys[0], eval_set=[(xs[1], ys[1])], categorical_feature=np.flatnonzero(is_category).tolist(),
                   callbacks=[lightgbm.early_stopping(_PATIENCE, verbose=False)])  # fmt: skip
         yield model.predict if task == "regression" else model.predict_proba
