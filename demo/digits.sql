@@ -30,7 +30,7 @@ SELECT (SELECT count(*) FROM digits_train) AS training, (SELECT count(*) FROM di
 \o /dev/null
 
 
-\echo '== 2. Packing: rows become tensors, dealt out to three segments'
+\echo '== 2. Packing: rows become tensors on three segments'
 
 SET madlib_mop.segments = 3;
 SELECT madlib.training_preprocessor_dl('digits_train', 'digits_packed', 'digit', 'pixels',
@@ -90,7 +90,7 @@ SELECT rank, mst_key, n.name AS network, n.description AS l2,
 FROM madlib_mop.leaderboard JOIN networks AS n USING (model_id) WHERE run_id = :run_id ORDER BY rank;
 
 
-\echo '== 6. The schedule: seconds that all visits took, and the least that any schedule of them could have taken'
+\echo '== 6. The schedule: seconds of all visits, and the shortest time that any schedule of these visits could take'
 
 SELECT count(*) AS visits,
        round(r.makespan_s::numeric, 1) AS makespan_s, round(r.lower_bound_s::numeric, 1) AS lower_bound_s,
@@ -98,7 +98,7 @@ SELECT count(*) AS visits,
 FROM madlib_mop.run AS r JOIN madlib_mop.visit USING (run_id) WHERE run_id = :run_id GROUP BY r.run_id;
 
 
-\echo '== 7. The best network reads the held-out images; those that it reads wrong come first'
+\echo '== 7. Predictions of the best network for the held-out images, wrong ones first'
 
 SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = :run_id AND rank = 1 \gset
 \o /dev/null

@@ -85,4 +85,4 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.transform(varchar, varchar, varchar, varchar, text) IS
-    'Writes what a network gets of each row of a table: one column a unit, encoded by a packed table''s preprocessor';
+    'Encodes each row of a table by the preprocessor of a packed table, and writes a table with one column for each unit';

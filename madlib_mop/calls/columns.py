@@ -6,7 +6,7 @@ from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.calls.packing import BUFFER_SIZE, RULES
 from madlib_mop.calls.shared import SEED_CHECK
 
-_SOURCE = Argument("source_table", "varchar", "table or view with one example a row, of ordinary columns")
+_SOURCE = Argument("source_table", "varchar", "table or view of ordinary columns; each row is an example")
 _DEPENDENT = Argument("dependent", "varchar", "column to predict, or columns, with commas")
 _EXCLUDE = Argument("exclude", "varchar[]", "columns to ignore", default=None)
 _PACKED = Argument("packed_table", "varchar", "packed by pack_columns, or models that were trained on such a table")
@@ -43,17 +43,17 @@ PACK = Function(
 )  # fmt: skip
 DESCRIBE = Function(
     "describe_preprocessor",
-    "How each column of a packed table's source is encoded, and by which statistics.",
+    "Describe how each column of a packed table's source is encoded, and with which statistics.",
     (_PACKED,),
     schema="madlib_mop",
 )
 TRANSFORM = Function(
     "transform",
-    "Write a table with the numbers that a network gets of each row of an ordinary table.",
+    "Encode each row of an ordinary table as for a network, and write the encoded rows to a table.",
     (
         _PACKED,
         Argument("source_table", "varchar", "table or view with the input columns of training; targets are optional"),
-        Argument("output_table", "varchar", "table to create, with one row a row of source_table"),
+        Argument("output_table", "varchar", "table to create; it has one row for each row of source_table"),
         Argument("keep", "varchar", "columns of source_table to copy, with commas, such as a key", default=None),
     ),
     schema="madlib_mop",
@@ -70,11 +70,11 @@ NETWORKS = Function(
             default=16, check=Whole(1, 1000, is_needed=True),
         ),
         Argument(
-            "num_iterations", "integer", "iterations that you will train; learning rates fall over so many",
+            "num_iterations", "integer", "iterations to train; learning rates fall over this number",
             default=10, check=Whole(1, 1_000_000, is_needed=True),
         ),
         Argument(
-            "seed", "integer", "for the choice of rates and sizes; the same seed, the same configurations", default=1,
+            "seed", "integer", "seed of the choice of rates and sizes; one seed always gives the same ones", default=1,
             check=Whole(0, MAX_SEED, must=f"must be from 0 to {MAX_SEED}", is_needed=True),
         ),
     ),
@@ -82,7 +82,7 @@ NETWORKS = Function(
 )  # fmt: skip
 SEARCH = Function(
     "propose_search",
-    "What madlib_keras_automl takes to search over proposed networks: ids of architectures, and two grids.",
+    "Return what madlib_keras_automl needs to search over proposed networks: ids of architectures and two grids.",
     (_PACKED, Argument("arch_table", "varchar", "table of architectures that propose_networks has made")),
     schema="madlib_mop",
 )

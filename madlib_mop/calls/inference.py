@@ -86,7 +86,7 @@ MAKE_ENSEMBLE = Function(
             check=Whole(1, 100, "The same model can be added several times.", is_needed=True),
         ),
         Argument(
-            "metric", "text", "what the ensemble shall be best in: 'loss' or 'accuracy'", default="loss",
+            "metric", "text", "metric by which members are chosen: 'loss' or 'accuracy'", default="loss",
             check=OneOf(("loss", "accuracy"), "loss", "'loss' is log loss for classes, and mse or mae for numbers."),
         ),
         Argument("mst_keys", "integer[]", "keys of the models to choose from; NULL: all", default=None),

@@ -88,7 +88,7 @@ LOAD_CUSTOM_FUNCTION = Function(
 
 DELETE_CUSTOM_FUNCTION = Function(
     "delete_custom_function",
-    "Delete a custom function from its table (superusers). The last deletion drops the table.",
+    "Delete a custom function from its table (superusers). Deleting the last function drops the table.",
     (
         _OBJECTS,
         Argument("id", "integer", "the function's id"),
