@@ -225,7 +225,10 @@ class Model:
     def weights(self) -> bytes:
         """Read the weights."""
         plan = plpy.prepare(self.found["weights_query"], self.found["types"])
-        weights: bytes = plpy.execute(plan, self.found["params"])[0]["weights"]
+        rows = plpy.execute(plan, self.found["params"])
+        if rows.nrows() != 1 or rows[0]["weights"] is None:  # a view may have other rows each time
+            raise call.CallError("predict: the model was changed while it was being read", "55000", hint="Call again.")
+        weights: bytes = rows[0]["weights"]
         return weights
 
 

@@ -26,7 +26,7 @@ from madlib_mop.driver.columns.rows import Rows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.splitting import choose_validation, class_codes, split_rule
 from madlib_mop.driver.columns.writing import VALIDATION, check_kept, prepare, write_packed
-from madlib_mop.driver.packing.columns import MAX_PACKED_COLUMNS, split_columns
+from madlib_mop.driver.packing.columns import MAX_PACKED_COLUMNS, check_packed_names, split_columns
 from madlib_mop.driver.packing.tables import draw_seed
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
@@ -129,6 +129,8 @@ def _fit(
             f"the table would have {n_packed} inputs and targets; at most {MAX_PACKED_COLUMNS} can be packed",
             hint="Set encode to one_hot or frequency for some categories: they share one input.",
         )
+    targets = [column.name for column in preprocessor.targets]
+    check_packed_names([*(tensor.name for tensor in preprocessor.tensors), *targets], targets)
     return preprocessor
 
 

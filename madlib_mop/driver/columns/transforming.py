@@ -162,7 +162,7 @@ def output_columns(preprocessor: Preprocessor, kept: Sequence[str], has_targets:
         if name in taken:
             raise InvalidParameter(
                 f"keep: the output table already has a column {name!r}, the encoded one",
-                hint=f"Give it another name in a view: SELECT *, {name} AS {name}_before.",
+                hint="Give it another name in a view.",
             )
     return found
 

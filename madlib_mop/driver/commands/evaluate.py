@@ -99,7 +99,7 @@ def _send_shard(
             blobs = [buffer.bytes_of(f"b{i}").data for i in range(n_columns)]
             shapes = [buffer.values_of(f"s{i}")[0] for i in range(n_columns)]
             trainer.post({"op": "shard_rows", "shapes": shapes}, blobs)
-            n_rows += shapes[0][0]
+            n_rows += shapes[0][0] if shapes[0] and isinstance(shapes[0][0], int) else 0  # the trainer reports others
     if n_rows != shard.n_rows:  # this transaction's snapshot at a host is older than the rows
         raise NotReady(
             f"{what}: segment {shard.segment_id} of {packed.relation} has {shard.n_rows} rows, but this"

@@ -20,7 +20,7 @@ from madlib_mop.driver.data.summaries import (
 )
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.engines.base.interface import HERE, Limits, Place, ShardPlace
-from madlib_mop.errors import InvalidParameter, UndefinedColumn, Unsupported
+from madlib_mop.errors import InvalidParameter, NotReady, UndefinedColumn, Unsupported
 
 _KEY_TYPES = ("integer", "smallint")
 _SHAPE_TYPES = ("integer[]", "smallint[]", "bigint[]")
@@ -213,7 +213,7 @@ def read_packed_table(session: CallerSession, name: str | None, what: str) -> Pa
         if not sum(shard.n_rows for shard in shards):
             hint = "If it was packed in this transaction: COMMIT first." if elsewhere else "Pack a table that has rows."
             raise InvalidParameter(f"{what}: packed table {relation} has no rows. Received: {name!r}", hint=hint)
-        shapes = _read_shapes(reader, columns)
+        shapes = _read_shapes(reader, relation, columns)
     return PackedTable(
         relation,
         independent,
@@ -307,13 +307,15 @@ def _has_row_security(session: CallerSession, relation: Relation) -> bool:
     return bool(row["active"])
 
 
-def _read_shapes(reader: ShardReader, columns: Sequence[str]) -> list[list[int]]:
-    row = reader.rows(
+def _read_shapes(reader: ShardReader, relation: Relation, columns: Sequence[str]) -> list[list[int]]:
+    rows = reader.rows(
         "SELECT " + ", ".join(f"{{s{n}}} AS s{n}" for n in range(len(columns))) + " FROM {packed}",
         "LIMIT 1",
         **{f"s{n}": Identifier(f"{column}_shape") for n, column in enumerate(columns)},
-    )[0]
-    return [list(row[f"s{n}"])[1:] for n in range(len(columns))]
+    )
+    if not rows:
+        raise NotReady(f"{relation} had rows, and now has none: it was changed while it was being read")
+    return [list(rows[0][f"s{n}"])[1:] for n in range(len(columns))]
 
 
 def gpus_of_run(use_gpus: bool | None, packed: PackedTable) -> dict[int, int]:

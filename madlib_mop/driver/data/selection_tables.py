@@ -76,9 +76,8 @@ def read_arch_table_name(session: CallerSession, summary: Relation) -> tuple[str
     """
     has_qualified = "qualified_names" in {column.name for column in session.columns(summary)}
     qualified = f"qualified_names ->> '{_ARCH}'" if has_qualified else "NULL::pg_catalog.text"
-    (row,) = session.execute(
-        statement(f"SELECT {_ARCH}::pg_catalog.text AS written, {qualified} AS qualified FROM {{s}}", s=summary)
-    )
+    query = statement(f"SELECT {_ARCH}::pg_catalog.text AS written, {qualified} AS qualified FROM {{s}}", s=summary)
+    row = session.only_row(query, summary)
     if row["qualified"] and session.existing(row["qualified"]) is not None:
         return row["written"], row["qualified"]
     return row["written"], row["written"]

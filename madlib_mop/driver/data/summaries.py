@@ -82,7 +82,7 @@ def class_values(session: CallerSession, summary: PackedSummary, column: str) ->
             f"column {name!r} of {summary.relation} must be an array. Received: {sql_type}", hint=PACK_AGAIN
         )
     query = "SELECT pg_catalog.textin(pg_catalog.array_out({c})) AS value FROM {s}"
-    (row,) = session.execute(statement(query, c=Identifier(name), s=summary.relation))
+    row = session.only_row(statement(query, c=Identifier(name), s=summary.relation), summary.relation)
     return sql_type, row["value"]
 
 
@@ -102,4 +102,5 @@ def _cell(session: CallerSession, summary: PackedSummary, column: str, sql_type:
     """Return the value of a column that not every summary has; None where it is missing or of another type."""
     if summary.types.get(column) != sql_type:
         return None
-    return session.execute(statement("SELECT {c} FROM {s}", c=Identifier(column), s=summary.relation))[0][column]
+    query = statement("SELECT {c} FROM {s}", c=Identifier(column), s=summary.relation)
+    return session.only_row(query, summary.relation)[column]

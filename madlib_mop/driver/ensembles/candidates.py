@@ -91,19 +91,23 @@ def _keys(session: CallerSession, name: str | None, wanted: Sequence[int | None]
     if not rows or None in present:
         problem = "is empty" if not rows else "has a row whose mst_key is NULL"
         raise InvalidParameter(f"model_table: {relation} {problem}. Received: {name!r}", hint=_HINT)
-    chosen = present if wanted is None else sorted({*wanted}, key=lambda key: -1 if key is None else key)
-    missing = [key for key in chosen if key not in present]
+    chosen = {*present} if wanted is None else {*wanted}
+    missing = chosen.difference(present)
     if missing or not chosen:
-        shown = ", ".join(map(str, present[:_N_KEYS_SHOWN])) + (", ..." if present[_N_KEYS_SHOWN:] else "")
-        problem = f"mst_key {missing[0]} is not in {relation}" if missing else "mst_keys has no element"
-        raise InvalidParameter(f"{problem}. Received: {wanted}", hint=f"Use some of: {shown}. NULL: all.")
-    without = [row["mst_key"] for row in rows if not row["has_weights"] and row["mst_key"] in chosen]
+        problem = f"mst_key {missing.pop()} is not in {relation}" if missing else "mst_keys has no element"
+        received = f"[{_listed(wanted or ())}]"
+        raise InvalidParameter(f"{problem}. Received: {received}", hint=f"Use some of: {_listed(present)}. NULL: all.")
+    without = {int(row["mst_key"]) for row in rows if not row["has_weights"]} & chosen
     if without:
-        session.warning(f"make_ensemble: mst_key {', '.join(map(str, without))} of {relation} has no weights: left out")
-    found = [key for key in dict.fromkeys(chosen) if key is not None and key not in without]
+        session.warning(f"make_ensemble: mst_key {_listed(sorted(without))} of {relation} has no weights: left out")
+    found = sorted(key for key in chosen - without if key is not None)
     if not found:
         raise InvalidParameter(f"model_table: no model of {relation} has weights. Received: {name!r}", hint=_HINT)
     return found
+
+
+def _listed(keys: Sequence[int | None]) -> str:
+    return ", ".join(map(str, keys[:_N_KEYS_SHOWN])) + (", ..." if keys[_N_KEYS_SHOWN:] else "")
 
 
 def _read(session: CallerSession, name: str | None, key: int) -> Candidate:

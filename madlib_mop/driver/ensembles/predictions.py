@@ -98,10 +98,13 @@ def _predict(
         trainer.ask({**request, "normalizing_const": packed.normalizing_const}, [read_weights(session, model)])
     start = 0
     for shapes, blobs in _buffers(session, packed):
-        n_rows = shapes[0][0]
+        x = _array(packed, 0, shapes, blobs)
+        n_rows = len(x)
         with _naming(model):
-            answer = trainer.ask(*_request(model, packed, shapes[:n_inputs], blobs[:n_inputs]))
+            answer = trainer.ask(*_request(model, packed, x, shapes[:n_inputs], blobs[:n_inputs]))
             found = _outputs(answer, model, n_rows)
+        if outputs and [one.shape[1] for one in found] != [output.shape[1] for output in outputs]:
+            raise _ragged(f"{packed.relation} has rows for which {model.label} has outputs of another shape")
         if not outputs:
             _check_memory(packed.n_rows * sum(one[:1].nbytes for one in found), max_bytes, packed)
             outputs = [np.empty((packed.n_rows, one.shape[1]), np.float32) for one in found]
@@ -110,9 +113,10 @@ def _predict(
                 output[start : start + n_rows] = one
         start += n_rows
         if labels is not None:
-            for number, column in enumerate(packed.dependent):
-                shape, blob = shapes[n_inputs + number], blobs[n_inputs + number]
-                packed_labels[number].append(_label_array(column, shape, blob, n_rows))
+            for number, rows in enumerate(packed_labels):
+                rows.append(_array(packed, n_inputs + number, shapes, blobs, n_rows))
+                if rows[0].shape[1:] != rows[-1].shape[1:]:
+                    raise _ragged(f"column {packed.dependent[number]!r} of {packed.relation} has rows of two shapes")
     if start != packed.n_rows:
         raise NotReady(
             f"validation_table: {packed.relation} had {packed.n_rows} rows, and now has {start}",
@@ -130,17 +134,21 @@ def _buffers(session: CallerSession, packed: PackedTable) -> Iterator[tuple[list
         with closing(session.stream(packed.query, [shard.key_there], ["integer"], batch_rows=1)) as buffers:
             for buffer in buffers:
                 shapes = [buffer.values_of(f"s{i}")[0] for i in range(n_columns)]
-                if shapes[0][0]:
+                if shapes[0][:1] != [0]:
                     yield shapes, [buffer.bytes_of(f"b{i}").data for i in range(n_columns)]
 
 
-def _request(model: TrainedModel, packed: PackedTable, shapes: list[list[int]], blobs: list[Blob]) -> Frame:
+def _request(
+    model: TrainedModel, packed: PackedTable, x: np.ndarray, shapes: list[list[int]], blobs: list[Blob]
+) -> Frame:
+    """Return the request to predict a buffer; ``x`` is its first input as an array."""
     header = {"op": "predict", "index_inputs": list(packed.index_inputs)}
     if not is_split(model.shape, packed):
         return {**header, "shapes": shapes}, blobs
-    rows = np.frombuffer(blobs[0], np.float32).reshape(shapes[0])
-    columns = [np.ascontiguousarray(rows[:, i]) for i in range(rows.shape[1])]
-    return {**header, "shapes": [[len(rows), 1]] * len(columns)}, [column.data.cast("B") for column in columns]
+    if x.shape[1:] != (model.shape.n_inputs,):
+        raise _ragged(f"column {packed.columns[0]!r} of {packed.relation} has rows of two shapes")
+    columns = [np.ascontiguousarray(x[:, i], np.float32) for i in range(x.shape[1])]
+    return {**header, "shapes": [[len(x), 1]] * len(columns)}, [column.data.cast("B") for column in columns]
 
 
 def _outputs(answer: Frame, model: TrainedModel, n_rows: int) -> list[np.ndarray]:
@@ -155,17 +163,27 @@ def _outputs(answer: Frame, model: TrainedModel, n_rows: int) -> list[np.ndarray
     return [np.frombuffer(blob, np.float32).reshape(n_rows, -1) for blob in blobs]
 
 
-def _label_array(column: str, shape: list[int], blob: Blob, n_rows: int) -> np.ndarray:
+def _array(
+    packed: PackedTable,
+    number: int,
+    shapes: Sequence[list[int]],
+    blobs: Sequence[Blob],
+    n_rows: int | None = None,
+) -> np.ndarray:
+    """Return a column of a buffer; the table's owner can write any shape and any bytes into it."""
+    column, is_x = packed.columns[number], number < len(packed.independent)
     try:
-        rows = buffer_array(column, shape, blob, is_x=False)
+        is_index = number in packed.index_inputs
+        rows = buffer_array(column, shapes[number], blobs[number], is_x=is_x, is_index=is_index)
     except Failure as failure:
         raise failure.error from None
-    if len(rows) != n_rows:
-        raise InvalidParameter(
-            f"validation_table: column {column!r} has {len(rows)} rows in a buffer of {n_rows}",
-            hint="Pack the table again.",
-        )
+    if n_rows is not None and len(rows) != n_rows:
+        raise _ragged(f"column {column!r} has {len(rows)} rows in a buffer of {n_rows}")
     return rows
+
+
+def _ragged(problem: str) -> InvalidParameter:
+    return InvalidParameter(f"validation_table: {problem}", hint="Pack the table again.")
 
 
 def _check_memory(n_bytes: int, max_bytes: int, packed: PackedTable) -> None:

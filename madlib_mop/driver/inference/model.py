@@ -234,7 +234,7 @@ def _object_table(session: CallerSession, summary: Relation) -> str | None:
     """Return the object table of the model's custom functions; summaries from other sources may lack the column."""
     if "object_table" not in {column.name for column in session.columns(summary)}:
         return None
-    (row,) = session.execute(statement("SELECT object_table::pg_catalog.text AS value FROM {t}", t=summary))
+    row = session.only_row(statement("SELECT object_table::pg_catalog.text AS value FROM {t}", t=summary), summary)
     return row["value"] or None
 
 
@@ -252,7 +252,7 @@ def _class_values(
         raise InvalidParameter(f"model_table: column {held!r} of {summary} is not an array. Received: {name!r}")
     text = "pg_catalog.textin(pg_catalog.array_out({c}))"  # without a cast: the owner of an enum may have defined one
     query = f"SELECT {'{c}' if known.is_safe else text}::pg_catalog.text[] AS values, {text} AS text FROM {{t}}"
-    (row,) = session.execute(statement(query, c=Identifier(held), t=summary))
+    row = session.only_row(statement(query, c=Identifier(held), t=summary), summary)
     if row["values"] is None or row["values"] == [None]:
         return None, None
     return tuple(row["values"]), row["text"]

@@ -18,6 +18,7 @@ from madlib_mop.errors import InvalidParameter, UndefinedColumn
 from madlib_mop.models.architecture import check_architecture
 
 _MOST_ROWS = 10**12
+_KEY_TYPES = ("integer", "smallint", "bigint")
 
 
 def propose_networks(call: Call) -> None:
@@ -75,11 +76,16 @@ def propose_search(call: Call) -> list[dict[str, Any]]:
     name = given["arch_table"]
     preprocessor, shard_rows = _read(session, given["packed_table"])
     table = session.relation(name, "arch_table")
-    present = {column.name for column in session.columns(table)}
-    if missing := [column for column in ARCHITECTURE_COLUMNS if column not in present]:
+    types = {column.name: column.type_sql for column in session.columns(table)}
+    if missing := [column for column in ARCHITECTURE_COLUMNS if column not in types]:
         raise UndefinedColumn(
             f"arch_table: {table} is not a table of architectures: it has no column {missing[0]!r}. Received: {name!r}",
             hint="madlib_mop.propose_networks makes one.",
+        )
+    if types["model_id"] not in _KEY_TYPES:
+        raise InvalidParameter(
+            f"arch_table: column model_id of {table} must be of type integer. Received: {types['model_id']}",
+            hint="madlib_mop.propose_networks makes such a table.",
         )
     rows = session.execute(
         statement("SELECT DISTINCT model_id FROM {table} WHERE model_id IS NOT NULL ORDER BY model_id", table=table)

@@ -115,7 +115,7 @@ def _summary(
         if types.get(name) == type_name
     ]
     query = statement("SELECT {c} FROM {t}", c=[Identifier(name) for name in copied], t=summary)
-    values = {name: None for name, _ in columns} | session.execute(query)[0] | held
+    values = {name: None for name, _ in columns} | session.only_row(query, summary) | held
     values |= {
         "validation_table": str(model.validation_table),
         "model": str(output),

@@ -3,6 +3,7 @@ types."""
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -162,7 +163,8 @@ def read_source(
     inputs = tuple(as_input(find_column(known, name, "independent_varname", relation)) for name in x_names)
     if not separate:
         inputs = side_by_side(inputs, y_names)
-    _check_packed_names([one.name for one in inputs] + y_names)
+    names = [one.name for one in inputs] + y_names
+    check_packed_names(names, names)
     (may_read,) = session.execute(
         "SELECT pg_catalog.has_table_privilege($1::pg_catalog.oid, 'SELECT') AS all", [relation.oid], ["bigint"]
     )
@@ -237,8 +239,20 @@ def split_columns(text: str | None, what: str) -> list[str]:
     return names
 
 
-def _check_packed_names(names: list[str]) -> None:
-    """Reject names that would clash in the packed table or its summary, and too many columns."""
+def check_packed_names(names: Sequence[str], with_classes: Sequence[str]) -> None:
+    """Reject names that would clash in the packed table or its summary, and too many columns.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Inputs and targets.
+    with_classes : sequence of str
+        Those that may have class values in the summary.
+
+    Raises
+    ------
+    InvalidParameter
+    """
     if len(names) > MAX_PACKED_COLUMNS:
         raise InvalidParameter(
             f"{len(names)} columns would be packed separately; a row of a packed table can have at most "
@@ -255,9 +269,10 @@ def _check_packed_names(names: list[str]) -> None:
                     hint="Name each column once, and use a view to rename columns that clash.",
                 )
             made.append(candidate)
-        if len(f"{name}_class_values".encode()) > MAX_NAME_BYTES:
+        longest = f"{name}_class_values" if name in with_classes else f"{name}_shape"
+        if len(longest.encode()) > MAX_NAME_BYTES:
             raise InvalidParameter(
-                f"column {name!r}: {name + '_class_values'!r} would be longer than {MAX_NAME_BYTES} bytes",
+                f"column {name!r}: {longest!r} would be longer than {MAX_NAME_BYTES} bytes",
                 hint="Rename it in a view.",
             )
 

@@ -15,6 +15,7 @@ from madlib_mop.driver.packing.columns import Kind, Source, SourceColumn
 from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
 from madlib_mop.driver.session.relations import Column
 from madlib_mop.engines.base.system_columns import row_name, sent
+from madlib_mop.errors import NotReady
 
 _ROW = "row_"  # prefix of columns that identify a row
 _SUMMARY_COLUMNS = (
@@ -175,8 +176,10 @@ class SourceQueries:
         """Return the raw value of each column but the classes', of any one row."""
         wanted = [i for i, column in enumerate(self.source.columns) if column.kind is not Kind.CLASS]
         values = ", ".join(f"{self._raw(i, self._value(i), None)} AS c{i}" for i in wanted)
-        (row,) = self._ask(f"SELECT {values} FROM {{source}} s LIMIT 1")
-        return {i: row[f"c{i}"] for i in wanted}
+        rows = self._ask(f"SELECT {values} FROM {{source}} s LIMIT 1")
+        if not rows:
+            raise NotReady(f"{self.source.relation} had rows, and now has none", hint="Call again.")
+        return {i: rows[0][f"c{i}"] for i in wanted}
 
     def stream(self, classes: dict[int, Classes], seed: int | None, batch_rows: int) -> Generator[Batch, None, None]:
         """Yield the raw values as bytea columns ``c0`` ..., and the system columns that name a row (`row_label`).

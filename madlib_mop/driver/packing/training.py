@@ -174,7 +174,7 @@ def _classes(
         values=Identifier(name),
         holder=holder,
     )
-    (row,) = session.execute(query)
+    row = session.only_row(query, holder)
     if row["values"] is None:
         return None
     type_sql = known[name].type_sql.removesuffix("[]")

@@ -8,7 +8,14 @@ from typing import Any
 from madlib_mop.catalog.names import MAX_NAME_BYTES, Relation, SqlType, quote, split_name
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.rights import check_owners, check_types
-from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, InvalidParameter, ReadOnly, UndefinedTable
+from madlib_mop.errors import (
+    DuplicateTable,
+    InsufficientPrivilege,
+    InvalidParameter,
+    NotReady,
+    ReadOnly,
+    UndefinedTable,
+)
 
 _WITH_ROWS = ("r", "p", "v", "m", "f")  # tables, partitioned tables, views, materialized views, foreign tables
 
@@ -266,6 +273,22 @@ class RelationLookup(ABC):
     def columns(self, relation: Relation) -> list[Column]:
         """Return a table's columns, in order."""
         return [Column(**row) for row in self.execute(_COLUMNS, [relation.oid], ["bigint"])]
+
+    def only_row(self, query: str, relation: Relation) -> dict[str, Any]:
+        """Return the row of a query of a table that must have one row, as an earlier query of it had.
+
+        Raises
+        ------
+        NotReady
+            If there is another number of rows: a view, and a row policy, may show others each time.
+        """
+        rows = self.execute(query)
+        if len(rows) != 1:
+            raise NotReady(
+                f"{relation} had one row, and now has {len(rows)}: it was changed while it was being read",
+                hint="Call again. If it is a view: it must show the same row each time.",
+            )
+        return rows[0]
 
     def caller_setting(self, name: str) -> str | None:
         """Return a setting of the caller's session, such as ``madlib_mop.segments``; None if it was never set."""

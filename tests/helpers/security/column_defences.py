@@ -3,6 +3,7 @@
 from tests.helpers.security.defence import Defence
 
 _COLUMNS = "tests/security/test_columns.py::"
+_UNTRUSTED = "tests/security/test_untrusted_tables.py::"
 
 DEFENCES_OF_COLUMNS = (
     Defence(
@@ -83,5 +84,28 @@ DEFENCES_OF_COLUMNS = (
         "if outputs != targets:",
         "if False:",
         ("tests/integration/test_using_columns.py::test_a_summary_that_was_changed_is_an_error",),
+    ),
+    Defence(
+        "a view that shows another number of rows when it is read again is one clear error",
+        "madlib_mop/driver/session/relations.py",
+        """        if len(rows) != 1:
+            raise NotReady(""",
+        """        if False:
+            raise NotReady(""",
+        (_UNTRUSTED + "test_a_view_that_has_other_rows_each_time_is_one_error",),
+    ),
+    Defence(
+        "labels of two widths in the validation table of an ensemble are one clear error",
+        "madlib_mop/driver/ensembles/predictions.py",
+        "if rows[0].shape[1:] != rows[-1].shape[1:]:",
+        "if False:",
+        (_UNTRUSTED + "test_buffers_that_contradict_themselves_are_one_error",),
+    ),
+    Defence(
+        "ids of architectures that are no integers do not reach the answer of propose_search",
+        "madlib_mop/driver/networks/proposing.py",
+        """if types["model_id"] not in _KEY_TYPES:""",
+        "if False:",
+        (_UNTRUSTED + "test_ids_of_architectures_that_are_no_numbers_are_one_error",),
     ),
 )

@@ -8,8 +8,9 @@ import pytest
 
 from madlib_mop.catalog.names import Relation, split_name
 from madlib_mop.driver.commands import architectures
-from madlib_mop.driver.commands.architectures import COLUMNS, delete_keras_model, load_keras_model
+from madlib_mop.driver.commands.architectures import delete_keras_model, load_keras_model
 from madlib_mop.driver.commands.configurations import generate_model_configs, load_model_selection_table
+from madlib_mop.driver.data.library_tables import ARCHITECTURE_COLUMNS as COLUMNS
 from madlib_mop.driver.inference.described import DescribedModel, LayerWeights
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.relations import Column
@@ -54,6 +55,10 @@ class FakeSession:
 
     def qualified(self, relation):
         return f"{relation.schema}.{relation.name}"
+
+    def only_row(self, query, relation):
+        (row,) = self.execute(query)
+        return row
 
     def caller_setting(self, name):
         return None
