@@ -25,11 +25,11 @@ from madlib_mop.driver.packing.columns import find_column, split_columns
 from madlib_mop.driver.packing.tables import comment_on
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.engines.base.system_columns import SYSTEM_COLUMNS
 from madlib_mop.errors import InvalidParameter
 
 #: PostgreSQL's limit of the columns of a table.
 MAX_COLUMNS = 1600
-_SYSTEM_COLUMNS = ("ctid", "xmin", "cmin", "xmax", "cmax", "tableoid", "gp_segment_id")
 _TYPES = {"float32": "pg_catalog.float4", "int32": "pg_catalog.int4", "int16": "pg_catalog.int2"}
 
 Array = npt.NDArray[np.generic]
@@ -171,7 +171,7 @@ class _Names:
     """Names of columns: none twice, none of a system column, none longer than PostgreSQL allows."""
 
     def __init__(self) -> None:
-        self._taken = set(_SYSTEM_COLUMNS)
+        self._taken = set(SYSTEM_COLUMNS)
 
     def free(self, name: str) -> str:
         """Return the name, cut and numbered if needed."""
