@@ -69,7 +69,7 @@ class CompiledModel(ModelVariables):
         return n_bytes
 
     def set_strengths(self, strengths: Strengths) -> None:
-        """Return the L2 regularizers the strengths of the configuration that trains next."""
+        """Assign the strengths of the configuration that trains next to the L2 regularizers."""
         for place, variable in self.strengths.items():
             variable.assign(strengths[place])
 
