@@ -23,10 +23,6 @@ _BATCH_ROWS = 10_000
 _TEMP_FILE_LIMIT = "SELECT setting::pg_catalog.int8 AS kb FROM pg_catalog.pg_settings WHERE name = 'temp_file_limit'"
 
 
-class SpecialValue(InvalidParameter):
-    """A row has NaN or an infinite value."""
-
-
 @dataclass(frozen=True)
 class Rows:
     """All rows of a source table.
@@ -97,18 +93,11 @@ def read_rows(
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]
     hasher = RowHasher(seed)
-    batches = read_batches(session, source, fields, unchecked, batch_rows=batch_rows, names_rows=False)
-    try:
-        with closing(batches):
-            for batch, columns in batches:
-                sent = batch.bytes_of("r")
-                hashes.append(hasher.of(sent.data, np.asarray(sent.lengths, np.int64)))
-                spool.add(columns)
-    except SpecialValue:  # rare: rows are read without their names, which the server takes time for
-        with closing(read_batches(session, source, fields, unchecked, batch_rows=batch_rows)) as again:
-            for _ in again:
-                pass
-        raise
+    with closing(read_batches(session, source, fields, unchecked, batch_rows=batch_rows)) as batches:
+        for batch, columns in batches:
+            sent = batch.bytes_of("r")
+            hashes.append(hasher.of(sent.data, np.asarray(sent.lengths, np.int64)))
+            spool.add(columns)
     if not spool.n_rows:
         raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
     named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}
@@ -124,7 +113,6 @@ def read_batches(
     unchecked: Collection[str] = (),
     copied: Sequence[CopiedColumn] = (),
     batch_rows: int = _BATCH_ROWS,
-    names_rows: bool = True,
 ) -> Generator[tuple[Batch, list[RawColumn]], None, None]:
     """Yield a table's rows in batches, in the order of a scan: as they came, and as typed columns.
 
@@ -140,18 +128,14 @@ def read_batches(
         Columns that are read as text too, as `SourceTable.rows_query` names them.
     batch_rows : int
         Rows in a batch.
-    names_rows : bool
-        Whether the batches have what names a row; otherwise errors have its number in reading order.
 
     Raises
     ------
-    SpecialValue
-        If a value is NaN or infinite; the message names the column and the row.
     InvalidParameter
-        If a value cannot be read; the message names the column and the row.
+        If a value is NaN, infinite, or cannot be read; the message names the column and the row.
     """
     reader, n_before = RecordReader(source.sent(fields)), 0
-    with closing(session.stream(source.rows_query(fields, copied, names_rows), [], [], batch_rows)) as batches:
+    with closing(session.stream(source.rows_query(fields, copied), [], [], batch_rows)) as batches:
         for batch in batches:
             rows = batch.bytes_of("r")
             columns = reader.read(bytes(rows.data), np.asarray(rows.lengths, np.int64))
@@ -167,7 +151,7 @@ def _check(
         special = column.first_special() if field_.name not in unchecked else None
         if special is not None:
             naming: dict[str, BytesColumn | list[object]] = {n: c for n, c in batch.columns.items() if n != "r"}
-            raise SpecialValue(
+            raise InvalidParameter(
                 f"column {field_.name!r} holds {special.text} ({row_label(naming, special.row, n_before)})",
                 hint="Replace it (NULL is imputed), leave the row out by a view, or exclude the column.",
             )

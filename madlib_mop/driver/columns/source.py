@@ -99,15 +99,15 @@ class SourceTable:
         """Return the column of that name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
-    def rows_query(self, fields: Sequence[Field], copied: Sequence[CopiedColumn] = (), names_rows: bool = True) -> str:
+    def rows_query(self, fields: Sequence[Field], copied: Sequence[CopiedColumn] = ()) -> str:
         """Return the SELECT of all rows.
 
-        Its columns are ``r``, the bytes of `record_send` of these fields; what names a row, if asked for; and ``k0``,
-        ``k1``, ..., the copied columns as text.
+        Its columns are ``r``, the bytes of `record_send` of these fields; what names a row; and ``k0``, ``k1``, ...,
+        the copied columns as text.
         """
         slots: dict[str, Slot] = {f"c{i}": Identifier(field.name) for i, field in enumerate(fields)}
         row = ", ".join(self._value(f"s.{{{slot}}}", field) for slot, field in zip(slots, fields, strict=True))
-        names = "".join(f", {sent(f's.{column}', column)} AS row_{column}" for column in self.naming if names_rows)
+        names = "".join(f", {sent(f's.{column}', column)} AS row_{column}" for column in self.naming)
         names += "".join(f", {one.text(f's.{{k{i}}}')} AS k{i}" for i, one in enumerate(copied))
         slots |= {f"k{i}": Identifier(one.column.name) for i, one in enumerate(copied)}
         query = f"SELECT pg_catalog.record_send(ROW({row})) AS r{names} FROM {{source}} s"
