@@ -1,15 +1,21 @@
 """The results of the benchmarks: ratios of two measurements, smaller is better; `make bench-check` compares them.
 
-Seconds depend on the machine, so only ratios are recorded (benchmarks/ratios.json).
+Seconds depend on the machine, so only ratios are recorded (benchmarks/ratios.json). Ratios depend on the processor too:
+the faster its kernels are, the more of a run's time is spent outside of them. So there is one record for each kind of
+processor.
 """
 
 import json
+import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 RECORDED = Path(__file__).with_name("ratios.json")
+_CPUINFO = Path("/proc/cpuinfo")
+#: Vector instructions that TensorFlow's kernels use, widest first, as Linux names them.
+_VECTORS = ("amx_tile", "avx512f", "avx2", "avx", "sve", "asimd")
 ALLOWED_LOSS = 1.15
 
 
@@ -35,18 +41,34 @@ def medians(runs: Iterable[list[Ratio]]) -> list[Ratio]:
     return [Ratio(ratio.name, median(values[ratio.name]), ratio.limit) for ratio in runs[0]]
 
 
-def record(ratios: Iterable[Ratio], path: Path = RECORDED) -> None:
-    """Write ratios; they replace those of the same names."""
-    values = (json.loads(path.read_text()) if path.exists() else {}) | {r.name: round(r.value, 3) for r in ratios}
-    path.write_text(json.dumps(dict(sorted(values.items())), indent=2) + "\n")
+def processor(cpuinfo: Path = _CPUINFO) -> str:
+    """Return the kind of this machine's processor: its architecture and its widest vector instructions."""
+    words = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
+    vectors = next((name for name in _VECTORS if name in words), "no vectors")
+    return f"{platform.machine()}, {vectors}"
 
 
-def losses(ratios: Iterable[Ratio], path: Path = RECORDED) -> list[str]:
-    """Return a line for each ratio that is over 15 % above the recorded one, above its limit, or not recorded."""
-    recorded = json.loads(path.read_text()) if path.exists() else {}
+def record(ratios: Iterable[Ratio], path: Path = RECORDED, kind: str | None = None) -> None:
+    """Write ratios of one kind of processor (of this one's); they replace those of the same names."""
+    records, kind = _records(path), kind or processor()
+    records[kind] = dict(sorted((records.get(kind, {}) | {r.name: round(r.value, 3) for r in ratios}).items()))
+    path.write_text(json.dumps(dict(sorted(records.items())), indent=2) + "\n")
+
+
+def has_record(path: Path = RECORDED, kind: str | None = None) -> bool:
+    """Return whether ratios are recorded for one kind of processor (for this one's)."""
+    return (kind or processor()) in _records(path)
+
+
+def losses(ratios: Iterable[Ratio], path: Path = RECORDED, kind: str | None = None) -> list[str]:
+    """Return a line for each ratio that is over 15 % above the recorded one, above its limit, or not recorded.
+
+    Where nothing is recorded for the kind of processor, ratios are compared with their limits only.
+    """
+    recorded = _records(path).get(kind or processor())
     lines = []
     for ratio in ratios:
-        before = recorded.get(ratio.name)
+        before = recorded.get(ratio.name) if recorded is not None else ratio.value
         if before is None:
             lines.append(f"{ratio.name}: {ratio.value:.3f}, but no value is recorded (make bench-check ARGS=--record)")
         elif ratio.value > before * ALLOWED_LOSS:
@@ -56,3 +78,7 @@ def losses(ratios: Iterable[Ratio], path: Path = RECORDED) -> list[str]:
         if ratio.limit is not None and ratio.value > ratio.limit:
             lines.append(f"{ratio.name}: {ratio.value:.3f}, it must be at most {ratio.limit:.2f}")
     return lines
+
+
+def _records(path: Path) -> dict[str, dict[str, float]]:
+    return json.loads(path.read_text()) if path.exists() else {}

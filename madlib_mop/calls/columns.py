@@ -1,5 +1,7 @@
 """The functions that pack ordinary tables, column by column, and propose networks for them."""
 
+from dataclasses import replace
+
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import Whole
 from madlib_mop.calls.limits import MAX_SEED
@@ -7,9 +9,10 @@ from madlib_mop.calls.packing import BUFFER_SIZE, RULES
 from madlib_mop.calls.shared import SEED_CHECK
 
 _SOURCE = Argument("source_table", "varchar", "table or view of ordinary columns; each row is an example")
-_DEPENDENT = Argument("dependent", "varchar", "column to predict, or columns, with commas")
+_DEPENDENT = Argument("dependent", "varchar", "column to predict, or several columns, separated by commas")
 _EXCLUDE = Argument("exclude", "varchar[]", "columns to ignore", default=None)
-_PACKED = Argument("packed_table", "varchar", "packed by pack_columns, or models that were trained on such a table")
+_PACKED = Argument("packed_table", "varchar", "packed table, made by pack_columns")
+_PACKED_OR_MODELS = replace(_PACKED, help="packed table, made by pack_columns; or a table of models trained on one")
 
 PROPOSE = Function(
     "propose_columns",
@@ -19,21 +22,28 @@ PROPOSE = Function(
 )
 PACK = Function(
     "pack_columns",
-    "Pack an ordinary table: numbers, categories, dates, texts and vectors become the inputs of networks.",
+    "Pack an ordinary table: numbers, categories, dates, texts, vectors and images become inputs of networks.",
     (
         _SOURCE,
-        Argument("output_table", "varchar", "packed table to create, with its _summary, and _validation"),
+        Argument(
+            "output_table", "varchar",
+            "packed table to create, with its _summary; the validation rows get tables with _validation in their names",
+        ),
         _DEPENDENT,
         Argument(
             "validation", "double precision",
-            "rows to keep for validation: 0.2, 'last 20% by <column>', '20% by group <column>', or a boolean column;"
+            "rows to keep for validation: 0.2, 'last 20% by COLUMN', '20% by group COLUMN', or a boolean column;"
             " NULL: none",
             default=None, other_types=("text",),
         ),
-        Argument("columns", "varchar", "edited table of propose_columns; NULL: what it would propose", default=None),
+        Argument(
+            "columns", "varchar",
+            "table of propose_columns with your edits; NULL: the proposal without edits", default=None,
+        ),
         _EXCLUDE,
         Argument(
-            "seed", "integer", "for the order of rows and the split; NULL: drawn, printed, and recorded",
+            "seed", "integer",
+            "seed of the order of rows and of the validation rows; NULL: drawn at random, printed and recorded",
             default=None, check=SEED_CHECK,
         ),
         BUFFER_SIZE,
@@ -44,17 +54,22 @@ PACK = Function(
 DESCRIBE = Function(
     "describe_preprocessor",
     "Describe how each column of a packed table's source is encoded, and with which statistics.",
-    (_PACKED,),
+    (_PACKED_OR_MODELS,),
     schema="madlib_mop",
 )
 TRANSFORM = Function(
     "transform",
     "Encode each row of an ordinary table as for a network, and write the encoded rows to a table.",
     (
-        _PACKED,
+        _PACKED_OR_MODELS,
         Argument("source_table", "varchar", "table or view with the input columns of training; targets are optional"),
         Argument("output_table", "varchar", "table to create; it has one row for each row of source_table"),
-        Argument("keep", "varchar", "columns of source_table to copy, with commas, such as a key", default=None),
+        Argument(
+            "keep",
+            "varchar",
+            "columns of source_table to copy, such as its key, separated by commas",
+            default=None,
+        ),
     ),
     schema="madlib_mop",
 )
@@ -66,15 +81,17 @@ NETWORKS = Function(
         Argument("arch_table", "varchar", "table of architectures to create"),
         Argument("configs_table", "varchar", "model selection table to create, with its _summary"),
         Argument(
-            "n_configs", "integer", "number of configurations; the first is the most robust one",
+            "n_configs", "integer", "number of configurations; the first one is the most robust",
             default=16, check=Whole(1, 1000, is_needed=True),
         ),
         Argument(
-            "num_iterations", "integer", "iterations to train; learning rates fall over this number",
-            default=10, check=Whole(1, 1_000_000, is_needed=True),
+            "num_iterations", "integer",
+            "number of iterations that you will train; learning rates fall until the last one", default=10,
+            check=Whole(1, 1_000_000, is_needed=True),
         ),
         Argument(
-            "seed", "integer", "seed of the choice of rates and sizes; one seed always gives the same ones", default=1,
+            "seed", "integer",
+            "seed of the random values in configurations; the same seed gives the same values", default=1,
             check=Whole(0, MAX_SEED, must=f"must be from 0 to {MAX_SEED}", is_needed=True),
         ),
     ),

@@ -6,12 +6,17 @@ from madlib_mop.calls import shared
 from madlib_mop.calls.argument import Argument, Function
 from madlib_mop.calls.checks import AboveZero, OneOf, Whole
 
-_MODEL_TABLE = Argument("model_table", "varchar", "output table of madlib_keras_fit_multiple_model or madlib_keras_fit")
+_MODEL_TABLE = Argument(
+    "model_table",
+    "varchar",
+    "output table of madlib_keras_fit_multiple_model, madlib_keras_fit, madlib_keras_automl or make_ensemble",
+)
 _TEST_TABLE = Argument("test_table", "varchar", "table or view with the rows to predict, not packed")
 _ID_COL = Argument("id_col", "varchar", "column of test_table that identifies a row; any type")
 _OUTPUT = Argument("output_table", "varchar", "table to create")
 _PRED_TYPE = Argument(
-    "pred_type", "varchar", "'prob', 'response', an integer (the best k classes) or a number below 1 (a threshold)",
+    "pred_type", "varchar",
+    "classes to write: all for 'prob', the best for 'response', the best k for an integer k, those above v for v < 1",
     default="prob", other_types=("integer", "double precision"),
 )  # fmt: skip
 _PRED_KIND = Argument("pred_kind", "text", "the SQL type of pred_type: text, integer or float8", default="text")
@@ -23,7 +28,11 @@ EVALUATE = Function(
     "Compute the loss and the metrics of a trained model on a packed table.",
     (
         _MODEL_TABLE,
-        Argument("test_table", "varchar", "packed table, made by validation_preprocessor_dl"),
+        Argument(
+            "test_table",
+            "varchar",
+            "packed table, made by validation_preprocessor_dl, training_preprocessor_dl or pack_columns",
+        ),
         _OUTPUT,
         _USE_GPUS,
         _MST_KEY,
@@ -39,7 +48,7 @@ PREDICT = Function(
         _ID_COL,
         Argument(
             "independent_varname", "varchar",
-            "input columns of test_table, in the order of training; '*' for models of tables of pack_columns",
+            "input columns of test_table, in the order of training; '*' if pack_columns made the training table",
         ),
         _OUTPUT,
         _PRED_TYPE,
@@ -53,7 +62,7 @@ PREDICT_BYOM = Function(
     "madlib_keras_predict_byom",
     "Predict the rows of a table with a model of your own, such as one trained outside the database.",
     (
-        shared.MODEL_ARCH_TABLE,
+        replace(shared.MODEL_ARCH_TABLE, help="table of architectures, made by load_keras_model"),
         Argument("model_id", "integer", "row of that table; it must have weights"),
         _TEST_TABLE,
         _ID_COL,
@@ -76,17 +85,19 @@ PREDICT_BYOM = Function(
 
 MAKE_ENSEMBLE = Function(
     "make_ensemble",
-    "Choose models of a table by their predictions of a validation table, and write their average as one model.",
+    "Choose the models that together predict a validation table best, and write one model that averages their outputs.",
     (
         Argument("model_table", "text", "output table of madlib_keras_fit_multiple_model or madlib_keras_automl"),
-        Argument("validation_table", "text", "packed table by which the members are chosen"),
-        Argument("output_table", "text", "table to create, with _info and _summary; its model has mst_key 1"),
+        Argument("validation_table", "text", "packed table with the rows on which models are compared"),
         Argument(
-            "n_members", "integer", "most models to add, counting repetitions", default=8,
+            "output_table", "text", "table to create, with its _info and _summary; it gets one model, with mst_key 1"
+        ),
+        Argument(
+            "n_members", "integer", "maximum number of members; a model that is chosen twice counts as two", default=8,
             check=Whole(1, 100, "The same model can be added several times.", is_needed=True),
         ),
         Argument(
-            "metric", "text", "metric by which members are chosen: 'loss' or 'accuracy'", default="loss",
+            "metric", "text", "metric by which models are chosen: 'loss' or 'accuracy'", default="loss",
             check=OneOf(("loss", "accuracy"), "loss", "'loss' is log loss for classes, and mse or mae for numbers."),
         ),
         Argument("mst_keys", "integer[]", "keys of the models to choose from; NULL: all", default=None),

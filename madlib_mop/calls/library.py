@@ -20,11 +20,15 @@ LOAD_KERAS_MODEL = Function(
             "model_arch", "json", "what Keras' model.to_json() returns",
             check=Given("Pass the output of Keras' model.to_json()."),
         ),
-        Argument("model_weights", "bytea", "start weights", default=None),
+        Argument(
+            "model_weights", "bytea", "start weights, as float32 in the order of Keras' get_weights()", default=None
+        ),
         Argument("name", "text", "a name for the model", default=None),
         Argument("description", "text", "a description of the model", default=None),
-        Argument("weights", "text", "a table with start weights for the layers of the same names", default=None),
-        Argument("weights_key", "integer", "the row of that table: its mst_key or model_id", default=None),
+        Argument(
+            "weights", "text", "table with weights; each layer takes those of the layer of the same name", default=None
+        ),
+        Argument("weights_key", "integer", "mst_key or model_id of the row with the weights", default=None),
     ),
 )  # fmt: skip
 
@@ -44,8 +48,8 @@ LOAD_MODEL_SELECTION_TABLE = Function(
         shared.MODEL_ARCH_TABLE,
         Argument("model_selection_table", "varchar", "table to create; it must not exist"),
         shared.MODEL_ID_LIST,
-        Argument("compile_params_list", "varchar[]", "choices of compile parameters, one text each"),
-        Argument("fit_params_list", "varchar[]", "choices of fit parameters, one text each; '': the defaults"),
+        Argument("compile_params_list", "varchar[]", "sets of compile parameters, one text each"),
+        Argument("fit_params_list", "varchar[]", "sets of fit parameters, one text each; '' means the defaults"),
         shared.OBJECT_TABLE,
     ),
 )
@@ -91,8 +95,8 @@ DELETE_CUSTOM_FUNCTION = Function(
     "Delete a custom function from its table (superusers). Deleting the last function drops the table.",
     (
         _OBJECTS,
-        Argument("id", "integer", "the function's id"),
-        Argument("name", "text", "the function's name"),
+        Argument("id", "integer", "the function's id; pass either id or name"),
+        Argument("name", "text", "the function's name; pass either id or name"),
     ),
     forms=(("object_table", "id"), ("object_table", "name")),
 )
@@ -103,7 +107,7 @@ LOAD_TOP_K = Function(
     (
         _OBJECT_TABLE,
         Argument(
-            "k", "integer", "a row counts as correct if its class is one of the k with the highest scores",
+            "k", "integer", "a row counts as correct if its class is one of the k classes with the highest scores",
             check=Whole(1, must="must be a whole number of 1 or more", is_needed=True),
         ),
     ),

@@ -16,10 +16,12 @@ BUFFER_SIZE = Argument(
 )  # fmt: skip
 RULES = Argument(
     "distribution_rules", "text",
-    "which segments get rows: 'all_segments', 'gpu_segments', or a table with a column dbid; NULL: all", default=None,
+    "which segments get rows: 'all_segments', 'gpu_segments', or a table that lists them in its column dbid; NULL: all",
+    default=None,
 )  # fmt: skip
 _IMAGE_SHAPE = Argument(
-    "image_shape", "integer[]", "size of JPEG or PNG images: {height,width} or {height,width,channels}", default=None
+    "image_shape", "integer[]",
+    "size to which JPEG or PNG images are scaled: {height,width} or {height,width,channels}", default=None,
 )
 
 TRAINING = Function(
@@ -37,7 +39,8 @@ TRAINING = Function(
         ),
         Argument(
             "num_classes", "integer[]",
-            "width of one-hot labels, for each dependent column; '{}': pack numbers as they are, for regression",
+            "number of classes of each dependent column; NULL: as many as in the data;"
+            " '{}': numbers are packed as they are, for regression",
             default=None,
         ),
         RULES,
@@ -48,7 +51,8 @@ TRAINING = Function(
         ),
         _IMAGE_SHAPE,
         Argument(
-            "labels", "text", "'one-hot', or 'index' for sparse losses: the number of the class; NULL: one-hot",
+            "labels", "text",
+            "form of class labels: 'one-hot', or 'index' (the class number, for sparse losses); NULL: 'one-hot'",
             default=None,
         ),
     ),
@@ -60,9 +64,13 @@ VALIDATION = Function(
     (
         _SOURCE,
         _OUTPUT,
-        replace(_DEPENDENT, help=f"{_DEPENDENT.help}; '*' for tables of pack_columns"),
-        replace(_INDEPENDENT, help=f"{_INDEPENDENT.help}; '*' for tables of pack_columns"),
-        Argument("training_preprocessor_table", "varchar", "output table of training_preprocessor_dl or pack_columns"),
+        replace(_DEPENDENT, help=f"{_DEPENDENT.help}; '*' if pack_columns made the training table"),
+        replace(_INDEPENDENT, help=f"{_INDEPENDENT.help}; '*' if pack_columns made the training table"),
+        Argument(
+            "training_preprocessor_table",
+            "varchar",
+            "packed training table, made by training_preprocessor_dl or pack_columns",
+        ),
         BUFFER_SIZE,
         RULES,
         _IMAGE_SHAPE,

@@ -5,25 +5,29 @@ from madlib_mop.calls.checks import OneOf, Whole
 from madlib_mop.calls.limits import MAX_ITERATIONS, MAX_SEED
 from madlib_mop.schedule import SCHEDULES
 
-SOURCE_TABLE = Argument("source_table", "varchar", "packed by training_preprocessor_dl, and committed")
+SOURCE_TABLE = Argument(
+    "source_table", "varchar", "packed table, made by training_preprocessor_dl or pack_columns, and committed"
+)
 VALIDATION_TABLE = Argument(
     "validation_table", "varchar",
-    "packed by validation_preprocessor_dl, and committed; the run computes metrics on it too",
+    "packed table with validation rows, made by validation_preprocessor_dl or pack_columns, and committed",
     default=None,
 )  # fmt: skip
 NUM_ITERATIONS = Argument(
-    "num_iterations", "integer", "number of iterations: each trains each model on all rows",
+    "num_iterations", "integer", "number of iterations; in each, every model trains on all rows",
     check=Whole(1, MAX_ITERATIONS, "Pass a whole number such as 10.", is_needed=True),
 )  # fmt: skip
 USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses one GPU", default=False)
 METRICS_FREQUENCY = Argument(
     "metrics_compute_frequency", "integer",
-    "compute metrics every so many iterations; NULL: after the last iteration only", default=None,
+    "metrics are computed after every so many iterations, and after the last; NULL: only after the last", default=None,
 )  # fmt: skip
 NAME = Argument("name", "varchar", "copied into _summary", default=None)
 DESCRIPTION = Argument("description", "varchar", "copied into _summary", default=None)
 OBJECT_TABLE = Argument("object_table", "varchar", "table of custom functions, in schema madlib", default=None)
-MODEL_ARCH_TABLE = Argument("model_arch_table", "varchar", "table of architectures, made by load_keras_model")
+MODEL_ARCH_TABLE = Argument(
+    "model_arch_table", "varchar", "table of architectures, made by load_keras_model or propose_networks"
+)
 MODEL_ID_LIST = Argument("model_id_list", "integer[]", "model_id of each architecture to use")
 USE_CACHING = Argument(
     "use_caching", "boolean", "whether trainers keep more rows in memory between visits", default=False
@@ -31,16 +35,18 @@ USE_CACHING = Argument(
 REPLACE = Argument(
     "replace",
     "boolean",
-    "whether existing models of this name are dropped when the new ones are written",
+    "whether an existing output table is dropped when the new one is written",
     default=False,
 )
 EARLY_STOPPING = Argument(
-    "early_stopping", "text", "when a model stops early, e.g. 'patience=3, metric=val_loss, restore_best=true'",
-    default=None,
+    "early_stopping", "text",
+    "when a model stops early, e.g. 'patience=3, metric=val_loss, restore_best=true';"
+    " the fit parameters of a configuration can override it", default=None,
 )  # fmt: skip
 SEED_CHECK = Whole(0, MAX_SEED, "If you omit it, a seed is drawn and recorded.", must=f"must be from 0 to {MAX_SEED}")
 SEED = Argument(
-    "seed", "integer", "seed of start weights and of the order of rows; NULL: drawn at random, printed and recorded",
+    "seed", "integer",
+    "seed of start weights and of the order of rows; NULL: drawn at random, or with warm_start that of the earlier run",
     default=None, check=SEED_CHECK,
 )  # fmt: skip
 

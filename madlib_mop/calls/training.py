@@ -14,7 +14,11 @@ FIT_MULTIPLE_MODEL = Function(
     (
         shared.SOURCE_TABLE,
         Argument("model_output_table", "varchar", "table to create, with its _info and _summary"),
-        Argument("model_selection_table", "varchar", "made by load_model_selection_table or generate_model_configs"),
+        Argument(
+            "model_selection_table",
+            "varchar",
+            "made by load_model_selection_table, generate_model_configs or propose_networks",
+        ),
         shared.NUM_ITERATIONS,
         shared.USE_GPUS,
         shared.VALIDATION_TABLE,
@@ -40,7 +44,10 @@ FIT = Function(
         Argument("model_id", "integer", "model_id of the architecture to train"),
         Argument("compile_params", "varchar", "e.g. loss='categorical_crossentropy', optimizer='Adam(lr=0.01)'"),
         Argument("fit_params", "varchar", "e.g. batch_size=32, epochs=1; may be NULL or empty"),
-        replace(shared.NUM_ITERATIONS, help="number of iterations; each one visits all rows and averages the results"),
+        replace(
+            shared.NUM_ITERATIONS,
+            help="number of iterations; in each, the segments train copies of the model, which are then averaged",
+        ),
         shared.USE_GPUS,
         shared.VALIDATION_TABLE,
         shared.METRICS_FREQUENCY,
@@ -49,7 +56,7 @@ FIT = Function(
         shared.DESCRIPTION,
         shared.OBJECT_TABLE,
         shared.SEED,
-        replace(shared.REPLACE, help="whether an existing model of this name is dropped when the new one is written"),
+        shared.REPLACE,
         shared.EARLY_STOPPING,
     ),
 )
@@ -88,7 +95,7 @@ AUTOML = Function(
         shared.VALIDATION_TABLE,
         replace(
             shared.METRICS_FREQUENCY,
-            help="compute metrics also every so many iterations; NULL: only when the search needs them",
+            help="metrics are also computed after every so many iterations; NULL: only when the search needs them",
         ),
         shared.NAME,
         shared.DESCRIPTION,
@@ -105,7 +112,7 @@ HYPERBAND_SCHEDULE = Function(
     (
         Argument("schedule_table", "varchar", "table to create"),
         Argument("r", "integer", "R of hyperband: the maximum number of iterations of a round"),
-        Argument("eta", "integer", "one of eta configurations continues to the next round", default=3),
+        Argument("eta", "integer", "the best 1/eta of the configurations of a round continue to the next", default=3),
         Argument("skip_last", "integer", "number of rounds to leave out at the end of each bracket", default=0),
     ),
 )

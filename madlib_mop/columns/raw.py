@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.blobs import Blobs
 from madlib_mop.errors import InvalidParameter, OutOfResources
 
 #: Maximum number of distinct values in a dictionary.
@@ -18,7 +19,7 @@ MAX_LEVELS = 1_000_000
 NUMBER, BOOLEAN = "number", "boolean"
 MOMENT, TIME, SPAN = "moment", "time", "span"
 TEXT, UUID, INET = "text", "uuid", "inet"
-VECTOR, BLOB = "vector", "blob"
+VECTOR = "vector"
 #: int64 values of ``-infinity`` and ``infinity`` in timestamps, as in PostgreSQL.
 BEGIN, END = -(2**63), 2**63 - 1
 
@@ -328,38 +329,6 @@ class Vectors:
         ]
         missing = np.concatenate([part.missing for part in parts])
         return replace(parts[0], values=np.concatenate(values), missing=missing)
-
-
-@dataclass(frozen=True, eq=False)
-class Blobs:
-    """Bytes of each row, such as images; None is NULL."""
-
-    values: list[bytes | None]
-    family: str = BLOB
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.values)
-
-    @cached_property
-    def missing(self) -> Flags:
-        """Return which rows are NULL: bool (n_rows,)."""
-        return np.array([value is None for value in self.values], np.bool_)
-
-    def take(self, indices: Indices) -> "Blobs":
-        """Return the rows of these indices, in their order."""
-        rows = np.arange(self.n_rows)[indices]
-        return replace(self, values=[self.values[row] for row in rows.tolist()])
-
-    def first_special(self) -> Special | None:
-        """Return None: bytes are not looked at here."""
-        return None
-
-    @staticmethod
-    def concatenate(parts: Sequence["Blobs"]) -> "Blobs":
-        """Return the rows of all parts."""
-        return replace(parts[0], values=[value for part in parts for value in part.values])
 
 
 RawColumn = Numbers | Moments | Levels | Vectors | Blobs

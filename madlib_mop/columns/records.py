@@ -14,6 +14,7 @@ from itertools import takewhile
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import PADDING, Cells, FixedCells, UnreadableValue
 from madlib_mop.columns.numbers import (
     DateReader,
@@ -25,7 +26,6 @@ from madlib_mop.columns.numbers import (
     TimeReader,
 )
 from madlib_mop.columns.raw import (
-    BLOB,
     BOOLEAN,
     INET,
     MOMENT,

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.exact import CHUNK_ROWS, ExactMoments
 from madlib_mop.columns.raw import (
     BEGIN,
     END,
     MOMENT,
     SPAN,
-    Blobs,
     Flags,
     Integers,
     Levels,
@@ -35,6 +35,8 @@ from madlib_mop.columns.sketch import (
     keys_of_floats,
 )
 
+#: Most bytes and values that are hashed at once.
+_PIECE_BYTES, _PIECE_ROWS = 16 << 20, 10_000
 _EPOCH = datetime(2000, 1, 1)
 Values = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
@@ -277,12 +279,14 @@ class HashedState(State):
         self._sample = DistinctSample()
 
     def add(self, column: RawColumn, special: Counter[str]) -> None:
-        present = ~column.missing
         if isinstance(column, Vectors):
-            rows = self._rows(column, present, special)
-        else:
-            assert isinstance(column, Blobs)
-            rows = [value for value in column.values if value is not None]
+            self._count(self._rows(column, ~column.missing, special))
+            return
+        assert isinstance(column, Blobs)
+        for _, values in column.pieces(_PIECE_BYTES, _PIECE_ROWS):
+            self._count(values)
+
+    def _count(self, rows: list[bytes]) -> None:
         hashes = hashes_of(rows)
         self._sample.add(hashes, hashes.view(np.int64))
 

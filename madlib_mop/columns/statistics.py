@@ -64,6 +64,11 @@ class ColumnStatistics:
         self.n_missing += int(np.count_nonzero(column.missing))
         self._state.add(column, self._special)
 
+    def settle(self) -> None:
+        """Count the rows that were added but wait to be sorted together; otherwise the next question does it."""
+        if self._state is not None:
+            self._state.limits()
+
     def merge(self, other: "ColumnStatistics") -> "ColumnStatistics":
         """Return the statistics of the rows of both; these stay as they are.
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.cells import Cells
 from madlib_mop.columns.numbers import Reader
-from madlib_mop.columns.raw import TEXT, Blobs, Codes, Dictionary, Levels, dictionary_of
+from madlib_mop.columns.raw import TEXT, Codes, Dictionary, Levels, dictionary_of
 
 Render = Callable[[Sequence[bytes]], list[bytes]]
 #: Texts of at most this number of bytes are compared in 8-byte words, longer ones in a loop.

@@ -20,6 +20,7 @@ from madlib_mop.engines.base.interface import (
     ShardPlace,
     Store,
 )
+from madlib_mop.engines.base.system_columns import reads_by_blocks
 from madlib_mop.engines.postgres_store import PostgresStore, partition_suffix
 from madlib_mop.errors import InvalidParameter
 
@@ -104,6 +105,10 @@ class Postgres(Engine):
 
             shards = HostTables(self._open_catalog(), session.info.role, columns)
         return PostgresStore(session, table, columns, segments, shards)
+
+    def reads_by_blocks(self, session: Session, relation: Relation) -> bool:
+        """See `Engine.reads_by_blocks`."""
+        return reads_by_blocks(session, relation)
 
     def shard_places(self, session: Session, relation: Relation) -> Mapping[int, ShardPlace]:
         """See `Engine.shard_places`."""

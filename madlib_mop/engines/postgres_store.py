@@ -68,7 +68,8 @@ class PostgresStore(Store):
         self._form.insert(segment, buffer_id, values, shapes)
 
     def finish(self) -> None:
-        """Commit at the hosts."""
+        """Wait for the last buffer, then commit at the hosts."""
+        self._form.finish()
         if self._shards is not None:
             self._shards.commit()
 

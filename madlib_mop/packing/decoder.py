@@ -1,14 +1,16 @@
 """The process that decodes images: the bytes are untrusted, so it has little memory, no files and no sockets.
 
-Started by `madlib_mop.packing.images`, which sends frames ``{"wanted": [h, w, c] or null, "expected": [h, w, c] or
-null}`` with one encoded image a blob, and gets ``{"shape": [n, h, w, c]}`` with one uint8 blob, or
-``{"bad": i, "problem": text, "hint": text or null}``.
+Started by `madlib_mop.packing.images` and by ``mop_backend/row_images.py``, which send frames ``{"wanted": [h, w, c] or
+null, "expected": [h, w, c] or null}`` with one encoded image a blob, and get ``{"shape": [n, h, w, c]}`` with one uint8
+blob, or ``{"bad": i, "problem": text, "hint": text or null}``. If a request has ``idle_s``, the process ends when no
+other one comes within this time.
 """
 
 import contextlib
 import ctypes
 import io
 import resource
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -124,7 +126,9 @@ def main(guards: list[str]) -> None:
         getattr(import_module(module), function)()
     channel = Channel(sys.stdin.fileno(), sys.stdout.fileno())
     with contextlib.suppress(PeerGone):
-        while True:
+        idle_s = None
+        while select.select([channel.read_fd], [], [], idle_s)[0]:
             header, images = channel.receive()
+            idle_s = header.get("idle_s")
             shapes = (tuple(header[name]) if header[name] else None for name in ("wanted", "expected"))
             channel.send(*decode_batch(images, *shapes))

@@ -46,8 +46,8 @@ class Pbt(Search):
     name = "pbt"
     params_class = PbtParams
     summary = (
-        "population based training: every interval iterations, the worst models copy the states of the best ones"
-        " and change their parameters"
+        "population based training: at regular intervals, the worst models copy the states of the best ones and"
+        " change their parameters"
     )
     repeatable = True
     params: PbtParams

@@ -329,14 +329,17 @@ class Session:
         return {"single": single, "shape": values.shape, "widths": widths}, [values.data]
 
     def predict_row(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Predict one record; answers widths of the outputs, and a float64 blob (1, values)."""
+        """Predict one record, or many if there are ``lengths``; answers widths of the outputs, and a float64 blob
+        (rows, values). Of many, those that cannot be encoded are left out; ``predicted`` numbers the others."""
         if len(blobs) != 1:
             raise malformed(f"predict_row has {len(blobs)} blobs, expected 1")
-        (row,) = blobs
-        values, widths = self._visitor.predict_rows(
-            row, [len(row)], header["fields"], str(header["encoding"]), key_of(header)
+        (data,) = blobs
+        lengths = header.get("lengths")
+        values, widths, predicted = self._visitor.predict_rows(
+            data, lengths or [len(data)], header["fields"], str(header["encoding"]), key_of(header), lengths is not None
         )
-        return {"single": True, "shape": values.shape, "widths": widths}, [values.data]
+        answer = {"single": lengths is None, "shape": values.shape, "widths": widths}
+        return (answer if lengths is None else {**answer, "predicted": predicted}), [values.data]
 
     def describe_model(self, header: Request, blobs: list[Blob]) -> Reply:
         """Describe an architecture by Keras; with ``seed``, the answer's blob are the weights drawn with it."""

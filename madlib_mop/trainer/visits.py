@@ -193,16 +193,26 @@ class Visitor:
             return predictor.values(columns)
 
     def predict_rows(
-        self, data: Blob, lengths: Sequence[int], fields: Sequence[Sequence[Any]], encoding: str, key: str
-    ) -> tuple[np.ndarray, list[int]]:
-        """Predict records; see ``RowEncoder``. Raises Failure."""
+        self,
+        data: Blob,
+        lengths: Sequence[int],
+        fields: Sequence[Sequence[Any]],
+        encoding: str,
+        key: str,
+        leave_out: bool = False,
+    ) -> tuple[np.ndarray, list[int], list[int]]:
+        """Predict records; see ``RowEncoder``. With ``leave_out``, only those that can be encoded. Raises Failure.
+
+        Returns values, widths of the outputs, and the numbers of the records that were predicted.
+        """
         predictor = self.predictors.get(key)
         if predictor.rows is None:
             raise invalid_input("the model was not trained on a table of pack_columns, so it takes no rows")
+        encode = predictor.rows.readable_tensors if leave_out else predictor.rows.all_tensors
         with blaming(INPUT):
-            xs = predictor.rows.tensors(data, lengths, [tuple(field) for field in fields], encoding)
+            xs, rows = encode(data, lengths, [tuple(field) for field in fields], encoding)
         with blaming(MODEL):
-            return predictor.rows.values(predictor.predict(xs))
+            return *predictor.rows.values(predictor.predict(xs)), rows
 
     def _features(
         self, compiled: CompiledModel, shard: Shard, sizes: BatchSizes, clock: "Clock"

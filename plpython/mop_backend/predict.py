@@ -6,35 +6,33 @@ there is, and hands the numbers to the trainer. Only for a model that was not us
 started once, to find and check it. Nothing is written anywhere, so all this works on a standby. The trainer ends with
 the session, after an idle time, and when a call is cancelled.
 
-A view calls this once a row, so what a call does is counted: three small queries, one frame each way.
+A view calls this once a row, so what a call does is counted: at most three small queries, one frame each way.
 """
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Sequence
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 import plpy
 
-from mop_backend import call, classes, rights
+from mop_backend import call, rights
 from mop_backend.arrays import Array
 from mop_backend.frames import Blob, Frame, Header, encoded
 from mop_backend.interrupts import Interrupts
+from mop_backend.predict_model import Model
 from mop_backend.process import Child, ChildDied, start_trainer
 from mop_backend.spinning import Spinner
 
 _FUNCTION = "predict"
 _MAX_MODELS = 100
-# Resets the pinned search_path before the next lookup; arguments are evaluated from left to right.
-_LOOK_UP = (
-    "select case when pg_catalog.set_config('search_path', $1, true) is not null then pg_catalog.concat("
-    "pg_catalog.to_regclass($2)::pg_catalog.oid,"
-    " pg_catalog.left(pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), 0)) end as oid"
-)
-
 _Name = tuple[str, int | None, str]  # model_table, mst_key and caller_path of a call
 _Row = Sequence[float]
+_Result = TypeVar("_Result")
+#: Sends the trainer a request, with its blobs; returns its answer and the values.
+Values = Callable[[Header | bytes, Sequence[Blob]], tuple[Header, Blob]]
 
 _session: Session | None = None
 _last_error: call.ErrorFields | None = None
@@ -110,7 +108,7 @@ def predict_texts(
         if not (many or answer.single):
             message = f"{_FUNCTION}_{form}: x has {answer.n_rows} rows, but this function takes one"
             raise call.CallError(message, "22023", hint=f"madlib_mop.{_FUNCTION}_{form}_rows takes many.")
-        text_of = classes.FORMS[form](answer.model.found["outputs"], answer.widths)
+        text_of = answer.model.text_of(form, answer.widths)
         return [None if i in answer.empty else text_of(answer.row(i)) for i in range(answer.n_rows)]
     except Exception as error:
         note_error(error)
@@ -203,35 +201,6 @@ class Answer:
         return self.floats[i * self.width : (i + 1) * self.width]
 
 
-class Model:
-    """A found model: its queries and its version."""
-
-    def __init__(self, found: Header, caller_path: str):
-        self.found = found
-        self.version: str | None = None
-        self._caller_path = caller_path
-        self._version_plan = plpy.prepare(found["version_query"], found["types"])
-        self._look_up = found["name"] and plpy.prepare(_LOOK_UP, ["text", "text"])
-
-    def current_version(self) -> str | None:
-        """Return the current version; None if the model was dropped, or its name now refers to another table."""
-        if self._look_up is not None:
-            row = plpy.execute(self._look_up, [self._caller_path, self.found["name"]])[0]
-            if row["oid"] != str(self.found["oid"]):
-                return None
-        rows = plpy.execute(self._version_plan, self.found["params"])
-        return rows[0]["version"] if rows.nrows() == 1 else None
-
-    def weights(self) -> bytes:
-        """Read the weights."""
-        plan = plpy.prepare(self.found["weights_query"], self.found["types"])
-        rows = plpy.execute(plan, self.found["params"])
-        if rows.nrows() != 1 or rows[0]["weights"] is None:  # a view may have other rows each time
-            raise call.CallError("predict: the model was changed while it was being read", "55000", hint="Call again.")
-        weights: bytes = rows[0]["weights"]
-        return weights
-
-
 class Session:
     """The models that this session has used, and its trainer."""
 
@@ -260,6 +229,22 @@ class Session:
         tuple of (Model, dict, bytes-like)
             The model, the answer's header, and the values.
         """
+        return self.use(name, lambda model, values: (model, *values(request(model), blobs)))
+
+    def use(
+        self, name: _Name, work: Callable[[Model, Values], _Result], moment: rights.Moment | None = None
+    ) -> _Result:
+        """Find a model and call a function with it.
+
+        Parameters
+        ----------
+        name : tuple of (str, int or None, str)
+            model_table, mst_key and caller_path of the call.
+        work : callable
+            Takes the model, and a function that sends the trainer a request to predict with it and returns its answer.
+        moment : Moment or None
+            The result of `rights.check_roles`, if the caller has checked the roles.
+        """
         if self._busy:
             raise call.CallError(
                 f"{_FUNCTION}: a view or policy that the model is read through must not call a prediction function",
@@ -267,7 +252,8 @@ class Session:
             )
         self._busy = True
         try:
-            return self._predict(name, request, blobs)
+            model = self._model(name, moment)
+            return work(model, partial(self._values_again, model))
         except ChildDied as death:
             self._forget_trainer()
             raise call.CallError(
@@ -280,18 +266,14 @@ class Session:
         finally:
             self._busy = False
 
-    def _predict(
-        self, name: _Name, request: Callable[[Model], Header | bytes], blobs: Sequence[Blob]
-    ) -> tuple[Model, Header, Blob]:
-        model = self._model(name)
-        header = request(model)
+    def _values_again(self, model: Model, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
         try:
-            return model, *self._values(model, header, blobs)
+            return self._values(model, header, blobs)
         except ChildDied as death:
             if death.returncode != 0:
                 raise
             self._forget_trainer()  # the trainer had exited after its idle time
-            return model, *self._values(model, header, blobs)
+            return self._values(model, header, blobs)
 
     def _values(self, model: Model, header: Header | bytes, blobs: Sequence[Blob]) -> tuple[Header, Blob]:
         if self._child is None or model.version not in self._loaded:
@@ -307,11 +289,14 @@ class Session:
             self._last_header = (what, encoded(header))
         return self._last_header[1]
 
-    def _model(self, name: _Name) -> Model:
+    def _model(self, name: _Name, moment: rights.Moment | None) -> Model:
         """Return the current version of a model by name; a driver looks it up again if needed."""
         model = self._models.get(name)
         if model is not None:
-            rights.check_roles(plpy)  # the same check as a driver's
+            if moment is None:
+                moment = rights.check_roles(plpy)  # the same check as a driver's
+            if model.is_known_at(moment):
+                return model
             try:
                 version = model.current_version()
             except plpy.SPIError as error:
@@ -319,6 +304,7 @@ class Session:
                     raise
                 version = None
             if version is not None and version == model.version:
+                model.found_at(moment)
                 return model
             del self._models[name]
         model_table, mst_key, caller_path = name

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import plpy
 
-from mop_backend import predict
+from mop_backend import predict, rights, row_images
 from mop_backend.call import CallError
-from mop_backend.classes import FORMS
 from mop_backend.frames import Header
+from mop_backend.predict_model import Model
+from mop_backend.read_ahead import Ask, Contexts, Field, RowValues
 
 _FIELD = struct.Struct(">Ii")
 _COUNT_BYTES = 4
@@ -42,10 +43,10 @@ where c.typtype <> 'd'
 """
 _MAX_ROW_TYPES = 1000
 
-Field = list[str | int | None]  # name, SQL type, oid, base type
-
 _known_fields: dict[tuple[tuple[str, ...], tuple[int, ...]], list[Field]] = {}  # by names and types
 _names_plan: plpy.Plan | None = None
+_names: tuple[object, Sequence[str]] = (None, ())  # the newest names, and what they were looked up for
+_contexts = Contexts()
 
 
 def predict_row(
@@ -83,7 +84,7 @@ def predict_row(
         The outputs, side by side; numbers in the units of the table. None after an error (`predict.last_error`).
     """
     answer = _answer(model_table, mst_key, row, row_type, names, encoding, caller_path, version)
-    return None if answer is None else answer.floats
+    return None if answer is None else answer[1].floats
 
 
 def predict_row_text(
@@ -113,7 +114,8 @@ def predict_row_text(
     if answer is None:
         return None
     try:
-        return FORMS[form](answer.model.found["outputs"], answer.widths)(answer.floats)
+        model, values = answer
+        return model.text_of(form, values.widths)(values.floats)
     except Exception as error:
         predict.note_error(error)
         return None
@@ -128,36 +130,72 @@ def _answer(
     encoding: str,
     caller_path: str,
     version: str,
-) -> predict.Answer | None:
+) -> tuple[Model, RowValues] | None:
     predict.note_error(None)
     try:
         session = predict.session(version)
-        fields = _fields(row, row_type, names)
+        moment = rights.check_roles(plpy)
+        of_table = names is None
+        if names is None:
+            names = _names_of(row_type, moment)
 
-        def request(model: predict.Model) -> Header:
+        def values(model: Model, ask: Ask) -> tuple[Model, RowValues]:
             if not model.found.get("preprocessor"):
                 raise CallError(
                     f"predict: {model_table} was not trained on a table of pack_columns, so it takes no rows",
                     "22023",
                     hint="Pass the inputs as arrays: madlib_mop.predict(model_table, mst_key, x).",
                 )
-            return {"op": "predict_row", "key": model.version, "fields": fields, "encoding": encoding}
+            if images := model.found.get("images"):
+                request = _request(model, row, names, encoding)
+                fields: list[Field] = request["fields"]
+                pixels = row_images.with_pixels(row, fields, images, model.found["start"].get("idle_s"))
+                return model, _alone(ask, pixels, request)
+            if not (of_table and model.found["keeps_order"]):
+                return model, _alone(ask, row, _request(model, row, names, encoding))
+            key = (model_table, mst_key, caller_path, row_type, encoding, moment.role, moment.login)
+            context = _contexts.get(moment, key, names, model.version)
+            found = context.find(row)
+            if found is None:
+                request = _request(model, row, names, encoding)
+                context.read(row, row_type, request, ask)
+                found = context.find(row) or context.timed(lambda: _alone(ask, row, request))
+            return model, found
 
-        found, header, values = session.ask((model_table, mst_key, caller_path), request, [row])
-        return predict.Answer(found, header, values, type_code="d")
+        return session.use((model_table, mst_key, caller_path), values, moment)
     except Exception as error:
         predict.note_error(error)
         return None
 
 
-def _fields(row: bytes, row_type: int, names: Sequence[str] | None) -> list[Field]:
-    """Return the fields of a row; names are looked up anew each time, since columns can be renamed in a session."""
-    global _names_plan
+def _request(model: Model, row: bytes, names: Sequence[str], encoding: str) -> Header:
+    return {"op": "predict_row", "key": model.version, "fields": _fields(row, names), "encoding": encoding}
+
+
+def _alone(ask: Ask, row: bytes, request: Header) -> RowValues:
+    answer, values = ask(request, [row])
+    return RowValues(answer["widths"], memoryview(values).cast("d").tolist())
+
+
+def _names_of(row_type: int, moment: rights.Moment) -> Sequence[str]:
+    """Return the names of the fields of a row type.
+
+    They are looked up anew each time, since columns can be renamed in a session, unless nothing can have changed.
+    """
+    global _names_plan, _names
+    what = (row_type, moment)
+    if moment.snapshot is not None and what == _names[0]:
+        return _names[1]
+    if _names_plan is None:
+        _names_plan = plpy.prepare(_NAMES_OF_TYPE, ["int8"])
+    names: Sequence[str] = plpy.execute(_names_plan, [row_type])[0]["names"]
+    _names = (what, names)
+    return names
+
+
+def _fields(row: bytes, names: Sequence[str]) -> list[Field]:
+    """Return the fields of a row."""
     oids = _oids(row)
-    if names is None:
-        if _names_plan is None:
-            _names_plan = plpy.prepare(_NAMES_OF_TYPE, ["int8"])
-        names = plpy.execute(_names_plan, [row_type])[0]["names"]
     if len(names) != len(oids) or None in names:
         raise _no_row(f"it has {len(oids)} fields and {len(names)} names")
     key = (tuple(names), oids)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 # st_userid (in pg_stat_get_activity) is the role that logged in; SET SESSION AUTHORIZATION does not change it.
 _ROLES = """
@@ -25,9 +25,14 @@ LEFT JOIN (pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
            JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid) ON true
 WHERE c.rolname = current_user AND s.rolname = session_user
 """
-_NAMES = "SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login"
+_NOW = """
+SELECT current_user::pg_catalog.text AS role, session_user::pg_catalog.text AS login,
+       pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) AS statement,
+       CASE WHEN pg_catalog.txid_current_if_assigned() IS NULL
+            THEN pg_catalog.txid_current_snapshot()::pg_catalog.text END AS snapshot
+"""
 
-_names_plan: object = None
+_now_plan: object = None
 _seen: set[tuple[str, str]] = set()  # pairs of role and session_user that passed the check in this session
 
 
@@ -38,6 +43,26 @@ class CallerRoles(TypedDict):
     role_oid: int
     login: str
     is_superuser: bool
+
+
+class Moment(NamedTuple):
+    """Who calls, and when.
+
+    Attributes
+    ----------
+    role, login : str
+        current_user and session_user.
+    statement : float
+        When the client's statement began, in seconds.
+    snapshot : str or None
+        The transactions that the caller's query sees; None if this transaction may have changed something. While this
+        text is the same, a query of tables and catalogs returns the same.
+    """
+
+    role: str
+    login: str
+    statement: float
+    snapshot: str | None
 
 
 class MixedRoles(Exception):
@@ -79,11 +104,12 @@ def caller_roles(execute: Callable[[str], Iterable[Mapping[str, Any]]]) -> Calle
     return CallerRoles(role=row["role"], role_oid=row["role_oid"], login=row["login"], is_superuser=row["is_superuser"])
 
 
-def check_roles(plpy: ModuleType) -> None:
+def check_roles(plpy: ModuleType) -> Moment:
     """Raise MixedRoles as `caller_roles` does; pairs of roles that passed before are cached."""
-    global _names_plan
-    if _names_plan is None:
-        _names_plan = plpy.prepare(_NAMES)
-    row = plpy.execute(_names_plan)[0]
+    global _now_plan
+    if _now_plan is None:
+        _now_plan = plpy.prepare(_NOW)
+    row = plpy.execute(_now_plan)[0]
     if (row["role"], row["login"]) not in _seen:
         caller_roles(plpy.execute)
+    return Moment(row["role"], row["login"], row["statement"], row["snapshot"])

@@ -137,7 +137,8 @@ TABLES = {
     "SELECT CASE i WHEN 5 THEN '-infinity'::date ELSE '2020-01-01'::date + i END AS a, i % 2 AS y"
     " FROM generate_series(1, 9) i": "-infinity (row with ctid",
     "SELECT NULL::text AS y, i AS a FROM generate_series(1, 9) i": "has no values",
-    "SELECT decode('ffd8ffe0', 'hex') AS a, i % 2 AS y FROM generate_series(1, 9) i": "no column has the role input",
+    "SELECT decode('ffd8ffe0', 'hex') AS a, i % 2 AS y FROM generate_series(1, 9) i": "column 'a' is not a JPEG or PNG",
+    "SELECT decode('00ff00ff', 'hex') AS a, i % 2 AS y FROM generate_series(1, 9) i": "no column has the role input",
     "SELECT '{}'::jsonb AS a, i % 2 AS y FROM generate_series(1, 9) i": "no column has the role input",
 }
 
@@ -185,11 +186,11 @@ def test_no_skew_between_packing_and_prediction(churn):
         arrays.append(flat[start : start + variable.size].reshape(variable.shape))
         start += variable.size
     model.set_weights(arrays)
-    expected = set()
-    for table in ("packed", "packed_validation"):
-        packed = content(churn, table)
-        for number, city in zip(packed["numbers"], packed["city"].view(np.int32), strict=True):
-            expected.add(tuple(np.asarray(model([number[np.newaxis], city[np.newaxis]]))[0].tolist()))
+    packed = [content(churn, table) for table in ("packed", "packed_validation")]
+    numbers = np.concatenate([rows["numbers"] for rows in packed])
+    city = np.concatenate([rows["city"].view(np.int32) for rows in packed])
+    full = np.arange(-(-len(numbers) // 48) * 48) % len(numbers)  # a number of rows that kernels treat alike
+    expected = set(map(tuple, np.asarray(model([numbers[full], city[full]])).tolist()))
     found = churn.rows("SELECT madlib_mop.predict('churn', 1, c) FROM customers AS c")
     assert len(found) == 600
     assert [values for (values,) in found if tuple(np.float32(v).item() for v in values) not in expected] == []

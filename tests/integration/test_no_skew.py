@@ -1,5 +1,6 @@
 """No skew: rows have the same tensors in packing, in transform and in the scalar functions, bit for bit."""
 
+import json
 from datetime import date, timedelta
 from random import Random
 from uuid import UUID
@@ -14,6 +15,7 @@ from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.driver.columns.transforming import output_columns
 from madlib_mop.trainer.data.rows import RowEncoder
 from tests.helpers.columns import content
+from tests.helpers.images import encoded
 
 N_TRAINING, N_HELD_OUT = 30, 12
 _DAYS = (date(1, 1, 1), date(9999, 12, 31)), (date(2024, 1, 1), date(2024, 3, 1))
@@ -50,6 +52,13 @@ def integer(bits: int):
     return lambda random: random.choice([random.randint(-2, 2), random.randint(-most, most - 1)])
 
 
+def photo(random: Random) -> str:
+    """Return an image of a random size, mode and format, as PostgreSQL writes bytes."""
+    pixels = np.frombuffer(random.randbytes(16 * 12 * 3), np.uint8).reshape(16, 12, 3)
+    mode, kind = random.choice([("RGB", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("L", "JPEG"), ("CMYK", "JPEG")])
+    return "\\x" + encoded(pixels[: random.randint(1, 16), : random.randint(1, 12)], kind, mode).hex()
+
+
 # By type: a random value as text, which PostgreSQL reads.
 VALUES = {
     "smallint": integer(16),
@@ -80,6 +89,7 @@ VALUES = {
     "positive": lambda random: random.randint(1, 9),
     "word": word,
     "integer[]": lambda random: listed([random.randint(-9, 9), 1]),
+    "bytea": photo,
     "double precision[]": lambda random: listed([number(random), number(random), number(random)]),
 }
 SCALES = ("standard", "min_max", "robust", "quantile", "log1p", "none")
@@ -89,6 +99,14 @@ SELECT attname, format_type(atttypid, atttypmod), atttypid::bigint,
        CASE WHEN t.typtype = 'e' THEN 'enum' ELSE coalesce(b.typname, t.typname)::text END
 FROM pg_attribute JOIN pg_type t ON t.oid = atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
 WHERE attrelid = 'skew'::regclass AND attnum > 0 ORDER BY attnum
+"""
+# The backend's own code, on a row of the table; the session has called a function of the extension before.
+_WITH_PIXELS = """
+CREATE OR REPLACE FUNCTION with_pixels(r bytea, fields text, images text) RETURNS bytea LANGUAGE plpython3u AS $$
+import json
+from mop_backend import row_images
+return row_images.with_pixels(r, json.loads(fields), json.loads(images), None)
+$$
 """
 _TABLES = "skew, skew_columns, skew_packed, skew_packed_summary, skew_packed_validation, skew_packed_validation_summary"
 
@@ -123,6 +141,7 @@ def make(cursor, rows, scale: str, encode: str, indicator: bool) -> None:
         " WHERE role = 'input' AND kind IN ('number', 'datetime')",
         [scale, indicator],
     )
+    cursor.execute("UPDATE skew_columns SET width = 8 WHERE kind = 'image'")
     width, max_levels = ENCODINGS[encode]
     cursor.execute(
         "UPDATE skew_columns SET encode = %s, width = %s, max_levels = %s, levels = NULL"
@@ -163,10 +182,14 @@ def test_a_row_has_the_same_bits_in_packing_in_transform_and_alone(typed, seed, 
         encoded = transformed(cursor, preprocessor)
         cursor.execute(_FIELDS)
         fields = cursor.fetchall()
-        cursor.execute("SELECT id, record_send(s) FROM skew s")
+        images = {tensor.name: tensor.shape[0] for tensor in preprocessor.tensors if tensor.kind == "image"}
+        cursor.execute(_WITH_PIXELS)
+        cursor.execute(
+            "SELECT id, with_pixels(record_send(s), %s, %s) FROM skew s", [json.dumps(fields), json.dumps(images)]
+        )
         records = {number: bytes(record) for number, record in cursor.fetchall()}
     connection.close()
-    assert len(preprocessor.inputs) > 15 and encoded.keys() == records.keys() and len(records) == len(table)
+    assert len(preprocessor.inputs) > 15 and images and encoded.keys() == records.keys() and len(records) == len(table)
 
     alone = RowEncoder(document, len(preprocessor.tensors), len(preprocessor.targets))
     for number, record in records.items():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.helpers.iris import ADAM, load_iris, pack_iris
-from tests.helpers.training import fit, weights
+from tests.helpers.training import fit, one_thread, weights
 
 FIRST = 4 * (4 * 10 + 10)  # bytes of the first layer's weights
 RATES = "ARRAY[$$" + "$$, $$".join(ADAM.format(rate) for rate in (0.001, 0.01)) + "$$]"
@@ -52,6 +52,18 @@ def with_features(db, run_id):
     return db.rows(count, [run_id])[0]
 
 
+def the_first_layer_keeps_bits() -> bool:
+    import keras
+    import numpy as np
+
+    from tests.helpers.unit.kernels import features_keep_bits
+
+    rows = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    one_thread()
+    first = keras.layers.Dense(10, "relu", trainable=False)
+    return features_keep_bits(keras.Sequential([keras.Input((4,)), first, keras.layers.Dense(3)]), [rows], 8)
+
+
 def test_the_first_layer_stays_and_the_others_learn(bench):
     """MADlib's documented example; a run without materialised features has the same bits and metrics."""
     start = bytes(bench.value("SELECT model_weights FROM arch WHERE model_id = 2"))
@@ -66,7 +78,9 @@ def test_the_first_layer_stays_and_the_others_learn(bench):
     metrics = "SELECT mst_key, training_loss, training_metrics, validation_loss, validation_metrics FROM {}_info"
     assert bench.rows(metrics.format("moved")) == bench.rows(metrics.format("moved_through"))
     assert bench.value("SELECT max(validation_metrics_final) FROM moved_info") >= 0.93
-    assert with_features(bench, run.run_id) == (40, 40) and with_features(bench, through.run_id) == (40, 0)
+    visits, cached = with_features(bench, run.run_id)
+    assert visits == 40 and (cached == 40 or not the_first_layer_keeps_bits())
+    assert with_features(bench, through.run_id) == (40, 0)
     recorded = "SELECT plan -> 'trainer' ->> 'materialise_features' FROM madlib_mop.run WHERE run_id = %s"
     assert [bench.value(recorded, [r.run_id]) for r in (run, through)] == ["true", "false"]
 

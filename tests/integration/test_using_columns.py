@@ -55,7 +55,7 @@ def refused(db, query: str, *parameters) -> str:
 
 @pytest.mark.parametrize("columns", ["*", None, "seen, joined, active, city, tier, income, age"])
 def test_a_table_is_predicted_as_its_rows_are(churn, columns):
-    """One network for each row and one for thousands: dense layers have the same bits."""
+    """Row by row and by thousands: dense networks have the same bits."""
     churn.rows("DROP TABLE IF EXISTS predicted")
     predict(churn, "churn", "later", "predicted", columns)
     different = (
@@ -164,7 +164,7 @@ BAD = {
     PACK.format("unlabelled", "*", "*"): "target 'churned' is NULL",
     PACK.format("perhaps", "*", "*"): "class 'perhaps', which no training row has",
     PACK.format("nobody_2", "*", "*"): "source_table has no rows",
-    PACK.format("customers", "*", "*")[:-1] + ", image_shape => '{8,8}')": "image_shape applies to columns of",
+    PACK.format("customers", "*", "*")[:-1] + ", image_shape => '{8,8}')": "image_shape applies to tables of",
 }
 
 

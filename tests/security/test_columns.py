@@ -11,7 +11,7 @@ from tests.helpers.security.attacks import refusal_of, user
 from tests.helpers.training import one_thread
 from tests.security.test_types import TYPES
 
-ALICE, MALLORY = "alice_of_columns", "mallory"
+ALICE, BOB, MALLORY = "alice_of_columns", "bob_of_columns", "mallory"
 LINEAR = (
     '{"module": "keras", "class_name": "Sequential", "config": {"name": "s", "layers": ['
     '{"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [null, 2], "name": "i"}},'
@@ -240,4 +240,60 @@ def test_a_renamed_column_is_seen_in_the_same_session(bench):
         cursor.execute("ALTER TABLE swapped RENAME a TO z")
         with pytest.raises(Exception, match="column 'a' is missing"):
             cursor.execute(query)
+    connection.close()
+
+
+AHEAD = "madlib_mop.predict_number('homes_models', 1, row_of_alice)"
+
+
+@pytest.fixture(scope="module")
+def policed(bench):
+    """Return the database with a table of Alice's, its policy for Bob, and a view of it that Bob may read."""
+    user(bench, BOB)
+    bench.rows(
+        "CREATE TABLE policed AS SELECT a + i AS a, b FROM homes, generate_series(1, 10) i;"
+        " CREATE FUNCTION policy_of_alice() RETURNS boolean LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM set_config('test.policy_ran', current_user, false); RETURN true; END $$;"
+        " ALTER TABLE policed ENABLE ROW LEVEL SECURITY;"
+        " CREATE POLICY hidden ON policed USING (policy_of_alice());"
+        " CREATE VIEW seen AS SELECT h AS row_of_alice FROM policed h", role=ALICE,
+    )  # fmt: skip
+    bench.rows(f"GRANT USAGE ON SCHEMA {ALICE} TO {BOB}")
+    bench.rows(
+        f"GRANT SELECT ON homes_models, homes_models_info, homes_models_summary, policed, seen TO {BOB}", role=ALICE
+    )
+    return bench
+
+
+def test_reading_ahead_runs_no_policy_that_the_query_does_not_run(policed):
+    """The view's owner reads all rows; read by Bob himself, each row would run Alice's function as Bob."""
+    connection = policed.connect(BOB)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET search_path = {ALICE}; SELECT count({AHEAD}) FROM seen")
+        assert cursor.fetchone() == (2000,)
+        cursor.execute("SELECT current_setting('test.policy_ran', true)")
+        assert cursor.fetchone()[0] in (None, "")
+    connection.close()
+
+
+def test_a_role_that_may_read_a_view_only_predicts_its_rows(policed):
+    policed.rows(f"REVOKE SELECT ON policed FROM {BOB}", role=ALICE)
+    query = f"SET search_path = {ALICE}; SELECT count({AHEAD}) FROM seen"
+    assert policed.value(query, role=BOB) == 2000
+    policed.rows(f"GRANT SELECT ON policed TO {BOB}", role=ALICE)
+
+
+def test_reading_ahead_waits_for_no_lock_that_the_query_does_not_need(bench):
+    """A query with rows of a table's type that does not read the table runs while another session has locked it."""
+    locking, connection = bench.connect(ALICE, autocommit=False), bench.connect(ALICE)
+    with locking.cursor() as lock, connection.cursor() as cursor:
+        cursor.execute("SELECT ROW(1, 2, 3)::homes")  # the session knows the type from now on
+        lock.execute("LOCK TABLE homes IN ACCESS EXCLUSIVE MODE")
+        cursor.execute("SET statement_timeout = '60s'")
+        cursor.execute(
+            "SELECT count(madlib_mop.predict_number('homes_models', 1, ROW(i, 2, 3)::homes))"
+            " FROM generate_series(1, 1500) i"
+        )
+        assert cursor.fetchone() == (1500,)
+    locking.close()
     connection.close()

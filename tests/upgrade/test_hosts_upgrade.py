@@ -16,8 +16,9 @@ from madlib_mop.engines.hosts.connections import connecting, read_login
 from madlib_mop.engines.hosts.relay import Relay
 from tests.helpers.dumps import RECORDS, TABLES, contents
 from tests.helpers.hosts import ANALYST, drop_database, start_cluster
+from tests.helpers.processors import assert_same_models
 from tests.helpers.security.attacks import refusal_of
-from tests.helpers.training import digests, fit, one_thread, weights
+from tests.helpers.training import fit, one_thread
 from tests.upgrade.hosts_record import COORDINATOR, PAIRING, PAIRING_AT_HOST, SERVER, restore_both
 from tests.upgrade.record import SEED
 
@@ -186,15 +187,14 @@ def assert_resumes(db) -> None:
     missing = db.value(n_visits, [twin]) - db.value(n_visits, [run_id])
     assert missing > 0
     db.rows("SELECT madlib_mop.resume(%s)", [run_id], ANALYST)
-    assert digests(db, run_id) == digests(db, twin)
-    assert weights(db, "analyst.interrupted") == weights(db, "analyst.twin")
+    assert_same_models(db, run_id, "analyst.interrupted", twin, "analyst.twin")
 
 
 def test_a_finished_run_is_replayed_with_the_same_bits(updated):
     db = updated.db
     run_id = run_of(db, "models")
     db.rows("SELECT madlib_mop.replay(%s, 'models_again')", [run_id], ANALYST)
-    assert digests(db, run_of(db, "models_again")) == digests(db, run_id)
+    assert_same_models(db, run_of(db, "models_again"), "analyst.models_again", run_id, "analyst.models")
 
 
 def test_its_models_predict_and_a_new_run_trains_at_the_host(updated):

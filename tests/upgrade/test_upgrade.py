@@ -5,8 +5,9 @@ import pytest
 from madlib_mop import __version__
 from tests.conftest import run
 from tests.helpers.dumps import RECORDS, contents, restore
+from tests.helpers.processors import assert_same_models
 from tests.helpers.security.attacks import refusal_of
-from tests.helpers.training import digests, fit, one_thread, script, weights
+from tests.helpers.training import fit, one_thread, script
 from tests.upgrade.record import PREDICTOR, ROLES, SEED, USER
 
 VERSIONS = sorted(file.name.removesuffix(".sql.gz") for file in RECORDS.glob("*.sql.gz"))
@@ -106,8 +107,7 @@ def test_the_updated_extension_is_the_one_that_is_created_new(updated, db, kind)
 def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(updated):
     runs = dict(updated.rows("SELECT split_part(model_output_table, '.', 2), run_id FROM madlib_mop.run"))
     updated.rows("SELECT madlib_mop.resume(%s)", [runs["interrupted"]], USER)
-    assert digests(updated, runs["interrupted"]) == digests(updated, runs["twin"])
-    assert weights(updated, "interrupted") == weights(updated, "twin")
+    assert_same_models(updated, runs["interrupted"], "interrupted", runs["twin"], "twin")
 
 
 def test_a_finished_run_is_replayed_with_the_same_bits(updated):
@@ -116,7 +116,7 @@ def test_a_finished_run_is_replayed_with_the_same_bits(updated):
         run_id = updated.value(query, [f"%.{table}"])
         updated.rows("SELECT madlib_mop.replay(%s, %s)", [run_id, f"{table}_again"], USER)
         again = updated.value(query, [f"%.{table}\\_again"])
-        assert digests(updated, again) == digests(updated, run_id), table
+        assert_same_models(updated, again, f"{table}_again", run_id, table)
 
 
 def test_its_models_predict_and_its_runs_are_gone_on_with(updated):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.blobs import Blobs
+from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.encoding.inputs import (
     IndexInput,
     TextInput,
@@ -17,13 +19,35 @@ from madlib_mop.columns.encoding.inputs import (
 from madlib_mop.columns.encoding.scaled import ScaledUnits
 from madlib_mop.columns.preprocessors.fits import DateFit, FittedColumn, ImageFit, TextFit, VectorFit
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
-from madlib_mop.columns.raw import Blobs, RawColumn
+from madlib_mop.columns.raw import RawColumn
 from madlib_mop.columns.transforms.categories import CategoryFit
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.errors import UndefinedColumn, Unsupported
 
-#: Decodes image files to uint8 (n, side, side, 3).
+#: Decodes image files to uint8 (n, side, side, 3); raises BadFile.
 ImageDecoder = Callable[[Sequence[bytes], int], npt.NDArray[np.uint8]]
+
+
+#: Files are decoded in parts of up to this many bytes, and of pixels with up to this many bytes.
+_PART_BYTES = 32 << 20
+_IMAGE_HINT = "Replace it by NULL in a view, leave the row out, or ignore the column."
+
+
+class BadFile(Exception):
+    """One of the files for an `ImageDecoder` cannot be decoded.
+
+    Attributes
+    ----------
+    number : int
+        Which one, 0-based.
+    problem : str
+        The problem, as the text after the column's name.
+    """
+
+    def __init__(self, number: int, problem: str):
+        super().__init__(number, problem)
+        self.number = number
+        self.problem = problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +75,8 @@ class Encoder:
     ----------
     preprocessor : Preprocessor
     decode_images : callable or None
-        From files and a side to uint8 (n, side, side, 3); needed if an input is an image.
+        From files and a side to uint8 (n, side, side, 3); needed if an input is an image. It gets many files at once,
+        up to a limit of bytes.
     """
 
     def __init__(self, preprocessor: Preprocessor, decode_images: ImageDecoder | None = None):
@@ -108,6 +133,8 @@ class Encoder:
             If an input is missing.
         InvalidParameter
             For NULL where ``impute`` is ``error``, for NaN and infinities, and for a column of another type.
+        UnreadableValue
+            For an image that cannot be decoded.
         """
         try:
             n_rows = raw[self._first].n_rows
@@ -136,12 +163,14 @@ class Encoder:
             raise wrong_class(name, "bytea", column)
         if self._decode_images is None:
             raise Unsupported(f"column {name!r} is an image, and images are not decoded here")
-        files = [value for value in column.values if value is not None]
-        if len(files) < column.n_rows and not fit.accepts_null:
+        if not fit.accepts_null and column.missing.any():
             raise null_value(name)
         pixels = np.zeros((column.n_rows, fit.side, fit.side, 3), np.uint8)
-        if files:
-            pixels[~column.missing] = self._decode_images(files, fit.side)
+        for rows, files in column.pieces(_PART_BYTES, max(1, _PART_BYTES // pixels[:1].nbytes)):
+            try:
+                pixels[rows] = self._decode_images(files, fit.side)
+            except BadFile as bad:
+                raise UnreadableValue(name, rows[bad.number], bad.problem, _IMAGE_HINT) from None
         return pixels
 
     def _check_names(self, raw: Mapping[str, RawColumn]) -> None:

@@ -71,7 +71,7 @@ def _encoding(column: FittedColumn) -> str:
     if isinstance(fit, VectorFit):
         return f"{fit.width:,} elements, each {_affine('x', fit.offset, fit.divisor)}"
     if isinstance(fit, ImageFit):
-        return f"{fit.side} by {fit.side} pixels, 3 channels"
+        return f"resized to {fit.side} by {fit.side} pixels, 3 channels (RGB)"
     classes = f"{len(fit.classes):,} classes: {_listed(fit.classes)}"
     return f"{classes}, as {'one unit a class' if fit.encode == 'one_hot' else 'the number of the class'}"
 
@@ -114,7 +114,7 @@ def _nulls(column: FittedColumn) -> str:
         if fit.encode == "one_hot":
             return "a unit of its own" if fit.indicator else "zeros"
         return f"the middle{marked}" if fit.encode == "ordinal" else "a level of its own"
-    return f"zeros{marked}"
+    return f"black{marked}" if isinstance(fit, ImageFit) else f"zeros{marked}"
 
 
 def _listed(texts: tuple[str, ...]) -> str:

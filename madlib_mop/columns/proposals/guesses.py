@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.proposals.kinds import (
     ARRAY,
     BOOLEAN,
@@ -20,7 +21,7 @@ from madlib_mop.columns.proposals.kinds import (
     embedding_width,
 )
 from madlib_mop.columns.proposals.statistics import Statistics
-from madlib_mop.columns.raw import Blobs, text_of_number
+from madlib_mop.columns.raw import text_of_number
 from madlib_mop.columns.states import text_of_moment
 
 #: Categories with at most this number of levels are one-hot; RealMLP (Holzmueller et al., 2024) uses the same limit.
@@ -42,6 +43,8 @@ HEAVY_TAIL = 5.0
 #: A column has outliers if a value is this number of standard deviations from the mean.
 FAR = 8.0
 _FEW_NUMBERS = 10
+_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # how JPEG and PNG files begin
+_MAGIC_BYTES = 8
 _NEARLY = 0.94  # threshold for estimated numbers of distinct values
 _KEY = re.compile(r"(^|_)(id|ids|key|pk|uuid|guid|rowid|rownum|ctid|oid)$|[a-z](Id|ID|Key|Uuid|UUID|Guid)$", re.ASCII)
 _CODE = re.compile(
@@ -244,14 +247,18 @@ def guess_blob(spec: ColumnSpec, statistics: Statistics) -> ColumnSpec:
         encode="pixels",
         scale="none",
         width=IMAGE_WIDTH,
-        reason=f"Images, resized to {IMAGE_WIDTH} by {IMAGE_WIDTH} pixels.",
+        reason=f"Images, resized to {IMAGE_WIDTH} by {IMAGE_WIDTH} pixels: change width for another size.",
     )
 
 
 def are_images(column: Blobs) -> bool:
-    """Return whether the first value that is not NULL begins as a JPEG or PNG file does."""
-    first = next((value for value in column.values if value is not None), b"")
-    return first.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))
+    """Return whether at least half of the values that are not NULL begin as a JPEG or PNG file does.
+
+    All values are looked at, so that the answer does not depend on their order.
+    """
+    begins = column.begins(_MAGIC_BYTES)
+    n_images = sum(begin.startswith(_MAGIC) for begin in begins)
+    return bool(begins) and 2 * n_images >= len(begins)
 
 
 def text_of(value: float | None, family: str | None) -> str | None:

@@ -60,7 +60,7 @@ EMBEDDED = ("index", "hashed")
 MAX_LEVELS = 1_000_000
 MAX_ONE_HOT = 1_000
 #: Least and greatest width by kind, for kinds with a width.
-WIDTHS = {CATEGORY: (1, 4_096), TEXT: (8, 65_536), IMAGE: (8, 1_024)}
+WIDTHS = {CATEGORY: (1, 4_096), TEXT: (8, 65_536), IMAGE: (8, 512)}
 
 TEXT_WIDTH = 256
 IMAGE_WIDTH = 64

@@ -4,8 +4,7 @@ Rows are read once (`rows`); their content decides which are kept for validation
 counted and a preprocessor is fitted to them; then every row is encoded, in the order of its hash.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +16,22 @@ from madlib_mop.columns.preprocessors.fits import ClassFit
 from madlib_mop.columns.preprocessors.fitting import fit_preprocessor
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.proposals.kinds import IGNORED, TARGET, ColumnSpec, TableColumn
+from madlib_mop.columns.proposals.proposal import propose
 from madlib_mop.columns.proposals.specification import check_specification, check_table, read_specification
+from madlib_mop.columns.proposals.statistics import Statistics
 from madlib_mop.columns.records import Field, family_of
 from madlib_mop.columns.splits import SplitRule
-from madlib_mop.columns.statistics import ColumnStatistics
-from madlib_mop.driver.columns.proposing import COLUMNS, count, proposal
+from madlib_mop.driver.columns.proposing import COLUMNS, count
 from madlib_mop.driver.columns.rows import Rows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.columns.splitting import choose_validation, class_codes, split_rule
 from madlib_mop.driver.columns.writing import VALIDATION, check_kept, prepare, write_packed
+from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.packing.columns import MAX_PACKED_COLUMNS, check_packed_names, split_columns
 from madlib_mop.driver.packing.tables import draw_seed
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.errors import InvalidParameter, Unsupported
+from madlib_mop.errors import InvalidParameter
 
 
 def pack_columns(call: Call) -> None:
@@ -50,11 +51,12 @@ def pack_columns(call: Call) -> None:
         validation = choose_validation(packing.rule, rows, class_codes(rows, dependent), packing.seed)
     training = None if validation is None else ~validation
     preprocessor = _fit(source, rows, training, given, dependent, exclude)
-    encoder, targets = Encoder(preprocessor), Targets(preprocessor)
-    write_packed(call, packing, packing.output, packing.output_text, rows, rows.order(training), encoder, targets)
-    if validation is not None:
-        output, text = packing.output.with_suffix(VALIDATION), packing.output_text + VALIDATION
-        write_packed(call, packing, output, text, rows, rows.order(validation), encoder, targets)
+    with FileDecoder() as decode:
+        encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
+        write_packed(call, packing, packing.output, packing.output_text, rows, rows.order(training), encoder, targets)
+        if validation is not None:
+            output, text = packing.output.with_suffix(VALIDATION), packing.output_text + VALIDATION
+            write_packed(call, packing, output, text, rows, rows.order(validation), encoder, targets)
     _notice_result(call, preprocessor, packing.seed)
 
 
@@ -110,19 +112,15 @@ def _fit(
     """Fit the preprocessor of the given specification, or of the one that is proposed, to the training rows."""
     if given is None:
         counted = count(source, rows, training)
-        statistics = {column.name: column.statistics for column in counted if column.statistics is not None}
-        specs = proposal(rows, counted, dependent, exclude)
+        statistics: Mapping[str, Statistics] = {c.name: c.statistics for c in counted if c.statistics is not None}
+        specs = propose(counted, dependent, exclude)
         check_specification(specs, several_targets=len(dependent) > 1)
     else:
-        statistics = {name: _statistics(column, training) for name, column in rows.columns.items()}
+        statistics = rows.statistics(training)
         specs = list(given)
     used = [spec.name for spec in specs if spec.role != IGNORED]
     check_kept(rows, used, "Set its role to ignored in the table of propose_columns, or shorten it in a view.")
     preprocessor = fit_preprocessor(specs, statistics)
-    if any(tensor.kind == "image" for tensor in preprocessor.tensors):
-        raise Unsupported(
-            "pack_columns does not pack images yet", hint="Exclude the column, or use training_preprocessor_dl."
-        )
     n_packed = len(preprocessor.tensors) + len(preprocessor.targets)
     if n_packed > MAX_PACKED_COLUMNS:
         raise InvalidParameter(
@@ -132,10 +130,6 @@ def _fit(
     targets = [column.name for column in preprocessor.targets]
     check_packed_names([*(tensor.name for tensor in preprocessor.tensors), *targets], targets)
     return preprocessor
-
-
-def _statistics(column: Any, training: npt.NDArray[np.bool_] | None) -> ColumnStatistics:
-    return ColumnStatistics.of(column if training is None else column.take(training))
 
 
 def _family(field: Field | None) -> str | None:

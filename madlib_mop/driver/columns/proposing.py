@@ -1,18 +1,16 @@
 """The command propose_columns: counts the rows of a table, and writes what pack_columns would do with each column."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
 
 from madlib_mop.catalog.names import Relation, statement
+from madlib_mop.columns.blobs import Blobs
 from madlib_mop.columns.proposals.guesses import are_images
-from madlib_mop.columns.proposals.kinds import IGNORED, ColumnSpec
+from madlib_mop.columns.proposals.kinds import ColumnSpec
 from madlib_mop.columns.proposals.proposal import CountedColumn, propose
-from madlib_mop.columns.raw import Blobs
 from madlib_mop.columns.records import family_of
-from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.rows import Rows, read_rows
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.data.engine import table_form
@@ -37,7 +35,7 @@ def propose_columns(call: Call) -> None:
     output = session.output(arguments["output_table"], ("",), "output_table")
     exclude = arguments["exclude"] or []
     rows = read_rows(session, source, source.fields, 0, unchecked=exclude)
-    specs = proposal(rows, count(source, rows), dependent, exclude)
+    specs = propose(count(source, rows), dependent, exclude)
     write_proposal(session, output, specs)
     n_inputs = sum(spec.role == "input" for spec in specs)
     ignored = [spec.name for spec in specs if spec.role == "ignored"]
@@ -55,30 +53,15 @@ def count(source: SourceTable, rows: Rows, of: npt.NDArray[np.bool_] | None = No
     of : numpy.ndarray or None
         bool (n_rows,): which rows count; None for all.
     """
+    found = rows.overflowed | rows.statistics(of)
     counted = []
     for column in source.columns:
-        found = rows.columns.get(column.name)
-        overflowed = rows.overflowed.get(column.name)
-        statistics = ColumnStatistics.of(found if of is None else found.take(of)) if found is not None else overflowed
+        statistics = found.get(column.name)
         family = family_of(column.field.reader) if column.field is not None and statistics is not None else None
-        counted.append(CountedColumn(column.name, column.type_sql, family, statistics, column.labels))
+        values = rows.columns.get(column.name)
+        is_image = isinstance(values, Blobs) and are_images(values)
+        counted.append(CountedColumn(column.name, column.type_sql, family, statistics, column.labels, is_image))
     return counted
-
-
-def proposal(
-    rows: Rows,
-    counted: Sequence[CountedColumn],
-    dependent: Sequence[str],
-    exclude: Sequence[str],
-) -> list[ColumnSpec]:
-    """Return the proposal for a table; columns of images are ignored, since `pack_columns` does not pack them."""
-    specs = propose(counted, dependent, exclude)
-    for place, spec in enumerate(specs):
-        column = rows.columns.get(spec.name)
-        if isinstance(column, Blobs) and are_images(column) and spec.name not in exclude:
-            reason = "Images: pack them with training_preprocessor_dl."
-            specs[place] = replace(spec, role=IGNORED, reason=reason)
-    return specs
 
 
 def write_proposal(session: CallerSession, output: Relation, specs: Collection[ColumnSpec]) -> None:

@@ -1,25 +1,35 @@
 """One pass over a source table: typed columns of all rows, and a hash of each row's content, which orders them."""
 
-from collections.abc import Collection, Generator, Sequence
-from contextlib import closing
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from madlib_mop.columns.blobs import BLOB
+from madlib_mop.columns.cells import UnreadableValue
 from madlib_mop.columns.hashing import RowHasher
 from madlib_mop.columns.raw import RawColumn
-from madlib_mop.columns.records import Field, RecordReader
+from madlib_mop.columns.records import Field, RecordReader, family_of
 from madlib_mop.columns.sketch import Hashes
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.spool import Spool
 from madlib_mop.driver.data.copied import CopiedColumn
+from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.tables import row_label
 from madlib_mop.driver.session.caller import Batch, BytesColumn, CallerSession
 from madlib_mop.errors import InvalidParameter
 
 _BATCH_ROWS = 10_000
+_MOST_THREADS = 4  # each has a copy of one column
+#: Of tables with bytea columns, whose rows can be large.
+_BATCH_BYTES, _MOST_LARGE_ROWS = 16 << 20, 128
+Naming = dict[str, BytesColumn | list[object]]
 _TEMP_FILE_LIMIT = "SELECT setting::pg_catalog.int8 AS kb FROM pg_catalog.pg_settings WHERE name = 'temp_file_limit'"
 
 
@@ -35,11 +45,14 @@ class Rows:
         uint64 (n_rows, 2): what `RowHasher` returns for the seed and each row's bytes. Equal rows have equal hashes.
     overflowed : dict of str to ColumnStatistics
         The columns with more distinct texts than can be kept, with the statistics of their first rows.
+    names : RowNames
+        What names a row in an error.
     """
 
     columns: dict[str, RawColumn]
     hashes: Hashes
     overflowed: dict[str, ColumnStatistics] = field(default_factory=dict)
+    names: "RowNames" = field(default_factory=lambda: RowNames())
 
     @property
     def n_rows(self) -> int:
@@ -61,6 +74,41 @@ class Rows:
             among = order[tied]
             order[tied] = among[np.lexsort((among, self.hashes[rows[among], 1], first[tied]))]
         return rows[order]
+
+
+    def statistics(self, of: npt.NDArray[np.bool_] | None = None) -> dict[str, ColumnStatistics]:
+        """Return the statistics of each column's rows, or of those where ``of`` is true; columns are counted at once.
+
+        Sorting takes most of the time, and NumPy sorts without holding the interpreter's lock.
+        """
+
+        def counted(column: RawColumn) -> ColumnStatistics:
+            statistics = ColumnStatistics.of(column if of is None else column.take(of))
+            statistics.settle()
+            return statistics
+
+        with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as threads:
+            return dict(zip(self.columns, threads.map(counted, self.columns.values()), strict=True))
+
+
+class RowNames:
+    """What names each row in an error: its system columns if they are kept, else its number in reading order."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._naming: list[Naming] = []
+
+    def add(self, first: int, batch: Batch) -> None:
+        """Keep the system columns of a batch whose first row has this number."""
+        self._firsts.append(first)
+        self._naming.append(_naming(batch))
+
+    def of(self, row: int) -> str:
+        """Return the name of a row, by its number."""
+        if not self._firsts:
+            return row_label({}, row, 0)
+        place = bisect_right(self._firsts, row) - 1
+        return row_label(self._naming[place], row - self._firsts[place], self._firsts[place])
 
 
 def read_rows(
@@ -92,18 +140,20 @@ def read_rows(
     limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]
-    hasher = RowHasher(seed)
+    hasher, names = RowHasher(seed), RowNames()
     with closing(read_batches(session, source, fields, unchecked, batch_rows=batch_rows)) as batches:
         for batch, columns in batches:
             sent = batch.bytes_of("r")
             hashes.append(hasher.of(sent.data, np.asarray(sent.lengths, np.int64)))
+            if _has_blobs(fields):
+                names.add(spool.n_rows, batch)
             spool.add(columns)
     if not spool.n_rows:
         raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
     named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}
     kept = {name: column for name, column in named.items() if column is not None}
     overflowed = {fields[i].name: statistics for i, statistics in spool.overflowed.items()}
-    return Rows(kept, np.concatenate(hashes), overflowed)
+    return Rows(kept, np.concatenate(hashes), overflowed, names)
 
 
 def read_batches(
@@ -127,7 +177,7 @@ def read_batches(
     copied : sequence of CopiedColumn
         Columns that are read as text too, as `SourceTable.rows_query` names them.
     batch_rows : int
-        Rows in a batch.
+        Most rows in a batch; it has less if rows with bytea columns are large.
 
     Raises
     ------
@@ -135,7 +185,13 @@ def read_batches(
         If a value is NaN, infinite, or cannot be read; the message names the column and the row.
     """
     reader, n_before = RecordReader(source.sent(fields)), 0
-    with closing(session.stream(source.rows_query(fields, copied), [], [], batch_rows)) as batches:
+    large = _has_blobs(fields)  # a range of blocks can have many compressed bytes
+    by_blocks = not copied and not large and engine_of(session).reads_by_blocks(session, source.relation)
+    found = _by_blocks(session, source, fields) if by_blocks else None
+    if found is None:
+        rows_batch, bytes_batch = (min(batch_rows, _MOST_LARGE_ROWS), _BATCH_BYTES) if large else (batch_rows, None)
+        found = session.stream(source.rows_query(fields, copied), [], [], rows_batch, bytes_batch)
+    with closing(found) as batches:
         for batch in batches:
             rows = batch.bytes_of("r")
             columns = reader.read(bytes(rows.data), np.asarray(rows.lengths, np.int64))
@@ -144,14 +200,65 @@ def read_batches(
             yield batch, columns
 
 
+def _by_blocks(
+    session: CallerSession, source: SourceTable, fields: Sequence[Field]
+) -> Generator[Batch, None, None]:
+    """Yield the rows of ranges of blocks as batches of `SourceTable.rows_query`."""
+    with closing(session.stream(source.blocks_query(fields), batch_rows=1)) as ranges:
+        for one in ranges:
+            values = {name: column.data for name, column in one.columns.items() if isinstance(column, BytesColumn)}
+            if "r" not in values:
+                continue  # no visible row
+            lengths = np.frombuffer(values.pop("lengths"), ">i4").tolist()
+            n_rows = len(lengths)
+            batch = Batch(n_rows, {"r": BytesColumn(values.pop("r"), lengths)})
+            for name, data in values.items():  # of one width
+                batch.columns[name] = BytesColumn(data, [len(data) // n_rows] * n_rows)
+            yield batch
+
+
 def _check(
     fields: Sequence[Field], columns: Sequence[RawColumn], unchecked: Collection[str], batch: Batch, n_before: int
 ) -> None:
     for field_, column in zip(fields, columns, strict=True):
         special = column.first_special() if field_.name not in unchecked else None
         if special is not None:
-            naming: dict[str, BytesColumn | list[object]] = {n: c for n, c in batch.columns.items() if n != "r"}
             raise InvalidParameter(
-                f"column {field_.name!r} holds {special.text} ({row_label(naming, special.row, n_before)})",
+                f"column {field_.name!r} holds {special.text} ({row_label(_naming(batch), special.row, n_before)})",
                 hint="Replace it (NULL is imputed), leave the row out by a view, or exclude the column.",
             )
+
+
+@contextmanager
+def naming_rows(name_of: Callable[[int], str]) -> Iterator[None]:
+    """Let an error of the encoder name the row of the table.
+
+    Parameters
+    ----------
+    name_of : callable
+        From the number of a row among those that are encoded to its name.
+
+    Raises
+    ------
+    InvalidParameter
+        If a value, such as an image, cannot be used: column, problem and row.
+    """
+    try:
+        yield
+    except UnreadableValue as error:
+        raise InvalidParameter(
+            f"column {error.column!r} {error.problem} ({name_of(error.row)})", hint=error.hint
+        ) from None
+
+
+def names_of(batch: Batch, n_before: int) -> Callable[[int], str]:
+    """Return what names the rows of a batch of `read_batches`; ``n_before`` rows were before it."""
+    return lambda row: row_label(_naming(batch), row, n_before)
+
+
+def _naming(batch: Batch) -> Naming:
+    return {name: column for name, column in batch.columns.items() if name != "r"}
+
+
+def _has_blobs(fields: Sequence[Field]) -> bool:
+    return any(family_of(field_.reader) == BLOB for field_ in fields)

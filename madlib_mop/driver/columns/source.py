@@ -7,7 +7,7 @@ from madlib_mop.catalog.names import Identifier, Relation, Slot, statement
 from madlib_mop.columns.records import Field, reader_of
 from madlib_mop.driver.data.copied import CopiedColumn
 from madlib_mop.driver.session.caller import CallerSession
-from madlib_mop.engines.base.system_columns import naming_columns, sent
+from madlib_mop.engines.base.system_columns import in_range, naming_columns, ranges_of_blocks, sent
 from madlib_mop.errors import InvalidParameter
 
 #: Types of extensions: extension -> names of its types.
@@ -15,6 +15,8 @@ _EXTENSION_TYPES = {"vector": ("vector", "halfvec", "sparsevec")}
 #: Greatest number of fields of a row for `record_send`: the limit of a SELECT list.
 MAX_FIELDS = 1600
 
+#: Blocks that are read together: 2 MiB, some ten thousand rows of a usual table.
+_BLOCKS = 256
 #: Readers of text types, whose values are sent in the client's encoding.
 _TEXTS = ("text", "varchar", "bpchar", "name", "char", "enum", "citext")
 _BYTEA_OID = 17
@@ -105,17 +107,42 @@ class SourceTable:
         Its columns are ``r``, the bytes of `record_send` of these fields; what names a row; and ``k0``, ``k1``, ...,
         the copied columns as text.
         """
-        slots: dict[str, Slot] = {f"c{i}": Identifier(field.name) for i, field in enumerate(fields)}
-        row = ", ".join(self._value(f"s.{{{slot}}}", field) for slot, field in zip(slots, fields, strict=True))
+        row, slots = self._row(fields)
         names = "".join(f", {sent(f's.{column}', column)} AS row_{column}" for column in self.naming)
         names += "".join(f", {one.text(f's.{{k{i}}}')} AS k{i}" for i, one in enumerate(copied))
         slots |= {f"k{i}": Identifier(one.column.name) for i, one in enumerate(copied)}
-        query = f"SELECT pg_catalog.record_send(ROW({row})) AS r{names} FROM {{source}} s"
+        query = f"SELECT {row} AS r{names} FROM {{source}} s"
+        return statement(query, source=self.relation, **slots)
+
+    def blocks_query(self, fields: Sequence[Field]) -> str:
+        """Return the SELECT of all rows of a table that can be read by blocks, `_BLOCKS` of them in one row.
+
+        Its columns are those of `rows_query`, each with the values of many rows, one after the other; ``lengths`` has
+        the bytes of each of ``r`` as int4. They are NULL where a range of blocks has no visible row. An aggregate
+        costs less than a row of the result for each row of the table.
+        """
+        row, slots = self._row(fields)
+        sent_names = [(f"row_{column}", sent(f"s.{column}", column)) for column in self.naming]
+        inner = "".join(f", {value} AS {name}" for name, value in sent_names)
+        joined = "".join(f", pg_catalog.string_agg(t.{name}, '') AS {name}" for name, _ in sent_names)
+        query = (
+            f"SELECT b.* FROM {ranges_of_blocks(self.relation, _BLOCKS)},"
+            " LATERAL (SELECT pg_catalog.string_agg(t.r, '') AS r,"
+            f" pg_catalog.string_agg(pg_catalog.int4send(pg_catalog.octet_length(t.r)), '') AS lengths{joined}"
+            f" FROM (SELECT {row} AS r{inner} FROM ONLY {{source}} s WHERE {in_range('s', _BLOCKS)}"
+            " OFFSET 0) AS t) AS b"
+        )
         return statement(query, source=self.relation, **slots)
 
     def sent(self, fields: Sequence[Field]) -> list[Field]:
         """Return the fields as the rows of `rows_query` have them: texts that it converts are sent as bytea."""
         return [replace(f, oid=_BYTEA_OID) if self.converts and f.reader in _TEXTS else f for f in fields]
+
+    def _row(self, fields: Sequence[Field]) -> tuple[str, dict[str, Slot]]:
+        """Return the expression of a row's bytes, and the names in it."""
+        slots: dict[str, Slot] = {f"c{i}": Identifier(field.name) for i, field in enumerate(fields)}
+        row = ", ".join(self._value(f"s.{{{slot}}}", field) for slot, field in zip(slots, fields, strict=True))
+        return f"pg_catalog.record_send(ROW({row}))", slots
 
     def _value(self, value: str, field: Field) -> str:
         if not (self.converts and field.reader in _TEXTS):

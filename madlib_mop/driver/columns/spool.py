@@ -8,7 +8,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from madlib_mop.columns.raw import Blobs, Dictionary, Levels, RawColumn, TooManyLevels, Vectors, other_width
+from madlib_mop.columns.blobs import Blobs, StoredValues
+from madlib_mop.columns.raw import Dictionary, Levels, RawColumn, TooManyLevels, Vectors, other_width
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import OutOfResources
 
@@ -88,7 +89,7 @@ class Spool:
             assert levels is not None, "it was made with the first batch"
             return replace(first, codes=parts[0], levels=levels)
         if isinstance(first, Blobs):
-            return _blobs(first, parts[0], parts[1])
+            return replace(first, values=StoredValues.of(parts[0], parts[1]))
         return replace(first, values=parts[0], missing=parts[1])
 
     def _in_same_form(self, i: int, column: RawColumn) -> RawColumn | None:
@@ -203,12 +204,3 @@ def _parts(column: RawColumn) -> list[np.ndarray]:
         lengths = np.array([-1 if value is None else len(value) for value in column.values], np.int64)
         return [np.frombuffer(b"".join(value or b"" for value in column.values), np.uint8), lengths]
     return [column.values, column.missing]
-
-
-def _blobs(first: Blobs, data: np.ndarray, lengths: np.ndarray) -> Blobs:
-    values: list[bytes | None] = []
-    start = 0
-    for length in lengths.tolist():
-        values.append(None if length < 0 else data[start : start + length].tobytes())
-        start += max(length, 0)
-    return replace(first, values=values)

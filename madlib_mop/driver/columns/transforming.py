@@ -6,6 +6,7 @@ Rows are read as `pack_columns` reads them, and encoded by the one encoder: a va
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,10 @@ from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import RawColumn
 from madlib_mop.driver.columns.describing import read_preprocessor
 from madlib_mop.driver.columns.recorded import batch_rows_of, needed_fields
-from madlib_mop.driver.columns.rows import read_batches
+from madlib_mop.driver.columns.rows import names_of, naming_rows, read_batches
 from madlib_mop.driver.columns.source import SourceTable, read_source
 from madlib_mop.driver.data.copied import CopiedColumn, array_literal, check_copied, quoted
+from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.data.engine import table_form
 from madlib_mop.driver.packing.columns import find_column, split_columns
 from madlib_mop.driver.packing.tables import comment_on
@@ -30,7 +32,14 @@ from madlib_mop.errors import InvalidParameter
 
 #: PostgreSQL's limit of the columns of a table.
 MAX_COLUMNS = 1600
-_TYPES = {"float32": "pg_catalog.float4", "int32": "pg_catalog.int4", "int16": "pg_catalog.int2"}
+_TYPES = {
+    "float32": "pg_catalog.float4",
+    "int32": "pg_catalog.int4",
+    "int16": "pg_catalog.int2",
+    "uint8": "pg_catalog.int2",
+}
+
+_BRACES = str.maketrans("[]", "{}", " ")
 
 Array = npt.NDArray[np.generic]
 
@@ -45,7 +54,7 @@ class OutputColumn:
     tensor : str
         The tensor, or the target, that it is part of.
     unit : int or None
-        Its number in a row of the tensor; None if it is the whole row, as an array.
+        Its number in a row of the tensor; None if it is the whole row, as an array with the dimensions of the row.
     dtype : str
         Of NumPy.
     is_target : bool
@@ -67,7 +76,7 @@ class OutputColumn:
         if self.unit is not None:
             elements = [*map(repr, encoded.rows[:, self.unit].tolist())]
         else:
-            elements = [f'"{array_literal(map(repr, row))}"' for row in encoded.rows.tolist()]
+            elements = [f'"{_nested(row)}"' for row in encoded.rows.tolist()]
         for row in encoded.unknown:
             elements.insert(row, "NULL")
         return array_literal(elements)
@@ -115,12 +124,14 @@ def transform(call: Call) -> None:
     written = output_columns(preprocessor, [one.column.name for one in kept], has_targets)
     table = _Table(session, output, kept, written)
     table.create()
-    encoder, targets = Encoder(preprocessor), Targets(preprocessor) if has_targets else None
     names, n_rows = [field.name for field in fields], 0
     batch_rows = batch_rows_of(preprocessor)
-    with closing(read_batches(session, source, fields, copied=kept, batch_rows=batch_rows)) as batches:
+    read = read_batches(session, source, fields, copied=kept, batch_rows=batch_rows)
+    with FileDecoder() as decode, closing(read) as batches:
+        encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor) if has_targets else None
         for batch, raw in batches:
-            encoded = _encoded(encoder, targets, dict(zip(names, raw, strict=True)))
+            with naming_rows(names_of(batch, n_rows)):
+                encoded = _encoded(encoder, targets, dict(zip(names, raw, strict=True)))
             table.add([batch.values_of(f"k{i}") for i in range(len(kept))], encoded)
             n_rows += batch.n_rows
     what = f"{n_rows} rows of {source.text}, encoded by preprocessor {preprocessor.digest[:12]}"
@@ -206,6 +217,11 @@ def _encoded(encoder: Encoder, targets: Targets | None, raw: dict[str, RawColumn
             rows = targets.encode_one(name, raw[name].take(known))
             encoded[True, name] = Encoded(rows, np.flatnonzero(~known).tolist())
     return encoded
+
+
+def _nested(values: list[Any]) -> str:
+    """Return an array of numbers, of any number of dimensions, in PostgreSQL's text form."""
+    return repr(values).translate(_BRACES)
 
 
 class _Table:

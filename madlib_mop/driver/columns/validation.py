@@ -10,6 +10,7 @@ from madlib_mop.driver.columns.recorded import check_names, needed_fields
 from madlib_mop.driver.columns.rows import read_rows
 from madlib_mop.driver.columns.source import read_source
 from madlib_mop.driver.columns.writing import check_kept, prepare, write_packed
+from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.data.preprocessors import read_preprocessor_row
 from madlib_mop.driver.packing import preprocessor as arrays
 from madlib_mop.driver.session.call import Call
@@ -41,7 +42,8 @@ def pack_recorded(call: Call, preprocessor: Preprocessor) -> None:
     arguments = call.arguments
     if arguments.get("image_shape") is not None:
         raise InvalidParameter(
-            f"image_shape applies to columns of encoded images, but there is none. Received: {arguments['image_shape']}"
+            f"image_shape applies to tables of training_preprocessor_dl. Received: {arguments['image_shape']}",
+            hint=f"Leave it out: images get the size that they have in {arguments[_TRAINING]}.",
         )
     check_names(arguments["dependent_varname"], preprocessor.targets, "dependent_varname")
     check_names(arguments["independent_varname"], preprocessor.inputs, "independent_varname")
@@ -50,8 +52,9 @@ def pack_recorded(call: Call, preprocessor: Preprocessor) -> None:
     packing = prepare(call, source, _SEED)
     rows = read_rows(call.session, source, fields, _SEED)
     check_kept(rows, [field.name for field in fields], "Pack fewer rows at once.")
-    encoder, targets = Encoder(preprocessor), Targets(preprocessor)
-    write_packed(call, packing, packing.output, packing.output_text, rows, rows.order(), encoder, targets)
+    with FileDecoder() as decode:
+        encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
+        write_packed(call, packing, packing.output, packing.output_text, rows, rows.order(), encoder, targets)
     call.session.notice(f"{call.function}: encoded by the preprocessor of {arguments[_TRAINING]}")
 
 

@@ -13,7 +13,7 @@ from madlib_mop.columns.preprocessors.fits import ClassFit, FittedColumn
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.splits import SplitRule
 from madlib_mop.columns.statistics import ColumnStatistics
-from madlib_mop.driver.columns.rows import Rows
+from madlib_mop.driver.columns.rows import Rows, naming_rows
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
@@ -22,9 +22,10 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.engines.base.interface import Engine
 from madlib_mop.errors import InvalidParameter
-from madlib_mop.packing.buffers import BufferPlan, default_buffer_size, plan_buffers
+from madlib_mop.packing.buffers import MAX_VALUE_BYTES, BufferPlan, default_buffer_size, plan_buffers
 
 VALIDATION = "_validation"
+Array = npt.NDArray[np.generic]
 _OWN_TYPES = ("boolean", "smallint", "integer", "bigint")  # class values of other types are stored as text
 
 
@@ -116,13 +117,13 @@ def write_packed(
     row_bytes += sum(4 * int(np.prod(targets.shape(name))) for name in targets.names)
     wanted = packing.buffer_size or default_buffer_size(len(order), row_bytes, len(distribution.numbers))
     plan = plan_buffers(len(order), wanted, distribution.numbers)
+    _check_sizes(plan, preprocessor, packing.buffer_size)
     _summarize(session, packing, output, text, plan, preprocessor, rows, order)
     names = [*(tensor.name for tensor in preprocessor.tensors), *targets.names]
     with packing.engine.store(session, output, names, distribution.segments) as store:
         store.create()
         for buffer_id, chosen in _buffers(plan, order):
-            raw = {name: column.take(chosen) for name, column in rows.columns.items()}
-            tensors = [*encoder.encode(raw).arrays.values(), *targets.encode(raw).values()]
+            tensors = _encoded(rows, chosen, encoder, targets)
             values = [tensor.tobytes() for tensor in tensors]
             store.insert(plan.segment_of(buffer_id), buffer_id, values, [tensor.shape for tensor in tensors])
         store.finish()
@@ -135,6 +136,25 @@ def write_packed(
     if plan.n_rows < len(plan.segments):
         empty = ", ".join(map(str, plan.segments[plan.n_rows :]))
         session.warning(f"{call.function}: {text}: there are too few rows for all segments; these get none: {empty}")
+
+
+def _encoded(rows: Rows, chosen: npt.NDArray[np.int64], encoder: Encoder, targets: Targets) -> list[Array]:
+    """Return the tensors of the rows of a buffer: inputs, then targets."""
+    raw = {name: column.take(chosen) for name, column in rows.columns.items()}
+    with naming_rows(lambda row: rows.names.of(int(chosen[row]))):
+        return [*encoder.encode(raw).arrays.values(), *targets.encode(raw).values()]
+
+
+def _check_sizes(plan: BufferPlan, preprocessor: Preprocessor, wanted: int | None) -> None:
+    """Raise InvalidParameter if a buffer would have a larger value than can be read."""
+    for tensor in preprocessor.tensors:
+        row_bytes = np.dtype(tensor.dtype).itemsize * int(np.prod(tensor.shape))
+        if plan.rows_per_buffer * row_bytes > MAX_VALUE_BYTES:
+            raise InvalidParameter(
+                f"buffers of {plan.rows_per_buffer} rows would have {plan.rows_per_buffer * row_bytes} bytes of input"
+                f" {tensor.name!r}, more than {MAX_VALUE_BYTES}. Received buffer_size: {wanted}",
+                hint=f"At most {max(1, MAX_VALUE_BYTES // row_bytes)} rows fit.",
+            )
 
 
 def _buffers(plan: BufferPlan, order: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:

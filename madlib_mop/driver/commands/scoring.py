@@ -4,7 +4,7 @@ session."""
 from mop_backend.frames import Header
 
 from madlib_mop.catalog.names import Relation, quote, split_name, statement
-from madlib_mop.driver.data.engine import engine_of_table
+from madlib_mop.driver.data.engine import engine_of_table, keeps_order
 from madlib_mop.driver.inference.model import TrainedModel, read_model
 from madlib_mop.driver.inference.output import Output
 from madlib_mop.driver.inference.trainer import FixedSettings
@@ -23,14 +23,14 @@ def predict(call: Call) -> Header:
         ``version_query``, to run before each prediction: one row with the column ``version``, which changes with the
         model; no row if it was dropped. ``weights_query``, with the weights in column ``weights``. ``params``
         and ``types`` for both. ``oid`` of the table, and ``name``, quoted, if it must be looked up again because it has
-        no schema; else None. ``model``, ``normalizing_const`` and ``preprocessor``: for the trainer's request
-        predict_load. ``start``: for its request start. ``outputs``: the name and the classes of each
-        output (mop_backend/classes.py).
+        no schema; else None. ``oids``: of the tables that ``version_query`` reads. ``model``, ``normalizing_const``
+        and ``preprocessor``: for the trainer's request predict_load. ``images``: the columns with images, each with
+        the side in pixels that its images get. ``keeps_order``: see `keeps_order` of driver/data/engine.py. ``start``:
+        for the request start. ``outputs``: the name and the classes of each output (mop_backend/classes.py).
     """
     session, name = call.session, call.arguments["model_table"]
     model = read_model(session, name, call.arguments.get("mst_key"))
-    if model.preprocessor is not None:
-        _check_preprocessor(model, model.preprocessor)
+    images = _images(model, model.preprocessor) if model.preprocessor is not None else {}
     schema, base = split_name(name, "model_table")
     relation = model.place.relation
     summary = session.relation(relation.with_suffix("_summary").sql)
@@ -40,20 +40,26 @@ def predict(call: Call) -> Header:
         "params": model.place.params,
         "types": model.place.types,
         "oid": relation.oid,
+        "oids": [relation.oid, summary.oid],
         "name": None if schema else quote(base),
         "model": model.request(compiled=False),
         "normalizing_const": model.normalizing_const,
         "preprocessor": model.preprocessor,
+        "images": images,
         "outputs": _outputs(model),
+        "keeps_order": keeps_order(session),
         "start": read_settings(FixedSettings(session), session, 1, use_caching=False).session_trainer_start(),
     }
 
 
-def _check_preprocessor(model: TrainedModel, document: str) -> None:
+def _images(model: TrainedModel, document: str) -> dict[str, int]:
+    """Check that a preprocessor fits its model; return its columns with images."""
     from madlib_mop.columns.preprocessors.preprocessor import Preprocessor  # brings NumPy along
     from madlib_mop.driver.inference.fits import check_fit
 
-    check_fit(model, Preprocessor.from_json(document))
+    preprocessor = Preprocessor.from_json(document)
+    check_fit(model, preprocessor)
+    return {tensor.name: tensor.shape[0] for tensor in preprocessor.tensors if tensor.kind == "image"}
 
 
 def _outputs(model: TrainedModel) -> list[Header]:

@@ -1,6 +1,15 @@
-"""The processes that decode images for the driver: images are untrusted bytes, so they run in the sandbox of
-trainers."""
+"""The processes that decode images: images are untrusted bytes, so they run in the sandbox of trainers.
 
+The driver has a pool of them for a call. A session that predicts rows with images runs this module as one process.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from madlib_mop.columns.encoding.encoder import BadFile
+from madlib_mop.packing.arrays import BadRow
 from madlib_mop.packing.images import DecoderPool
 
 SANDBOX = ("madlib_mop.trainer.process.sandbox:restrict_files", "madlib_mop.trainer.process.seccomp:restrict_calls")
@@ -9,3 +18,40 @@ SANDBOX = ("madlib_mop.trainer.process.sandbox:restrict_files", "madlib_mop.trai
 def image_decoders() -> DecoderPool:
     """Return a pool of decoders, not started yet; close it, or use it as a context manager."""
     return DecoderPool(guards=SANDBOX)
+
+
+class FileDecoder:
+    """Decodes the images of ordinary tables, for an `Encoder`; use it as a context manager.
+
+    The processes start when the first image comes, so it costs nothing for tables without images.
+    """
+
+    def __init__(self) -> None:
+        self._pool = image_decoders()
+
+    def __enter__(self) -> "FileDecoder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    def __call__(self, files: Sequence[bytes], side: int) -> npt.NDArray[np.uint8]:
+        """Return the pixels of some files, resized: uint8 (n, side, side, 3).
+
+        Raises
+        ------
+        BadFile
+            For the first one that cannot be decoded.
+        """
+        shape = (side, side, 3)
+        try:
+            pixels: npt.NDArray[np.uint8] = self._pool.decode(files, shape, shape)
+        except BadRow as bad:
+            raise BadFile(bad.row, bad.problem) from None
+        return pixels
+
+
+if __name__ == "__main__":
+    from madlib_mop.packing.decoder import main
+
+    main(list(SANDBOX))

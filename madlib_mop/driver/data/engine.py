@@ -8,7 +8,7 @@ from madlib_mop.catalog.names import Relation
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.engines.base.caller import Session
 from madlib_mop.engines.base.interface import HOSTS, Engine
-from madlib_mop.engines.citus import Citus, is_citus, is_distributed
+from madlib_mop.engines.citus import Citus, has_citus, is_citus, is_distributed
 from madlib_mop.engines.cloudberry import Cloudberry
 from madlib_mop.engines.greenplum import Greenplum, find_product
 from madlib_mop.engines.postgres import Postgres
@@ -33,6 +33,13 @@ def engine_of_table(session: Session, relation: Relation) -> Engine:
         is_citus(session)  # refuses to drive a run from a node other than the coordinator
         return Citus(_catalog_opener(session))
     return Postgres(_catalog_opener(session))
+
+
+def keeps_order(session: Session) -> bool:
+    """Return whether the rows of tables are on this server, and all scans of a table return them in the same order."""
+    if cluster := _cluster(session):
+        return cluster.keeps_order
+    return (Citus if has_citus(session) else Postgres).keeps_order
 
 
 def table_form(session: Session, *columns: str) -> str:

@@ -1,7 +1,8 @@
 """The rows of ordinary tables to predict: read by the columns of training, encoded by the model's own preprocessor."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 
@@ -10,9 +11,10 @@ from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.transforms.scaling import NumberFit
 from madlib_mop.driver.columns.recorded import batch_rows_of, check_names, needed_fields
-from madlib_mop.driver.columns.rows import read_batches
+from madlib_mop.driver.columns.rows import naming_rows, read_batches
 from madlib_mop.driver.columns.source import read_source
 from madlib_mop.driver.data.copied import CopiedColumn
+from madlib_mop.driver.data.decoders import FileDecoder
 from madlib_mop.driver.inference.fits import check_fit
 from madlib_mop.driver.inference.model import TrainedModel
 from madlib_mop.driver.inference.rows import Rows, TestTable, check_unpacked, find_id_column
@@ -49,7 +51,8 @@ class OrdinaryRows:
         self._session = session
         preprocessor = Preprocessor.from_json(model.preprocessor)
         check_fit(model, preprocessor)
-        self._encoder, self._targets = Encoder(preprocessor), Targets(preprocessor)
+        self._decode = FileDecoder()
+        self._encoder, self._targets = Encoder(preprocessor, self._decode), Targets(preprocessor)
         self._source = read_source(session, name, "test_table")
         known = {column.name: column for column in session.columns(self._source.relation)}
         check_unpacked(known, preprocessor.tensors[0].name, self._source.relation, name)
@@ -64,7 +67,7 @@ class OrdinaryRows:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self._decode.__exit__()
 
     def __iter__(self) -> Iterator[Rows]:
         """Yield all rows, in the order of a scan.
@@ -80,8 +83,13 @@ class OrdinaryRows:
         batches = read_batches(self._session, self._source, self._fields, copied=copied, batch_rows=batch_rows)
         with closing(batches):
             for batch, raw in batches:
-                tensors = self._encoder.encode(dict(zip(names, raw, strict=True)))
-                yield Rows(batch.values_of("k0"), list(tensors.arrays.values()))
+                ids = batch.values_of("k0")
+                with naming_rows(partial(self._row_name, ids)):
+                    tensors = self._encoder.encode(dict(zip(names, raw, strict=True)))
+                yield Rows(ids, list(tensors.arrays.values()))
+
+    def _row_name(self, ids: Sequence[str | None], row: int) -> str:
+        return f"row with {self.table.id_column.name} = {'NULL' if ids[row] is None else ids[row]}"
 
     def in_units(self, name: str, values: np.ndarray) -> np.ndarray:
         """Return the outputs for a target in the units of the table: float64 (n_rows, 1) of a number."""

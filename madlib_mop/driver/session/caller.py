@@ -12,6 +12,8 @@ from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.relations import RelationLookup
 from madlib_mop.errors import Cancelled, from_dict
 
+_FIRST_ROWS = 16  # in the first batch, where batches should have a number of bytes
+
 
 @dataclass(frozen=True)
 class BytesColumn:
@@ -52,8 +54,8 @@ class Batch:
 class CallerSession(RelationLookup):
     """Runs SQL in the caller's backend over frames.
 
-    One request is in flight at a time, except that `stream` requests its next batch ahead; its answer is then read
-    before anything else is sent, so two full pipes cannot block each other.
+    One request is in flight at a time. `stream` requests its next batch ahead, and `post` does not wait for its
+    statement; their answers are read before anything else is sent, so two full pipes cannot block each other.
     """
 
     stop_fd = 0  # stdin: end of file means that the backend requests a stop
@@ -64,7 +66,7 @@ class CallerSession(RelationLookup):
         self.info = info
         self._channel = channel
         self._ahead: deque[Frame] = deque()
-        self._pending = 0
+        self._pending: deque[bool] = deque()  # for each answer to come: whether `stream` waits for it
         self._n_cursors = 0
 
     def execute(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -87,21 +89,50 @@ class CallerSession(RelationLookup):
         header, blobs = self._ask(self._request("execute", statement, params, types))
         return [dict(zip(header["columns"], decode_arguments(row, blobs), strict=True)) for row in header["rows"]]
 
+    def post(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> None:
+        """Run one statement without waiting for its end; its error is raised by the next request, or by `settle`."""
+        self._post(self._request("execute", statement, params, types), streamed=False)
+
+    def settle(self) -> None:
+        """Wait for the end of what was posted. Raises MopError, the server's error."""
+        self._drain()
+
     def stream(
-        self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = (), batch_rows: int = 1000
+        self,
+        statement: str,
+        params: Sequence[Any] = (),
+        types: Sequence[str] = (),
+        batch_rows: int = 1000,
+        batch_bytes: int | None = None,
     ) -> Generator[Batch, None, None]:
-        """Run one query and yield its rows in batches; the next batch is fetched while this one is used."""
+        """Run one query and yield its rows in batches; the next batch is fetched while this one is used.
+
+        Parameters
+        ----------
+        statement : str
+        params, types : sequence
+            Of the statement.
+        batch_rows : int
+            Most rows in a batch.
+        batch_bytes : int or None
+            Bytes that a batch should have, for rows of very different sizes: a batch gets as many rows as would have
+            made so many bytes in the one before it, at first 16.
+        """
         self._n_cursors += 1
         cursor = self._n_cursors
         request, blobs = self._request("open", statement, params, types)
         self._ask(({**request, "cursor": cursor}, blobs))
-        fetch = {"do": "fetch", "cursor": cursor, "n_rows": batch_rows}
+        n_rows = batch_rows if batch_bytes is None else min(batch_rows, _FIRST_ROWS)
+        fetch = {"do": "fetch", "cursor": cursor, "n_rows": n_rows}
         try:
             self._post((fetch, []))
             while True:
                 header, blobs = self._collect()
                 if not header["n_rows"]:
                     break
+                if batch_bytes is not None:
+                    row_bytes = sum(map(len, blobs)) // header["n_rows"] + 1
+                    fetch["n_rows"] = max(1, min(batch_rows, batch_bytes // row_bytes))
                 self._post((fetch, []))
                 yield _batch(header, blobs)
         finally:
@@ -135,15 +166,20 @@ class CallerSession(RelationLookup):
         self._channel.send(*request)
         return _checked(self._channel.receive())
 
-    def _post(self, request: Frame) -> None:
+    def _post(self, request: Frame, streamed: bool = True) -> None:
         self._drain()
         self._channel.send(*request)
-        self._pending += 1
+        self._pending.append(streamed)
 
     def _drain(self) -> None:
+        """Read the answers to come: those of `stream` are kept for it, those of `post` are only checked."""
         while self._pending:
-            self._pending -= 1
-            self._ahead.append(self._channel.receive())
+            streamed = self._pending.popleft()
+            answer = self._channel.receive()
+            if streamed:
+                self._ahead.append(answer)
+            else:
+                _checked(answer)
 
     def _collect(self) -> Frame:
         self._drain()

@@ -99,6 +99,13 @@ class RelationLookup(ABC):
     def execute(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Run one statement with ``$1`` ... parameters; return its rows."""
 
+    def post(self, statement: str, params: Sequence[Any] = (), types: Sequence[str] = ()) -> None:
+        """Run one statement for its effect. A session that need not wait for its end raises its error later."""
+        self.execute(statement, params, types)
+
+    def settle(self) -> None:  # noqa: B027 (nothing waits here)
+        """Wait for the end of what was posted; raise its error."""
+
     def relation(self, name: str | None, what: str = "table", any_type: bool = False) -> Relation:
         """Find the table or view of this name.
 

@@ -115,7 +115,8 @@ class Store(ABC):
 
     @abstractmethod
     def insert(self, segment: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
-        """Write one buffer; buffers come segment after segment, ascending."""
+        """Write one buffer; buffers come segment after segment, ascending. An error may be raised later, at the latest
+        by `finish`."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -185,6 +186,10 @@ class Engine(ABC):
     def version_columns(self, session: Session, relation: Relation) -> tuple[str, ...]:
         """Return the system columns that differ between any two versions of rows; () if there are none."""
         return version_columns(session, relation)
+
+    def reads_by_blocks(self, session: Session, relation: Relation) -> bool:
+        """Return whether ranges of a table's blocks can be read one by one, each for the cost of its own blocks."""
+        return False
 
     def distribution(self, columns: Sequence[str]) -> str:
         """Return the clause of CREATE TABLE that distributes rows by these columns, or randomly without columns."""

@@ -48,7 +48,8 @@ class KeyedStore(Store):
         self._form.insert(self._keys[segment], buffer_id, values, shapes)
 
     def finish(self) -> None:
-        """All is in the caller's transaction."""
+        """Wait for the last buffer; all is in the caller's transaction."""
+        self._form.finish()
 
     def close(self) -> None:
         """Nothing else is open."""

@@ -48,6 +48,10 @@ class PackedForm:
             self._session.execute(statement(template, table=self._table, **self._names))
 
     def insert(self, key: int, buffer_id: int, values: Sequence[bytes], shapes: Sequence[Sequence[int]]) -> None:
-        """Insert one buffer; see `Store.insert`."""
+        """Insert one buffer; see `Store.insert`. The next buffer can be made meanwhile."""
         texts = ["{" + ",".join(map(str, shape)) + "}" for shape in shapes]
-        self._session.execute(self._insert, [key, *values, *texts, buffer_id], self._types)
+        self._session.post(self._insert, [key, *values, *texts, buffer_id], self._types)
+
+    def finish(self) -> None:
+        """Wait until all buffers are inserted; raise the error of one that could not be."""
+        self._session.settle()

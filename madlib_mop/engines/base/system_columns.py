@@ -21,6 +21,15 @@ SELECT count(*) > 1 AS is_tree,
 FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam
 """
 
+# Ranges of ctid are scanned in tables of the access method heap only. With row security, the policies' conditions come
+# first, and every range would read the whole table. Values that are stored out of line could make a range too large.
+_BY_BLOCKS = """
+SELECT c.relkind IN ('r', 'm') AND a.amname = 'heap' AND NOT c.relhassubclass AND NOT c.relrowsecurity
+       AND pg_catalog.current_setting('enable_tidscan')::pg_catalog.bool
+       AND (c.reltoastrelid = 0 OR pg_catalog.pg_relation_size(c.reltoastrelid) = 0) AS yes
+FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam WHERE c.oid = $1::pg_catalog.oid
+"""
+
 _SENT = {
     "ctid": "pg_catalog.tidsend({})",
     "gp_segment_id": "pg_catalog.int4send({})",
@@ -43,6 +52,25 @@ def version_columns(session: Session, relation: Relation) -> tuple[str, ...]:
     if relation.kind not in _WITH_ROWS or not _storage(session, relation)["is_heap"]:
         return ()
     return ("tableoid", "ctid", "xmin")
+
+
+def reads_by_blocks(session: Session, relation: Relation) -> bool:
+    """Return whether ranges of a table's ``ctid`` are scanned for the cost of their own blocks, each of them small."""
+    (row,) = session.execute(_BY_BLOCKS, [relation.oid], ["bigint"])
+    return bool(row["yes"])
+
+
+def ranges_of_blocks(relation: Relation, n_blocks: int) -> str:
+    """Return the FROM item ``g`` with the first block of each range of a table's blocks, as of the query's start."""
+    size = f"pg_catalog.pg_relation_size({relation.oid:d}::pg_catalog.oid::pg_catalog.regclass)"
+    last = f"{size} / pg_catalog.current_setting('block_size')::pg_catalog.int8"
+    return f"pg_catalog.generate_series(0, {last}, {n_blocks:d}) AS g"
+
+
+def in_range(alias: str, n_blocks: int) -> str:
+    """Return the condition that a row is in the range of blocks that begins with ``g``."""
+    first, end = (f"pg_catalog.format('(%s,0)', g{more})::pg_catalog.tid" for more in ("", f" + {n_blocks:d}"))
+    return f"{alias}.ctid OPERATOR(pg_catalog.>=) {first} AND {alias}.ctid OPERATOR(pg_catalog.<) {end}"
 
 
 def sent(value: str, column: str) -> str:

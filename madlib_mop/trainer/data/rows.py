@@ -1,11 +1,13 @@
 """Predictions for rows of ordinary tables: bytes of records to tensors, and outputs to the units of the table."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from mop_backend.frames import Blob
 
-from madlib_mop.columns.encoding.encoder import Encoder
+from madlib_mop.columns.encoding.encoder import BadFile, Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
 from madlib_mop.columns.raw import Levels, RawColumn, dictionary_of
@@ -39,7 +41,7 @@ class RowEncoder:
 
     def __init__(self, document: str, n_inputs: int, n_outputs: int):
         self._preprocessor = Preprocessor.from_json(document)
-        self._encoder = Encoder(self._preprocessor)
+        self._encoder = Encoder(self._preprocessor, _pixels)
         self._targets = Targets(self._preprocessor)
         self._inputs = {column.name for column in self._preprocessor.inputs}
         for what, expected, received in (
@@ -61,7 +63,8 @@ class RowEncoder:
         Parameters
         ----------
         data : bytes-like
-            The records, one after the other, as ``record_send`` writes them.
+            The records, one after the other, as ``record_send`` writes them; but for images they have the pixels,
+            which a decoder made (``mop_backend/row_images.py``), because images are untrusted bytes.
         lengths : sequence of int
             Bytes of each.
         fields : sequence of (str, str, int, str or None)
@@ -86,6 +89,38 @@ class RowEncoder:
             raw = {name: _as_utf8(column, encoding) for name, column in raw.items() if name in self._inputs}
         return tuple(self._encoder.encode(raw).arrays.values())
 
+    def all_tensors(
+        self, data: Blob, lengths: Sequence[int], fields: Sequence[RowField], encoding: str
+    ) -> tuple[tuple[np.ndarray, ...], list[int]]:
+        """Return what `readable_tensors` does, but raise the error of the first record that cannot be encoded."""
+        return self.tensors(data, lengths, fields, encoding), list(range(len(lengths)))
+
+    def readable_tensors(
+        self, data: Blob, lengths: Sequence[int], fields: Sequence[RowField], encoding: str
+    ) -> tuple[tuple[np.ndarray, ...], list[int]]:
+        """Return the inputs of the model for those records that can be encoded, and the numbers of these records.
+
+        Parameters as of `tensors`. Raises its error if no record can be encoded.
+        """
+        parts: list[tuple[np.ndarray, ...]] = []
+        rows: list[int] = []
+        starts = [0, *itertools.accumulate(lengths)]
+        todo = [(0, len(lengths))]
+        while todo:  # a part with an error is divided, until the error is that of a single record
+            begin, end = todo.pop()
+            try:
+                part = data[starts[begin] : starts[end]]
+                parts.append(self.tensors(part, lengths[begin:end], fields, encoding))
+                rows.extend(range(begin, end))
+            except Exception:
+                if end - begin == 1:
+                    if not rows and not todo:
+                        raise
+                    continue
+                middle = (begin + end) // 2
+                todo += [(middle, end), (begin, middle)]
+        return (parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))), rows
+
     def values(self, outputs: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
         """Return a model's outputs side by side, float64 (n_rows, n_values), and how many values each output has.
 
@@ -109,6 +144,14 @@ class RowEncoder:
                 hint="Cast it to the type of the training table.",
             )
         return Field(name, type_sql, oid, reader)
+
+
+def _pixels(files: Sequence[bytes], side: int) -> npt.NDArray[np.uint8]:
+    """Return images that a decoder has made pixels of: uint8 (n, side, side, 3)."""
+    for number, file in enumerate(files):
+        if len(file) != side * side * 3:
+            raise BadFile(number, f"has {len(file)} bytes, which are not {side} x {side} pixels")
+    return np.frombuffer(b"".join(files), np.uint8).reshape(-1, side, side, 3)
 
 
 def _as_utf8(column: RawColumn, encoding: str) -> RawColumn:

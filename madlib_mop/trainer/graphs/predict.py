@@ -1,7 +1,7 @@
 """Predictions of loaded models for batches of raw rows, or for single ones; called by ``visits.py``."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import keras
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 #: Evaluation and prediction compute as many rows at once as make this many bytes of input, up to a maximum of rows.
 _BATCH_BYTES = 1 << 20
 _MAX_BATCH_ROWS = 1024
+#: Kernels of matrix products and of functions of single numbers compute some rows together, and the rest in another
+#: way, with other last bits. With these numbers of rows there is no such rest: up to 16 rows, and multiples of 48.
+_FEW_ROWS, _PANEL_ROWS = 16, 48
+#: Layers that compute each row of a batch by matrix products or element by element, at little cost.
+_ROWWISE = frozenset(
+    "Activation ActivityRegularization Add AlphaDropout Average BatchNormalization Concatenate Cos Dense Dot Dropout"
+    " ELU EinsumDense Embedding Flatten GaussianDropout GaussianNoise Identity InputLayer LayerNormalization LeakyReLU"
+    " Maximum Minimum Multiply Normalization PReLU Permute ReLU RepeatVector Rescaling Reshape Sin Softmax Subtract"
+    " UnitNormalization".split()
+)
 #: Cached shapes of single rows, whose function is known without a check; models with variable row shapes get many
 #: shapes.
 _MAX_SHAPES = 100
@@ -30,7 +40,9 @@ Shapes = tuple[tuple[int, ...], ...]
 class Predictor:
     """A model for prediction; its function is traced once for each kind of data, for any number of rows.
 
-    A single row is computed alone, several rows in batches of `batch_rows`.
+    A row of a dense network has the same bits alone and in every batch: batches are filled up to numbers of rows that
+    kernels compute in one way. Other networks, with convolutions for example, would take too long for that: a single
+    row is computed alone, several rows in batches of `batch_rows`.
     """
 
     def __init__(self, model: keras.Model, normalizing_const: float, preprocessor: str | None = None):
@@ -41,6 +53,7 @@ class Predictor:
         self._constant = tf.constant(normalizing_const, tf.float32)
         self._functions: dict[DataSpec, loop.Batch] = {}
         self._one_row: dict[Shapes, loop.Batch] = {}
+        self._fills = all(type(operation).__name__ in _ROWWISE for operation in _operations(model))
 
     def predict(self, xs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         """Return each output for all rows.
@@ -58,11 +71,12 @@ class Predictor:
         """
         function = self._function(DataSpec.of(xs))
         n_rows, batch_size = len(xs[0]), batch_rows(xs)
+        if self._fills:
+            batch_size = max(1, batch_size // _PANEL_ROWS) * _PANEL_ROWS
         outputs: list[np.ndarray] = []
         for start in range(0, n_rows, batch_size):
             stop = min(start + batch_size, n_rows)
-            tensors = loop.tensors_of(tuple(_aligned(x[start:stop]) for x in xs))
-            batch = function([*tensors, self._constant])
+            batch = self._compute(function, [x[start:stop] for x in xs])
             if stop - start == n_rows:
                 return batch
             if not outputs:
@@ -70,6 +84,13 @@ class Predictor:
             for output, rows in zip(outputs, batch, strict=True):
                 output[start:stop] = rows
         return outputs
+
+    def _compute(self, function: loop.Batch, xs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return each output for the rows of one batch."""
+        n_rows = len(xs[0])
+        n_computed = _filled(n_rows) if self._fills else n_rows
+        tensors = loop.tensors_of(tuple(_aligned(x, n_computed) for x in xs))
+        return [output[:n_rows] for output in function([*tensors, self._constant])]
 
     def _function(self, spec: DataSpec) -> loop.Batch:
         """Return the function for a kind of data; its first use traces it."""
@@ -100,8 +121,8 @@ class Predictor:
         shapes = tuple(column.shape for column in columns)
         function = self._one_row.get(shapes)
         if function is not None:
-            xs = [_aligned(self._normalized(column[np.newaxis])) for column in columns]
-            return Values.of(True, function([*loop.tensors_of(tuple(xs)), self._constant]))
+            xs = [self._normalized(column[np.newaxis]) for column in columns]
+            return Values.of(True, self._compute(function, xs))
         single = self._is_single(shapes)
         xs = [self._normalized(column[np.newaxis] if single else column) for column in columns]
         if len({len(x) for x in xs}) != 1:
@@ -211,10 +232,26 @@ def batch_rows(xs: tuple[np.ndarray, ...], at_least: int = 1) -> int:
     return max(at_least, 1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // row_bytes))
 
 
-def _aligned(x: np.ndarray) -> np.ndarray:
-    copy = aligned_empty(x.shape, x.dtype)
-    copy[...] = x
+def _filled(n_rows: int) -> int:
+    """Return the number of rows that are computed for some rows of a dense network."""
+    return _FEW_ROWS if n_rows <= _FEW_ROWS else -(-n_rows // _PANEL_ROWS) * _PANEL_ROWS
+
+
+def _aligned(x: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return a copy that TensorFlow can take as it is, with the last row repeated up to a number of rows."""
+    copy = aligned_empty((n_rows, *x.shape[1:]), x.dtype)
+    copy[: len(x)] = x
+    copy[len(x) :] = x[-1:]
     return copy
+
+
+def _operations(model: keras.Model) -> Iterator[object]:
+    """Yield the layers and operations of a model, and of models that are layers of it."""
+    for operation in getattr(model, "operations", model.layers):
+        if isinstance(operation, keras.Model):
+            yield from _operations(operation)
+        else:
+            yield operation
 
 
 def _row_encoder(preprocessor: str, model: keras.Model) -> "RowEncoder":

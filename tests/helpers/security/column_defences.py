@@ -3,6 +3,7 @@
 from tests.helpers.security.defence import Defence
 
 _COLUMNS = "tests/security/test_columns.py::"
+_IMAGES = "tests/security/test_image_columns.py::"
 _UNTRUSTED = "tests/security/test_untrusted_tables.py::"
 
 DEFENCES_OF_COLUMNS = (
@@ -21,6 +22,48 @@ DEFENCES_OF_COLUMNS = (
         "if missing := set(oids) - types.keys():",
         "if missing := set():",
         (_COLUMNS + "test_bytes_that_are_no_row_are_one_error",),
+    ),
+    Defence(
+        "the decoder of a session is shut in",
+        "madlib_mop/driver/data/decoders.py",
+        "main(list(SANDBOX))",
+        "main([])",
+        (_IMAGES + "test_the_decoder_of_a_session_is_shut_in_and_ends_with_it",),
+    ),
+    Defence(
+        "the answer for an image of a cancelled call is not taken for that of the next",
+        "plpython/mop_backend/row_images.py",
+        "except BaseException:  # cancelled: it is still decoding\n            _forget()",
+        "except BaseException:  # cancelled: it is still decoding\n            pass",
+        (_IMAGES + "test_a_cancelled_prediction_ends_the_decoder",),
+    ),
+    Defence(
+        "reading ahead runs no row policy",
+        "plpython/mop_backend/read_ahead.py",
+        "    and not pg_catalog.row_security_active(c.oid)\n",
+        "",
+        (_COLUMNS + "test_reading_ahead_runs_no_policy_that_the_query_does_not_run",),
+    ),
+    Defence(
+        "reading ahead waits for no lock",
+        "plpython/mop_backend/read_ahead.py",
+        "and exists (select from pg_catalog.pg_locks",
+        "or exists (select from pg_catalog.pg_locks",
+        (_COLUMNS + "test_reading_ahead_waits_for_no_lock_that_the_query_does_not_need",),
+    ),
+    Defence(
+        "an answer that was read ahead is not one of an earlier version of the model",
+        "plpython/mop_backend/read_ahead.py",
+        "context.version != version or ",
+        "",
+        ("tests/integration/test_read_ahead.py::test_a_model_that_changes_in_the_middle_of_a_statement",),
+    ),
+    Defence(
+        "a renamed column is not taken for another in rows that are read ahead",
+        "plpython/mop_backend/read_ahead.py",
+        " or context.names != names",
+        "",
+        ("tests/integration/test_read_ahead.py::test_a_column_that_is_renamed_in_the_middle_of_a_statement",),
     ),
     Defence(
         "a renamed column is not taken for another in the same session",

@@ -1,6 +1,6 @@
 """The check of the benchmarks reports ratios that became worse, and ratios without a record."""
 
-from ratios import Ratio, losses, medians, record
+from ratios import Ratio, has_record, losses, medians, processor, record
 
 
 def test_a_loss_of_over_15_percent_is_told(tmp_path):
@@ -19,7 +19,9 @@ def test_a_limit_holds_whatever_is_recorded(tmp_path):
 
 
 def test_what_was_never_recorded_is_told(tmp_path):
-    (line,) = losses([Ratio("new", 0.1)], tmp_path / "none.json")
+    path = tmp_path / "ratios.json"
+    record([Ratio("a", 1.0)], path)
+    (line,) = losses([Ratio("new", 0.1)], path)
     assert line.startswith("new: ") and "no value is recorded" in line
 
 
@@ -38,3 +40,29 @@ def test_medians_in_the_order_of_the_first_run():
         [Ratio("b", 2.0), Ratio("a", 2.0)],
     ]
     assert medians(runs) == [Ratio("b", 2.0, 9.0), Ratio("a", 2.0)]
+
+
+def test_each_kind_of_processor_has_its_own_record(tmp_path):
+    path = tmp_path / "ratios.json"
+    record([Ratio("a", 1.0)], path, "wide")
+    record([Ratio("a", 2.0)], path, "narrow")
+    assert losses([Ratio("a", 2.1)], path, "narrow") == []
+    assert len(losses([Ratio("a", 2.1)], path, "wide")) == 1
+    assert has_record(path, "wide") and not has_record(path, "other")
+
+
+def test_without_a_record_of_the_processor_limits_hold(tmp_path):
+    path = tmp_path / "ratios.json"
+    record([Ratio("a", 1.0)], path, "wide")
+    assert losses([Ratio("a", 9.0)], path, "narrow") == []
+    (line,) = losses([Ratio("a", 9.0, limit=3.0)], path, "narrow")
+    assert "at most 3.00" in line
+
+
+def test_the_processor_is_named_by_its_widest_vectors(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("flags\t\t: fpu sse2 avx avx2 fma\n")
+    assert processor(path).endswith(", avx2")
+    path.write_text("flags\t\t: fpu avx2 avx512f avx\n")
+    assert processor(path).endswith(", avx512f")
+    assert processor(tmp_path / "none").endswith(", no vectors")

@@ -16,6 +16,7 @@ from madlib_mop.columns.proposals.proposal import CountedColumn, propose
 from madlib_mop.columns.proposals.specification import TableColumn, check_specification, check_table
 from madlib_mop.columns.records import RecordReader, family_of
 from madlib_mop.columns.statistics import ColumnStatistics
+from tests.helpers.unit.columns import addition_s
 from tests.helpers.unit.records import batch, field
 
 DAY_US = 86_400_000_000
@@ -92,7 +93,7 @@ def test_a_row_has_the_tensors_that_it_had_when_it_was_packed(table):
 
 
 @pytest.mark.alone
-def test_one_row_of_20_columns_from_bytes_to_tensors_takes_at_most_a_quarter_of_a_millisecond():
+def test_one_row_of_20_columns_from_bytes_to_tensors_takes_at_most_1100_additions():
     kinds = ["float8"] * 7 + ["int4"] * 3 + ["bool"] * 2 + ["text"] * 6 + ["timestamp", "vector"]
     generator = np.random.default_rng(6)
     makers = {
@@ -115,5 +116,6 @@ def test_one_row_of_20_columns_from_bytes_to_tensors_takes_at_most_a_quarter_of_
         encoder.encode(dict(zip(names, reader.read(data, lengths), strict=True)))
 
     took = min(timeit.repeat(one_row, number=100, repeat=20, timer=time.process_time)) / 100
-    print(f"one row from bytes to tensors {took * 1e6:.0f} us")
-    assert took < 0.25e-3
+    one = addition_s()
+    print(f"one row from bytes to tensors {took * 1e6:.0f} us, an addition of 20 numbers {one * 1e6:.2f} us")
+    assert took < 1100 * one

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from madlib_mop.columns import raw
-from madlib_mop.columns.encoding.encoder import Encoder
+from madlib_mop.columns.cells import UnreadableValue
+from madlib_mop.columns.encoding.encoder import BadFile, Encoder
 from madlib_mop.errors import InvalidParameter, UndefinedColumn, Unsupported
 from tests.helpers.unit.columns import error_text, fitted, moments, numbers, spec, target, texts, vectors
 
@@ -142,8 +143,27 @@ def test_images_are_decoded_by_whoever_can():
     pixels = encode(one, training, raw.Blobs([b"7", None, b"9"]), decode_images=decode)["p"]
     assert pixels.shape == (3, 8, 8, 3) and pixels.dtype == np.uint8
     assert pixels[:, 0, 0, 0].tolist() == [7, 0, 9]
+    many = raw.Blobs([str(number).encode() for number in range(60)])
+    one = spec("p", "image", width=512)  # they are decoded in parts, because all their pixels are too many
+    pixels = encode(one, training.take(np.array([0])), many, decode_images=decode)["p"]
+    assert pixels.shape == (60, 512, 512, 3) and pixels[:, 0, 0, 0].tolist() == list(range(60))
     with pytest.raises(Unsupported, match="'p' is an image"):
         encode(one, training, raw.Blobs([b"7"]))
+
+
+def test_an_image_that_cannot_be_decoded_is_named_by_its_row():
+    def decode(files, side):
+        if b"bad" in files:
+            raise BadFile(files.index(b"bad"), "is damaged")
+        return np.zeros((len(files), side, side, 3), np.uint8)
+
+    one = spec("p", "image", width=512, impute="zero")
+    for row in (0, 3, 50, 89):
+        values = [b"good", None, b"good"] * 30
+        values[row] = b"bad"
+        with pytest.raises(UnreadableValue, match="'p' is damaged") as caught:
+            encode(one, raw.Blobs([b""]), raw.Blobs(values), decode_images=decode)
+        assert (caught.value.column, caught.value.row) == ("p", row)
 
 
 def test_inputs_are_contiguous_and_in_order_and_other_columns_are_not_looked_at():

@@ -1,4 +1,4 @@
-"""The encoder's time for a single row, as in a view, and for a batch."""
+"""The encoder's time for a single row, as in a view, and for a batch; in additions of NumPy on the same machine."""
 
 import time
 import timeit
@@ -8,11 +8,12 @@ import pytest
 
 from madlib_mop.columns import raw
 from madlib_mop.columns.encoding.encoder import Encoder
-from tests.helpers.unit.columns import fitted, moments, numbers, spec, target, texts, vectors
+from tests.helpers.unit.columns import addition_s, fitted, moments, numbers, spec, target, texts, vectors
 
 N = 2_000
-ROW_S = 0.15e-3
-BATCH_ROW_S = 10e-6
+#: Limits in additions of 20 numbers by NumPy: some 0.2 us each on a fast processor.
+ROW_ADDITIONS = 700
+BATCH_ROW_ADDITIONS = 50
 
 
 def table_of_20_columns():
@@ -45,7 +46,7 @@ def seconds(call, number):
 
 
 @pytest.mark.alone
-def test_a_row_of_20_columns_takes_at_most_150_us_and_a_row_of_a_batch_10():
+def test_a_row_of_20_columns_takes_at_most_700_additions_and_a_row_of_a_batch_50():
     columns = table_of_20_columns()
     encoder = Encoder(fitted([*columns, (target("y"), texts(["a", "b"] * (N // 2)))]))
     every = {one.name: column for one, column in columns}
@@ -54,6 +55,7 @@ def test_a_row_of_20_columns_takes_at_most_150_us_and_a_row_of_a_batch_10():
         name: texts(column.texts()) for name, column in single.items() if isinstance(column, raw.Levels)
     }  # a call for one row has its own dictionaries
     alone, batch = seconds(lambda: encoder.encode(single), 100), seconds(lambda: encoder.encode(every), 1) / N
-    print(f"one row {alone * 1e6:.0f} us, a row of a batch {batch * 1e6:.2f} us")
-    assert alone < ROW_S
-    assert batch < BATCH_ROW_S
+    one = addition_s()
+    print(f"one row {alone * 1e6:.0f} us, a row of a batch {batch * 1e6:.2f} us, an addition {one * 1e6:.2f} us")
+    assert alone < ROW_ADDITIONS * one
+    assert batch < BATCH_ROW_ADDITIONS * one

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from madlib_mop.columns import exact, raw, sketch, states
+from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.errors import InvalidParameter
 
@@ -55,7 +56,7 @@ VALUES = {
     raw.SPAN: st.integers(-(2**50), 2**50),
     raw.TEXT: st.text(max_size=2) | st.sampled_from("abc"),
     raw.VECTOR: st.lists(st.floats(width=32), min_size=2, max_size=2),
-    raw.BLOB: st.binary(max_size=2),
+    BLOB: st.binary(max_size=2),
 }
 
 

@@ -47,7 +47,7 @@ def test_rows_come_back_as_they_were(in_memory_bytes):
     assert levels.texts() == [text for b in whole for text in b[2].texts()]
     assert vectors.values.shape == (61, 2) and not vectors.values[:10].any() and vectors.missing[:10].all()
     assert np.array_equal(vectors.values[10:], np.concatenate([b[3].values for b in whole[1:]]))
-    assert blobs.values == [value for b in whole for value in b[4].values]
+    assert list(blobs.values) == [value for b in whole for value in b[4].values]
 
 
 def test_a_file_takes_no_more_than_the_caller_may_use():

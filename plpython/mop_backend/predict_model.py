@@ -1,0 +1,94 @@
+"""A model as a session of madlib_mop.predict uses it: found by a driver, its version read in the session; for
+predict.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plpy
+
+from mop_backend import call, classes
+from mop_backend.frames import Header
+from mop_backend.rights import Moment
+
+# Resets the pinned search_path before the next lookup; arguments are evaluated from left to right.
+_LOOK_UP = (
+    "select case when pg_catalog.set_config('search_path', $1, true) is not null then pg_catalog.concat("
+    "pg_catalog.to_regclass($2)::pg_catalog.oid,"
+    " pg_catalog.left(pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), 0)) end as oid"
+)
+# Whether all of these are heap tables whose rows depend on the snapshot only.
+_PLAIN = """
+select count(*) = pg_catalog.cardinality($1) as plain
+from pg_catalog.pg_class c join pg_catalog.pg_am m on m.oid = c.relam
+where c.oid::int8 = any ($1) and c.relkind = 'r' and m.amname = 'heap' and not c.relrowsecurity and not c.relhassubclass
+"""
+
+
+class Model:
+    """A found model: its queries and its version.
+
+    Parameters
+    ----------
+    found : dict
+        The answer of the driver's command predict.
+    caller_path : str
+        The search_path on which the table's name is looked up.
+
+    Attributes
+    ----------
+    version : str or None
+        The version that was found.
+    """
+
+    def __init__(self, found: Header, caller_path: str):
+        self.found = found
+        self.version: str | None = None
+        self._text_functions: dict[tuple[str, tuple[int, ...]], classes.TextOf] = {}
+        self._caller_path = caller_path
+        self._found_at: Moment | None = None
+        self._is_plain: bool | None = None
+        self._version_plan = plpy.prepare(found["version_query"], found["types"])
+        self._look_up = found["name"] and plpy.prepare(_LOOK_UP, ["text", "text"])
+
+    def current_version(self) -> str | None:
+        """Return the current version; None if the model was dropped, or its name now refers to another table."""
+        if self._look_up is not None:
+            row = plpy.execute(self._look_up, [self._caller_path, self.found["name"]])[0]
+            if row["oid"] != str(self.found["oid"]):
+                return None
+        rows = plpy.execute(self._version_plan, self.found["params"])
+        return rows[0]["version"] if rows.nrows() == 1 else None
+
+    def found_at(self, moment: Moment) -> None:
+        """Note that the version was the current one at a moment."""
+        self._found_at, self._is_plain = moment, None
+
+    def is_known_at(self, moment: Moment) -> bool:
+        """Return whether `current_version` would return the version again, without a query of the model's tables.
+
+        At the same moment, it returns the same if the model's tables are ordinary ones. A view or a row policy could
+        depend on something else, such as a setting.
+        """
+        if moment.snapshot is None or moment != self._found_at:
+            return False
+        if self._is_plain is None:
+            self._is_plain = plpy.execute(plpy.prepare(_PLAIN, ["int8[]"]), [self.found["oids"]])[0]["plain"]
+        return bool(self._is_plain)
+
+    def text_of(self, form: str, widths: Sequence[int]) -> classes.TextOf:
+        """Return the function from a row's values to its text in a form of `classes.FORMS`."""
+        key = (form, tuple(widths))
+        if key not in self._text_functions:
+            self._text_functions[key] = classes.FORMS[form](self.found["outputs"], widths)
+        return self._text_functions[key]
+
+    def weights(self) -> bytes:
+        """Read the weights."""
+        plan = plpy.prepare(self.found["weights_query"], self.found["types"])
+        rows = plpy.execute(plan, self.found["params"])
+        if rows.nrows() != 1 or rows[0]["weights"] is None:  # a view may have other rows each time
+            raise call.CallError("predict: the model was changed while it was being read", "55000", hint="Call again.")
+        weights: bytes = rows[0]["weights"]
+        return weights
