@@ -66,7 +66,8 @@ class ForkServer:
     def fork(self, stderr_fd: int, check: Check | None = None) -> Forked | None:
         """Return a forked process, or None if that is impossible.
 
-        No wait is longer than `_CONNECT_S`: after None, the caller starts a separate trainer.
+        It waits for at most `_CONNECT_S` for a process that another one starts; the one that it starts itself accepts at
+        once. After None, the caller starts a separate trainer.
 
         Parameters
         ----------
@@ -80,13 +81,16 @@ class ForkServer:
         Forked or None
         """
         deadline = time.monotonic() + _CONNECT_S
+        started = False
         for _ in range(_TRIES):
             try:
                 return Forked(sockets.connect(self.address, deadline, check), stderr_fd)
             except sockets.NotOurs:  # the socket's name belongs to another user
                 return None
             except (ConnectionRefusedError, FileNotFoundError):
-                self.start()
+                if self.start() and not started:
+                    started = True
+                    continue  # it can be connected to now, however long its start took
             except OSError:  # the fork server was about to exit
                 pass
             if time.monotonic() > deadline:
@@ -96,14 +100,20 @@ class ForkServer:
             time.sleep(_PAUSE_S)
         return None
 
-    def start(self) -> None:
-        """Start it with a socket that accepts requests at once; do nothing if it runs or is being started."""
+    def start(self) -> bool:
+        """Start it with a socket that accepts requests at once, unless it runs or is being started.
+
+        Returns
+        -------
+        bool
+            Whether this call started it.
+        """
         try:
             listener = sockets.listen(self.address)
         except OSError:  # its directory was removed or belongs to another user
-            return
+            return False
         if listener is None:
-            return
+            return False
         with listener:
             subprocess.Popen(
                 [*self._command, str(listener.fileno()), str(self._lives_with)],
@@ -115,6 +125,7 @@ class ForkServer:
                 pass_fds=[listener.fileno()],
                 start_new_session=True,
             )
+        return True
 
 
 def of_this_server(library: str) -> ForkServer | None:

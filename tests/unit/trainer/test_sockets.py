@@ -11,7 +11,7 @@ import time
 import uuid
 
 import pytest
-from mop_backend import sockets
+from mop_backend import forkserver, sockets
 from mop_backend.forkserver import ForkServer
 from mop_backend.process import TRAINER, Child
 
@@ -184,6 +184,13 @@ def test_it_is_forked_from_after_a_kill_has_left_the_socket(path):
     assert other.ask(START)[0]["ok"] and forkserver_of(other) != first
     child.stop()
     other.stop()
+
+
+def test_it_is_forked_from_after_a_start_that_took_long(path, monkeypatch):
+    monkeypatch.setattr(forkserver, "_CONNECT_S", 0.0)  # a machine that stood still
+    child = Child(TRAINER, forkserver=named(path))
+    assert child.ask(START)[0]["ok"]
+    child.stop()
 
 
 def test_a_fork_server_that_hangs_holds_up_no_stop(path):
