@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from quality.scores import ENSEMBLE, SINGLE, Score, auc, r2
+from quality.skew import check_skew
 from quality.tables import Split, Table
 
 SCHEMA = "mop_quality"
@@ -22,7 +23,10 @@ _BEST = "SELECT mst_key FROM models_info ORDER BY validation_loss_final LIMIT 1"
 
 
 def train_networks(connection, table: Table, rows, split: Split, n_configs: int, seed: int) -> Iterator[Score]:
-    """Load the rows, run the statements, and return the scores of the ensemble and of the best network."""
+    """Load the rows, run the statements, and return the scores of the ensemble and of the best network.
+
+    With the first seed, the bits of the rows are compared too: see `check_skew`.
+    """
     with connection.cursor() as cursor:
         _load(cursor, rows, split)
         begun = time.monotonic()
@@ -36,6 +40,8 @@ def train_networks(connection, table: Table, rows, split: Split, n_configs: int,
             cursor.execute(_PREDICT.format(models=models, mst_key=key))
             value = _score(cursor, table, split.test, expected)
             yield Score(table.name, table.metric, seed, contestant, value, time.monotonic() - begun)
+        if seed == 1:
+            print(f"  {table.name:13} {check_skew(cursor, 'models', best)}", flush=True)
         cursor.execute("SELECT madlib_mop.drop_run((SELECT max(run_id) FROM madlib_mop.run))")
         cursor.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
 

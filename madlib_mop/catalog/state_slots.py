@@ -28,6 +28,9 @@ _MOVE_BEST = (
 _SLOTS_PER_RUN_OF_STATES = 64
 _MIN_QUOTA_BYTES = 1 << 20
 _MAX_SPREAD = 2.0
+#: The driver waits while a slot's states are moved, so the more bytes a slot has, the rarer are the moves.
+_MOVED_BYTES_PER_S = 8 << 20
+_LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _LOCK_TIMEOUT_MS = 200
 _RETRY_EVERY_S = 5.0  # a dump may read for hours, and the driver waits during each try
 
@@ -141,6 +144,11 @@ class StateSlots:
             if slot.written_bytes and slot is not self._current and self._is_dead(slot) and not self._truncate(slot):
                 self._retry_at = time.monotonic() + _RETRY_EVERY_S
                 return
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds that should pass between two calls of `compact`."""
+        return min(_LONGEST_PAUSE_S, max(_LEAST_PAUSE_S, self._quota() / _MOVED_BYTES_PER_S))
 
     def compact(self, idle: set[StateKey]) -> None:
         """Move states of idle models out of the emptiest slot when replaced states use more disk than allowed."""

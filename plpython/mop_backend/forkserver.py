@@ -66,8 +66,8 @@ class ForkServer:
     def fork(self, stderr_fd: int, check: Check | None = None) -> Forked | None:
         """Return a forked process, or None if that is impossible.
 
-        It waits for at most `_CONNECT_S` for a process that another one starts; the one that it starts itself accepts at
-        once. After None, the caller starts a separate trainer.
+        It waits for at most `_CONNECT_S` for a process that another one starts; the one that it starts itself accepts
+        at once. After None, the caller starts a separate trainer.
 
         Parameters
         ----------

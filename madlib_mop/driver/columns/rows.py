@@ -19,6 +19,7 @@ from madlib_mop.columns.sketch import Hashes
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.source import SourceTable
 from madlib_mop.driver.columns.spool import Spool
+from madlib_mop.driver.columns.threads import in_background
 from madlib_mop.driver.data.copied import CopiedColumn
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.tables import row_label
@@ -141,13 +142,19 @@ def read_rows(
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]
     hasher, names = RowHasher(seed), RowNames()
-    with closing(read_batches(session, source, fields, unchecked, batch_rows=batch_rows)) as batches:
-        for batch, columns in batches:
-            sent = batch.bytes_of("r")
-            hashes.append(hasher.of(sent.data, np.asarray(sent.lengths, np.int64)))
-            if _has_blobs(fields):
-                names.add(spool.n_rows, batch)
-            spool.add(columns)
+
+    def keep(read: tuple[Batch, list[RawColumn]]) -> None:
+        batch, columns = read
+        sent = batch.bytes_of("r")
+        hashes.append(hasher.of(sent.data, np.asarray(sent.lengths, np.int64)))
+        if _has_blobs(fields):
+            names.add(spool.n_rows, batch)
+        spool.add(columns)
+
+    found = read_batches(session, source, fields, unchecked, batch_rows=batch_rows)
+    with closing(found) as batches, in_background(keep) as keep_next:
+        for read in batches:
+            keep_next(read)
     if not spool.n_rows:
         raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
     named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}

@@ -1,6 +1,7 @@
 """Packed tables of ordinary columns: their output names and segments, their encoded rows, and their summaries."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from madlib_mop.columns.splits import SplitRule
 from madlib_mop.columns.statistics import ColumnStatistics
 from madlib_mop.driver.columns.rows import Rows, naming_rows
 from madlib_mop.driver.columns.source import SourceTable
+from madlib_mop.driver.columns.threads import computed_ahead
 from madlib_mop.driver.data.engine import engine_of
 from madlib_mop.driver.packing.segments import Distribution, choose_segments
 from madlib_mop.driver.packing.tables import Classes, Summary, comment_on, create_summary
@@ -122,10 +124,11 @@ def write_packed(
     names = [*(tensor.name for tensor in preprocessor.tensors), *targets.names]
     with packing.engine.store(session, output, names, distribution.segments) as store:
         store.create()
-        for buffer_id, chosen in _buffers(plan, order):
-            tensors = _encoded(rows, chosen, encoder, targets)
-            values = [tensor.tobytes() for tensor in tensors]
-            store.insert(plan.segment_of(buffer_id), buffer_id, values, [tensor.shape for tensor in tensors])
+        encoded = computed_ahead(lambda chosen: _encoded(rows, chosen, encoder, targets), _buffers(plan, order))
+        with closing(encoded) as buffers:
+            for buffer_id, tensors in enumerate(buffers):
+                values = [tensor.tobytes() for tensor in tensors]
+                store.insert(plan.segment_of(buffer_id), buffer_id, values, [tensor.shape for tensor in tensors])
         store.finish()
     what = (
         f"{plan.n_rows} rows of {packing.source.text} packed into {plan.n_buffers} buffers of up to"
@@ -157,12 +160,12 @@ def _check_sizes(plan: BufferPlan, preprocessor: Preprocessor, wanted: int | Non
             )
 
 
-def _buffers(plan: BufferPlan, order: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Yield the number of each buffer and the rows that it has."""
+def _buffers(plan: BufferPlan, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the rows of each buffer."""
     start = 0
     for buffer_id in range(plan.n_buffers):
         end = start + plan.rows_of(buffer_id)
-        yield buffer_id, order[start:end]
+        yield order[start:end]
         start = end
 
 

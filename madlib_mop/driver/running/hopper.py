@@ -29,8 +29,6 @@ from madlib_mop.errors import from_dict
 from madlib_mop.schedule import Evaluation, ModelWork, Scheduler, Task, Visit, make_scheduler
 from madlib_mop.schedule.bounds import Span
 
-_COMPACT_EVERY_S = 2.0
-
 
 @dataclass(frozen=True)
 class KeptVisit:
@@ -241,7 +239,7 @@ class Hopper(RunLoop[Task]):
             self._plan.add_model(work)
 
     def _compact(self) -> None:
-        if time.monotonic() - self._compacted > _COMPACT_EVERY_S:
+        if time.monotonic() - self._compacted > self._slots.pause_s:
             self._compacted = time.monotonic()
             busy = {key for flight in self._in_flight.values() for key in self._groups.members(flight.task.model)}
             kept = map(best_key, self._models)  # a visit does not write its model's best state

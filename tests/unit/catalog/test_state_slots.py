@@ -113,6 +113,13 @@ def test_with_best_states_beside_the_newest_ones_the_same_holds_of_both(sizes, n
     assert most <= 3 * 2 * sum(sizes) + (4 << 20)
 
 
+@pytest.mark.parametrize("n_bytes, pause_s", [(1 << 10, 0.125), (20 << 20, 0.125), (1 << 30, 2.0)])
+def test_few_bytes_are_moved_often_and_many_rarely(n_bytes, pause_s):
+    """A pause of seconds between the moves of kilobytes would let small states use more disk than allowed."""
+    slots = StateSlots(Disk(), RUN_ID, [StoredState(key, RUN_ID * 1000, n_bytes // 16) for key in range(16)])
+    assert slots.pause_s == pause_s
+
+
 def test_a_model_that_ends_with_its_best_state_leaves_the_newest_one_to_be_emptied():
     disk = Disk()
     slots = StateSlots(disk, RUN_ID, [StoredState(1)])

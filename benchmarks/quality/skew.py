@@ -1,0 +1,78 @@
+"""No skew: the rows of a table have the same bits in packing, in `transform`, and as single rows of predictions."""
+
+from collections import Counter
+
+import numpy as np
+
+from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
+from madlib_mop.driver.columns.transforming import output_columns
+from madlib_mop.packing.buffers import unpack
+
+N_ALONE = 500
+_TRANSFORM = "SELECT madlib_mop.transform('packed', 'source', 'encoded', keep => 'row_id')"
+
+
+def check_skew(cursor, models: str, mst_key: int) -> str:
+    """Compare, and return a sentence about it; ``told`` has the predictions of the table ``test`` by this model.
+
+    Raises AssertionError if bits differ.
+    """
+    packed, transformed = _packed(cursor), _transformed(cursor)
+    n_rows = sum(packed.values())
+    n_different = n_rows - sum((packed & transformed).values())
+    assert n_rows and not n_different, f"{n_different} of {n_rows} packed rows differ from those of transform"
+    n_alone = _check_alone(cursor, models, mst_key)
+    return f"no skew: {n_rows} rows in packing and transform, {n_alone} alone and in a table have the same bits"
+
+
+def _packed(cursor) -> Counter:
+    """Return how often each row is in the packed tables, as the bytes of its input tensors."""
+    rows: Counter = Counter()
+    names = _preprocessor(cursor).tensors
+    columns = ", ".join(f'"{tensor.name}", "{tensor.name}_shape"' for tensor in names)
+    for table in ("packed", "packed_validation"):
+        cursor.execute(f"SELECT {columns} FROM {table}")
+        for values in cursor.fetchall():
+            tensors = [unpack(data, shape) for data, shape in zip(values[::2], values[1::2], strict=True)]
+            rows.update(b"".join(row.tobytes() for row in of_row) for of_row in zip(*tensors, strict=True))
+    return rows
+
+
+def _transformed(cursor) -> Counter:
+    """Return the same of the output of `transform`."""
+    preprocessor = _preprocessor(cursor)
+    cursor.execute(_TRANSFORM)
+    columns = [column for column in output_columns(preprocessor, ["row_id"], True) if not column.is_target]
+    names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in columns)
+    cursor.execute(f"SELECT {names} FROM encoded".replace("%", "%%"), ())
+    rows: Counter = Counter()
+    for values in cursor:
+        tensors: dict[str, list] = {tensor.name: [] for tensor in preprocessor.tensors}
+        for column, value in zip(columns, values, strict=True):
+            tensors[column.tensor] += value if column.unit is None else [value]
+        rows[b"".join(np.array(tensors[t.name], t.dtype).tobytes() for t in preprocessor.tensors)] += 1
+    return rows
+
+
+def _check_alone(cursor, models: str, mst_key: int) -> int:
+    """Compare the predictions of some rows, each in a statement of its own, with those of all; return their number."""
+    cursor.execute(f"SELECT row_id, array_agg(prob ORDER BY prob) FROM told GROUP BY row_id LIMIT {N_ALONE}")
+    together = dict(cursor.fetchall())
+    for row_id, expected in together.items():
+        cursor.execute(
+            f"SELECT madlib_mop.predict('{models}', {mst_key}, t), madlib_mop.predict_number('{models}', {mst_key}, t)"
+            " FROM test AS t WHERE row_id = %s"
+            if len(expected) == 1
+            else f"SELECT madlib_mop.predict('{models}', {mst_key}, t) FROM test AS t WHERE row_id = %s",
+            [row_id],
+        )
+        found = cursor.fetchone()
+        alone = [found[1]] if len(expected) == 1 else sorted(found[0])
+        assert alone == expected, f"row {row_id} alone: {alone}, in the table: {expected}"
+    return len(together)
+
+
+def _preprocessor(cursor) -> Preprocessor:
+    cursor.execute("SELECT preprocessor FROM packed_summary")
+    ((document,),) = cursor.fetchall()
+    return Preprocessor.from_json(document)
