@@ -53,7 +53,7 @@ def digest(db) -> str:
     for table in ("packed", "packed_validation"):
         for name, array in content(db, table).items():
             found.update(name.encode() + array.tobytes())
-        found.update(repr(db.rows(f"SELECT preprocessor_digest, class_values FROM {table}_summary")).encode())
+        found.update(repr(db.rows(f"SELECT preprocessor FROM {table}_summary")).encode())
     return found.hexdigest()
 
 
