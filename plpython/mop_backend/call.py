@@ -16,7 +16,7 @@ from typing import Any
 
 import plpy
 
-from mop_backend import __version__
+from mop_backend import __version__, allocation
 from mop_backend.forkserver import of_this_server
 from mop_backend.frames import Blob, Header, Json
 from mop_backend.interrupts import ClientGone, Interrupts
@@ -210,6 +210,7 @@ class _Conversation:
                 detail=f"File: {error.filename}",
                 hint="`madlib-mop doctor` checks the installation.",
             ) from None
+        allocation.keep_freed_memory()
         try:
             driver.send(request, blobs)
             while True:
@@ -224,6 +225,7 @@ class _Conversation:
             raise
         finally:
             driver.stop(_STOP_GRACE_S)
+            allocation.return_freed_memory()
 
     def _serve(self, driver: Child, header: Header, blobs: Sequence[Blob]) -> None:
         action = header["do"]
