@@ -69,7 +69,8 @@ def _check_alone(cursor, models: str, mst_key: int) -> int:
         found = cursor.fetchone()
         alone = [found[1]] if len(expected) == 1 else sorted(found[0])
         # driver and server write the same float32 with different numbers of digits
-        assert np.array_equal(np.float32(alone), np.float32(expected)), f"row {row_id} alone: {alone}, in the table: {expected}"
+        is_equal = np.array_equal(np.float32(alone), np.float32(expected))
+        assert is_equal, f"row {row_id} alone: {alone}, in the table: {expected}"
     return len(together)
 
 

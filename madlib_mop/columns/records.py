@@ -221,12 +221,14 @@ class RecordReader:
             for field, width in zip(self.fields, self._widths, strict=True)
         ]
 
-    def read(self, data: bytes, lengths: npt.NDArray[np.integer] | Sequence[int]) -> list[RawColumn]:
+    def read(
+        self, data: bytes | bytearray | memoryview, lengths: npt.NDArray[np.integer] | Sequence[int]
+    ) -> list[RawColumn]:
         """Return the columns of a batch, in the order of the fields.
 
         Parameters
         ----------
-        data : bytes
+        data : bytes, bytearray or memoryview
             The rows' records, one after the other.
         lengths : numpy.ndarray or sequence of int
             Bytes of each row.
@@ -243,14 +245,14 @@ class RecordReader:
             If the bytes are no records.
         """
         if 0 < len(lengths) <= _FEW_ROWS:
-            return self._read_few(data, [int(length) for length in lengths])
+            return self._read_few(bytes(data), [int(length) for length in lengths])
         return self._read_many(data, np.asarray(lengths, np.int64))
 
-    def _read_many(self, data: bytes, lengths: Integers) -> list[RawColumn]:
+    def _read_many(self, data: bytes | bytearray | memoryview, lengths: Integers) -> list[RawColumn]:
         ends = np.cumsum(lengths)
         if (lengths < _HEADER_BYTES).any() or (ends[-1] if len(ends) else 0) != len(data):
             raise UnreadableRecord(int(np.argmax(lengths < _HEADER_BYTES)), "their lengths are wrong")
-        padded = data + bytes(PADDING)
+        padded = b"".join((data, bytes(PADDING)))
         starts = ends - lengths
         counts = Cells("", padded, starts, lengths).gather(">i4")
         if (counts != len(self.fields)).any():

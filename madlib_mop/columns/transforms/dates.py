@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from datetime import date
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -46,11 +47,16 @@ def _circle(n_steps: int) -> Units:
 _TABLES = {MONTH: _circle(12), WEEKDAY: _circle(7), HOUR: _circle(_MINUTES)}
 
 
+@cache
+def _months() -> Integers:
+    """Return the month of each day from 2000-01-01 on, for 400 years; then the calendar repeats."""
+    days = np.arange(_DAYS_OF_400_YEARS) + _DAYS_BEFORE_2000
+    return np.mod(days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64), 12)
+
+
 def month_of(values: Integers) -> Integers:
     """Return months, 0 to 11, of microseconds since 2000-01-01."""
-    days = values // DAY_US + _DAYS_BEFORE_2000
-    months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-    return np.mod(months, 12)
+    return _months().take(np.mod(values // DAY_US, _DAYS_OF_400_YEARS))
 
 
 def weekday_of(values: Integers) -> Integers:

@@ -5,6 +5,7 @@ counted and a preprocessor is fitted to them; then every row is encoded, in the 
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +51,11 @@ def pack_columns(call: Call) -> None:
     if packing.rule is not None:
         validation = choose_validation(packing.rule, rows, class_codes(rows, dependent), packing.seed)
     training = None if validation is None else ~validation
-    preprocessor = _fit(source, rows, training, given, dependent, exclude)
-    with FileDecoder() as decode:
+    with ThreadPoolExecutor(1) as thread, FileDecoder() as decode:
+        order = thread.submit(rows.order, training)
+        preprocessor = _fit(source, rows, training, given, dependent, exclude)
         encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
-        write_packed(call, packing, packing.output, packing.output_text, rows, rows.order(training), encoder, targets)
+        write_packed(call, packing, packing.output, packing.output_text, rows, order.result(), encoder, targets)
         if validation is not None:
             output, text = packing.output.with_suffix(VALIDATION), packing.output_text + VALIDATION
             write_packed(call, packing, output, text, rows, rows.order(validation), encoder, targets)

@@ -141,20 +141,18 @@ def read_rows(
     limit_kb = session.execute(_TEMP_FILE_LIMIT)[0]["kb"]
     spool = Spool(limit_kb << 10 if limit_kb >= 0 else None)
     hashes = [np.zeros((0, 2), np.uint64)]
-    hasher, names = RowHasher(seed), RowNames()
+    hasher, names, typed = RowHasher(seed), RowNames(), _Typed(source, fields, unchecked)
 
-    def keep(read: tuple[Batch, list[RawColumn]]) -> None:
-        batch, columns = read
-        sent = batch.bytes_of("r")
+    def keep(batch: Batch) -> None:
+        columns, sent = typed.columns(batch), batch.bytes_of("r")
         hashes.append(hasher.of(sent.data, np.asarray(sent.lengths, np.int64)))
         if _has_blobs(fields):
             names.add(spool.n_rows, batch)
         spool.add(columns)
 
-    found = read_batches(session, source, fields, unchecked, batch_rows=batch_rows)
-    with closing(found) as batches, in_background(keep) as keep_next:
-        for read in batches:
-            keep_next(read)
+    with closing(_received(session, source, fields, (), batch_rows)) as batches, in_background(keep) as keep_next:
+        for batch in batches:
+            keep_next(batch)
     if not spool.n_rows:
         raise InvalidParameter(f"source_table has no rows. Received: {source.text!r}")
     named = {f.name: column for f, column in zip(fields, spool.columns(), strict=True)}
@@ -191,20 +189,44 @@ def read_batches(
     InvalidParameter
         If a value is NaN, infinite, or cannot be read; the message names the column and the row.
     """
-    reader, n_before = RecordReader(source.sent(fields)), 0
+    typed = _Typed(source, fields, unchecked)
+    with closing(_received(session, source, fields, copied, batch_rows)) as batches:
+        for batch in batches:
+            yield batch, typed.columns(batch)
+
+
+class _Typed:
+    """Reads the typed columns of one batch after the other, and checks their values."""
+
+    def __init__(self, source: SourceTable, fields: Sequence[Field], unchecked: Collection[str]):
+        self._fields = fields
+        self._unchecked = unchecked
+        self._reader = RecordReader(source.sent(fields))
+        self._n_before = 0
+
+    def columns(self, batch: Batch) -> list[RawColumn]:
+        """Return the columns of the next batch. Raises InvalidParameter as `read_batches`."""
+        rows = batch.bytes_of("r")
+        columns = self._reader.read(rows.data, np.asarray(rows.lengths, np.int64))
+        _check(self._fields, columns, self._unchecked, batch, self._n_before)
+        self._n_before += batch.n_rows
+        return columns
+
+
+def _received(
+    session: CallerSession,
+    source: SourceTable,
+    fields: Sequence[Field],
+    copied: Sequence[CopiedColumn],
+    batch_rows: int,
+) -> Generator[Batch, None, None]:
+    """Return a table's rows in batches, as they come, in the order of a scan."""
     large = _has_blobs(fields)  # a range of blocks can have many compressed bytes
     by_blocks = not copied and not large and engine_of(session).reads_by_blocks(session, source.relation)
-    found = _by_blocks(session, source, fields) if by_blocks else None
-    if found is None:
-        rows_batch, bytes_batch = (min(batch_rows, _MOST_LARGE_ROWS), _BATCH_BYTES) if large else (batch_rows, None)
-        found = session.stream(source.rows_query(fields, copied), [], [], rows_batch, bytes_batch)
-    with closing(found) as batches:
-        for batch in batches:
-            rows = batch.bytes_of("r")
-            columns = reader.read(bytes(rows.data), np.asarray(rows.lengths, np.int64))
-            _check(fields, columns, unchecked, batch, n_before)
-            n_before += batch.n_rows
-            yield batch, columns
+    if by_blocks:
+        return _by_blocks(session, source, fields)
+    rows_batch, bytes_batch = (min(batch_rows, _MOST_LARGE_ROWS), _BATCH_BYTES) if large else (batch_rows, None)
+    return session.stream(source.rows_query(fields, copied), [], [], rows_batch, bytes_batch)
 
 
 def _by_blocks(

@@ -1,7 +1,9 @@
 """All rows of a table as typed columns: in memory while they are few, then in a temporary file without a name."""
 
+import os
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
 from typing import IO, Any
@@ -15,6 +17,7 @@ from madlib_mop.errors import OutOfResources
 
 _IN_MEMORY_BYTES = 256 << 20
 _COPY_BYTES = 16 << 20
+_MOST_THREADS = 4  # NumPy joins a column's batches without holding the interpreter's lock
 #: How often what is spilled lies in files: as it came, and column by column.
 _COPIES = 2
 
@@ -79,7 +82,12 @@ class Spool:
         """Return all rows of each column, in their order; None of those that overflowed. Nothing may be added then."""
         if self._file is not None:
             self._spill()
-        return [self._column(i) if i not in self.overflowed else None for i in range(len(self._first))]
+            return [self._kept(i) for i in range(len(self._first))]
+        with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as threads:
+            return list(threads.map(self._kept, range(len(self._first))))
+
+    def _kept(self, i: int) -> RawColumn | None:
+        return self._column(i) if i not in self.overflowed else None
 
     def _column(self, i: int) -> RawColumn:
         first = self._first[i]
