@@ -16,7 +16,6 @@ from tests.helpers.columns import content
 from tests.helpers.faults import BackgroundFit, alive, children, kill, kill_backend, wait_for
 from tests.helpers.images import encoded
 
-pytestmark = pytest.mark.alone
 #: Rows of two ranges of blocks and more, which are read and written in several parts.
 ROWS = """
 CREATE TABLE measured AS
@@ -68,7 +67,7 @@ def measured(db):
     return db
 
 
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("share", [0.3, pytest.param(0.6, marks=pytest.mark.slow), 0.9])
 @pytest.mark.parametrize("victim", ["the driver", "the caller's backend", "the statement"])
 def test_a_killed_packing_leaves_all_or_nothing(measured, victim, share):
     db = measured

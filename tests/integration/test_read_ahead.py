@@ -1,9 +1,12 @@
 """Rows that are read ahead: the answers are those of single rows, whatever the query and the table do meanwhile."""
 
+import threading
+
 import psycopg2
 import pytest
 
 from tests.helpers.columns import CUSTOMERS, load_churn_network
+from tests.helpers.faults import children, kill
 from tests.helpers.training import fit, one_thread
 
 #: More rows than a statement predicts one by one before it reads ahead.
@@ -174,3 +177,30 @@ def test_wide_rows_are_read_one_by_one_and_memory_is_bounded(session):
         "return max([sum(map(len, b._rows)) for c in contexts for b in c._batches] or [0])\n$$"
     )
     assert values(session, "SELECT most_bytes()")[0][0] <= (1 << 20) + 128 * (1 << 14)
+
+
+#: Each row twenty times, in the order of the table: a scan that goes on for a while.
+LONG = f"SELECT id, {P} AS p FROM generate_series(1, 20) g, LATERAL (SELECT * FROM customers x WHERE g > 0 OFFSET 0) c"
+
+
+@pytest.mark.parametrize("seconds", [0.15, 0.4, 0.8])
+def test_after_a_cancel_in_the_middle_answers_are_right(session, seconds):
+    """The answer to a batch whose statement was cancelled must not be taken for that of the next request."""
+    session.execute(f"SET statement_timeout = {int(seconds * 1000)}")
+    with pytest.raises(psycopg2.errors.QueryCanceled):
+        session.execute(f"SELECT count(p) FROM ({LONG} OFFSET 0) q, pg_sleep(0.00002 * (id / id))")
+    session.execute("RESET statement_timeout")
+    ((n_rows, n_different),) = values(session, DIFFERENT.format(QUERIES["all"]))
+    assert n_rows == N_ROWS and n_different == 0
+
+
+def test_a_trainer_that_dies_in_the_middle_is_one_clear_error_and_another_one_is_started(churn, session):
+    backend = session.connection.info.backend_pid
+    killer = threading.Timer(0.2, lambda: [kill(pid) for pid in children(backend, "madlib_mop.trainer")])
+    killer.start()
+    with pytest.raises(psycopg2.Error, match="the trainer process ended with status -9") as caught:
+        session.execute(f"SELECT count(p) FROM ({LONG.replace('20)', '2000)')} OFFSET 0) q")
+    killer.join()
+    assert caught.value.pgcode == "53000"
+    ((n_rows, n_different),) = values(session, DIFFERENT.format(QUERIES["all"]))
+    assert n_rows == N_ROWS and n_different == 0
