@@ -6,7 +6,7 @@ import psycopg2
 import pytest
 
 from madlib_mop.packing.buffers import unpack
-from tests.helpers.training import ADAM
+from tests.helpers.training import ADAM, fit, one_thread
 
 CUSTOMERS = """
 CREATE TABLE customers AS
@@ -65,3 +65,12 @@ def pack_with(db, n_segments: int, call: str) -> None:
         cursor.execute(f"SET madlib_mop.segments = {n_segments}")
         cursor.execute(f"SELECT madlib_mop.{call}")
     connection.close()
+
+
+def train_churn(db, n_iterations: int):
+    """Create, pack and train on the customers, model table ``churn``; return what `fit` returns."""
+    one_thread()
+    db.rows(CUSTOMERS)
+    db.rows("SELECT madlib_mop.pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
+    load_churn_network(db, "arch", "mst")
+    return fit(db, "churn", "mst", n_iterations, source_table="packed", validation_table="packed_validation", seed=1)

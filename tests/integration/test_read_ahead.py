@@ -5,9 +5,8 @@ import threading
 import psycopg2
 import pytest
 
-from tests.helpers.columns import CUSTOMERS, load_churn_network
+from tests.helpers.columns import train_churn
 from tests.helpers.faults import children, kill
-from tests.helpers.training import fit, one_thread
 
 #: More rows than a statement predicts one by one before it reads ahead.
 N_ROWS = 1500
@@ -22,11 +21,7 @@ $$;
 
 @pytest.fixture(scope="module")
 def churn(db):
-    one_thread()
-    db.rows(CUSTOMERS)
-    db.rows("SELECT madlib_mop.pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
-    load_churn_network(db, "arch", "mst")
-    fit(db, "churn", "mst", 2, source_table="packed", validation_table="packed_validation", seed=1)
+    train_churn(db, 2)
     db.rows(f"INSERT INTO customers SELECT i + 1, c.age, c.income + i, c.tier, c.city, c.active, c.joined, c.seen,"
             f" c.churned FROM customers c, generate_series(600, {N_ROWS - 1}) i WHERE c.id = i % 600 + 1")  # fmt: skip
     db.rows(STATE)

@@ -5,19 +5,15 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.helpers.columns import CUSTOMERS, content, load_churn_network
-from tests.helpers.training import fit, one_thread
+from tests.helpers.columns import content, train_churn
+from tests.helpers.training import fit
 
 COLUMNS = "id, age, income, tier, city, active, joined, seen"
 
 
 @pytest.fixture(scope="module")
 def churn(db):
-    one_thread()
-    db.rows(CUSTOMERS)
-    db.rows("SELECT madlib_mop.pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)")
-    load_churn_network(db, "arch", "mst")
-    db.run = fit(db, "churn", "mst", 8, source_table="packed", validation_table="packed_validation", seed=1)
+    db.run = train_churn(db, 8)
     db.rows(f"CREATE VIEW later AS SELECT {COLUMNS} FROM customers")
     return db
 
