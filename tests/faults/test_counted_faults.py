@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 
 import pytest
 
@@ -28,9 +29,13 @@ def test_a_visit_that_failed_before_the_interruption_is_at_its_second_attempt_af
     row = Gate(bench, f"SELECT 1 FROM madlib_mop.run WHERE run_id = {run_id} FOR NO KEY UPDATE")
 
     def fault_is_being_recorded():
+        """Kill a trainer, and give the driver the time to notice it: a second kill would be a second fault."""
         for pid in trainers(bench)[:1]:
             kill(pid, signal.SIGABRT)
-        return bench.rows(WAITING)
+        deadline = time.monotonic() + 2
+        while not (found := bench.rows(WAITING)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return found
 
     wait_for(fault_is_being_recorded, what="the driver's record of a fault")
     asked = BackgroundFit(bench, "SELECT madlib_mop.cancel(%s)", [run_id])
