@@ -28,13 +28,13 @@ def check_skew(cursor, models: str, mst_key: int) -> str:
 def _packed(cursor) -> Counter:
     """Return how often each row is in the packed tables, as the bytes of its input tensors."""
     rows: Counter = Counter()
-    names = _preprocessor(cursor).tensors
-    columns = ", ".join(f'"{tensor.name}", "{tensor.name}_shape"' for tensor in names)
+    tensors = _preprocessor(cursor).tensors
+    columns = ", ".join(f'"{tensor.name}", "{tensor.name}_shape"' for tensor in tensors)
     for table in ("packed", "packed_validation"):
         cursor.execute(f"SELECT {columns} FROM {table}")
         for values in cursor.fetchall():
-            tensors = [unpack(data, shape) for data, shape in zip(values[::2], values[1::2], strict=True)]
-            rows.update(b"".join(row.tobytes() for row in of_row) for of_row in zip(*tensors, strict=True))
+            arrays = [unpack(data, shape) for data, shape in zip(values[::2], values[1::2], strict=True)]
+            rows.update(b"".join(row.tobytes() for row in of_row) for of_row in zip(*arrays, strict=True))
     return rows
 
 

@@ -22,14 +22,14 @@ _TRIM_BYTES = 2 * _MMAP_BYTES
 @functools.cache
 def keep_freed_memory() -> ctypes.CDLL | None:
     """Set the thresholds, once in a session; return the C library, or None where it is not glibc."""
-    import ctypes  # not at the top: light calls do without it
-
     try:
+        import ctypes  # not at the top: light calls do without it
+
         library = ctypes.CDLL(None)
         library.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
         library.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
         return library if library.malloc_trim else None
-    except (AttributeError, OSError):
+    except (AttributeError, ImportError, OSError):
         return None
 
 

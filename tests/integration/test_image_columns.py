@@ -63,6 +63,14 @@ def test_packed_images_are_those_that_pillow_decodes(pets):
     assert any((null_unit[:, unit] == black).all() for unit in range(null_unit.shape[1]))
 
 
+def test_a_single_image_for_validation_is_packed(pets):
+    """Decoders are killed with the thread that started them: it must be the same one for both packed tables."""
+    pets.rows("CREATE VIEW single AS SELECT p.*, id = (SELECT min(id) FROM pets WHERE photo IS NOT NULL) AS held_out"
+              " FROM pets p")  # fmt: skip
+    pets.rows("SELECT madlib_mop.pack_columns('single', 'most', 'kind', validation => 'held_out', seed => 1)")
+    assert len(content(pets, "most_validation")["photo"]) == 1 and len(content(pets, "most")["photo"]) == N_PETS - 1
+
+
 def test_the_packed_bits_depend_on_no_order_and_no_number_of_segments(pets):
     pets.rows("CREATE VIEW turned AS SELECT * FROM pets ORDER BY id * 31 % 48")
     call = "pack_columns('{}', '{}', 'kind', columns => 'pets_columns', seed => 1)"

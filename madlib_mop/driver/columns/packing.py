@@ -55,10 +55,11 @@ def pack_columns(call: Call) -> None:
         order = thread.submit(rows.order, training)
         preprocessor = _fit(source, rows, training, given, dependent, exclude)
         encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
-        write_packed(call, packing, packing.output, packing.output_text, rows, order.result(), encoder, targets)
+        first = order.result()
+        write_packed(call, packing, packing.output, packing.output_text, rows, first, encoder, targets, thread)
         if validation is not None:
             output, text = packing.output.with_suffix(VALIDATION), packing.output_text + VALIDATION
-            write_packed(call, packing, output, text, rows, rows.order(validation), encoder, targets)
+            write_packed(call, packing, output, text, rows, rows.order(validation), encoder, targets, thread)
     _notice_result(call, preprocessor, packing.seed)
 
 

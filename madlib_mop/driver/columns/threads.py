@@ -5,7 +5,7 @@ the other thread.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -39,14 +39,27 @@ def in_background(call: Callable[[_Item], object]) -> Iterator[Callable[[_Item],
                 pending.result()
 
 
-def computed_ahead(call: Callable[[_Item], _Result], items: Iterable[_Item]) -> Generator[_Result, None, None]:
-    """Yield ``call(item)`` of each item, computed in another thread while the result before it is used."""
-    with ThreadPoolExecutor(1) as thread:
-        pending: Future[_Result] | None = None
+def computed_ahead(
+    thread: ThreadPoolExecutor, call: Callable[[_Item], _Result], items: Iterable[_Item]
+) -> Generator[_Result, None, None]:
+    """Yield ``call(item)`` of each item, computed in another thread while the result before it is used.
+
+    Parameters
+    ----------
+    thread : ThreadPoolExecutor
+        Of one thread. It must live at least as long as the processes that ``call`` starts: the kernel kills a decoder
+        with the thread that started it (PR_SET_PDEATHSIG).
+    call : callable
+    items : iterable
+    """
+    pending: Future[_Result] | None = None
+    try:
         for item in items:
-            following = thread.submit(call, item)
-            if pending is not None:
-                yield pending.result()
-            pending = following
+            before, pending = pending, thread.submit(call, item)
+            if before is not None:
+                yield before.result()
         if pending is not None:
             yield pending.result()
+    finally:  # nothing is computed any more when this ends
+        if pending is not None:
+            wait([pending])

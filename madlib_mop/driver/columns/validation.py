@@ -3,6 +3,8 @@
 If `pack_columns` made the training table, its recorded preprocessor encodes the rows; else see `driver/packing`.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 from madlib_mop.columns.encoding.encoder import Encoder
 from madlib_mop.columns.encoding.targets import Targets
 from madlib_mop.columns.preprocessors.preprocessor import Preprocessor
@@ -52,9 +54,9 @@ def pack_recorded(call: Call, preprocessor: Preprocessor) -> None:
     packing = prepare(call, source, _SEED)
     rows = read_rows(call.session, source, fields, _SEED)
     check_kept(rows, [field.name for field in fields], "Pack fewer rows at once.")
-    with FileDecoder() as decode:
+    with ThreadPoolExecutor(1) as thread, FileDecoder() as decode:
         encoder, targets = Encoder(preprocessor, decode), Targets(preprocessor)
-        write_packed(call, packing, packing.output, packing.output_text, rows, rows.order(), encoder, targets)
+        write_packed(call, packing, packing.output, packing.output_text, rows, rows.order(), encoder, targets, thread)
     call.session.notice(f"{call.function}: encoded by the preprocessor of {arguments[_TRAINING]}")
 
 

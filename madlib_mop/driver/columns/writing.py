@@ -1,6 +1,7 @@
 """Packed tables of ordinary columns: their output names and segments, their encoded rows, and their summaries."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -97,6 +98,7 @@ def write_packed(
     order: npt.NDArray[np.int64],
     encoder: Encoder,
     targets: Targets,
+    thread: ThreadPoolExecutor,
 ) -> None:
     """Make one packed table and its summary, and fill it with these rows in this order.
 
@@ -112,6 +114,8 @@ def write_packed(
         int64: the numbers of the rows that it gets.
     encoder : Encoder
     targets : Targets
+    thread : ThreadPoolExecutor
+        Of one thread, which encodes; see `computed_ahead`.
     """
     session, preprocessor = call.session, encoder.preprocessor
     distribution = packing.distribution
@@ -124,7 +128,8 @@ def write_packed(
     names = [*(tensor.name for tensor in preprocessor.tensors), *targets.names]
     with packing.engine.store(session, output, names, distribution.segments) as store:
         store.create()
-        encoded = computed_ahead(lambda chosen: _encoded(rows, chosen, encoder, targets), _buffers(plan, order))
+        chosen_rows = _buffers(plan, order)
+        encoded = computed_ahead(thread, lambda chosen: _encoded(rows, chosen, encoder, targets), chosen_rows)
         with closing(encoded) as buffers:
             for buffer_id, tensors in enumerate(buffers):
                 values = [tensor.tobytes() for tensor in tensors]
