@@ -1,7 +1,7 @@
 """Large values pass through a backend faster if the C library keeps freed memory for the next one.
 
 By default glibc returns the end of the heap to the kernel as soon as a value of some megabytes is freed, and gets it
-back for the next value. The page faults of that took a third of a backend's time while rows were packed. The thresholds
+back for the next value. Each value then causes page faults for all its pages, in several copies. The thresholds
 set here are those that glibc reaches by itself once a value of 32 MiB was freed (`mallopt(3)`: M_MMAP_THRESHOLD is
 adjusted dynamically). Called by ``call.py`` around a driver.
 """
