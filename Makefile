@@ -48,7 +48,7 @@ bench: ## run the benchmarks in their short form and print their tables
 bench-full: ## compare all ways of training at full size, with three seeds (hours)
 	@$(BENCH) --full $(ARGS)
 
-bench-check: ## fail if a ratio is above its limit, or over 15 % worse than recorded for this processor
+bench-check: ## fail if a ratio is above its limit, or in three runs over 15 % worse than recorded for this processor
 	@$(BENCH) --check $(ARGS)
 
 lint: ## check the style of the Python files

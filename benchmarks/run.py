@@ -1,8 +1,8 @@
 """`make bench` and related targets: prints the benchmarks' tables, and ratios of measurements in one run.
 
 `make bench` is the short form; `make bench-full` compares at full size, three times; `make bench-check` fails if a
-ratio is above its limit, or over 15 % worse than in benchmarks/ratios.json for this kind of processor, which
-`make bench-check ARGS=--record` writes.
+ratio is above its limit, or in each of three runs over 15 % worse than in benchmarks/ratios.json for this kind of
+processor, which `make bench-check ARGS=--record` writes.
 """
 
 import argparse
@@ -122,7 +122,7 @@ def _check(ratios: list[Ratio], recording: bool) -> int:
         record(ratios)
         return 0
     lost = losses(ratios)
-    good = f"no ratio is above its limit, or over 15 % worse than recorded for {processor()}"
+    good = f"no ratio is above its limit, or in each run over 15 % worse than recorded for {processor()}"
     if not has_record():
         good = f"no ratio is above its limit; nothing is recorded for {processor()} (make bench-check ARGS=--record)"
     print("\n" + ("\n".join(lost) or good), flush=True)

@@ -39,7 +39,18 @@ def test_medians_in_the_order_of_the_first_run():
         [Ratio("b", 1.0), Ratio("a", 5.0)],
         [Ratio("b", 2.0), Ratio("a", 2.0)],
     ]
-    assert medians(runs) == [Ratio("b", 2.0, 9.0), Ratio("a", 2.0)]
+    assert medians(runs) == [Ratio("b", 2.0, 9.0, least=1.0), Ratio("a", 2.0, least=1.0)]
+
+
+def test_a_loss_counts_if_every_run_shows_it(tmp_path):
+    """Slower code is slower in each run; other work on the machine is not."""
+    path = tmp_path / "ratios.json"
+    record([Ratio("a", 1.0)], path)
+    assert losses(medians([Ratio("a", value)] for value in (1.3, 1.1, 1.4)), path) == []
+    (line,) = losses(medians([Ratio("a", value)] for value in (1.3, 1.2, 1.4)), path)
+    assert line.startswith("a: 1.200, recorded 1.000: a loss of 20%")
+    (line,) = losses(medians([Ratio("a", value, 1.25)] for value in (1.3, 1.1, 1.4)), path)
+    assert "it must be at most 1.25" in line
 
 
 def test_each_kind_of_processor_has_its_own_record(tmp_path):
