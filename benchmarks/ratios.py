@@ -76,7 +76,8 @@ def losses(ratios: Iterable[Ratio], path: Path = RECORDED, kind: str | None = No
     """Return a line for each ratio that is over 15 % above the recorded one, above its limit, or not recorded.
 
     The recorded ratio is compared with the smallest of several runs: slower code is slower in each of them, other work
-    on the machine is not. A limit holds for the median. Where nothing is recorded for the kind of processor, ratios are compared with their limits only.
+    on the machine is not. A limit holds for the median. Where nothing is recorded for the kind of processor, ratios are
+    compared with their limits only.
     """
     recorded = _records(path).get(kind or processor())
     lines = []
