@@ -4,10 +4,10 @@ A driver holds an advisory lock during its lifetime. A cancel is committed to th
 after it has started to listen and at later checks, so no cancel is lost.
 """
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 
 from madlib_mop.catalog import tables as t
-from madlib_mop.catalog.lock_holders import end_holders
+from madlib_mop.catalog.sessions.lock_holders import end_holders
 from madlib_mop.catalog.record_session import RecordSession
 from madlib_mop.catalog.rows.states import RunState
 
@@ -67,7 +67,7 @@ class RunDrivers(RecordSession):
         return bool(self.execute(_DRIVER, [_LOCK_CLASS, run_id]))
 
     def listen(self) -> None:
-        """Subscribe to notifications of cancelled runs."""
+        """Subscribe to notifications of cancelled runs and of commands to runs."""
         with self.raw.cursor() as cursor:
             cursor.execute(f"LISTEN {CHANNEL}")
 
@@ -91,13 +91,6 @@ class RunDrivers(RecordSession):
         """Return the role that has cancelled the run since its driver started."""
         role: str | None = self._scalar(select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id))
         return role
-
-    def end_training(self, run_id: int) -> bool:
-        """Mark a run as trained; False, and nothing is done, if it was cancelled before."""
-        query = update(t.run).where(t.run.c.run_id == run_id, t.run.c.cancelled_by.is_(None))
-        query = query.values(state=str(RunState.TRAINED))
-        with self._engine.connect() as session:
-            return session.execute(query).rowcount == 1
 
     def _is_at_work(self, pid: int | None) -> bool:
         """Return whether a session of this database is running a statement; True if its activity is not tracked."""

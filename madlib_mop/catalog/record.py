@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import OID
 
 from madlib_mop.catalog import tables as t
-from madlib_mop.catalog.drivers import RunDrivers
+from madlib_mop.catalog.commands import RunCommands
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record_session import Params, SqlRow
 from madlib_mop.catalog.reservations import ReservedTables
@@ -40,7 +40,7 @@ from madlib_mop.errors import NotReady
 _Kind = TypeVar("_Kind", bound=Row)
 
 
-class Record(RunDrivers, ReservedTables):
+class Record(RunCommands, ReservedTables):
     """The extension's tables, written in autocommit: each method is one transaction.
 
     Parameters

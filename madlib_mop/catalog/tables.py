@@ -76,6 +76,8 @@ run = Table(
     Column("login_role", Text),
     Column("cancelled_by", Text),
     Column("faults", JSONB),
+    Column("paused_by", Text),
+    Column("reopened", Boolean),
 )
 
 segment = Table(
@@ -120,6 +122,10 @@ model = Table(
     Column("taken_over", JSONB(none_as_null=True)),
     Column("early_stopping", JSONB(none_as_null=True)),
     Column("best_state", JSONB(none_as_null=True)),
+    Column("seed_key", Integer),
+    Column("pinned", Boolean),
+    Column("cloned_from", JSONB(none_as_null=True)),
+    Column("command_id", BigInteger),
 )
 
 start_weights = Table(
@@ -229,6 +235,25 @@ search_event = Table(
     Column("at", DateTime(timezone=True)),
 )
 
+steering_command = Table(
+    "steering_command",
+    metadata,
+    Column("command_id", BigInteger, primary_key=True),
+    Column("run_id", BigInteger, primary_key=True),
+    Column("command", Text),
+    Column("arguments", JSONB),
+    Column("work", JSONB),
+    Column("source", Text),
+    Column("issued_by", Role),
+    Column("issued_at", DateTime(timezone=True)),
+    Column("state", Text),
+    Column("detail", Text),
+    Column("ordinal", Integer),
+    Column("mst_keys", ARRAY(Integer)),
+    Column("visits", JSONB),
+    Column("settled_at", DateTime(timezone=True)),
+)
+
 reserved_table = Table(
     "reserved_table",
     metadata,
@@ -243,5 +268,5 @@ reserved_table = Table(
 #: Tables with the rows of a run, except its states.
 OF_RUN = (
     segment, model, start_weights, custom_function, caller_setting, preprocessor, visit, metric, evaluation,
-    search_event,
+    search_event, steering_command,
 )  # fmt: skip

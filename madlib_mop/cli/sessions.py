@@ -12,7 +12,7 @@ import psycopg2
 from psycopg2.extensions import connection as Connection
 
 from madlib_mop.catalog.one_row import one_row
-from madlib_mop.catalog.session_settings import LIFT_TIMEOUTS
+from madlib_mop.catalog.sessions.session_settings import LIFT_TIMEOUTS
 from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.driver.session.stopping import Stopped, obey_sigint, obey_sigterm
 from madlib_mop.errors import InvalidParameter, MopError, NotReady

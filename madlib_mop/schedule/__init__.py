@@ -2,8 +2,9 @@
 
 from .bounds import Efficiency, Span, efficiency
 from .bulk import Average, BulkSynchronous
+from .making import make_scheduler
 from .rules import SCHEDULES
-from .scheduler import Scheduler, make_scheduler
+from .scheduler import Scheduler
 from .work import EpochDone, Evaluation, ModelWork, Task, Visit
 
 __all__ = [

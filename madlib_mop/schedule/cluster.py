@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from .scheduler import Scheduler, make_scheduler
+from .making import make_scheduler
+from .scheduler import Scheduler
 from .work import ModelWork, Visit
 
 _NEARLY_ALWAYS = 0.9

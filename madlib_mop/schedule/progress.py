@@ -31,6 +31,8 @@ class Progress:
 
     Attributes
     ----------
+    turn : int
+        Its number in the rotation.
     left : int
         Segments still to visit in ``epoch``.
     units_left : float
@@ -38,7 +40,7 @@ class Progress:
     n_visits : int
         Visits finished since epoch 1, those before a resume included.
     in_flight, held, dropped : bool
-        A visit is in progress; the driver holds it back; it failed.
+        A visit is in progress; the driver holds it back; it failed or was stopped.
     n_evaluations : int
         Its evaluations queued and in flight; it does not train before there are none.
     roams : bool
@@ -55,7 +57,7 @@ class Progress:
     """
 
     __slots__ = (
-        *("key", "index", "epoch", "last_epoch", "position", "left", "units_left", "n_visits"),
+        *("key", "index", "turn", "epoch", "last_epoch", "position", "left", "units_left", "n_visits"),
         *("in_flight", "held", "dropped", "n_evaluations", "roams", "bound_to", "entry"),
         *("number", "listed_left"),
         *("rate", "measured_s", "measured_units"),
@@ -64,6 +66,7 @@ class Progress:
     def __init__(self, work: ModelWork):
         self.key = work.key
         self.index = work.index
+        self.turn = work.place
         self.epoch = work.epoch
         self.last_epoch = work.last_epoch
         self.position = len(work.visited)

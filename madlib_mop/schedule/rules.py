@@ -61,7 +61,7 @@ class Rotation:
 
         Segments that it has visited out of order, under another schedule, are skipped.
         """
-        return first_from(model.left, model.index % self.n_segments)
+        return first_from(model.left, model.turn % self.n_segments)
 
     def rank(self, model: Progress) -> tuple[bool, float, int, int]:
         """Return the sort key of models that could start: the smallest starts first.

@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-
-from madlib_mop.errors import InvalidParameter
+from collections.abc import Mapping, Sequence
 
 from .costs import MeasuredCosts
 from .progress import Progress, bits, first_from
 from .ready import ReadyModels
-from .rules import Rotation, make_rule
+from .rules import Rotation
 from .work import EpochDone, Evaluation, ModelWork, Task, Visit, check_works
 
 
-def make_scheduler(
-    schedule: str,
-    models: Sequence[ModelWork],
-    segment_rows: Mapping[int, int],
-    recorded: Iterable[Visit] | None = None,
-) -> Scheduler:
-    """Make the scheduler of a run, new or resumed.
-
-    Parameters
-    ----------
-    schedule : str
-        A name of `SCHEDULES`, or 'recorded'.
-    models : sequence of ModelWork
-        All models of the run, those that have nothing left too: ``auto`` counts them.
-    segment_rows : mapping of int to int
-        Segment to the rows of its shard; the mapping's order is the rotation's order of segments.
-    recorded : iterable of Visit, optional
-        For 'recorded': the kept visits of a run, in any order. A model makes exactly its recorded visits, up to its
-        ``last_epoch``. One whose record ends within an epoch (it had failed) ends there; one without a record makes
-        none.
-
-    Raises
-    ------
-    InvalidParameter
-        Unknown schedule; no segment; keys, indices or visited segments that are twice there or unknown; a record
-        with gaps.
-    """
-    if not segment_rows:
-        raise InvalidParameter("a run needs at least one segment, received none", hint="Pack a table that has rows.")
-    check_works(models, segment_rows)
-    numbers = {segment: number for number, segment in enumerate(segment_rows)}
-    return Scheduler(make_rule(schedule, len(models), numbers, recorded), models, segment_rows)
-
-
 class Scheduler:
-    """Plans a run by events; made by :func:`make_scheduler`.
+    """Plans a run by events; made by :func:`.making.make_scheduler`.
 
     It has no clock, no threads and no randomness: the same events in the same order give the same plan. The caller's
     loop is: start what :meth:`next_tasks` gives, wait until something ends, report it, and so on until :attr:`done`.
@@ -273,6 +237,24 @@ class Scheduler:
             self._n_queued -= len(queue) - len(kept)
             self._evaluations[number] = kept
 
+    def revive(self, model: int) -> None:
+        """End :meth:`drop`: let a model go on with the visits that it has not made.
+
+        If it has completed an epoch meanwhile, the caller adds that epoch's evaluations before the next call of
+        :meth:`next_tasks`; it can tell by the model's committed visits.
+        """
+        progress = self._models[model]
+        if not progress.dropped:
+            return
+        progress.dropped = False
+        if progress.over:
+            return
+        self._n_unfinished += 1
+        if not progress.left and not progress.in_flight:  # the visit in flight at the drop was the last of its epoch
+            self._complete_epoch(progress)
+        progress.units_left = self._units_left(progress) if not progress.over else 0.0
+        self._offer(progress)
+
     # Segments
 
     def segment_down(self, segment: int) -> None:
@@ -373,7 +355,7 @@ class Scheduler:
 
     def _choose(self, model: Progress, segments: int) -> int:
         """Choose where a model starts that may start on several segments: most work left, then rotation's order."""
-        start = model.index % len(self.segments)
+        start = model.turn % len(self.segments)
         if self._costs.mean_rate is None or not segments & (segments - 1):
             return first_from(segments, start)
         before = (1 << start) - 1

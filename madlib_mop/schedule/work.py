@@ -30,6 +30,9 @@ class ModelWork:
         Segments already visited in that epoch, in the order of the visits.
     s_per_row : float or None
         Seconds that a row cost in this model's earlier visits, where a record of them exists.
+    turn : int or None
+        The number whose remainder by the number of segments is the first segment of its rotation; its index unless it
+        is a clone, which follows the rotation of its original.
     """
 
     key: int
@@ -38,6 +41,12 @@ class ModelWork:
     epoch: int = 1
     visited: tuple[int, ...] = ()
     s_per_row: float | None = None
+    turn: int | None = None
+
+    @property
+    def place(self) -> int:
+        """Its number in the rotation."""
+        return self.index if self.turn is None else self.turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ The guarantees of all engines are tested in tests/engines/test_citus.py.
 import psycopg2
 import pytest
 
-from madlib_mop.catalog.connection import connect_by_dsn
+from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from madlib_mop.engines.sessions.login import create_login, drop_login
 from tests.helpers.citus import ANALYST, NEEDS_CITUS
 from tests.helpers.faults import BackgroundFit, assert_whole, newest_run, visits, wait_for

@@ -11,7 +11,7 @@ import threading
 import pytest
 from sqlalchemy import text
 
-from madlib_mop.catalog.connection import connect_by_dsn
+from madlib_mop.catalog.sessions.connection import connect_by_dsn
 
 
 class Told(BaseException):

@@ -1,8 +1,9 @@
 """The row of a model: one configuration of a run and its progress."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from madlib_mop.catalog.rows.base import Document, Json, Row, column
 from madlib_mop.catalog.rows.states import ModelState
@@ -29,6 +30,37 @@ class TakenOver(Document):
     epoch: int
     version: int
     optimizer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClonedFrom(Document):
+    """The origin of a clone.
+
+    Attributes
+    ----------
+    mst_key : int
+        The original.
+    epoch, position : int
+        Of the newest visit that the copied state contains.
+    segments : tuple of int
+        The segments visited in that epoch, in order, if it is not complete.
+    turn : int
+        The original's number in the rotation; the clone visits the segments in the same order.
+    is_best : bool
+        Whether the copied state is that of the original's best epoch, restored at its end.
+    """
+
+    mst_key: int
+    epoch: int
+    position: int
+    segments: tuple[int, ...]
+    turn: int
+    is_best: bool = False
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return the value from the record."""
+        return cls(**{**found, "segments": tuple(found["segments"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +151,13 @@ class Model(Row):
     early_stopping : dict or None
         When it stops early, as `EarlyStopping.as_json` writes it.
     best_state : BestState or None
+    seed_key : int or None
+        The key that its seeds are computed from, if that is not its own.
+    pinned : bool
+        Whether no search or policy may stop it.
+    cloned_from : ClonedFrom or None
+    command_id : int or None
+        The command that added it.
     """
 
     run_id: int = 0
@@ -147,6 +186,10 @@ class Model(Row):
     taken_over: TakenOver | None = column(TakenOver.from_json, default=None)
     early_stopping: Json | None = None
     best_state: BestState | None = column(BestState.from_json, default=None)
+    seed_key: int | None = None
+    pinned: bool = False
+    cloned_from: ClonedFrom | None = column(ClonedFrom.from_json, default=None)
+    command_id: int | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -167,6 +210,16 @@ class Model(Row):
     def is_just_taken_over(self) -> bool:
         """Whether its newest state was copied from another model and not trained since; its metrics are older."""
         return self.taken_over is not None and self.taken_over.version == self.state_version
+
+    @property
+    def has_own_visits(self) -> bool:
+        """Whether it was trained in this run; the state of a clone or of a warm start is version 0 before."""
+        return self.state_version != 0
+
+    def visited(self, position: int) -> tuple[int, ...]:
+        """Return the segments that a clone's original has visited in the epoch that the clone is in."""
+        came = self.cloned_from
+        return came.segments if came is not None and came.epoch == self.epoch and position else ()
 
     def iteration(self, epoch: int) -> int:
         """Return the number of an epoch among those that it makes in this run, from 1."""

@@ -48,6 +48,10 @@ class Run(Row):
     login_role, cancelled_by : str or None
     faults : dict
         Tasks that have failed and are to be tried again, JSON; see `Attempts`.
+    paused_by : str or None
+        The role that has paused it.
+    reopened : bool
+        Whether a command gave it more to train after its output tables were written.
     """
 
     run_id: int = 0
@@ -85,6 +89,8 @@ class Run(Row):
     login_role: str | None = None
     cancelled_by: str | None = None
     faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    paused_by: str | None = None
+    reopened: bool = False
 
     def as_row(self) -> dict[str, Any]:
         """Return the columns of a new row; the server assigns its number and columns that are None."""
@@ -97,6 +103,11 @@ class Run(Row):
         """The plan of its search, or of the search that it repeats; only for a run that `is_search`."""
         assert self.plan.search is not None, "it is asked of searches only"
         return self.plan.search
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether its output tables may exist, and keep their rights and views while their rows are replaced."""
+        return self.reopened or (self.warm_start and self.kind != "replay")
 
     @property
     def is_search(self) -> bool:

@@ -1,4 +1,4 @@
-"""The recorded states of runs and models, and the allowed transitions."""
+"""The recorded states of runs, models and commands, and the allowed transitions."""
 
 from enum import StrEnum
 
@@ -32,9 +32,10 @@ class ModelState(StrEnum):
     WAITING = "waiting"
     #: A visit was committed, or a search extended it. TRAINED, FAILED or STOPPED follows.
     TRAINING = "training"
-    #: Its last epoch and the metrics of that epoch are complete. TRAINING follows if a search extends it.
+    #: Its last epoch and the metrics of that epoch are complete. TRAINING follows if a search or a command extends it.
     TRAINED = "trained"
-    #: A search ended it before it had a metric. FAILED may follow, by the visit that was in flight.
+    #: A command stopped it, or a search before it had a metric. FAILED may follow, by the visit that was in flight;
+    #: WAITING or TRAINING if a command resumes it.
     STOPPED = "stopped"
     #: It cannot be trained; ``state_detail`` has the reason. The last state.
     FAILED = "failed"
@@ -49,10 +50,23 @@ class ModelState(StrEnum):
         return state is self or state in _AFTER[self]
 
 
+class CommandState(StrEnum):
+    """State of a command: column ``state`` of `madlib_mop.steering_command`."""
+
+    #: It was checked and recorded; the run's driver has not applied it yet. Any other state may follow.
+    PENDING = "pending"
+    #: It was applied. The last state.
+    OBEYED = "obeyed"
+    #: It was not applied; ``detail`` has the reason. The last state.
+    REFUSED = "refused"
+    #: Its call ended before it was applied. The last state.
+    WITHDRAWN = "withdrawn"
+
+
 _AFTER = {
     ModelState.WAITING: (ModelState.TRAINING, ModelState.STOPPED, ModelState.FAILED),
     ModelState.TRAINING: (ModelState.TRAINED, ModelState.STOPPED, ModelState.FAILED),
     ModelState.TRAINED: (ModelState.TRAINING,),
-    ModelState.STOPPED: (ModelState.FAILED,),
+    ModelState.STOPPED: (ModelState.FAILED, ModelState.WAITING, ModelState.TRAINING),
     ModelState.FAILED: (),
 }

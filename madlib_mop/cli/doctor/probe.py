@@ -33,7 +33,7 @@ def modules() -> dict[str, dict[str, str]]:
 
 def login(sockets: str, port: str, database: str) -> dict[str, Any]:
     """Open the catalog session as the driver does; return its role or the error."""
-    from madlib_mop.catalog.connection import connect_catalog
+    from madlib_mop.catalog.sessions.connection import connect_catalog
 
     try:
         _, session = connect_catalog(sockets, port, database)

@@ -79,12 +79,12 @@ class FusedGroups:
     def indices(self, models: Sequence[Model]) -> dict[int, int]:
         """Number the scheduler's models by key, in the order of the models' ordinals; the numbers never change.
 
-        Former members of a group come after all initial ones.
+        Former members of a group and models that commands added come after all initial ones.
         """
         if not self._all:
             return {m.mst_key: m.ordinal for m in models}
         first = {mst_key: -1 - number for number, group in enumerate(self._all) for mst_key in group}
-        keys = dict.fromkeys(first.get(m.mst_key, m.mst_key) for m in models)
+        keys = dict.fromkeys(first.get(m.mst_key, m.mst_key) for m in models if m.command_id is None)
         places = {key: index for index, key in enumerate(keys)}
         indices = {}
         for m in models:

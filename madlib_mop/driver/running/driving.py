@@ -5,7 +5,7 @@ import time
 
 from mop_backend.frames import PeerGone
 
-from madlib_mop.catalog.connection import local_keywords
+from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mop_backend.frames import Header
 
-from madlib_mop.catalog.login_failures import LoginFailure, diagnose
+from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import Plan
 from madlib_mop.engines.sessions.access import Access, reader_name, writer_name

@@ -12,7 +12,7 @@ from psycopg2 import sql
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
 from madlib_mop.catalog.one_row import one_row
-from madlib_mop.catalog.session_settings import TEXT_SETTINGS
+from madlib_mop.catalog.sessions.session_settings import TEXT_SETTINGS
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.relations import RelationLookup
 from madlib_mop.errors import NotReady, from_dict

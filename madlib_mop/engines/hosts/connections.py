@@ -14,7 +14,7 @@ from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.catalog.names import quote
 from madlib_mop.catalog.one_row import one_row
-from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.hosts.versions import check_version
 from madlib_mop.engines.sessions.options import OPTIONS_BUT_PATH, SESSION_OPTIONS
 from madlib_mop.engines.sessions.reasons import plain_reason

@@ -20,7 +20,7 @@ import psycopg
 from mop_backend.frames import Blob, Channel, Frame, Header, PeerGone
 from mop_backend.peer import end_with_parent, end_with_peer, take_pipes
 
-from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.hosts.login import NotLetIn, log_in
 from madlib_mop.engines.hosts.versions import check_version
 from madlib_mop.engines.sessions.options import SESSION_OPTIONS

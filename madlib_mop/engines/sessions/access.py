@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from madlib_mop.catalog.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
 from madlib_mop.engines.sessions.login import RunLogin
 from madlib_mop.engines.sessions.options import SUPERUSER_OPTIONS
 from madlib_mop.engines.sessions.session import Target

@@ -76,14 +76,14 @@ DEFENCES_OF_RIGHTS = (
     ),
     Defence(
         "a lock that every role may take keeps nobody from his run",
-        "madlib_mop/catalog/lock_holders.py",
+        "madlib_mop/catalog/sessions/lock_holders.py",
         "cursor.execute(_SESSIONS.format(lock=lock), params)",
         "pass",
         (_OWN_RUNS + "test_a_lock_that_anybody_may_take_keeps_nobody_from_his_run",),
     ),
     Defence(
         "nor does one that a prepared transaction holds",
-        "madlib_mop/catalog/lock_holders.py",
+        "madlib_mop/catalog/sessions/lock_holders.py",
         "for (gid,) in cursor.fetchall():",
         "for (gid,) in ():",
         (_LOCKS + "test_a_prepared_transaction_keeps_nobody_from_his_run",),
@@ -150,7 +150,7 @@ DEFENCES_OF_RIGHTS = (
     ),
     Defence(
         "who waits for the lock of a run's driver does not get it next",
-        "madlib_mop/catalog/lock_holders.py",
+        "madlib_mop/catalog/sessions/lock_holders.py",
         "WHERE l.pid <> pg_catalog.pg_backend_pid()",
         "WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid()",
         (_LOCKS + "test_who_waits_for_the_lock_does_not_get_it_next",),
@@ -178,7 +178,7 @@ DEFENCES_OF_RIGHTS = (
     ),
     Defence(
         "what autovacuum runs keeps nobody from his run",
-        "madlib_mop/catalog/lock_holders.py",
+        "madlib_mop/catalog/sessions/lock_holders.py",
         "AND o.rolsuper IS NOT TRUE AND",
         "AND NOT o.rolsuper AND",
         (_LOCKS + "test_what_autovacuum_runs_keeps_nobody_from_his_run",),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from madlib_mop.catalog.login_failures import LoginFailure, diagnose
+from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
 
 AT = 'connection to server at "127.0.0.1", port 5432 failed: FATAL:  '
 LINE = "host all all 127.0.0.1/32 scram-sha-256"

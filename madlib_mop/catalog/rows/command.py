@@ -1,0 +1,60 @@
+"""The row of a command: one call of a steering function, and what became of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from madlib_mop.catalog.rows.base import Json, Row, column
+from madlib_mop.catalog.rows.states import CommandState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(Row):
+    """A command: a row of `madlib_mop.steering_command`.
+
+    Attributes
+    ----------
+    command_id : int
+        0 in a command that is not recorded yet.
+    run_id : int
+    command : str
+        Name of the SQL function, such as ``stop_model``.
+    arguments : dict
+        As given, JSON, by name; without run_id.
+    work : dict
+        JSON for `driver.steering.verbs.Verb.read`.
+    source : str
+        ``person`` or ``policy``.
+    issued_by : int or str
+        The oid of a role; its name in a row that was read.
+    issued_at, settled_at : datetime or None
+    state : CommandState
+    detail : str or None
+    ordinal : int or None
+        The place of an obeyed command among those of its run, from 0.
+    mst_keys : list of int or None
+        The models that it changed or added.
+    visits : dict of str to list of int
+        By mst_key: epoch and position of the newest committed visit when it was obeyed.
+    """
+
+    command_id: int = 0
+    run_id: int
+    command: str
+    arguments: Json = field(default_factory=dict)
+    work: Json = field(default_factory=dict)
+    source: str = "person"
+    issued_by: int | str
+    issued_at: datetime | None = None
+    state: CommandState = column(CommandState, default=CommandState.PENDING)
+    detail: str | None = None
+    ordinal: int | None = None
+    mst_keys: Sequence[int] | None = None
+    visits: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    settled_at: datetime | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the columns of a new row; the server assigns its number and times."""
+        columns = Row.as_row(self)
+        return {name: columns[name] for name in columns if name not in ("command_id", "issued_at", "settled_at")}

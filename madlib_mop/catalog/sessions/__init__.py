@@ -1,0 +1,1 @@
+"""Sessions at the server: logging in, settings, failed logins, and sessions that hold a lock."""
