@@ -10,8 +10,9 @@ VALUES
         load_custom_function, load_keras_model, load_model_selection_table, load_top_k_accuracy_function, madlib_keras_automl,
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
-    ('train', '{train}', 'madlib_mop', '{average_state, cancel, describe_preprocessor, drop_models, drop_run, grant_read, make_ensemble, pack_columns,
-        propose_columns, propose_networks, propose_search, replay, resume, revoke_read, transform, version}'),
+    ('train', '{train}', 'madlib_mop', '{add_models, average_state, cancel, clone_model, describe_preprocessor, drop_models, drop_run, extend, grant_read,
+        make_ensemble, pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, replay, resume, resume_model,
+        revoke_read, stop_model, transform, unpause, version}'),
     -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,
         predict_named_rows, predict_number, predict_rows}'),
@@ -24,7 +25,7 @@ VALUES
     ('internal', '{train, read}', 'madlib_mop_calls', '{acts_as, may_own, may_see}'),
     ('internal', '{train, predict}', 'madlib_mop_calls', '{_at_coordinator, _predict, _predict_error, _predict_row, _predict_row_text, _predict_texts, _raise}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
-        _average_step, _call, _dispatch_row, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
+        _average_step, _call, _dispatch_row, _issue_command, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
         reader_connect, reader_end, reader_send, segment_get, segment_open, segment_put, segment_send}')
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._classes() IS 'The class of each function, and the rights that include it: train, predict, read';
@@ -45,9 +46,10 @@ BEGIN
     IF wanted && '{train, read}' THEN
         EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.visit, madlib_mop.metric,'
             ' madlib_mop.evaluation, madlib_mop.search_event, madlib_mop.search_history, madlib_mop.progress,'
+            ' madlib_mop.steering_command, madlib_mop.steering,'
             ' madlib_mop.leaderboard, madlib_mop.timeline TO %I', role_name);
         -- if postgres
-        EXECUTE format('GRANT SELECT ON madlib_mop.viewer TO %I', role_name);
+        EXECUTE format('GRANT SELECT ON madlib_mop.viewer, madlib_mop.command TO %I', role_name);
         -- end
     END IF;
     IF wanted && '{train, predict}' THEN
@@ -60,7 +62,7 @@ BEGIN
         -- if greenplum
         EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);
         -- else
-        EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change TO %I', role_name);
+        EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change, madlib_mop.command TO %I', role_name);
         -- end
     END IF;
 END

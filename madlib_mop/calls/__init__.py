@@ -5,7 +5,7 @@ manual to create their tables. A test compares it with the signatures in sql/. T
 this specification, and the code that uses the argument.
 """
 
-from madlib_mop.calls import columns, control, inference, library, packing, training
+from madlib_mop.calls import columns, control, inference, library, packing, steering, training
 from madlib_mop.calls.argument import REQUIRED, Argument, Function, Parameter
 from madlib_mop.calls.reading import read_arguments, recorded_arguments
 from madlib_mop.errors import Unsupported
@@ -13,10 +13,10 @@ from madlib_mop.errors import Unsupported
 #: The functions for users, in the manual's order.
 USER_FUNCTIONS = (
     *library.FUNCTIONS, *columns.FUNCTIONS, *packing.FUNCTIONS, *training.FUNCTIONS, *inference.FUNCTIONS,
-    *control.FUNCTIONS,
+    *control.FUNCTIONS, *steering.FUNCTIONS,
 )  # fmt: skip
 #: Every function with a command of the driver, by name.
-FUNCTIONS = {f.name: f for f in (*USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION)}
+FUNCTIONS = {f.name: f for f in (*USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION, steering.COMMAND)}
 
 
 def find_function(name: str) -> Function:

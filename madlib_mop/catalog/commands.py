@@ -95,6 +95,12 @@ class RunCommands(RunDrivers):
             self._scalar(select(func.pg_notify(SETTLED_CHANNEL, str(command.command_id))))
         return True
 
+    def lock_command(self, command: Command) -> bool:
+        """Lock a command until the transaction's end; return whether it is still pending."""
+        c = t.steering_command.c
+        where = c.run_id == command.run_id, c.command_id == command.command_id
+        return bool(self._scalar(select(c.state).where(*where).with_for_update()) == CommandState.PENDING)
+
     def listen_for_outcomes(self) -> None:
         """Subscribe to notifications of settled commands."""
         with self.raw.cursor() as cursor:

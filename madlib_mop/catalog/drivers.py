@@ -7,9 +7,9 @@ after it has started to listen and at later checks, so no cancel is lost.
 from sqlalchemy import func, select
 
 from madlib_mop.catalog import tables as t
-from madlib_mop.catalog.sessions.lock_holders import end_holders
 from madlib_mop.catalog.record_session import RecordSession
 from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.catalog.sessions.lock_holders import end_holders
 
 _LOCK_CLASS = 0x6D6F70  # "mop": the class of the advisory lock that a run's driver holds
 _LOCK = """
@@ -43,7 +43,7 @@ class RunDrivers(RecordSession):
         return run_id in self._driven
 
     def take_anew(self, run_id: int) -> bool:
-        """Become the driver of a stopped run and clear an earlier cancel; return False as `take` does.
+        """Become the driver of a stopped run, and clear an earlier cancel and pause; return False as `take` does.
 
         `ask_to_cancel` waits for the row lock taken here. So it runs either before, and finds no driver, or after,
         and its write is kept.
@@ -53,7 +53,7 @@ class RunDrivers(RecordSession):
             session.execute(select(t.run.c.run_id).where(t.run.c.run_id == run_id).with_for_update(key_share=True))
             if not self.take(run_id):
                 return False
-            self.set_run(run_id, cancelled_by=None)
+            self.set_run(run_id, cancelled_by=None, paused_by=None)
         return True
 
     def give_up(self, run_id: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState, Model, Parameters, TakenOver
+from madlib_mop.catalog.rows.model import STATE_COLUMNS, BestState, ClonedFrom, Model, Parameters, TakenOver
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.errors import MopError
 
@@ -82,8 +82,11 @@ class RunModels(Mapping[int, Model]):
             self._models[model.mst_key] = replace(model, run_id=self._run_id)
 
     def extended(self, mst_key: int, last_epoch: int) -> None:
-        """Extend a model."""
-        self._change(mst_key, last_epoch=last_epoch, state=ModelState.TRAINING)
+        """Extend a model; one that has stopped early continues without early stopping."""
+        changed: dict[str, Any] = {"last_epoch": last_epoch}
+        if self._models[mst_key].state is ModelState.TRAINED:
+            changed |= {"state": ModelState.TRAINING, "early_stopping": None, "state_detail": None}
+        self._change(mst_key, **changed)
 
     def crossed(
         self, mst_key: int, source: int, slot: int, parameters: Parameters, last_epoch: int, keep_optimizer: bool
@@ -121,6 +124,49 @@ class RunModels(Mapping[int, Model]):
     def ended_as(self, mst_key: int, state: ModelState, detail: str | None) -> None:
         """End a model of a replay like the model that it repeats, regardless of its own result."""
         self._record.set_model(self._run_id, mst_key, state=state, state_detail=detail)
+
+    # Commands
+
+    def cloned(
+        self, clone: Model, source: Model, slot: int, came_from: ClonedFrom, keep_optimizer: bool | None
+    ) -> None:
+        """Add a model with a copy of another model's newest state, written to a slot.
+
+        Parameters
+        ----------
+        clone : Model
+        source : Model
+            The other model's locked row.
+        slot : int
+        came_from : ClonedFrom
+        keep_optimizer : bool or None
+            Whether the optimizer's variables are used too; None if the clone has the same parameters.
+        """
+        takes = None
+        if keep_optimizer is not None:
+            takes = TakenOver(source.mst_key, came_from.epoch, 0, keep_optimizer)
+        state = {name: getattr(source, name) for name in STATE_COLUMNS}
+        clone = replace(
+            clone,
+            epoch=came_from.epoch,
+            position=came_from.position,
+            seed_key=source.mst_key if source.seed_key is None else source.seed_key,
+            cloned_from=came_from,
+            taken_over=takes,
+        )
+        self._record.add_models(self._run_id, [clone])
+        self._record.copy_state(self._run_id, clone.mst_key, slot, source)
+        self._models[clone.mst_key] = replace(clone, run_id=self._run_id, state_slot=slot, **state)
+
+    def resumed(self, mst_key: int) -> None:
+        """Let a stopped model continue."""
+        has_visits = self._models[mst_key].has_own_visits
+        state = ModelState.TRAINING if has_visits else ModelState.WAITING
+        self._change(mst_key, state=state, state_detail=None)
+
+    def pinned(self, mst_key: int, pinned: bool) -> None:
+        """Pin a model, or undo it."""
+        self._change(mst_key, pinned=pinned)
 
     # Decisions of early stopping
 

@@ -206,6 +206,14 @@ class Scheduler:
         self._fresh |= 1 << number
         return evaluation
 
+    def has_model(self, model: int) -> bool:
+        """Return whether a model was added, whatever became of it."""
+        return model in self._models
+
+    def is_busy(self, model: int) -> bool:
+        """Return whether a task of a model is in flight or an evaluation of it is queued."""
+        return bool(self._models[model].in_flight or self._models[model].n_evaluations)
+
     def evaluations_left(self, model: int) -> int:
         """Count the evaluations of a model that are queued or in flight."""
         return self._models[model].n_evaluations

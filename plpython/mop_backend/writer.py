@@ -236,8 +236,9 @@ class Writer:
 
     def _asked(self, model: Header) -> Header:
         """Return a model's part of a request."""
-        names = ("arch", "compile_params", "fit_params", "mst_key")
-        return {**{name: model[name] for name in names}, "seed": self._seed, "custom": self._custom}
+        names = ("arch", "compile_params", "fit_params")
+        seeds = {"seed": self._seed, "mst_key": model["seed_key"]}
+        return {**{name: model[name] for name in names}, **seeds, "custom": self._custom}
 
     def _train_fused(self, task: Header, started_at: str) -> Header:
         """Train a group of models together and keep a visit of each, or that it failed, all in this transaction.

@@ -49,3 +49,34 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.steering_command',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))'
     ' AND issued_by::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.steering_command_command_id_seq', '');
+
+-- if postgres
+CREATE VIEW madlib_mop.command WITH (security_invoker = true) AS
+SELECT c.run_id, c.command, c.arguments, c.command_id, c.state, c.detail, c.mst_keys
+FROM madlib_mop.steering_command c;
+COMMENT ON VIEW madlib_mop.command IS 'The commands to each run; an INSERT of run_id, command and arguments issues one, and its row has the outcome';
+
+CREATE FUNCTION madlib_mop_calls._issue_command() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    outcome json;
+BEGIN
+    IF NEW.command_id IS NOT NULL OR NEW.state IS NOT NULL OR NEW.detail IS NOT NULL OR NEW.mst_keys IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'madlib_mop.command: insert only run_id, command and arguments',
+            HINT = 'The command sets the other columns.';
+    END IF;
+    outcome := madlib_mop_calls.call('command', json_build_object('run_id', NEW.run_id, 'command', NEW.command,
+        'arguments', NEW.arguments::text), NULL);
+    NEW.command_id := (outcome ->> 'command_id')::bigint;
+    NEW.state := outcome ->> 'state';
+    NEW.detail := outcome ->> 'detail';
+    NEW.mst_keys := (SELECT array_agg(k.value::integer) FROM json_array_elements_text(
+        CASE json_typeof(outcome -> 'mst_keys') WHEN 'array' THEN outcome -> 'mst_keys' ELSE '[]'::json END) AS k (value));
+    RETURN NEW;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._issue_command() IS 'Issues the command of a row inserted into madlib_mop.command';
+
+CREATE TRIGGER issue INSTEAD OF INSERT ON madlib_mop.command
+FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._issue_command();
+-- end

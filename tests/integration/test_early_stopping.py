@@ -5,8 +5,8 @@ from dataclasses import replace
 import psycopg2
 import pytest
 
-from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from madlib_mop.catalog.state_slots import StateSlots, best_key, best_states, create_slot, newest_states
 from madlib_mop.models.parameters.early_stopping import EarlyStopping
 from tests.helpers.averaging import FIT_PARAMS, average

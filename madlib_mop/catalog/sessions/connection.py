@@ -8,8 +8,8 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.pool import StaticPool
 
-from madlib_mop.catalog.sessions.login_failures import diagnose
 from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.sessions.login_failures import diagnose
 from madlib_mop.catalog.sessions.session_settings import CATALOG_OPTIONS, FIRE_TRIGGERS, LIFT_NEW_TIMEOUTS
 from madlib_mop.errors import NotReady
 

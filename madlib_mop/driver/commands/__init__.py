@@ -42,6 +42,11 @@ COMMANDS = {
     "replay": "commands.runs:replay",
     "drop_run": "commands.runs:drop_run",
     "drop_models": "commands.runs:drop_models",
+    **dict.fromkeys(
+        ("stop_model", "resume_model", "clone_model", "extend", "add_models", "pause", "unpause", "pin_model"),
+        "commands.steering:steer",
+    ),
+    "command": "commands.steering:command",
     "madlib_keras_evaluate": "commands.evaluate:madlib_keras_evaluate",
     "madlib_keras_predict": "commands.predict:madlib_keras_predict",
     "madlib_keras_predict_byom": "commands.predict:madlib_keras_predict_byom",

@@ -168,4 +168,11 @@ def _recorded(record: Record, run: Run) -> list[Visit] | None:
             f"run {run.run_id} repeats run {run.parent_run_id}, whose record was dropped",
             hint=f"SELECT madlib_mop.drop_run({run.run_id}); drops the record of this run too.",
         )
-    return [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(parent)]
+    # the visits in a clone's state count as its own
+    inherited = [
+        Visit(m.mst_key, segment, m.cloned_from.epoch, number)
+        for m in record.models(parent)
+        if m.cloned_from is not None
+        for number, segment in enumerate(m.cloned_from.segments, start=1)
+    ]
+    return inherited + [Visit(v.mst_key, v.segment_id, v.epoch, v.position) for v in record.visits(parent)]

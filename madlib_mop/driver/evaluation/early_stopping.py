@@ -60,6 +60,17 @@ class EarlyStops:
                 if model.epoch == self._models[key].last_epoch:
                     self.restore(key)
 
+    def add_model(self, mst_key: int) -> None:
+        """Watch a model that was added to the run."""
+        rule = self._models[mst_key].early_stopping
+        if rule is not None:
+            self._rules[mst_key] = EarlyStopping(**rule)
+
+    def extended(self, mst_key: int) -> None:
+        """Watch a model no longer if it had stopped early and was extended."""
+        if self._models[mst_key].early_stopping is None:
+            self._rules.pop(mst_key, None)
+
     def measured(self, mst_key: int, metrics: Sequence[Metric]) -> bool:
         """Process a model's newest metrics; return whether it stops with this epoch."""
         if mst_key not in self._rules:

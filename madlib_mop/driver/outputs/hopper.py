@@ -67,7 +67,7 @@ def check_outputs(
     suffixes: Sequence[str] = SUFFIXES,
     replaceable: Callable[[CallerSession, Relation, Summary], None] | None = None,
 ) -> None:
-    """Raise an error if a run's output tables exist, unless it is a warm start, which replaces their rows.
+    """Raise an error if a run's output tables exist, unless it replaces their rows (a warm start, a reopened run).
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def check_outputs(
     output = run.plan.output.relation
     what = f"run {run.run_id} writes table {output}, which"
     session.check_may_write(str(output), what)
-    if run.warm_start and run.kind != "replay" and session.existing(output.sql) is not None:
+    if run.replaces_rows and session.existing(output.sql) is not None:
         (replaceable or check_replaceable)(session, output, run.plan.summary)
         return
     session.check_may_create(output, str(output), what)
@@ -115,7 +115,7 @@ def has_outputs(session: CallerSession, record: Record, run: Run, suffixes: Sequ
     present = [session.existing(output.with_suffix(suffix).sql) for suffix in suffixes]
     if None in present:
         return False
-    if not run.warm_start:
+    if not run.replaces_rows:
         return True
     newest = record.newest_run(str(output), run.owner_oid)
     return newest is None or newest.run_id != run.run_id
@@ -177,8 +177,8 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
         record.set_run(run_id, state=RunState.FAILED, state_detail=error.message)
         raise
     output = run.plan.output.relation
-    drop_replaced(session, run, SUFFIXES)
-    if not (run.warm_start and session.existing(output.sql)):
+    drop_replaced(session, run, () if run.reopened else SUFFIXES)
+    if not (run.replaces_rows and session.existing(output.sql)):
         _create(session, output, run)
     else:
         for suffix in SUFFIXES:
@@ -193,7 +193,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     if selection_relation(run) is not None:
         losses = {m.mst_key: figures[m.mst_key].deciding_loss for m in models if m.state is ModelState.TRAINED}
         write_selection(session, run, models, losses)
-    record.set_run(run_id, state=RunState.FINISHED)
+    record.set_run(run_id, state=RunState.FINISHED, reopened=False)
     failed = [m.mst_key for m in models if m.state is ModelState.FAILED]
     if failed:
         session.warning(

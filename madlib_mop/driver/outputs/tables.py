@@ -67,8 +67,11 @@ def check_droppable(session: CallerSession, table: Relation, columns: set[str], 
 
 
 def drop_replaced(session: CallerSession, run: Run, suffixes: Sequence[str]) -> None:
-    """Drop the tables that a run replaces, if they exist, in the caller's transaction."""
-    if not run.arguments.get("replace"):
+    """Drop the tables that a run replaces, if they exist, in the caller's transaction.
+
+    A reopened run writes the selection tables of its search again.
+    """
+    if not run.arguments.get("replace") and not run.reopened:
         return
     found = [(run.plan.output.relation, suffix, MODEL_TABLES) for suffix in suffixes]
     if (selection := selection_relation(run)) is not None:

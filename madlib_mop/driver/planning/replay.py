@@ -48,7 +48,10 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
             f"run {run.run_id} has not ended: it is {run.state}",
             hint=f"SELECT madlib_mop.resume({run.run_id}); completes it; then it can be replayed.",
         )
-    models = [] if run.is_search else record.models(run.run_id)  # a search adds its models again, in the recorded order
+    # a search adds its models again, in the recorded order; clones are made again after the same visits
+    models = [m for m in record.models(run.run_id) if m.cloned_from is None]
+    if run.is_search:
+        models = [m for m in models if m.command_id is not None]
     summary = replace(run.plan.summary, model=str(output))
     made = {name: str(output) for name in _OUTPUT if name in run.arguments}
     repeated = Run(
@@ -66,7 +69,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
         use_caching=run.use_caching,
         seed=run.seed,
         schedule=AVERAGING if run.schedule == AVERAGING else "recorded",
-        n_models=0 if run.is_search else run.n_models,
+        n_models=len(models),
         n_segments=run.n_segments,
         n_threads=run.n_threads,
         parent_run_id=run.run_id,
@@ -75,7 +78,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
     )
     return RunPlan(
         repeated,
-        [_untrained(model) for model in models],
+        [untrained(model) for model in models],
         [replace(segment, run_id=0) for segment in record.segments(run.run_id)],
         record.start_weights(run.run_id),
         _states(record, run, models),
@@ -85,7 +88,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
     )
 
 
-def _untrained(model: Model) -> Model:
+def untrained(model: Model) -> Model:
     """Return a model as it was before its first visit."""
     return Model(
         mst_key=model.mst_key,
@@ -101,6 +104,7 @@ def _untrained(model: Model) -> Model:
         loss_type=model.loss_type,
         metrics_type=model.metrics_type,
         early_stopping=model.early_stopping,
+        command_id=model.command_id,
     )
 
 

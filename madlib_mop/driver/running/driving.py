@@ -5,10 +5,10 @@ import time
 
 from mop_backend.frames import PeerGone
 
-from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.event_loop import SESSION_ENDED, was_cancelled
@@ -18,7 +18,8 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.driver.session.stopping import undisturbed
-from madlib_mop.driver.steering.controller import RunController
+from madlib_mop.driver.steering.controller import Controllers, RunController
+from madlib_mop.driver.steering.repeating import RepeatedCommands
 from madlib_mop.engines.sessions.access import Access
 from madlib_mop.engines.sessions.login import RunLogin, create_login, drop_login, sweep_logins
 from madlib_mop.engines.sessions.options import options_of
@@ -122,13 +123,16 @@ def _access(info: SessionInfo, record: Record, run: Run, login: RunLogin | None)
 def _make_controller(call: Call, record: Record, run: Run) -> tuple[Progress, RunController]:
     """Create the progress and the controller of a run."""
     models = record.models(run.run_id)
+    commands = RunController()
+    if run.kind == "replay" and run.parent_run_id is not None:
+        commands = RepeatedCommands(record.models(run.parent_run_id))
     if not run.is_search:
-        return Progress(call.session, run, models), RunController()
+        return Progress(call.session, run, models), commands
     from madlib_mop.driver.search.controller import make_searcher
     from madlib_mop.driver.search.progress import SearchProgress
 
     progress = SearchProgress(call.session, run, models)
-    return progress, make_searcher(record, run, progress)
+    return progress, Controllers(make_searcher(record, run, progress), commands)
 
 
 def take(record: Record, run_id: int, anew: bool = False) -> None:

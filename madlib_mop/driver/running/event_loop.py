@@ -63,19 +63,21 @@ class EventLoop:
                 ready.append(by_fd[fd])
         return ready
 
-    def look_for_cancel(self) -> None:
+    def look_for_cancel(self) -> bool:
         """Raise Cancelled if the run was cancelled; checks after each notification, and once a second.
 
-        The first call finds cancels that were committed before this session started to listen.
+        The first call finds cancels that were committed before this session started to listen. Return whether it has
+        looked.
         """
         raw = self._record.raw
         raw.poll()
         if not raw.notifies and time.monotonic() < self._look_at:
-            return
+            return False
         raw.notifies.clear()
         self._look_at = time.monotonic() + _TICK_S
         if (by := self._record.cancelled_by(self._run_id)) is not None:
             raise was_cancelled(self._run_id, by)
+        return True
 
 
 def was_cancelled(run_id: int, by: str) -> Cancelled:

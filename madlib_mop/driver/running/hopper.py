@@ -20,11 +20,14 @@ from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.evaluation.metrics import evaluation_task
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.driver.running.loop import InFlight, RunLoop
+from madlib_mop.driver.running.rest import Rest
 from madlib_mop.driver.running.retries import RetryDecision, place_of
+from madlib_mop.driver.running.steered import SteeredRun
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import ModelChanges
+from madlib_mop.driver.steering.obeying import Steering
 from madlib_mop.errors import from_dict
 from madlib_mop.schedule import Evaluation, ModelWork, Scheduler, Task, Visit, make_scheduler
 from madlib_mop.schedule.bounds import Span
@@ -71,13 +74,33 @@ class Hopper(RunLoop[Task]):
         self._plan = self._make_scheduler(recorded)
         self._evaluations = Evaluations(record, run, self._plan, self._models, self._groups.key_of)
         self._controller = controller or RunController()
-        self._model_changes = ModelChanges(record, run, self._models, self._slots, self._plan, self._evaluations)
+        self._model_changes = ModelChanges(
+            record, run, self._models, self._slots, self._plan, self._evaluations, lambda key: self._works([key])[0]
+        )
+        self._rest = Rest(run.paused_by is not None, self._workers, self._plan)
+        side = SteeredRun(self._models, self._plan, self._slots, self._evaluations, self._stops, self._groups, progress,
+                          self._controller, self._works, self._separate, self._rest)  # fmt: skip
+        self._steering = Steering(record, run, self._models, self._slots, side)
         self._compacted = 0.0
         for segment in self._rows:
             self._plan.segment_down(segment)
 
     def _begun(self) -> None:
         self._controller.begin(self._model_changes)
+        self._steering.obey_pending()
+
+    def _notified(self) -> None:
+        self._steering.obey_pending()
+
+    def _is_over(self) -> bool:
+        if not self._plan.done:
+            return False
+        self._steering.obey_pending()
+        return self._plan.done
+
+    def _start_tasks(self) -> None:
+        if not self._rest.keeps(bool(self._in_flight)):
+            super()._start_tasks()
 
     def _tick(self) -> None:
         self._compact()
@@ -178,8 +201,11 @@ class Hopper(RunLoop[Task]):
             self._plan.failed(task)
             return
         done = self._plan.finished(task, seconds)
-        if done is not None and not self._evaluations.begin(list(kept), done.epoch):
-            for key in kept:
+        for key in kept:
+            self._controller.visited(key)
+        trained = [key for key in kept if self._models[key].is_alive]  # others were stopped meanwhile
+        if done is not None and trained and not self._evaluations.begin(trained, done.epoch):
+            for key in trained:
                 self._epoch_over(key, done.epoch)
 
     def _epoch_over(self, mst_key: int, epoch: int, metrics: Sequence[Metric] = ()) -> None:
@@ -226,15 +252,20 @@ class Hopper(RunLoop[Task]):
     def _dissolve(self, task: Visit, reason: str) -> None:
         """Dissolve a group that cannot be trained together; its members continue separately from their current
         states."""
-        members = [key for key in self._groups.members(task.model) if self._models[key].is_alive]
         self._plan.failed(task)
-        dissolved = self._groups.dissolve(task.model)
+        self._separate(task.model, f"together, {reason}")
+
+    def _separate(self, group: int, why: str) -> None:
+        """Let the members of a group, which is in no visit, train separately from their current states."""
+        members = [key for key in self._groups.members(group) if self._models[key].is_alive]
+        self._plan.drop(group)
+        dissolved = self._groups.dissolve(group)
         plan, fused = self._run.plan, self._run.plan.fused_training
         assert fused is not None, "it has made the group"
         plan = replace(plan, fused_training=replace(fused, dissolved=tuple(dissolved)))
         self._run = replace(self._run, plan=plan)
         self._record.set_run(self._run_id, plan=plan)
-        self._progress.tell(f"mst_keys {', '.join(map(str, members))} train separately from now on: together, {reason}")
+        self._progress.tell(f"mst_keys {', '.join(map(str, members))} train separately from now on: {why}")
         for work in self._works(members):
             self._plan.add_model(work)
 
@@ -249,25 +280,32 @@ class Hopper(RunLoop[Task]):
         keys = dict.fromkeys(self._groups.key_of(mst_key) for mst_key in self._models)
         schedule = "recorded" if recorded is not None else self._run.schedule
         visits = None if recorded is None else self._groups.visits(recorded)
-        return make_scheduler(schedule, self._works(keys), self._rows, visits)
+        scheduler = make_scheduler(schedule, self._works(keys), self._rows, visits)
+        for key in keys:
+            if all(self._models[mst_key].state is ModelState.STOPPED for mst_key in self._groups.members(key)):
+                scheduler.drop(key)  # it may be resumed
+        return scheduler
 
     def _works(self, keys: Iterable[int]) -> list[ModelWork]:
         """Return the scheduler's models with their progress."""
         indices = self._groups.indices(list(self._models.values()))
-        visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in self._models}
-        for visit in self._record.visits(self._run_id):
-            model = self._models[visit.mst_key]
-            if visit.epoch == model.epoch and model.position < len(self._rows):
-                visited[visit.mst_key].append((visit.position, visit.segment_id))
+        members = {key: [self._models[mst_key] for mst_key in self._groups.members(key)] for key in keys}
+        # members that are alive have made the same visits
+        chosen = {key: next((m for m in of if m.is_alive), of[0]) for key, of in members.items()}
+        within = {m.mst_key: m.epoch for m in chosen.values() if 0 < m.position < len(self._rows)}
+        visited: dict[int, list[tuple[int, int]]] = {mst_key: [] for mst_key in within}
+        if any(self._models[key].has_own_visits for key in within):
+            for visit in self._record.visits(self._run_id):
+                if visit.epoch == within.get(visit.mst_key):
+                    visited[visit.mst_key].append((visit.position, visit.segment_id))
         works = []
-        for key in keys:
-            members = [self._models[mst_key] for mst_key in self._groups.members(key)]
-            m = next((m for m in members if m.is_alive), members[0])  # members that are alive have made the same visits
-            epoch = m.epoch if visited[m.mst_key] else m.epoch + 1
-            places = tuple(segment for _, segment in sorted(visited[m.mst_key]))
-            if not m.is_alive:
+        for key, m in chosen.items():
+            places = (*m.visited(m.position), *(segment for _, segment in sorted(visited.get(m.mst_key, []))))
+            epoch = m.epoch if m.mst_key in within else m.epoch + 1
+            if m.state is ModelState.FAILED:
                 epoch, places = m.last_epoch + 1, ()
-            works.append(ModelWork(key, indices[key], m.last_epoch, epoch, places))
+            turn = m.cloned_from.turn if m.cloned_from is not None else None
+            works.append(ModelWork(key, indices[key], m.last_epoch, epoch, places, turn=turn))
         return works
 
 

@@ -103,12 +103,13 @@ class RunLoop(ABC, Generic[_Task]):
         self._evaluations.add_missing()
         self._workers.open_all()
         self._begun()
-        while not self._plan.done:
+        while not self._is_over():
             self._start_tasks()
             self._slots.empty_dead()
             for segment, session in self._event_loop.wait():
                 self._advance(segment, session)
-            self._event_loop.look_for_cancel()
+            if self._event_loop.look_for_cancel():
+                self._notified()
             self._workers.reopen_lost()
             self._tick()
         self._ended()
@@ -116,6 +117,13 @@ class RunLoop(ABC, Generic[_Task]):
 
     def _begun(self) -> None:
         """Called while the workers are opened."""
+
+    def _is_over(self) -> bool:
+        """Return whether no task is left."""
+        return self._plan.done
+
+    def _notified(self) -> None:
+        """Called after a notification, and once a second: commands to the run may be pending."""
 
     def _tick(self) -> None:
         """Called after every event, and at least once a second."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from mop_backend.frames import Header
 
-from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.plan import Plan
+from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
 from madlib_mop.engines.sessions.access import Access, reader_name, writer_name
 from madlib_mop.engines.sessions.login import renew_login
 from madlib_mop.engines.sessions.session import Failure, Opened, Session, SessionState
@@ -184,6 +184,13 @@ class Workers:
             if worker is not None:
                 worker.close()
         self._end(pids, 2000)
+
+    def rest(self) -> None:
+        """End every session, until `open_all`."""
+        self.close_all()
+        self._workers = dict.fromkeys(self._workers)
+        self._reopen_at.clear()
+        self._lost_hosts.clear()
 
     def _open(self, segment: int) -> None:
         targets = self._access.writer(segment), self._access.reader()

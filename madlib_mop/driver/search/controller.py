@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.run import Run
-from madlib_mop.catalog.rows.states import ModelState
+from madlib_mop.catalog.rows.states import CommandState, ModelState
 from madlib_mop.driver.search.actions import to_json
 from madlib_mop.driver.search.models import SearchModels
 from madlib_mop.driver.search.progress import SearchProgress
@@ -95,12 +95,12 @@ class Searcher(RunController):
 
     def reached(self, mst_key: int, epoch: int, metrics: Sequence[Metric]) -> None:
         """Report to the search the loss of a model at its last epoch."""
-        if not self._over:
+        if not self._over and self._is_own(mst_key):
             self._report("result", mst_key, epoch, loss_of(metrics))
 
     def failed(self, mst_key: int) -> None:
-        """Report to the search that a model has failed."""
-        if not self._over:
+        """Report to the search that a model has failed, or was stopped by a command."""
+        if not self._over and self._is_own(mst_key):
             self._report("failed", mst_key)
 
     def tick(self) -> None:
@@ -124,8 +124,16 @@ class Searcher(RunController):
         self._progress.search_over()
 
     @property
+    def decides(self) -> bool:
+        return not self._over
+
+    @property
     def _over(self) -> bool:
         return self._search.done
+
+    def _is_own(self, mst_key: int) -> bool:
+        """Return whether the search has added a model, not a command."""
+        return self._model_changes.models[mst_key].command_id is None
 
     def _report(
         self, event: str, mst_key: int | None = None, epoch: int | None = None, loss: float | None = None
@@ -183,8 +191,11 @@ class Searcher(RunController):
         ]
         for _, mst_key, epoch in sorted(untold):
             self.reached(mst_key, epoch, metrics[mst_key, epoch])
+        stopped = {command.work["mst_key"] for command in self._record.commands(self._run_id, CommandState.OBEYED)
+                   if command.command == "stop_model"}  # fmt: skip
         for m in models:
-            if m.state is ModelState.FAILED and m.mst_key not in told_failed:
+            has_ended = m.state is ModelState.FAILED or (m.state is ModelState.STOPPED and m.mst_key in stopped)
+            if has_ended and m.mst_key not in told_failed:
                 self.failed(m.mst_key)
 
     def _changes(self, actions: Iterable[Action]) -> list[Change]:

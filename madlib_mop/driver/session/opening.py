@@ -1,8 +1,8 @@
 """The catalog session of a call, and the run that a call names; called by every command that reads the record."""
 
-from madlib_mop.catalog.sessions.connection import connect_by_dsn, connect_catalog
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.sessions.connection import connect_by_dsn, connect_catalog
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.errors import InvalidParameter

@@ -100,6 +100,18 @@ class Progress:
         self._n_failed += 1
         self._report(scheduler)
 
+    def model_stopped(self, mst_key: int, scheduler: TimeLeft) -> None:
+        """Record that a command has stopped a model, so that the iterations of the others count."""
+        self._iterations.pop(mst_key, None)
+        self._report(scheduler)
+
+    def model_added(self, model: Model) -> None:
+        """Record a model that a command has added, resumed or extended."""
+        self._n_models += model.mst_key not in self._left
+        self._left[model.mst_key] = model
+        complete = model.position == self._run.n_segments
+        self._iterations[model.mst_key] = model.epoch - model.first_epoch + (1 if complete else 0)
+
     def versions_changed(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """Warn that the weights may differ in some bits from those of an uninterrupted run."""
         changed = ", ".join(f"{name} {before[name]} -> {now[name]}" for name in now if before.get(name) != now[name])

@@ -1,4 +1,4 @@
-"""Changes of a run's models during the run: its controller adds, extends, ends and crosses them here.
+"""Changes of a run's models during the run: its controllers add, clone, extend, end and cross them here.
 
 Changes are recorded in one transaction with their reasons, and then applied. So a run that is killed at any moment
 continues with all of them or none. Created by the hopper.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.model import Model, Parameters
+from madlib_mop.catalog.rows.model import ClonedFrom, Model, Parameters
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState
 from madlib_mop.catalog.run_models import RunModels
@@ -59,7 +59,25 @@ class EndModel:
     reason: str
 
 
-Change = AddModel | ExtendModel | CrossModel | EndModel
+@dataclass(frozen=True)
+class CloneModel:
+    """A new model with the newest state of another one.
+
+    Attributes
+    ----------
+    model : Model
+        The clone.
+    came_from : ClonedFrom
+    keep_optimizer : bool or None
+        Whether the optimizer's variables are used too; None if the clone has the same parameters.
+    """
+
+    model: Model
+    came_from: ClonedFrom
+    keep_optimizer: bool | None
+
+
+Change = AddModel | ExtendModel | CrossModel | EndModel | CloneModel
 
 
 class ModelChanges:
@@ -73,6 +91,8 @@ class ModelChanges:
     slots : StateSlots
     scheduler : Scheduler
     evaluations : Evaluations
+    work_of : callable
+        Returns a model for the scheduler, by mst_key.
     """
 
     def __init__(
@@ -83,6 +103,7 @@ class ModelChanges:
         slots: StateSlots,
         scheduler: Scheduler,
         evaluations: Evaluations,
+        work_of: Callable[[int], ModelWork],
     ):
         self._record = record
         self._run_id = run.run_id
@@ -91,10 +112,13 @@ class ModelChanges:
         self._slots = slots
         self._scheduler = scheduler
         self._evaluations = evaluations
+        self._work_of = work_of
 
     def change(self, changes: Sequence[Change], note: Callable[[], None] = lambda: None) -> None:
         """Record changes and the writes of ``note`` in one transaction; then apply them."""
-        slots = {c.mst_key: self._slots.begin_write(c.mst_key) for c in changes if isinstance(c, CrossModel)}
+        copied = [c.mst_key if isinstance(c, CrossModel) else c.model.mst_key
+                  for c in changes if isinstance(c, CrossModel | CloneModel)]  # fmt: skip
+        slots = {key: self._slots.begin_write(key) for key in copied}
         obey: list[Callable[[], None]] = []
         with self._record.transaction():
             note()
@@ -107,6 +131,8 @@ class ModelChanges:
                     obey.append(self._extend(c))
                 elif isinstance(c, CrossModel):
                     obey.append(self._cross(c, slots[c.mst_key]))
+                elif isinstance(c, CloneModel):
+                    obey.append(self._clone(c, slots[c.model.mst_key]))
                 elif isinstance(c, EndModel):
                     obey.append(self._end(c))
         for step in obey:
@@ -115,7 +141,18 @@ class ModelChanges:
     def _admit(self, models: Sequence[Model]) -> None:
         self._slots.add_models(len(models))
         for model in models:
-            self._scheduler.add_model(ModelWork(model.mst_key, model.ordinal, model.last_epoch, model.first_epoch))
+            self._scheduler.add_model(self._work_of(model.mst_key))
+
+    def _clone(self, change: CloneModel, slot: int) -> Callable[[], None]:
+        key = change.model.mst_key
+        newest = self._record.lock_model(self._run_id, change.came_from.mst_key)
+        self.models.cloned(change.model, newest, slot, change.came_from, change.keep_optimizer)
+
+        def obey() -> None:
+            self._slots.end_write(slot, key, newest.state_bytes)
+            self._admit([self.models[key]])
+
+        return obey
 
     def _extend(self, change: ExtendModel) -> Callable[[], None]:
         self.models.extended(change.mst_key, change.last_epoch)
@@ -135,7 +172,7 @@ class ModelChanges:
     def _end(self, change: EndModel) -> Callable[[], None]:
         """End a model: at once, or at the end of its current epoch."""
         key, model = change.mst_key, self._record.lock_model(self._run_id, change.mst_key)
-        if model.state in (ModelState.TRAINED, ModelState.STOPPED, ModelState.FAILED):
+        if model.state in (ModelState.TRAINED, ModelState.STOPPED, ModelState.FAILED) or model.pinned:
             return lambda: None
         in_visit = self._epoch_in_visit(key)
         begun = max(model.epoch, in_visit or 0)

@@ -19,8 +19,8 @@ from psycopg2 import errors, sql
 from psycopg2.extensions import connection, encrypt_password
 from psycopg2.extensions import cursor as Cursor
 
-from madlib_mop.catalog.sessions.lock_holders import end_holders
 from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.sessions.lock_holders import end_holders
 from madlib_mop.errors import OutOfResources
 
 PREFIX = "madlib_mop_run_"

@@ -1,0 +1,84 @@
+"""The functions that steer a run while it trains."""
+
+from dataclasses import replace
+
+from madlib_mop.calls.argument import Argument, Function
+from madlib_mop.calls.checks import Given, Whole
+
+_RUN_ID = Argument(
+    "run_id", "bigint", "number of the run, from madlib_mop.progress",
+    check=Given("SELECT run_id, state FROM madlib_mop.progress;"),
+)  # fmt: skip
+_MST_KEY = Argument(
+    "mst_key", "integer", "key of the model, from madlib_mop.leaderboard",
+    check=Given("SELECT mst_key, state FROM madlib_mop.leaderboard;"),
+)  # fmt: skip
+_ITERATIONS = Whole(1, 1_000_000, "It is a number of iterations.", must="must be from 1 to 1,000,000")
+
+STOP_MODEL = Function(
+    "stop_model",
+    "Stop a model of a run: its visit in flight ends, and no other starts. Its state is kept for resume_model.",
+    (_RUN_ID, _MST_KEY, Argument("reason", "text", "why, for the record", default=None)),
+    schema="madlib_mop",
+)
+RESUME_MODEL = Function(
+    "resume_model", "Let a stopped model continue with its next visit.", (_RUN_ID, _MST_KEY), schema="madlib_mop"
+)
+CLONE_MODEL = Function(
+    "clone_model",
+    "Add a copy of a model to its run, with other parameters or another number of iterations. Return its mst_key.",
+    (
+        _RUN_ID,
+        _MST_KEY,
+        Argument("compile_params", "text", "compile parameters of the copy; NULL: those of the model", default=None),
+        Argument("fit_params", "text", "fit parameters of the copy; NULL: those of the model", default=None),
+        Argument("from_state", "boolean", "continue from the newest state of the model; false: begin like it", default=True),
+        Argument(
+            "keep_optimizer", "boolean", "also copy the variables of the optimizer, such as its moments", default=True
+        ),
+        Argument(
+            "num_iterations", "integer", "iterations of the copy, from the one that the model is in; NULL: those that the"
+            " model has left", default=None, check=_ITERATIONS,
+        ),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+EXTEND = Function(
+    "extend",
+    "Let a model of a run, or all that were not stopped and have not failed, make more iterations.",
+    (
+        _RUN_ID,
+        Argument("num_iterations", "integer", "number of further iterations", check=replace(_ITERATIONS, is_needed=True)),
+        Argument("mst_key", "integer", "key of the model; NULL: all models", default=None),
+    ),
+    schema="madlib_mop",
+)
+ADD_MODELS = Function(
+    "add_models",
+    "Add the configurations of a model selection table to a run. Return their keys in the run.",
+    (_RUN_ID, Argument("model_selection_table", "text", "table of load_model_selection_table")),
+    schema="madlib_mop",
+)
+PAUSE = Function(
+    "pause",
+    "Pause a run: its visits in flight end, then its trainers. Its call waits until unpause.",
+    (_RUN_ID,),
+    schema="madlib_mop",
+)
+UNPAUSE = Function("unpause", "Let a paused run continue.", (_RUN_ID,), schema="madlib_mop")
+PIN_MODEL = Function(
+    "pin_model",
+    "Let no search and no policy stop a model of a run.",
+    (_RUN_ID, _MST_KEY, Argument("pinned", "boolean", "false: undo it", default=True)),
+    schema="madlib_mop",
+)
+
+FUNCTIONS = (STOP_MODEL, RESUME_MODEL, CLONE_MODEL, EXTEND, ADD_MODELS, PAUSE, UNPAUSE, PIN_MODEL)
+
+#: The driver's command behind an INSERT into view madlib_mop.command.
+COMMAND = Function(
+    "command",
+    "Issue a command to a run; return its outcome.",
+    (_RUN_ID, Argument("command", "text", "name of the command"), Argument("arguments", "text", "JSON object")),
+    schema="",
+)

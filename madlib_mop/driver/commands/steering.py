@@ -1,0 +1,157 @@
+"""The SQL functions that steer a run: each checks its arguments, and issues a command to the run."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from madlib_mop.calls import find_function, read_arguments
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.base import Json
+from madlib_mop.catalog.rows.command import Command
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import CommandState
+from madlib_mop.driver.planning.added_models import changed_parameters, read_added_models
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.opening import find_run, open_record
+from madlib_mop.driver.steering.issuing import issue
+from madlib_mop.driver.steering.verbs import (
+    AddModels,
+    CloneModel,
+    Extend,
+    NewModel,
+    Pause,
+    PinModel,
+    ResumeModel,
+    StopModel,
+    Unpause,
+    Verb,
+)
+from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
+from madlib_mop.schedule.bulk import AVERAGING
+
+#: A command that the caller's session has checked, and start weights of the models that it adds, by origin.
+_Checked = tuple[Verb, Mapping[str, bytes]]
+
+
+def steer(call: Call) -> Any:
+    """Run one of the functions of this module; return what its SQL function returns."""
+    done = _steer(call)
+    if done.state is not CommandState.OBEYED:
+        raise _refusal(call.function, done)
+    call.session.notice(f"run {done.run_id}: {done.detail}")
+    keys = list(done.mst_keys or [])
+    if call.function == "clone_model":
+        return keys[0]
+    return keys if call.function == "add_models" else None
+
+
+def command(call: Call) -> Json:
+    """Issue a command that was written as a row of view `madlib_mop.command`; return its outcome for the row."""
+    name, given = call.arguments["command"], _json(call.arguments["arguments"])
+    if name not in _CHECKS:
+        raise InvalidParameter(f"unknown command. Received: {name!r}", hint=f"Choose one of {', '.join(_CHECKS)}.")
+    if not isinstance(given, dict) or "run_id" in given:
+        raise InvalidParameter(
+            f"arguments must be a JSON object of the command's arguments, without run_id. Received:"
+            f" {call.arguments['arguments']}",
+            hint="""For example '{"mst_key": 3}'.""",
+        )
+    arguments = read_arguments(find_function(name), {**given, "run_id": call.arguments["run_id"]})
+    done = _steer(replace(call, function=name, arguments=arguments), raises=False)
+    return {"command_id": done.command_id, "state": str(done.state), "detail": done.detail, "mst_keys": done.mst_keys}
+
+
+def _json(text: str | None) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return None
+
+
+def _steer(call: Call, raises: bool = True) -> Command:
+    """Check and issue a command; a command that is wrong is recorded as refused."""
+    record = open_record(call.info)
+    run = find_run(record, call)
+    given = {name: value for name, value in call.arguments.items() if name != "run_id" and value is not None}
+    row = Command(run_id=run.run_id, command=call.function, arguments=given, issued_by=call.info.role_oid)
+    try:
+        if run.schedule == AVERAGING:
+            raise Unsupported(
+                f"run {run.run_id} was started by madlib_keras_fit, which averages one model: it cannot be steered",
+                hint="madlib_mop.cancel() stops it. Runs of madlib_keras_fit_multiple_model can be steered.",
+            )
+        verb, weights = _CHECKS[call.function](call, record, run)
+    except MopError as error:
+        refused = replace(row, state=CommandState.REFUSED, detail=error.message)
+        number = record.issue(refused)
+        if raises:
+            raise
+        return replace(refused, command_id=number)
+    return issue(call, record, run, replace(row, work=verb.as_json()), weights)
+
+
+def _refusal(function: str, done: Command) -> MopError:
+    return NotReady(
+        f"{function}: run {done.run_id}: {done.detail}",
+        hint=f"SELECT * FROM madlib_mop.steering WHERE run_id = {done.run_id}; shows all commands to the run.",
+    )
+
+
+def _stop(call: Call, record: Record, run: Run) -> _Checked:
+    return StopModel(call.arguments["mst_key"], call.arguments["reason"]), {}
+
+
+def _resume(call: Call, record: Record, run: Run) -> _Checked:
+    return ResumeModel(call.arguments["mst_key"]), {}
+
+
+def _extend(call: Call, record: Record, run: Run) -> _Checked:
+    return Extend(call.arguments["num_iterations"], call.arguments["mst_key"]), {}
+
+
+def _pause(call: Call, record: Record, run: Run) -> _Checked:
+    return Pause(), {}
+
+
+def _unpause(call: Call, record: Record, run: Run) -> _Checked:
+    return Unpause(), {}
+
+
+def _pin(call: Call, record: Record, run: Run) -> _Checked:
+    return PinModel(call.arguments["mst_key"], call.arguments["pinned"] is not False), {}
+
+
+def _clone(call: Call, record: Record, run: Run) -> _Checked:
+    a = call.arguments
+    models = {model.mst_key: model for model in record.models(run.run_id)}
+    model = models.get(a["mst_key"])
+    if model is None:
+        raise InvalidParameter(
+            f"run {run.run_id} has no such model. Received: mst_key {a['mst_key']}",
+            hint=f"SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = {run.run_id}; shows its models.",
+        )
+    parameters = None
+    if a["compile_params"] is not None or a["fit_params"] is not None:
+        parameters = changed_parameters(call.session, record, run, model, a["compile_params"], a["fit_params"])
+    return CloneModel(
+        model.mst_key, parameters, a["from_state"] is not False, a["keep_optimizer"] is not False, a["num_iterations"]
+    ), {}
+
+
+def _add(call: Call, record: Record, run: Run) -> _Checked:
+    added = read_added_models(call.session, record, run, call.arguments["model_selection_table"])
+    models = [NewModel(each.parameters, each.start_weights, each.early_stopping) for each in added.models]
+    return AddModels(models), added.weights
+
+
+_CHECKS = {
+    "stop_model": _stop,
+    "resume_model": _resume,
+    "clone_model": _clone,
+    "extend": _extend,
+    "add_models": _add,
+    "pause": _pause,
+    "unpause": _unpause,
+    "pin_model": _pin,
+}

@@ -1,0 +1,83 @@
+"""A run without a driver as commands see it: they prepare it, and `resume` trains what they ask for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import Model
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import ModelState, RunState
+from madlib_mop.catalog.run_models import RunModels
+from madlib_mop.catalog.state_slots import StateSlots, best_states, newest_states
+from madlib_mop.driver.planning.fused_groups import FusedGroups
+from madlib_mop.driver.steering.obeying import Steering
+
+
+class EndedRun:
+    """The `RunSide` of a run that does not train.
+
+    Parameters
+    ----------
+    record : Record
+    run : Run
+    models : RunModels
+    """
+
+    trains = False
+
+    def __init__(self, record: Record, run: Run, models: RunModels):
+        # a search that has ended with its run decides no more; one that was interrupted goes on with the run
+        self.in_search = run.is_search and not run.state.is_trained and not run.reopened
+        self._record = record
+        self._run = run
+        self._models = models
+        self._groups = FusedGroups(run.plan.fused_training)
+
+    def separate(self, mst_key: int) -> None:
+        """Do nothing: whoever resumes the run forms its groups from the models' progress."""
+
+    def turn_of(self, mst_key: int) -> int:
+        """Return a model's number in the rotation."""
+        came_from = self._models[mst_key].cloned_from
+        if came_from is not None:
+            return came_from.turn
+        return self._groups.indices(list(self._models.values()))[self._groups.key_of(mst_key)]
+
+    def stopped(self, mst_key: int) -> None:
+        """Do nothing: the record has it."""
+
+    def resumed(self, mst_key: int) -> None:
+        """Do nothing: the record has it."""
+
+    def added(self, models: Sequence[Model]) -> None:
+        """Do nothing: the record has them."""
+
+    def extended(self, mst_key: int) -> None:
+        """Do nothing: the record has it."""
+
+    def paused(self) -> None:
+        """Do nothing: the record has it."""
+
+    def unpaused(self) -> None:
+        """Do nothing: the record has it."""
+
+    def recorded(self) -> None:
+        """Let `resume` train a run that was trained, if models have visits left now."""
+        run = self._run
+        has_work = any(m.state in (ModelState.WAITING, ModelState.TRAINING) for m in self._models.values())
+        if not run.state.is_trained or not has_work:
+            return
+        detail = f"SELECT madlib_mop.resume({run.run_id}); trains what commands have asked for"
+        changed = {"state": RunState.INTERRUPTED, "state_detail": detail, "reopened": True}
+        self._record.set_run(run.run_id, **changed)
+        self._run = replace(run, **changed)
+
+    def tell(self, sentence: str) -> None:
+        """Write nothing: the session that issues the command tells its outcome."""
+
+
+def obey_without_driver(record: Record, run: Run) -> None:
+    """Obey the pending commands of a run whose driver this process is, without training it."""
+    models = RunModels(record, run.run_id)
+    slots = StateSlots(record, run.run_id, [*newest_states(models.values()), *best_states(models.values())])
+    Steering(record, run, models, slots, EndedRun(record, run, models)).obey_pending()

@@ -1,0 +1,74 @@
+"""Issues a command to a run for a caller: records it, and waits until the run's driver has obeyed or refused it."""
+
+import select
+import time
+from collections.abc import Mapping
+
+from madlib_mop.catalog.commands import Outcome
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.command import Command
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import CommandState, RunState
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.stopping import undisturbed
+from madlib_mop.driver.steering.ended import obey_without_driver
+from madlib_mop.errors import Cancelled, NotReady
+
+_TICK_S = 0.5
+
+
+def issue(call: Call, record: Record, run: Run, command: Command, weights: Mapping[str, bytes] | None = None) -> Command:
+    """Record a command, wait for its outcome, and return it as settled.
+
+    Raises
+    ------
+    Cancelled
+        If the caller's statement is cancelled before the command was obeyed: it is withdrawn.
+    """
+    record.listen_for_outcomes()
+    command_id = record.issue(command, weights)
+    try:
+        return _await(call, record, run.run_id, command_id)
+    except BaseException:
+        with undisturbed():
+            told = "the call was cancelled before the command was obeyed"
+            record.settle(record.command(run.run_id, command_id), Outcome(CommandState.WITHDRAWN, told))
+        raise
+
+
+def _await(call: Call, record: Record, run_id: int, command_id: int) -> Command:
+    poller = select.poll()
+    poller.register(record.raw.fileno(), select.POLLIN)
+    if call.session.stop_fd is not None:
+        poller.register(call.session.stop_fd, select.POLLIN)
+    look_at = 0.0
+    while True:
+        settled = record.command(run_id, command_id)
+        if settled.state is not CommandState.PENDING:
+            return settled
+        if time.monotonic() >= look_at:
+            look_at = time.monotonic() + _TICK_S
+            if not record.is_live(run_id):
+                _obey_here(record, run_id)
+                continue
+        for fd, _ in poller.poll(_TICK_S * 1000):
+            if fd != record.raw.fileno():
+                raise Cancelled("the command was cancelled before the run's driver had obeyed it")
+        record.raw.poll()
+        record.raw.notifies.clear()
+
+
+def _obey_here(record: Record, run_id: int) -> None:
+    """Obey the pending commands of a run that no process drives, unless one begins to just now."""
+    if not record.take(run_id):
+        return
+    try:
+        run = record.known_run(run_id)
+        if run.state is RunState.RUNNING:  # its driver was killed, and its caller's backend may start another one
+            raise NotReady(
+                f"run {run_id} has lost its driver",
+                hint=f"Try again in a second. If its session has ended too, SELECT madlib_mop.resume({run_id}); first.",
+            )
+        obey_without_driver(record, run)
+    finally:
+        record.give_up(run_id)

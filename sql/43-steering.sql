@@ -1,0 +1,123 @@
+-- Commands that steer a run while it trains, and their history.
+
+CREATE FUNCTION madlib_mop.stop_model(run_id bigint, mst_key integer, reason text DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE done json;
+BEGIN
+    done := madlib_mop_calls.call('stop_model', json_build_object(@ARGUMENTS@), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.stop_model(bigint, integer, text) IS 'Stops a model of a run; its state is kept for resume_model';
+
+CREATE FUNCTION madlib_mop.resume_model(run_id bigint, mst_key integer)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE done json;
+BEGIN
+    done := madlib_mop_calls.call('resume_model', json_build_object(@ARGUMENTS@), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.resume_model(bigint, integer) IS 'Lets a stopped model continue with its next visit';
+
+CREATE FUNCTION madlib_mop.clone_model(
+    run_id bigint, mst_key integer, compile_params text DEFAULT NULL, fit_params text DEFAULT NULL,
+    from_state boolean DEFAULT true, keep_optimizer boolean DEFAULT true, num_iterations integer DEFAULT NULL)
+RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    RETURN (madlib_mop_calls.call('clone_model', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::integer;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.clone_model(bigint, integer, text, text, boolean, boolean, integer) IS 'Adds a copy of a model to its run, with its state, and returns the key of the copy';
+
+CREATE FUNCTION madlib_mop.extend(run_id bigint, num_iterations integer, mst_key integer DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE done json;
+BEGIN
+    done := madlib_mop_calls.call('extend', json_build_object(@ARGUMENTS@), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.extend(bigint, integer, integer) IS 'Lets one model or all models of a run make more iterations';
+
+CREATE FUNCTION madlib_mop.add_models(
+    run_id bigint, model_selection_table text,
+    caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+RETURNS integer[] LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    added json;
+BEGIN
+    added := madlib_mop_calls.call('add_models', json_build_object(@ARGUMENTS@), caller_path);
+    RETURN ARRAY(SELECT json_array_elements_text(added)::integer);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.add_models(bigint, text, text) IS 'Adds the configurations of a model selection table to a run, and returns their keys';
+
+CREATE FUNCTION madlib_mop.pause(run_id bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE done json;
+BEGIN
+    done := madlib_mop_calls.call('pause', json_build_object(@ARGUMENTS@), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.pause(bigint) IS 'Pauses a run: its visits in flight end, then its trainers, until unpause';
+
+CREATE FUNCTION madlib_mop.unpause(run_id bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE done json;
+BEGIN
+    done := madlib_mop_calls.call('unpause', json_build_object(@ARGUMENTS@), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.unpause(bigint) IS 'Lets a paused run continue';
+
+CREATE FUNCTION madlib_mop.pin_model(run_id bigint, mst_key integer, pinned boolean DEFAULT true)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE done json;
+BEGIN
+    done := madlib_mop_calls.call('pin_model', json_build_object(@ARGUMENTS@), NULL);
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop.pin_model(bigint, integer, boolean) IS 'Lets no search and no policy stop a model; with pinned false, lets them again';
+
+-- if greenplum
+CREATE VIEW madlib_mop.steering WITH (security_barrier = true) AS
+-- else
+CREATE VIEW madlib_mop.steering WITH (security_invoker = true) AS
+-- end
+SELECT c.run_id, c.command_id, c.command, c.arguments, c.source, pg_catalog.pg_get_userbyid(c.issued_by) AS issued_by, c.issued_at,
+       c.state, c.detail, c.ordinal, c.mst_keys, c.visits, c.settled_at
+FROM madlib_mop.steering_command c
+-- if greenplum
+WHERE c.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_see(r.owner))
+-- end
+;
+COMMENT ON VIEW madlib_mop.steering IS 'The commands to each run: who issued them, what became of them, and after which visits they were obeyed';
+
+-- if postgres
+CREATE VIEW madlib_mop.command WITH (security_invoker = true) AS
+SELECT c.run_id, c.command, c.arguments, c.command_id, c.state, c.detail, c.mst_keys
+FROM madlib_mop.steering_command c;
+COMMENT ON VIEW madlib_mop.command IS 'The commands to each run; an INSERT of run_id, command and arguments issues one, and its row has the outcome';
+
+CREATE FUNCTION madlib_mop_calls._issue_command() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    outcome json;
+BEGIN
+    IF NEW.command_id IS NOT NULL OR NEW.state IS NOT NULL OR NEW.detail IS NOT NULL OR NEW.mst_keys IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'madlib_mop.command: insert only run_id, command and arguments',
+            HINT = 'The command sets the other columns.';
+    END IF;
+    outcome := madlib_mop_calls.call('command', json_build_object('run_id', NEW.run_id, 'command', NEW.command,
+        'arguments', NEW.arguments::text), NULL);
+    NEW.command_id := (outcome ->> 'command_id')::bigint;
+    NEW.state := outcome ->> 'state';
+    NEW.detail := outcome ->> 'detail';
+    NEW.mst_keys := (SELECT array_agg(k.value::integer) FROM json_array_elements_text(
+        CASE json_typeof(outcome -> 'mst_keys') WHEN 'array' THEN outcome -> 'mst_keys' ELSE '[]'::json END) AS k (value));
+    RETURN NEW;
+END
+$body$;
+COMMENT ON FUNCTION madlib_mop_calls._issue_command() IS 'Issues the command of a row inserted into madlib_mop.command';
+
+CREATE TRIGGER issue INSTEAD OF INSERT ON madlib_mop.command
+FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._issue_command();
+-- end
