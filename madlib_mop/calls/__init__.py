@@ -16,7 +16,10 @@ USER_FUNCTIONS = (
     *control.FUNCTIONS, *steering.FUNCTIONS,
 )  # fmt: skip
 #: Every function with a command of the driver, by name.
-FUNCTIONS = {f.name: f for f in (*USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION, steering.COMMAND)}
+FUNCTIONS = {
+    f.name: f
+    for f in (*USER_FUNCTIONS, inference.PREDICT_ROWS, control.HELP, control.VERSION, steering.COMMAND)
+}
 
 
 def find_function(name: str) -> Function:

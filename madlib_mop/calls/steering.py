@@ -14,6 +14,7 @@ _MST_KEY = Argument(
     check=Given("SELECT mst_key, state FROM madlib_mop.leaderboard;"),
 )  # fmt: skip
 _ITERATIONS = Whole(1, 1_000_000, "It is a number of iterations.", must="must be from 1 to 1,000,000")
+_SOME_ITERATIONS = replace(_ITERATIONS, is_needed=True)
 
 STOP_MODEL = Function(
     "stop_model",
@@ -32,13 +33,13 @@ CLONE_MODEL = Function(
         _MST_KEY,
         Argument("compile_params", "text", "compile parameters of the copy; NULL: those of the model", default=None),
         Argument("fit_params", "text", "fit parameters of the copy; NULL: those of the model", default=None),
-        Argument("from_state", "boolean", "continue from the newest state of the model; false: begin like it", default=True),
+        Argument("from_state", "boolean", "continue from the model's state; false: begin like it", default=True),
         Argument(
             "keep_optimizer", "boolean", "also copy the variables of the optimizer, such as its moments", default=True
         ),
         Argument(
-            "num_iterations", "integer", "iterations of the copy, from the one that the model is in; NULL: those that the"
-            " model has left", default=None, check=_ITERATIONS,
+            "num_iterations", "integer", "iterations of the copy, from the one that the model is in; NULL: those that"
+            " the model has left", default=None, check=_ITERATIONS,
         ),
     ),
     schema="madlib_mop",
@@ -48,7 +49,7 @@ EXTEND = Function(
     "Let a model of a run, or all that were not stopped and have not failed, make more iterations.",
     (
         _RUN_ID,
-        Argument("num_iterations", "integer", "number of further iterations", check=replace(_ITERATIONS, is_needed=True)),
+        Argument("num_iterations", "integer", "number of further iterations", check=_SOME_ITERATIONS),
         Argument("mst_key", "integer", "key of the model; NULL: all models", default=None),
     ),
     schema="madlib_mop",

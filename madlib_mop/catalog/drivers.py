@@ -81,7 +81,7 @@ class RunDrivers(RecordSession):
             state, caller_pid = session.execute(query.with_for_update(key_share=True)).one()
             if RunState(state).is_trained:
                 return False
-            if not self.is_live(run_id) and not (state == RunState.RUNNING and self._is_at_work(caller_pid)):
+            if not self.is_live(run_id) and not (state == RunState.RUNNING and self.is_at_work(caller_pid)):
                 return False
             self.set_run(run_id, cancelled_by=by)
             self._scalar(select(func.pg_notify(CHANNEL, str(run_id))))
@@ -92,7 +92,7 @@ class RunDrivers(RecordSession):
         role: str | None = self._scalar(select(t.run.c.cancelled_by).where(t.run.c.run_id == run_id))
         return role
 
-    def _is_at_work(self, pid: int | None) -> bool:
+    def is_at_work(self, pid: int | None) -> bool:
         """Return whether a session of this database is running a statement; True if its activity is not tracked."""
         query = (
             "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = %s AND datname = pg_catalog.current_database()"

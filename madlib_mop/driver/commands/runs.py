@@ -19,10 +19,10 @@ from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.replay import plan_replay
 from madlib_mop.driver.running.driving import take
 from madlib_mop.driver.running.whole_runs import begin_run, finish_run
-from madlib_mop.driver.running.workers import end_old_writers
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
 from madlib_mop.engines.sessions.login import sweep_logins
+from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.errors import InsufficientPrivilege, NotReady
 from madlib_mop.schedule import Visit
 

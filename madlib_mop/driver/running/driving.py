@@ -13,7 +13,7 @@ from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.event_loop import SESSION_ENDED, was_cancelled
 from madlib_mop.driver.running.hopper import Hopper
-from madlib_mop.driver.running.workers import Workers, end_old_writers
+from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.progress import Progress
@@ -22,6 +22,7 @@ from madlib_mop.driver.steering.controller import Controllers, RunController
 from madlib_mop.driver.steering.repeating import RepeatedCommands
 from madlib_mop.engines.sessions.access import Access
 from madlib_mop.engines.sessions.login import RunLogin, create_login, drop_login, sweep_logins
+from madlib_mop.engines.sessions.old_writers import end_old_writers
 from madlib_mop.engines.sessions.options import options_of
 from madlib_mop.errors import Cancelled, MopError, NotReady
 from madlib_mop.models.parameters.custom import CustomFunctions

@@ -47,7 +47,9 @@ class Progress:
         self._n_models = len(models)
         self._n_failed = self._n_models - len(self._left)
         self._iterations: dict[int, int] = {
-            key: m.epoch - m.first_epoch + (1 if m.position == run.n_segments else 0) for key, m in self._left.items()
+            key: m.epoch - m.first_epoch + (1 if m.position == run.n_segments else 0)
+            for key, m in self._left.items()
+            if m.is_alive
         }
         self._reported = min(self._iterations.values(), default=0)
         self._figures: dict[int, dict[int, _Figures]] = {}

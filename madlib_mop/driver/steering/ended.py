@@ -68,9 +68,8 @@ class EndedRun:
         if not run.state.is_trained or not has_work:
             return
         detail = f"SELECT madlib_mop.resume({run.run_id}); trains what commands have asked for"
-        changed = {"state": RunState.INTERRUPTED, "state_detail": detail, "reopened": True}
-        self._record.set_run(run.run_id, **changed)
-        self._run = replace(run, **changed)
+        self._record.set_run(run.run_id, state=RunState.INTERRUPTED, state_detail=detail, reopened=True)
+        self._run = replace(run, state=RunState.INTERRUPTED, reopened=True)
 
     def tell(self, sentence: str) -> None:
         """Write nothing: the session that issues the command tells its outcome."""

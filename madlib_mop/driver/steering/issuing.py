@@ -12,12 +12,15 @@ from madlib_mop.catalog.rows.states import CommandState, RunState
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.stopping import undisturbed
 from madlib_mop.driver.steering.ended import obey_without_driver
-from madlib_mop.errors import Cancelled, NotReady
+from madlib_mop.engines.sessions.old_writers import end_old_writers
+from madlib_mop.errors import Cancelled
 
 _TICK_S = 0.5
 
 
-def issue(call: Call, record: Record, run: Run, command: Command, weights: Mapping[str, bytes] | None = None) -> Command:
+def issue(
+    call: Call, record: Record, run: Run, command: Command, weights: Mapping[str, bytes] | None = None
+) -> Command:
     """Record a command, wait for its outcome, and return it as settled.
 
     Raises
@@ -60,15 +63,16 @@ def _await(call: Call, record: Record, run_id: int, command_id: int) -> Command:
 
 def _obey_here(record: Record, run_id: int) -> None:
     """Obey the pending commands of a run that no process drives, unless one begins to just now."""
-    if not record.take(run_id):
+    run = record.known_run(run_id)
+    restarts = run.state is RunState.RUNNING and record.is_at_work(run.caller_pid)  # its backend starts a new driver
+    if restarts or not record.take(run_id):
         return
     try:
         run = record.known_run(run_id)
-        if run.state is RunState.RUNNING:  # its driver was killed, and its caller's backend may start another one
-            raise NotReady(
-                f"run {run_id} has lost its driver",
-                hint=f"Try again in a second. If its session has ended too, SELECT madlib_mop.resume({run_id}); first.",
-            )
+        if run.state is RunState.RUNNING:
+            record.end_run(run_id, RunState.INTERRUPTED, "its driver no longer exists", 0.0)
+            run = record.known_run(run_id)
+        end_old_writers(record, run_id)
         obey_without_driver(record, run)
     finally:
         record.give_up(run_id)

@@ -56,10 +56,13 @@ class _Withdrawn(Exception):
 class RunSide(Protocol):
     """What the run does besides the record: its scheduler while it trains, nothing after its end."""
 
-    #: Whether a search still decides on the models.
-    in_search: bool
-    #: Whether a driver trains the run.
-    trains: bool
+    @property
+    def in_search(self) -> bool:
+        """Whether a search still decides on the models."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether a driver trains the run."""
 
     def separate(self, mst_key: int) -> None:
         """Let a model of a fused group train alone. Raises NotYet while the group is in a visit."""
@@ -340,14 +343,13 @@ class Steering:
 
     def _came_from(self, newest: Model) -> ClonedFrom:
         """Return the origin of a clone of a model in its locked row."""
-        visits = [v for v in self._record.visits(self._run_id) if v.mst_key == newest.mst_key and v.epoch == newest.epoch]
+        key, epoch = newest.mst_key, newest.epoch
+        visits = [v for v in self._record.visits(self._run_id) if (v.mst_key, v.epoch) == (key, epoch)]
         segments = (*newest.visited(newest.position), *(v.segment_id for v in sorted(visits, key=lambda v: v.position)))
         complete = newest.position == self._n_segments
-        turn = self._side.turn_of(newest.mst_key)
-        epoch = newest.best_epoch or newest.epoch
-        return ClonedFrom(
-            newest.mst_key, epoch, newest.position, () if complete else segments, turn, newest.is_restored
-        )
+        epoch = newest.best_epoch or epoch
+        turn = self._side.turn_of(key)
+        return ClonedFrom(key, epoch, newest.position, () if complete else segments, turn, newest.is_restored)
 
     def _new_model(self, parameters: Parameters, origin: str | None, last_epoch: int, offset: int = 0) -> Model:
         first_key = FIRST_KEY_IN_SEARCH if self._run.is_search else 1
