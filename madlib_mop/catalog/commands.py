@@ -95,6 +95,15 @@ class RunCommands(RunDrivers):
             self._scalar(select(func.pg_notify(SETTLED_CHANNEL, str(command.command_id))))
         return True
 
+    def withdraw(self, run_id: int, command_id: int) -> None:
+        """Withdraw a pending command, unless it is being obeyed at this moment; never waits for its driver."""
+        c = t.steering_command.c
+        where = c.run_id == run_id, c.command_id == command_id, c.state == str(CommandState.PENDING)
+        free = select(c.command_id).where(*where).with_for_update(skip_locked=True).scalar_subquery()
+        told = "its call was cancelled before it was obeyed"
+        values = {"state": str(CommandState.WITHDRAWN), "detail": told, "settled_at": func.clock_timestamp()}
+        self._do(update(t.steering_command).where(c.run_id == run_id, c.command_id == free).values(**values))
+
     def lock_command(self, command: Command) -> bool:
         """Lock a command until the transaction's end; return whether it is still pending."""
         c = t.steering_command.c

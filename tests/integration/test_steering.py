@@ -1,11 +1,13 @@
 """Commands to a run while it trains: each is obeyed once, recorded, and repeated by a replay."""
 
+import json
 import re
+import signal
 
 import psycopg2
 import pytest
 
-from tests.helpers.faults import BackgroundFit, assert_nothing_left, newest_run, trainers, wait_for
+from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newest_run, trainers, wait_for
 from tests.helpers.training import (
     ADAM,
     MIXED,
@@ -19,7 +21,7 @@ from tests.helpers.training import (
     weights,
 )
 
-N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 4, 11
+N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 3, 11
 RUN = f"""
 SELECT madlib.madlib_keras_fit_multiple_model('train', '{{table}}', 'mst', {N_EPOCHS}, validation_table => 'valid',
     metrics_compute_frequency => 1, seed => {SEED}, schedule => 'rotation')
@@ -33,15 +35,53 @@ def lab(db):
     load_architectures(db)
     pack(db, N_SEGMENTS)
     select_configurations(db, "mst", MIXED[:N_MODELS])
-    db.expected = digests(db, begin(db, "undisturbed").finish())
+    db.expected = digests(db, Steered(db, "undisturbed").finish())
+    db.rows(GATES)
     return db
 
 
-class Steered:
-    """A run that is paused after its first visits."""
+# Visits of models 1 and 2, one on each segment, wait at a gate: in its epoch nothing of the run moves.
+GATES = """
+CREATE TABLE public.gate (epoch integer);
+CREATE FUNCTION public.wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    WHILE EXISTS (SELECT FROM public.gate g WHERE g.epoch = NEW.epoch) LOOP PERFORM pg_sleep(0.01); END LOOP;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER wait_at_gate BEFORE INSERT ON madlib_mop.visit FOR EACH ROW WHEN (NEW.mst_key <= 2)
+    EXECUTE FUNCTION public.wait_at_gate();
+"""
 
-    def __init__(self, db, call: BackgroundFit, run_id: int):
-        self.db, self.call, self.run_id = db, call, run_id
+
+class Steered:
+    """A run whose visits wait at gates: each is the first visits of models 1 and 2 in an epoch."""
+
+    def __init__(self, db, table: str, gates=(), statement: str = RUN):
+        self.db = db
+        self._gates = list(gates)
+        for epoch in gates:
+            db.rows("INSERT INTO gate VALUES (%s)", [epoch])
+        before = newest_run(db) or 0
+        self.call = BackgroundFit(db, statement.format(table=table))
+        self.run_id = wait_for(lambda: (run := newest_run(db) or 0) > before and run, what="the run")
+        if gates:
+            self._reach()
+
+    def open_gate(self) -> None:
+        """Let the run go on to the next gate."""
+        epoch = self._gates.pop(0)
+        self.db.rows("DELETE FROM gate WHERE epoch = %s", [epoch])
+        if self._gates:
+            wait_for(lambda: max(self.model(1, "epoch"), self.model(2, "epoch")) >= epoch, what="visits")
+            self._reach()
+
+    def _reach(self) -> None:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+        asleep = 0
+        while asleep < 3:  # between two naps a session is awake
+            wait_for(lambda: self.db.value(waiting) == N_SEGMENTS, what="the gate")
+            asleep += 1
 
     def steer(self, function: str, *arguments, **named):
         """Call a steering function of this run; return its result."""
@@ -50,9 +90,9 @@ class Steered:
         return self.db.value(statement, [self.run_id, *arguments, *named.values()])
 
     def finish(self) -> int:
-        """Let the run continue to its end; return its number."""
-        if self.db.value("SELECT paused_by FROM madlib_mop.run WHERE run_id = %s", [self.run_id]):
-            self.steer("unpause")
+        """Open all gates, and wait until the run has ended; return its number."""
+        while self._gates:
+            self.open_gate()
         self.call.succeed()
         return self.run_id
 
@@ -62,23 +102,6 @@ class Steered:
             f"SELECT {columns} FROM madlib_mop.model WHERE run_id = %s AND mst_key = %s", [self.run_id, mst_key]
         )
         return row if len(row) > 1 else row[0]
-
-    def at_visit(self, mst_key: int, epoch: int, position: int) -> None:
-        """Let the run continue until a model has made a visit, and pause it again; it may have made more."""
-        self.steer("unpause")
-        wait_for(lambda: self.model(mst_key, "epoch, position") >= (epoch, position), what="a visit")
-        self.steer("pause")
-
-
-def begin(db, table: str, statement: str = RUN) -> Steered:
-    """Begin a run and pause it as soon as it trains."""
-    before = newest_run(db) or 0
-    call = BackgroundFit(db, statement.format(table=table))
-    live = "SELECT run_id FROM madlib_mop.run WHERE run_id > %s AND driver_pid IS NOT NULL"
-    (row,) = wait_for(lambda: db.rows(live, [before]), what="the run's driver")
-    run = Steered(db, call, row[0])
-    run.steer("pause")
-    return run
 
 
 def refusal(run: Steered, function: str, *arguments, **named) -> str:
@@ -96,43 +119,54 @@ def replayed(db, run_id: int, table: str) -> dict[int, str]:
 
 
 def test_a_model_that_is_stopped_and_resumed_has_the_bits_of_one_that_was_not(lab):
-    run = begin(lab, "stopped_resumed")
-    run.steer("stop_model", 2, "too slow")
-    assert run.model(2, "state, state_detail") == ("stopped", "stopped by postgres: too slow")
-    at = run.model(2, "epoch, position")
-    run.at_visit(1, 2, 1)
-    assert run.model(2, "epoch, position") == at, "no visit after it was stopped"
-    run.steer("resume_model", 2)
+    run = Steered(lab, "stopped_resumed", (2, 3))
+    run.steer("stop_model", 3, "too slow")
+    assert run.model(3, "state, state_detail") == ("stopped", "stopped by postgres: too slow")
+    at = run.model(3, "epoch, position")
+    run.open_gate()
+    assert run.model(3, "epoch, position") == at, "no visit after it was stopped"
+    run.steer("resume_model", 3)
     run_id = run.finish()
     assert digests(lab, run_id) == lab.expected
     assert replayed(lab, run_id, "stopped_resumed_again") == lab.expected
     assert_nothing_left(lab)
 
 
+def test_a_visit_in_flight_is_committed_when_its_model_is_stopped(lab):
+    run = Steered(lab, "in_flight", (2,))
+    stop = BackgroundFit(lab, f"SELECT madlib_mop.stop_model({run.run_id}, 1)")
+    pending = "SELECT 1 FROM madlib_mop.steering WHERE run_id = %s AND state = 'pending'"
+    wait_for(lambda: lab.rows(pending, [run.run_id]), what="the command")
+    run.open_gate()
+    stop.succeed()
+    run_id = run.finish()
+    epoch, position, state = run.model(1, "epoch, position, state")
+    assert (2, 1) <= (epoch, position) <= (2, 2) and state == "stopped"
+    lab.rows("SELECT madlib_mop.resume_model(%s, 1)", [run_id])
+    lab.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert digests(lab, run_id) == lab.expected
+
+
 def test_a_stopped_model_is_not_in_the_output_and_keeps_its_state(lab):
-    run = begin(lab, "stopped")
-    run.at_visit(3, 1, 2)
+    run = Steered(lab, "stopped", (2,))
     run.steer("stop_model", 3)
     run_id = run.finish()
     assert sorted(weights(lab, "stopped")) == [1, 2, 4]
     assert dict(lab.rows("SELECT mst_key, status FROM stopped_info")) == {
         1: "trained", 2: "trained", 3: "stopped", 4: "trained"
     }  # fmt: skip
-    assert {key: d for key, d in digests(lab, run_id).items() if key != 3} == {
-        key: d for key, d in lab.expected.items() if key != 3
-    }
+    assert {**digests(lab, run_id), 3: lab.expected[3]} == lab.expected
     lab.rows("SELECT madlib_mop.resume_model(%s, 3)", [run_id])
-    state, detail = lab.rows("SELECT state, state_detail FROM madlib_mop.run WHERE run_id = %s", [run_id])[0]
+    ((state, detail),) = lab.rows("SELECT state, state_detail FROM madlib_mop.run WHERE run_id = %s", [run_id])
     assert state == "interrupted" and f"madlib_mop.resume({run_id})" in detail
     lab.rows("SELECT madlib_mop.resume(%s)", [run_id])
     assert digests(lab, run_id) == lab.expected
     assert sorted(weights(lab, "stopped")) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("mst_key", [1, 4])
+@pytest.mark.parametrize("mst_key", [3, 4])
 def test_a_clone_with_the_same_parameters_trains_like_its_original(lab, mst_key):
-    run = begin(lab, f"cloned_{mst_key}")
-    run.at_visit(mst_key, 2, 1)
+    run = Steered(lab, f"cloned_{mst_key}", (2,))
     run.steer("stop_model", mst_key)
     clone = run.steer("clone_model", mst_key)
     assert clone == N_MODELS + 1
@@ -149,40 +183,39 @@ def test_a_clone_with_the_same_parameters_trains_like_its_original(lab, mst_key)
 
 def test_a_run_with_every_command_is_replayed_with_the_same_bits(lab):
     select_configurations(lab, "more", [(2, SGD.replace("0.05", "0.01"), "batch_size=25"), (1, SGD, "batch_size=12")])
-    run = begin(lab, "all_of_them")
-    run.at_visit(1, 1, 2)
-    slower = run.steer("clone_model", 1, ADAM.replace("0.01", "0.005"))
-    run.steer("clone_model", 2, compile_params=ADAM, num_iterations=2)
+    run = Steered(lab, "all_of_them", (2, 3))
+    slower = run.steer("clone_model", 3, ADAM.replace("0.01", "0.005"))
+    run.steer("clone_model", 4, compile_params=ADAM, num_iterations=2)
     again = run.steer("clone_model", 4, from_state=False, fit_params="batch_size=10", num_iterations=1)
     assert run.steer("add_models", "more") == [again + 1, again + 2]
-    run.steer("extend", 2, 1)
-    run.steer("stop_model", 3, reason="enough")
+    run.steer("extend", 2, 4)
     run.steer("pin_model", 4)
-    run.at_visit(slower, 2, 2)
-    of_clone = run.steer("clone_model", slower, fit_params="batch_size=33", keep_optimizer=False)
+    run.open_gate()
+    of_clone = run.steer("clone_model", slower, fit_params="batch_size=33", keep_optimizer=False, num_iterations=2)
+    run.steer("stop_model", 3, reason="enough")
     run_id = run.finish()
     found = digests(lab, run_id)
-    assert found[2] == lab.expected[2] and found[4] == lab.expected[4]
+    assert found[1] == lab.expected[1] and found[2] == lab.expected[2]
     assert len({found[key] for key in found}) == len(found) == N_MODELS + 6
     ends = dict(lab.rows("SELECT mst_key, last_epoch FROM madlib_mop.model WHERE run_id = %s", [run_id]))
-    assert (ends[1], ends[slower], ends[again], ends[of_clone]) == (N_EPOCHS + 2, N_EPOCHS, 1, N_EPOCHS)
+    assert (ends[4], ends[slower], ends[again]) == (N_EPOCHS + 2, N_EPOCHS, 1) and of_clone in ends
     assert replayed(lab, run_id, "all_of_them_again") == found
-    assert sorted(weights(lab, "all_of_them")) == sorted(weights(lab, "all_of_them_again"))
+    assert weights(lab, "all_of_them") == weights(lab, "all_of_them_again")
     columns = "command, state, issued_by"
     history = lab.rows(f"SELECT {columns} FROM madlib_mop.steering WHERE run_id = %s ORDER BY ordinal", [run_id])
     assert {row[1:] for row in history} == {("obeyed", "postgres")}
-    assert [row[0] for row in history if row[0] not in ("pause", "unpause")] == [
-        *["clone_model"] * 3, "add_models", "extend", "stop_model", "pin_model", "clone_model"
+    assert [row[0] for row in history] == [
+        *["clone_model"] * 3, "add_models", "extend", "pin_model", "clone_model", "stop_model"
     ]  # fmt: skip
+    assert "clone_model by postgres: mst_key 5 is a clone of mst_key 3" in "".join(run.call.connection.notices)
 
 
 def test_extending_a_finished_run_gives_the_bits_of_a_longer_one(lab):
-    longer = fit(lab, "longer", "mst", N_EPOCHS + 2, source_table="train", validation_table="valid",
+    longer = fit(lab, "longer", "mst", N_EPOCHS + 1, source_table="train", validation_table="valid",
                  metrics_compute_frequency=1, seed=SEED, schedule="rotation")  # fmt: skip
-    run = begin(lab, "extended")
-    run_id = run.finish()
+    run_id = Steered(lab, "extended").finish()
     lab.rows("GRANT SELECT ON extended TO PUBLIC")
-    lab.rows("SELECT madlib_mop.extend(%s, 2)", [run_id])
+    lab.rows("SELECT madlib_mop.extend(%s, 1)", [run_id])
     lab.rows("SELECT madlib_mop.resume(%s)", [run_id])
     assert digests(lab, run_id) == digests(lab, longer.run_id)
     assert weights(lab, "extended") == weights(lab, "longer")
@@ -191,63 +224,68 @@ def test_extending_a_finished_run_gives_the_bits_of_a_longer_one(lab):
 
 
 def test_a_paused_run_gives_its_trainers_back(lab):
-    run = begin(lab, "paused")
+    run = Steered(lab, "paused", (2,))
+    run.steer("pause")
+    assert "paused already, by postgres" in refusal(run, "pause")
+    run.open_gate()
     wait_for(lambda: not trainers(lab), 20, "the end of the trainers")
     before = lab.value("SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s", [run.run_id])
-    assert "paused already, by postgres" in refusal(run, "pause")
+    run.steer("stop_model", 1)
+    run.steer("resume_model", 1)
     assert lab.value("SELECT count(*) FROM madlib_mop.visit WHERE run_id = %s", [run.run_id]) == before
+    run.steer("unpause")
     assert digests(lab, run.finish()) == lab.expected
 
 
 def test_what_cannot_be_obeyed_is_refused_and_recorded(lab):
-    run = begin(lab, "refused")
-    run.at_visit(1, 1, 1)
+    run = Steered(lab, "refused", (2,))
     messages = [
         (refusal(run, "stop_model", 77), "has no mst_key 77"),
-        (refusal(run, "resume_model", 1), "is not stopped"),
-        (refusal(run, "clone_model", 1), "would repeat it"),
-        (refusal(run, "clone_model", 1, "optimizer='Adam()'"), "loss is required"),
-        (refusal(run, "clone_model", 1, from_state=False), "would repeat it"),
-        (refusal(run, "clone_model", 1, fit_params="batch_size=0"), "batch_size"),
+        (refusal(run, "resume_model", 3), "is not stopped"),
+        (refusal(run, "clone_model", 3), "would repeat it"),
+        (refusal(run, "clone_model", 3, "optimizer='Adam()'"), "loss is required"),
+        (refusal(run, "clone_model", 3, from_state=False), "would repeat it"),
+        (refusal(run, "clone_model", 3, fit_params="batch_size=0"), "batch_size"),
+        (refusal(run, "clone_model", 3, fit_params="early_stopping='patience=1'"), "stops early like its original"),
         (refusal(run, "add_models", "mst"), "mst_key 1 has the same configuration already"),
         (refusal(run, "extend", 0), "num_iterations must be from 1"),
         (refusal(run, "extend", 10**6), "more than 1,000,000 iterations"),
         (refusal(run, "clone_model", 99, SGD), "Received: mst_key 99"),
+        (refusal(run, "unpause"), "is not paused"),
     ]
     for message, expected in messages:
         assert expected in message, message
-    run.steer("stop_model", 1)
-    assert "it is stopped already" in refusal(run, "stop_model", 1)
-    assert "resume it first" in refusal(run, "extend", 1, 1)
+    run.steer("stop_model", 3)
+    assert "it is stopped already" in refusal(run, "stop_model", 3)
+    assert "resume it first" in refusal(run, "extend", 1, 3)
     run_id = run.finish()
-    assert {key: d for key, d in digests(lab, run_id).items() if key != 1} == {
-        key: d for key, d in lab.expected.items() if key != 1
-    }
+    assert {**digests(lab, run_id), 3: lab.expected[3]} == lab.expected
     n_refused = lab.value("SELECT count(*) FROM madlib_mop.steering WHERE run_id = %s AND state = 'refused'", [run_id])
-    assert n_refused >= 9
-    done = Steered(lab, run.call, run_id)
-    assert "it has made all its iterations" in refusal(done, "stop_model", 2)
-    assert "the run is not training" in refusal(done, "pause")
-    assert "Pass num_iterations" in refusal(done, "clone_model", 2)
+    assert n_refused == len(messages) + 1, "all but the extension by 0, which is no number of iterations"
+    assert "it has made all its iterations" in refusal(run, "stop_model", 2)
+    assert "the run is not training" in refusal(run, "pause")
+    assert "Pass num_iterations" in refusal(run, "clone_model", 2)
 
 
 def test_rows_issue_commands(lab):
-    run = begin(lab, "by_rows")
+    run = Steered(lab, "by_rows", (2,))
     issue = (
         "INSERT INTO madlib_mop.command (run_id, command, arguments) VALUES (%s, %s, %s)"
         " RETURNING state, detail, mst_keys"
     )
-    ((state, detail, keys),) = lab.rows(issue, [run.run_id, "stop_model", '{"mst_key": 1, "reason": "by a row"}'])
-    assert (state, keys) == ("obeyed", [1]) and re.fullmatch("mst_key 1 is stopped .*: by a row", detail)
-    ((state, detail, keys),) = lab.rows(issue, [run.run_id, "stop_model", '{"mst_key": 1}'])
+    ((state, detail, keys),) = lab.rows(issue, [run.run_id, "stop_model", '{"mst_key": 3, "reason": "by a row"}'])
+    assert (state, keys) == ("obeyed", [3]) and re.fullmatch("mst_key 3 is stopped .*: by a row", detail)
+    ((state, detail, keys),) = lab.rows(issue, [run.run_id, "stop_model", '{"mst_key": 3}'])
     assert (state, keys) == ("refused", None) and "stopped already" in detail
     ((state, detail, keys),) = lab.rows(issue, [run.run_id, "extend", '{"num_iterations": "x"}'])
     assert state == "refused" and "num_iterations must be of type integer" in detail
-    ((state, _, keys),) = lab.rows(issue, [run.run_id, "clone_model", f'{{"mst_key": 2, "compile_params": "{ADAM}"}}'])
+    of_clone = json.dumps({"mst_key": 4, "compile_params": ADAM})
+    ((state, _, keys),) = lab.rows(issue, [run.run_id, "clone_model", of_clone])
     assert (state, keys) == ("obeyed", [N_MODELS + 1])
     for values, message in (
         ((run.run_id, "explode", "{}"), "unknown command"),
         ((run.run_id, "pause", "[]"), "must be a JSON object"),
+        ((run.run_id, "pause", '{"run_id": 1}'), "must be a JSON object"),
         ((None, "pause", "{}"), "run_id"),
     ):
         with pytest.raises(psycopg2.Error, match=message):
@@ -258,26 +296,26 @@ def test_rows_issue_commands(lab):
 
 
 def test_a_call_that_is_cancelled_withdraws_its_command(lab):
-    """The driver is held by a lock, so that it cannot obey."""
-    run = begin(lab, "withdrawn")
-    wait_for(lambda: not trainers(lab), 20, "the pause")
-    holder = lab.connect(autocommit=False)
-    with holder.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM madlib_mop.model WHERE run_id = %s FOR UPDATE", [run.run_id])
+    run = Steered(lab, "withdrawn", (2,))
+    pid = lab.value("SELECT driver_pid FROM madlib_mop.run WHERE run_id = %s", [run.run_id])
+    kill(pid, signal.SIGSTOP)  # so that it does not obey
+    try:
         with pytest.raises(psycopg2.Error, match="statement timeout"):
-            lab.rows(f"SET statement_timeout = '2s'; SELECT madlib_mop.stop_model({run.run_id}, 1)")
-    holder.close()
-    state = "SELECT state FROM madlib_mop.steering WHERE run_id = %s AND command = 'stop_model'"
-    found = wait_for(lambda: [s for (s,) in lab.rows(state, [run.run_id]) if s != "pending"], what="its outcome")
-    assert found in (["withdrawn"], ["obeyed"])
-    run.finish()
+            lab.rows(f"SET statement_timeout = '2s'; SELECT madlib_mop.stop_model({run.run_id}, 3)")
+    finally:
+        kill(pid, signal.SIGCONT)
+    run_id = run.finish()
+    states = "SELECT state FROM madlib_mop.steering WHERE run_id = %s AND command = 'stop_model'"
+    assert lab.rows(states, [run_id]) == [("withdrawn",)]
+    assert digests(lab, run_id) == lab.expected
 
 
 def test_other_roles_cannot_steer(lab):
-    run = begin(lab, "not_theirs")
-    lab.rows("SELECT madlib_mop.grant_use('stranger')" if lab.cluster.create_role("stranger") else "")
+    run = Steered(lab, "not_theirs", (2,))
+    lab.cluster.create_role("stranger")
+    lab.rows("SELECT madlib_mop.grant_use('stranger')")
     with pytest.raises(psycopg2.Error, match="you have no run with this run_id"):
-        lab.rows("SELECT madlib_mop.stop_model(%s, 1)", [run.run_id], "stranger")
+        lab.rows("SELECT madlib_mop.stop_model(%s, 3)", [run.run_id], "stranger")
     with pytest.raises(psycopg2.Error, match="you have no run with this run_id"):
         lab.rows("INSERT INTO madlib_mop.command (run_id, command) VALUES (%s, 'pause')", [run.run_id], "stranger")
     assert lab.rows("SELECT * FROM madlib_mop.steering WHERE run_id = %s", [run.run_id], "stranger") == []
@@ -285,11 +323,3 @@ def test_other_roles_cannot_steer(lab):
         lab.rows("INSERT INTO madlib_mop.steering_command (run_id, command, source, issued_by, state)"
                  " VALUES (%s, 'pause', 'person', 'stranger', 'pending')", [run.run_id], "stranger")  # fmt: skip
     assert digests(lab, run.finish()) == lab.expected
-
-
-def test_the_caller_reads_what_commands_did(lab):
-    run = begin(lab, "told")
-    run.steer("stop_model", 1, "no hope")
-    run.finish()
-    notices = "".join(run.call.connection.notices)
-    assert re.search(r"stop_model by postgres: mst_key 1 is stopped .*: no hope", notices), notices

@@ -57,8 +57,7 @@ def command(call: Call) -> Json:
             f" {call.arguments['arguments']}",
             hint="""For example '{"mst_key": 3}'.""",
         )
-    arguments = read_arguments(find_function(name), {**given, "run_id": call.arguments["run_id"]})
-    done = _steer(replace(call, function=name, arguments=arguments), raises=False)
+    done = _steer(replace(call, function=name, arguments={**given, "run_id": call.arguments["run_id"]}), raises=False)
     return {"command_id": done.command_id, "state": str(done.state), "detail": done.detail, "mst_keys": done.mst_keys}
 
 
@@ -81,6 +80,8 @@ def _steer(call: Call, raises: bool = True) -> Command:
                 f"run {run.run_id} was started by madlib_keras_fit, which averages one model: it cannot be steered",
                 hint="madlib_mop.cancel() stops it. Runs of madlib_keras_fit_multiple_model can be steered.",
             )
+        if not raises:
+            call = replace(call, arguments=read_arguments(find_function(call.function), call.arguments))
         verb, weights = _CHECKS[call.function](call, record, run)
     except MopError as error:
         refused = replace(row, state=CommandState.REFUSED, detail=error.message)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.model import Model
 from madlib_mop.catalog.rows.of_run import Metric
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import ModelState
@@ -75,8 +76,9 @@ class Hopper(RunLoop[Task]):
         self._evaluations = Evaluations(record, run, self._plan, self._models, self._groups.key_of)
         self._controller = controller or RunController()
         self._model_changes = ModelChanges(
-            record, run, self._models, self._slots, self._plan, self._evaluations, lambda key: self._works([key])[0]
-        )
+            record, run, self._models, self._slots, self._plan, self._evaluations, lambda key: self._works([key])[0],
+            self._model_added,
+        )  # fmt: skip
         self._rest = Rest(run.paused_by is not None, self._workers, self._plan)
         side = SteeredRun(self._models, self._plan, self._slots, self._evaluations, self._stops, self._groups, progress,
                           self._controller, self._works, self._separate, self._rest)  # fmt: skip
@@ -268,6 +270,10 @@ class Hopper(RunLoop[Task]):
         self._progress.tell(f"mst_keys {', '.join(map(str, members))} train separately from now on: {why}")
         for work in self._works(members):
             self._plan.add_model(work)
+
+    def _model_added(self, model: Model) -> None:
+        self._stops.add_model(model.mst_key)
+        self._progress.model_added(model)
 
     def _compact(self) -> None:
         if time.monotonic() - self._compacted > self._slots.pause_s:

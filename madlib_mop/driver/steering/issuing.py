@@ -4,7 +4,6 @@ import select
 import time
 from collections.abc import Mapping
 
-from madlib_mop.catalog.commands import Outcome
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.command import Command
 from madlib_mop.catalog.rows.run import Run
@@ -34,8 +33,7 @@ def issue(
         return _await(call, record, run.run_id, command_id)
     except BaseException:
         with undisturbed():
-            told = "the call was cancelled before the command was obeyed"
-            record.settle(record.command(run.run_id, command_id), Outcome(CommandState.WITHDRAWN, told))
+            record.withdraw(run.run_id, command_id)
         raise
 
 

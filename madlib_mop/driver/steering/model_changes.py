@@ -93,6 +93,8 @@ class ModelChanges:
     evaluations : Evaluations
     work_of : callable
         Returns a model for the scheduler, by mst_key.
+    on_added : callable
+        Called with each model that was added.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class ModelChanges:
         scheduler: Scheduler,
         evaluations: Evaluations,
         work_of: Callable[[int], ModelWork],
+        on_added: Callable[[Model], None] = lambda model: None,
     ):
         self._record = record
         self._run_id = run.run_id
@@ -113,6 +116,7 @@ class ModelChanges:
         self._scheduler = scheduler
         self._evaluations = evaluations
         self._work_of = work_of
+        self._on_added = on_added
 
     def change(self, changes: Sequence[Change], note: Callable[[], None] = lambda: None) -> None:
         """Record changes and the writes of ``note`` in one transaction; then apply them."""
@@ -142,6 +146,7 @@ class ModelChanges:
         self._slots.add_models(len(models))
         for model in models:
             self._scheduler.add_model(self._work_of(model.mst_key))
+            self._on_added(self.models[model.mst_key])
 
     def _clone(self, change: CloneModel, slot: int) -> Callable[[], None]:
         key = change.model.mst_key

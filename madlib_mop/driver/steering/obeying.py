@@ -235,7 +235,7 @@ class Steering:
         if source.state is ModelState.FAILED:
             raise Refused(f"mst_key {verb.mst_key} cannot be cloned: it has failed: {source.state_detail}")
         parameters = verb.parameters or _parameters_of(source)
-        has_state = verb.from_state and source.state_slot is not None
+        has_state = verb.from_state and source.digest is not None
         same = same_configuration(parameters, _parameters_of(source))
         first = self._complete_epochs(source) if has_state else source.first_epoch - 1
         last_epoch = source.last_epoch if verb.num_iterations is None else first + verb.num_iterations

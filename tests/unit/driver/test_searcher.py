@@ -159,8 +159,9 @@ class Driver:
         self.scheduler = make_scheduler(schedule, works, SEGMENTS, recorded)
         self.evaluations = Evaluations(record, run, self.scheduler, self.models)
         self.model_changes = ModelChanges(
-            record, run, self.models, Slots(), self.scheduler, self.evaluations, lambda key: self._work(self.models[key])
-        )
+            record, run, self.models, Slots(), self.scheduler, self.evaluations,
+            lambda key: self._work(self.models[key]),
+        )  # fmt: skip
         self.progress = Quiet()
         search = search or make_search(method, METHODS[method], SearchSpace.read([1], *GRIDS), 7)
         self.searcher = Searcher(record, run, search, self.progress, 100.0)
