@@ -59,7 +59,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('run %s, mst_key %s: another visit was committed first', run_id, mst_key);
     END IF;
     UPDATE madlib_mop.model m SET
-        state = 'training', epoch = (visit ->> 'epoch')::integer, position = (visit ->> 'position')::integer,
+        state = CASE m.state WHEN 'stopped' THEN m.state ELSE 'training' END, epoch = (visit ->> 'epoch')::integer, position = (visit ->> 'position')::integer,
         state_version = (visit ->> 'version')::bigint, state_slot = (visit ->> 'slot')::bigint,
         state_bytes = (visit ->> 'state_bytes')::bigint, model_bytes = (visit ->> 'model_bytes')::bigint,
         forward_parts = (visit ->> 'forward_parts')::integer,

@@ -83,8 +83,11 @@ class RunModels(Mapping[int, Model]):
 
     def extended(self, mst_key: int, last_epoch: int) -> None:
         """Extend a model; one that has stopped early continues without early stopping."""
+        model = self._models[mst_key]
+        if not model.is_alive:
+            raise self._impossible(model, ModelState.TRAINING)
         changed: dict[str, Any] = {"last_epoch": last_epoch}
-        if self._models[mst_key].state is ModelState.TRAINED:
+        if model.state is ModelState.TRAINED:
             changed |= {"state": ModelState.TRAINING, "early_stopping": None, "state_detail": None}
         self._change(mst_key, **changed)
 
@@ -204,8 +207,11 @@ class RunModels(Mapping[int, Model]):
         model = self._models[mst_key]
         state = columns.get("state", model.state)
         if not model.state.may_become(state):
-            raise MopError(
-                f"internal error: run {self._run_id}, mst_key {mst_key} is {model.state} and cannot become {state}",
-                hint="Please report it.",
-            )
+            raise self._impossible(model, state)
         return replace(model, **columns)
+
+    def _impossible(self, model: Model, state: ModelState) -> MopError:
+        return MopError(
+            f"internal error: run {self._run_id}, mst_key {model.mst_key} is {model.state} and cannot become {state}",
+            hint="Please report it.",
+        )

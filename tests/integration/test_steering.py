@@ -323,3 +323,21 @@ def test_other_roles_cannot_steer(lab):
         lab.rows("INSERT INTO madlib_mop.steering_command (run_id, command, source, issued_by, state)"
                  " VALUES (%s, 'pause', 'person', 'stranger', 'pending')", [run.run_id], "stranger")  # fmt: skip
     assert digests(lab, run.finish()) == lab.expected
+
+
+def test_a_visit_that_is_committed_after_its_model_was_stopped_leaves_it_stopped(lab):
+    """The driver may die before it hears of the commit; whoever continues the run reads the state."""
+    connection = lab.connect(autocommit=False)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT run_id, digest, state_version FROM madlib_mop.model WHERE mst_key = 1 LIMIT 1")
+        run_id, digest, version = cursor.fetchone()
+        visit = {"old_version": version, "version": version + 1, "digest_in": digest, "digest_out": "d", "epoch": 99,
+                 "position": 1, "segment_id": 0, "slot": 0, "state_bytes": 1, "n_rows": 1, "attempt": 1,
+                 "started_at": "2026-01-01"}  # fmt: skip
+        for state, after in (("training", "training"), ("stopped", "stopped")):
+            cursor.execute("UPDATE madlib_mop.model SET state = %s WHERE run_id = %s AND mst_key = 1", [state, run_id])
+            cursor.execute("SELECT madlib_mop_internal.keep_visit(%s, 1, %s)", [run_id, json.dumps(visit)])
+            cursor.execute("SELECT state, digest FROM madlib_mop.model WHERE run_id = %s AND mst_key = 1", [run_id])
+            assert cursor.fetchone() == (after, "d")
+            connection.rollback()
+    connection.close()

@@ -104,6 +104,7 @@ def test_grants_are_undone_by_revoke_use(roles):
 def test_no_granted_role_can_write_the_record_or_change_settings(roles):
     held = rights(roles, GRANTED)
     assert held.pop("table madlib_mop.viewer_change") == "insert"  # to grant others read access to one's own runs
+    assert held.pop("view madlib_mop.command") == "select, insert"  # its trigger issues a command as the role
     relations = {words for name, words in held.items() if name.split()[0] in ("table", "view", "sequence")}
     assert relations == {"select", "-"}
     schemas = {name: words for name, words in held.items() if name.startswith("schema")}

@@ -34,8 +34,8 @@ class ModelState(StrEnum):
     TRAINING = "training"
     #: Its last epoch and the metrics of that epoch are complete. TRAINING follows if a search or a command extends it.
     TRAINED = "trained"
-    #: A command stopped it, or a search before it had a metric. FAILED may follow, by the visit that was in flight;
-    #: WAITING or TRAINING if a command resumes it.
+    #: A command stopped it, or a search before it had a metric.
+    #: FAILED may follow, by the visit that was in flight; WAITING or TRAINING if a command resumes it.
     STOPPED = "stopped"
     #: It cannot be trained; ``state_detail`` has the reason. The last state.
     FAILED = "failed"

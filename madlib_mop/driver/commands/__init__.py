@@ -36,7 +36,7 @@ COMMANDS = {
     "hyperband_schedule": "commands.automl:hyperband_schedule",
     "add_host": "commands.hosts:add_host",
     "remove_host": "commands.hosts:remove_host",
-    "gpu_configuration": "commands.gpus:gpu_configuration",
+    "gpu_configuration": "commands.installation:gpu_configuration",
     "resume": "commands.runs:resume",
     "cancel": "commands.runs:cancel",
     "replay": "commands.runs:replay",

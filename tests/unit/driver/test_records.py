@@ -11,11 +11,12 @@ import pytest
 
 from madlib_mop.catalog import tables
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.command import Command
 from madlib_mop.catalog.rows.model import BestState, Model, TakenOver
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
 from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, Plan, ShardAccess, ShardPlan
 from madlib_mop.catalog.rows.run import Run
-from madlib_mop.catalog.rows.states import ModelState, RunState
+from madlib_mop.catalog.rows.states import CommandState, ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.errors import MopError, NotReady
 from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search, packed
@@ -23,7 +24,7 @@ from tests.helpers.unit.rows import a_model, a_plan, a_run, a_search, packed
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = {
     Run: tables.run, Model: tables.model, Segment: tables.segment, Visit: tables.visit, Metric: tables.metric,
-    Evaluation: tables.evaluation, SearchEvent: tables.search_event,
+    Evaluation: tables.evaluation, SearchEvent: tables.search_event, Command: tables.steering_command,
 }  # fmt: skip
 
 
@@ -138,12 +139,12 @@ def test_a_run_that_was_dropped_meanwhile_is_an_error_that_says_so():
 def test_the_tables_know_the_same_states():
     text = (ROOT / "sql/20-catalog.sql").read_text()
     checks = [set(re.findall(r"'(\w+)'", found)) for found in re.findall(r"CHECK \(state IN \(([^)]*)\)\)", text)]
-    assert checks == [{*map(str, RunState)}, {*map(str, ModelState)}]
+    assert checks == [{*map(str, states)} for states in (RunState, ModelState, CommandState)]
     assert f"DEFAULT '{ModelState.WAITING}' CHECK (state" in text
 
 
 def test_sql_names_no_other_states():
-    known = {*map(str, RunState), *map(str, ModelState)}
+    known = {*map(str, RunState), *map(str, ModelState), *map(str, CommandState)}
     n_found = 0
     for path in sorted((ROOT / "sql").glob("2*.sql")):
         text = re.sub(r"'active', 'disabled'", "", path.read_text())
@@ -153,7 +154,7 @@ def test_sql_names_no_other_states():
     assert n_found > 8
 
 
-@pytest.mark.parametrize("states", [RunState, ModelState], ids=lambda states: states.__name__)
+@pytest.mark.parametrize("states", [RunState, ModelState, CommandState], ids=lambda states: states.__name__)
 def test_each_state_says_what_it_means_and_what_may_follow(states):
     lines = (ROOT / "madlib_mop/catalog/rows/states.py").read_text().splitlines()
     for state in states:
