@@ -143,6 +143,7 @@ def test_a_changed_document_with_the_old_digest_is_refused(bench):
     assert "was changed" in error.message
 
 
+@pytest.mark.slow
 def test_a_role_s_limit_of_temporary_files_holds_whatever_its_unit(bench):
     x = "(SELECT array_agg(i + k) FROM generate_series(1, 1500) k)::real[] AS x"
     bench.rows(f"CREATE TABLE wide AS SELECT i * 0.5 AS y, {x} FROM generate_series(1, 50000) i")

@@ -74,6 +74,7 @@ def errors(connection, call: str) -> tuple[str | None, str]:
     return None, ""
 
 
+@pytest.mark.slow
 def test_no_function_has_an_internal_error_whatever_it_is_given(bench, alice):
     """All arguments NULL, all empty or least, all greatest or malformed."""
     wrong = []
@@ -97,6 +98,7 @@ JUNK = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_command_has_an_internal_error_whatever_json_it_is_given(bench, alice):
     """madlib_mop_calls.call gets values without the type checks of the SQL functions."""
 

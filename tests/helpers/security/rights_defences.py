@@ -9,6 +9,7 @@ _LOCKS = "tests/security/test_locks.py::"
 _RIGHTS = "tests/security/test_rights.py::"
 _NAMES = "tests/security/test_reserved_names.py::"
 _OWN_RUNS = "tests/security/test_own_runs.py::"
+_STEERING = "tests/integration/test_steering.py::test_other_roles_cannot_steer"
 
 DEFENCES_OF_RIGHTS = (
     Defence(
@@ -24,6 +25,20 @@ DEFENCES_OF_RIGHTS = (
         "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (madlib_mop_calls.may_see(owner));",
         "CREATE POLICY own_runs ON madlib_mop.run FOR SELECT USING (true);",
         (_OWN_RUNS + "test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
+    ),
+    Defence(
+        "only the owner of a run steers it",
+        "madlib_mop/driver/commands/steering.py",
+        "    run = find_run(record, call)\n",
+        "    run = record.known_run(call.arguments['run_id'])\n",
+        (_STEERING,),
+    ),
+    Defence(
+        "a user sees the commands to his own runs only",
+        "sql/22-visibility.sql",
+        "ALTER TABLE madlib_mop.steering_command ENABLE ROW LEVEL SECURITY;\n",
+        "",
+        (_STEERING,),
     ),
     Defence(
         "members of pg_read_all_data read no key",
