@@ -85,6 +85,25 @@ class LongestFirst(Rotation):
         return True
 
 
+class BreadthFirst(Rotation):
+    """A model goes to any free segment left in its epoch; the model with the fewest visits goes first.
+
+    So each model makes its first visit before any makes its second, and models can be compared early.
+    """
+
+    name = "breadth_first"
+    summary = (
+        "a model goes to any free segment; the model with the fewest visits goes first, so all models can be compared"
+        " early. This depends on timing, so the order is recorded for replay"
+    )
+
+    def roams(self, costs: MeasuredCosts) -> bool:
+        return True
+
+    def rank(self, model: Progress) -> tuple[bool, float, int, int]:
+        return (False, float(model.n_visits), model.n_visits, model.index)
+
+
 class Auto(Rotation):
     """Rotation while measured costs are alike or n <= p, else longest first; chosen again in each epoch of each model.
 
@@ -152,7 +171,7 @@ class Recorded(Rotation):
 
 
 #: The schedules that a user may choose, by name. A new schedule is a subclass of `Rotation` and an entry here.
-SCHEDULES: dict[str, type[Rotation]] = {rule.name: rule for rule in (Auto, Rotation, LongestFirst)}
+SCHEDULES: dict[str, type[Rotation]] = {rule.name: rule for rule in (Auto, Rotation, LongestFirst, BreadthFirst)}
 
 
 def make_rule(schedule: str, n_models: int, numbers: Mapping[int, int], recorded: Iterable[Visit] | None) -> Rotation:

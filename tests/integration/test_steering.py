@@ -57,8 +57,9 @@ CREATE TRIGGER wait_at_gate BEFORE INSERT ON madlib_mop.visit FOR EACH ROW WHEN 
 class Steered:
     """A run whose visits wait at gates: each is the first visits of models 1 and 2 in an epoch."""
 
-    def __init__(self, db, table: str, gates=(), statement: str = RUN):
+    def __init__(self, db, table: str, gates=(), statement: str = RUN, at_gate: int = N_SEGMENTS):
         self.db = db
+        self._at_gate = at_gate
         self._gates = list(gates)
         for epoch in gates:
             db.rows("INSERT INTO gate VALUES (%s)", [epoch])
@@ -80,7 +81,7 @@ class Steered:
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
         asleep = 0
         while asleep < 3:  # between two naps a session is awake
-            wait_for(lambda: self.db.value(waiting) == N_SEGMENTS, what="the gate")
+            wait_for(lambda: self.db.value(waiting) == self._at_gate, what="the gate")
             asleep += 1
 
     def steer(self, function: str, *arguments, **named):
@@ -210,6 +211,24 @@ def test_a_run_with_every_command_is_replayed_with_the_same_bits(lab):
     assert "clone_model by postgres: mst_key 5 is a clone of mst_key 3" in "".join(run.call.connection.notices)
 
 
+def test_a_command_to_a_member_of_a_fused_group_separates_the_group(lab):
+    select_configurations(lab, "alike", [(1, ADAM.replace("0.01", rate), "batch_size=16") for rate in ("0.01", "0.02")])
+    statement = RUN.replace("'mst'", "'alike'").replace("SELECT", "SET madlib_mop.fused_training = on; SELECT", 1)
+    run = Steered(lab, "fused", (2,), statement, at_gate=1)
+    longer = BackgroundFit(lab, f"SELECT madlib_mop.extend({run.run_id}, 1, 2)")
+    pending = "SELECT 1 FROM madlib_mop.steering WHERE run_id = %s AND state = 'pending'"
+    wait_for(lambda: lab.rows(pending, [run.run_id]), what="the command")
+    clone = run.steer("clone_model", 1, num_iterations=1)
+    run.open_gate()
+    longer.succeed()
+    run_id = run.finish()
+    ends = lab.rows("SELECT mst_key, state, last_epoch FROM madlib_mop.model WHERE run_id = %s ORDER BY 1", [run_id])
+    assert ends[:2] == [(1, "trained", N_EPOCHS), (2, "trained", N_EPOCHS + 1)]
+    assert ends[2][:2] == (clone, "trained")
+    notices = "".join(run.call.connection.notices)
+    assert "train separately from now on: a command changes mst_key 2" in notices, notices
+
+
 def test_extending_a_finished_run_gives_the_bits_of_a_longer_one(lab):
     longer = fit(lab, "longer", "mst", N_EPOCHS + 1, source_table="train", validation_table="valid",
                  metrics_compute_frequency=1, seed=SEED, schedule="rotation")  # fmt: skip
@@ -265,6 +284,9 @@ def test_what_cannot_be_obeyed_is_refused_and_recorded(lab):
     assert "it has made all its iterations" in refusal(run, "stop_model", 2)
     assert "the run is not training" in refusal(run, "pause")
     assert "Pass num_iterations" in refusal(run, "clone_model", 2)
+    lab.rows("SELECT madlib_mop.replay(%s, 'refused_again')", [run_id])
+    run.run_id = newest_run(lab)
+    assert "is a replay" in refusal(run, "extend", 1)
 
 
 def test_rows_issue_commands(lab):

@@ -82,6 +82,12 @@ def _steer(call: Call, raises: bool = True) -> Command:
             )
         if not raises:
             call = replace(call, arguments=read_arguments(find_function(call.function), call.arguments))
+        if run.kind == "replay":
+            raise Unsupported(
+                f"run {run.run_id} is a replay, which repeats the visits of run {run.parent_run_id}: it cannot be"
+                " steered",
+                hint=f"Steer run {run.parent_run_id}, or start a new run.",
+            )
         verb, weights = _CHECKS[call.function](call, record, run)
     except MopError as error:
         refused = replace(row, state=CommandState.REFUSED, detail=error.message)

@@ -62,6 +62,13 @@ class SteeredRun:
         self._works = works
         self._separate = separate
         self._rest = rest
+        self._held: set[int] = set()  # fused groups for which a command waits
+
+    def looks(self) -> None:
+        """Let fused groups go on for which no command waits any more; called before each look at the commands."""
+        for key in self._held:
+            self._scheduler.release(key)
+        self._held.clear()
 
     @property
     def in_search(self) -> bool:
@@ -75,6 +82,7 @@ class SteeredRun:
             return
         if self._scheduler.is_busy(key):
             self._scheduler.hold(key)
+            self._held.add(key)
             raise NotYet
         self._separate(key, f"a command changes mst_key {mst_key}")
 

@@ -33,6 +33,9 @@ class EndedRun:
         self._models = models
         self._groups = FusedGroups(run.plan.fused_training)
 
+    def looks(self) -> None:
+        """Do nothing: nothing is held."""
+
     def separate(self, mst_key: int) -> None:
         """Do nothing: whoever resumes the run forms its groups from the models' progress."""
 

@@ -64,6 +64,9 @@ class RunSide(Protocol):
     def trains(self) -> bool:
         """Whether a driver trains the run."""
 
+    def looks(self) -> None:
+        """Called before each look at the pending commands."""
+
     def separate(self, mst_key: int) -> None:
         """Let a model of a fused group train alone. Raises NotYet while the group is in a visit."""
 
@@ -130,6 +133,7 @@ class Steering:
 
     def obey_pending(self) -> None:
         """Obey or refuse the run's pending commands, in their order; those that must wait stay pending."""
+        self._side.looks()
         for command in self._record.commands(self._run_id, CommandState.PENDING):
             try:
                 self.obey(command)
