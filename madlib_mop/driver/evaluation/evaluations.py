@@ -114,11 +114,11 @@ class Evaluations:
         of = evaluation_task(task)
         if of.computes_results:
             (key,) = of.mst_keys
-            metrics = self._open.pop(key, None)
-            if metrics is None:
+            metrics = self._open.get(key)
+            if metrics is None or metrics.awaits_shards:  # the model was stopped meanwhile, and perhaps resumed
                 return {}
             metrics.set_results(answer["results"], seconds)
-            return self._write([(key, metrics)], elapsed_s)
+            return self._write([(key, self._open.pop(key))], elapsed_s)
         times = {name: answer[name] for name in ("started_at", "ended_at")}
         by_key = {of.mst_keys[0]: answer}
         if len(of.mst_keys) > 1:

@@ -71,6 +71,9 @@ class EpochMetrics:
     def add(self, task: EvaluationTask, segment: int, answer: Header, seconds: float) -> bool:
         """Add one evaluation's sums; return True if it was the last.
 
+        A second evaluation of the same shard is ignored: a command can stop a model and resume it while it is
+        evaluated.
+
         Parameters
         ----------
         task : EvaluationTask
@@ -82,7 +85,9 @@ class EpochMetrics:
         seconds : float
             Its duration.
         """
-        self._left.discard((task.data_set, task.segment_id))
+        if (task.data_set, task.segment_id) not in self._left:
+            return False
+        self._left.remove((task.data_set, task.segment_id))
         self._work_s += seconds
         self._evaluations.append((task, segment, {name: answer[name] for name in _RECORDED}))
         self._parts.setdefault(task.data_set, {})[task.segment_id] = answer["sums"]
@@ -95,6 +100,11 @@ class EpochMetrics:
         if all(sums.all_means for sums in self._sums.values()):
             self._values = {data_set: sums.means() for data_set, sums in self._sums.items()}
         return True
+
+    @property
+    def awaits_shards(self) -> bool:
+        """Whether evaluations of shards are missing."""
+        return bool(self._left)
 
     @property
     def has_values(self) -> bool:

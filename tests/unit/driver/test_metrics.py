@@ -47,6 +47,16 @@ def test_shards_weigh_as_many_rows_as_they_have(shards, chance):
     assert accuracy.value == 1.0 and loss.work_s == pytest.approx(0.5 * len(shards))
 
 
+def test_a_shard_that_is_evaluated_twice_counts_once():
+    """A command stops a model and resumes it while it is evaluated: the first answer may still arrive."""
+    tasks = [EvaluationTask((1,), "training", number, 1) for number in (0, 1)]
+    metrics = EpochMetrics(1, {(task.data_set, task.segment_id) for task in tasks})
+    assert metrics.awaits_shards and not metrics.add(tasks[0], 0, answer(10, 1.0), 0.1)
+    assert not metrics.add(tasks[0], 0, answer(10, 1.0), 0.1)
+    assert metrics.add(tasks[1], 1, answer(30, 2.0), 0.1) and not metrics.awaits_shards
+    assert metrics.rows(1, 1, 0.0)[0].value == pytest.approx(1.75) and len(metrics.evaluations(1, 1)) == 2
+
+
 def test_data_sets_are_kept_apart():
     tasks = {EvaluationTask((1,), "training", 0, 2), EvaluationTask((1,), "validation", 0, 2)}
     metrics = EpochMetrics(2, {("training", 0), ("validation", 0)})
