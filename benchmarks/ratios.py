@@ -7,6 +7,7 @@ processor.
 
 import json
 import platform
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +55,13 @@ def medians(runs: Iterable[list[Ratio]]) -> list[Ratio]:
 
 
 def processor(cpuinfo: Path = _CPUINFO) -> str:
-    """Return the kind of this machine's processor: its architecture and its widest vector instructions."""
-    words = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
+    """Return the kind of this machine's processor: architecture, widest vector instructions, vendor, family, model."""
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    words = set(text.split())
     vectors = next((name for name in _VECTORS if name in words), "no vectors")
-    return f"{platform.machine()}, {vectors}"
+    lines = dict(re.findall(r"^(.*?)\s*: *(.*)$", text, re.MULTILINE))
+    model = [lines[name] for name in ("vendor_id", "cpu family", "model") if name in lines]
+    return ", ".join([platform.machine(), vectors, *([" ".join(model)] if model else [])])
 
 
 def record(ratios: Iterable[Ratio], path: Path = RECORDED, kind: str | None = None) -> None:

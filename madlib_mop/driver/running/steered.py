@@ -11,7 +11,7 @@ from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.driver.running.rest import Rest
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.driver.steering.controller import RunController
-from madlib_mop.driver.steering.obeying import NotYet
+from madlib_mop.driver.steering.run_side import NotYet
 from madlib_mop.schedule import ModelWork, Scheduler
 
 

@@ -7,7 +7,6 @@ The driver of a run obeys them while it trains (`running.steered`), the driver o
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
-from typing import Protocol
 
 from madlib_mop.catalog.commands import Outcome
 from madlib_mop.catalog.record import Record
@@ -18,6 +17,7 @@ from madlib_mop.catalog.rows.states import CommandState, ModelState
 from madlib_mop.catalog.run_models import RunModels
 from madlib_mop.catalog.state_slots import StateSlots
 from madlib_mop.driver.steering.duplicates import same_configuration, same_optimizer
+from madlib_mop.driver.steering.run_side import NotYet, RunSide
 from madlib_mop.driver.steering.verbs import (
     AddModels,
     CloneModel,
@@ -45,57 +45,8 @@ class Refused(Exception):
     """A command cannot be applied; the message says why, and what to do."""
 
 
-class NotYet(Exception):
-    """A command is applied after the visit in flight."""
-
-
 class _Withdrawn(Exception):
     """The call of a command has ended before it was obeyed."""
-
-
-class RunSide(Protocol):
-    """What the run does besides the record: its scheduler while it trains, nothing after its end."""
-
-    @property
-    def in_search(self) -> bool:
-        """Whether a search still decides on the models."""
-
-    @property
-    def trains(self) -> bool:
-        """Whether a driver trains the run."""
-
-    def looks(self) -> None:
-        """Called before each look at the pending commands."""
-
-    def separate(self, mst_key: int) -> None:
-        """Let a model of a fused group train alone. Raises NotYet while the group is in a visit."""
-
-    def turn_of(self, mst_key: int) -> int:
-        """Return a model's number in the rotation."""
-
-    def stopped(self, mst_key: int) -> None:
-        """Continue after a model was stopped."""
-
-    def resumed(self, mst_key: int) -> None:
-        """Continue after a model was resumed."""
-
-    def added(self, models: Sequence[Model]) -> None:
-        """Continue after models were added."""
-
-    def extended(self, mst_key: int) -> None:
-        """Continue after a model was extended."""
-
-    def paused(self) -> None:
-        """Continue after the run was paused."""
-
-    def unpaused(self) -> None:
-        """Continue after a pause has ended."""
-
-    def recorded(self) -> None:
-        """Called in the transaction of each command, after its changes."""
-
-    def tell(self, sentence: str) -> None:
-        """Write a NOTICE to the session that trains the run."""
 
 
 @dataclass(frozen=True)

@@ -70,10 +70,12 @@ def test_without_a_record_of_the_processor_limits_hold(tmp_path):
     assert "at most 3.00" in line
 
 
-def test_the_processor_is_named_by_its_widest_vectors(tmp_path):
+def test_the_processor_is_named_by_its_widest_vectors_and_its_model(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("flags\t\t: fpu sse2 avx avx2 fma\n")
     assert processor(path).endswith(", avx2")
+    path.write_text("vendor_id\t: Maker\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: M 7\nflags\t\t: avx avx2\n")
+    assert processor(path).endswith(", avx2, Maker 25 1")
     path.write_text("flags\t\t: fpu avx2 avx512f avx\n")
     assert processor(path).endswith(", avx512f")
     assert processor(tmp_path / "none").endswith(", no vectors")
