@@ -132,7 +132,7 @@ COMMENT ON COLUMN madlib_mop.model.taken_over IS 'Set when a search copied the s
 COMMENT ON COLUMN madlib_mop.model.early_stopping IS 'Rule of early stopping: patience, metric, mode, min_delta, restore_best; NULL: none';
 COMMENT ON COLUMN madlib_mop.model.best_state IS 'With restore_best: the epoch and the location of its best state, which becomes the newest state at its end';
 COMMENT ON COLUMN madlib_mop.model.seed_key IS 'The mst_key that its seeds are computed from, if that is not its own: a clone trains with the seeds of its original';
-COMMENT ON COLUMN madlib_mop.model.pinned IS 'Set by pin_model: no search or policy stops it';
+COMMENT ON COLUMN madlib_mop.model.pinned IS 'Set by pin_model: no search stops it';
 COMMENT ON COLUMN madlib_mop.model.cloned_from IS 'For a clone: the key of its original, and the epoch, position and visited segments of the copied state';
 COMMENT ON COLUMN madlib_mop.model.command_id IS 'The command that added it; NULL for a model that the run began with, or that a search added';
 

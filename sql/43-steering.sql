@@ -75,7 +75,7 @@ BEGIN
     done := madlib_mop_calls.call('pin_model', json_build_object(@ARGUMENTS@), NULL);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.pin_model(bigint, integer, boolean) IS 'Lets no search and no policy stop a model; with pinned false, lets them again';
+COMMENT ON FUNCTION madlib_mop.pin_model(bigint, integer, boolean) IS 'Lets no search stop a model; with pinned false, lets it again';
 
 -- if greenplum
 CREATE VIEW madlib_mop.steering WITH (security_barrier = true) AS
