@@ -129,3 +129,8 @@ class RunCommands(RunDrivers):
                 self.settle(command, Outcome(CommandState.REFUSED, too_late))
             self.set_run(run_id, state=str(RunState.TRAINED))
         return True
+
+    def finish(self, run_id: int) -> None:
+        """Mark a trained run as finished, unless a command has prepared it while its output tables were written."""
+        query = update(t.run).where(t.run.c.run_id == run_id, t.run.c.state != str(RunState.INTERRUPTED))
+        self._do(query.values(state=str(RunState.FINISHED), reopened=False))

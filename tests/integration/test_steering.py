@@ -3,10 +3,13 @@
 import json
 import re
 import signal
+from contextlib import closing
 
 import psycopg2
 import pytest
 
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newest_run, trainers, wait_for
 from tests.helpers.training import (
     ADAM,
@@ -364,3 +367,20 @@ def test_a_visit_that_is_committed_after_its_model_was_stopped_leaves_it_stopped
             assert cursor.fetchone() == (after, "d")
             connection.rollback()
     connection.close()
+
+
+def test_a_command_that_comes_while_the_output_tables_are_written_is_not_lost(lab):
+    """The driver marks its run as finished then, but a command has prepared it."""
+    run_id = Steered(lab, "meanwhile").finish()
+    lab.rows("UPDATE madlib_mop.run SET state = 'trained' WHERE run_id = %s", [run_id])
+    lab.rows("SELECT madlib_mop.extend(%s, 1, 2)", [run_id])
+    state = "SELECT state, reopened FROM madlib_mop.run WHERE run_id = %s"
+    assert lab.rows(state, [run_id]) == [("interrupted", True)]
+    engine, raw = connect_by_dsn(lab.dsn)
+    with closing(raw):
+        Record(engine, raw).finish(run_id)
+    assert lab.rows(state, [run_id]) == [("interrupted", True)]
+    lab.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    assert lab.rows(state, [run_id]) == [("finished", False)]
+    last = "SELECT last_epoch, state FROM madlib_mop.model WHERE run_id = %s AND mst_key = 2"
+    assert lab.rows(last, [run_id]) == [(N_EPOCHS + 1, "trained")]

@@ -193,7 +193,7 @@ def write_outputs(session: CallerSession, record: Record, run_id: int) -> None:
     if selection_relation(run) is not None:
         losses = {m.mst_key: figures[m.mst_key].deciding_loss for m in models if m.state is ModelState.TRAINED}
         write_selection(session, run, models, losses)
-    record.set_run(run_id, state=RunState.FINISHED, reopened=False)
+    record.finish(run_id)
     failed = [m.mst_key for m in models if m.state is ModelState.FAILED]
     if failed:
         session.warning(
