@@ -62,7 +62,8 @@ BEGIN
         -- if greenplum
         EXECUTE format('GRANT SELECT ON madlib_mop.segment_key TO %I', role_name);
         -- else
-        EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change, madlib_mop.command TO %I', role_name);
+        EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change TO %I', role_name);
+        EXECUTE format('GRANT INSERT ON madlib_mop.command TO %I', role_name);
         -- end
     END IF;
 END
