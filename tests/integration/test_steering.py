@@ -57,6 +57,13 @@ CREATE TRIGGER wait_at_gate BEFORE INSERT ON madlib_mop.visit FOR EACH ROW WHEN 
 """
 
 
+@pytest.fixture(autouse=True)
+def open_gates(lab):
+    """Leave no run waiting after a test that has failed."""
+    yield
+    lab.rows("DELETE FROM gate")
+
+
 class Steered:
     """A run whose visits wait at gates: each is the first visits of models 1 and 2 in an epoch."""
 
