@@ -391,3 +391,13 @@ def test_a_command_that_comes_while_the_output_tables_are_written_is_not_lost(la
     assert lab.rows(state, [run_id]) == [("finished", False)]
     last = "SELECT last_epoch, state FROM madlib_mop.model WHERE run_id = %s AND mst_key = 2"
     assert lab.rows(last, [run_id]) == [(N_EPOCHS + 1, "trained")]
+
+
+def test_a_reopened_run_does_not_replace_the_models_of_a_newer_run(lab):
+    run_id = Steered(lab, "taken").finish()
+    newer = Steered(lab, "taken", statement=RUN.replace("schedule =>", "replace => true, schedule =>")).finish()
+    lab.rows("SELECT madlib_mop.extend(%s, 1, 2)", [run_id])
+    with pytest.raises(psycopg2.Error, match=f"would replace the models of run {newer}"):
+        lab.rows("SELECT madlib_mop.resume(%s)", [run_id])
+    lab.rows("SELECT madlib_mop.resume(%s, 'taken_longer')", [run_id])
+    assert weights(lab, "taken") == weights(lab, "undisturbed") != weights(lab, "taken_longer")

@@ -23,7 +23,7 @@ from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
 from madlib_mop.engines.sessions.login import sweep_logins
 from madlib_mop.engines.sessions.old_writers import end_old_writers
-from madlib_mop.errors import InsufficientPrivilege, NotReady
+from madlib_mop.errors import DuplicateTable, InsufficientPrivilege, NotReady
 from madlib_mop.schedule import Visit
 
 
@@ -56,6 +56,7 @@ def resume(call: Call) -> None:
         check_some_trained(run_id, record.models(run_id))
         if call.arguments.get("output_table") is not None:
             run = _rename(call, record, run)
+        _check_not_taken(record, run)
         reserve_outputs(call.session, record, run, outputs_of(run).SUFFIXES)
         outputs_of(run).check_outputs(call.session, run)
         recorded = None
@@ -122,6 +123,17 @@ def drop_models(call: Call) -> list[str]:
     for table in tables:
         call.session.execute(statement("DROP TABLE {t}", t=table))
     return [str(table) for table in tables]
+
+
+def _check_not_taken(record: Record, run: Run) -> None:
+    """Raise DuplicateTable if a reopened run would replace the rows of a newer run with the same output table."""
+    newest = record.newest_run(run.model_output_table, run.owner_oid) if run.reopened else None
+    if newest is not None and newest.run_id > run.run_id:
+        raise DuplicateTable(
+            f"run {run.run_id} would replace the models of run {newest.run_id}, which has written"
+            f" {run.model_output_table} since",
+            hint=f"Give another name: SELECT madlib_mop.resume({run.run_id}, output_table => '...');",
+        )
 
 
 def _rename(call: Call, record: Record, run: Run) -> Run:

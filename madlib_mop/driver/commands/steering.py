@@ -19,7 +19,6 @@ from madlib_mop.driver.steering.verbs import (
     AddModels,
     CloneModel,
     Extend,
-    NewModel,
     Pause,
     PinModel,
     ResumeModel,
@@ -148,8 +147,7 @@ def _clone(call: Call, record: Record, run: Run) -> _Checked:
 
 def _add(call: Call, record: Record, run: Run) -> _Checked:
     added = read_added_models(call.session, record, run, call.arguments["model_selection_table"])
-    models = [NewModel(each.parameters, each.start_weights, each.early_stopping) for each in added.models]
-    return AddModels(models), added.weights
+    return AddModels(added.models), added.weights
 
 
 _CHECKS = {

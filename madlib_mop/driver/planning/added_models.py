@@ -25,7 +25,7 @@ class AddedModel:
     ----------
     parameters : Parameters
     start_weights : str or None
-        Origin of its start weights.
+        Origin of its start weights, without the number of the command; see `RunCommands.issue`.
     early_stopping : dict or None
         As in `Model`.
     """

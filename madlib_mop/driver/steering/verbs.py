@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.model import Parameters
+from madlib_mop.driver.planning.added_models import AddedModel
 
 
 @dataclass(frozen=True)
@@ -77,32 +78,14 @@ class Extend(Verb):
 
 
 @dataclass(frozen=True)
-class NewModel:
-    """A model that `AddModels` adds.
-
-    Attributes
-    ----------
-    parameters : Parameters
-    start_weights : str or None
-        The origin of its start weights, without the command's number; see `RunCommands.issue`.
-    early_stopping : dict or None
-        As in `Model`.
-    """
-
-    parameters: Parameters
-    start_weights: str | None = None
-    early_stopping: Json | None = None
-
-
-@dataclass(frozen=True)
 class AddModels(Verb):
     """Add models that begin with their first iteration."""
 
-    models: list[NewModel] = field(default_factory=list)
+    models: list[AddedModel] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, work: Mapping[str, Any]) -> Self:
-        return cls([NewModel(**{**m, "parameters": Parameters(**m["parameters"])}) for m in work["models"]])
+        return cls([AddedModel(**{**m, "parameters": Parameters(**m["parameters"])}) for m in work["models"]])
 
 
 @dataclass(frozen=True)
