@@ -1,4 +1,7 @@
-"""The driver process: reads one call from the backend that started it, does it, and answers (see mop_backend.call)."""
+"""The driver process: reads one call from the backend that started it, does it, and answers (see mop_backend.call).
+
+Forked drivers come here by ``forkserver.py``.
+"""
 
 import ctypes
 import gc
@@ -20,8 +23,13 @@ _LEAST_MEMORY_BYTES = 4 << 30
 
 
 def main() -> int:
-    """Run one call; the exit status is 0 unless the backend has ended."""
+    """Run one call as a child of the backend; return the exit status."""
     _end_with_parent()
+    return serve()
+
+
+def serve() -> int:
+    """Run one call, which stdin brings; the exit status is 0 unless the backend has ended."""
     _limit_memory()
     channel = Channel(os.dup(0), os.dup(1))
     os.dup2(2, 1)

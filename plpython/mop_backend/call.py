@@ -17,10 +17,10 @@ from typing import Any
 import plpy
 
 from mop_backend import __version__, allocation
-from mop_backend.forkserver import of_this_server
+from mop_backend.forkserver import DRIVERS, of_this_server
 from mop_backend.frames import Blob, Header, Json
 from mop_backend.interrupts import ClientGone, Interrupts
-from mop_backend.process import FORKSERVER, LIBRARY, Child, ChildDied
+from mop_backend.process import LIBRARY, Child, ChildDied
 from mop_backend.rights import MixedRoles, caller_roles
 from mop_backend.values import decode_arguments, encode_columns, encode_value
 
@@ -198,11 +198,9 @@ class _Conversation:
     def hold(self, request: Header, blobs: Sequence[Blob]) -> Json:
         """Send the request, then run the driver's requests until it returns a result or an error."""
         try:
-            forkserver = of_this_server(LIBRARY)
-            environment = {FORKSERVER: forkserver.words} if forkserver is not None else {}
-            if forkserver is not None and self.function in _BEFORE_TRAINERS:
-                forkserver.start()
-            driver = Child(_DRIVER, check=self._interrupts, environment=environment)
+            if self.function in _BEFORE_TRAINERS and (trainers := of_this_server(LIBRARY)) is not None:
+                trainers.start()
+            driver = Child(_DRIVER, check=self._interrupts, forkserver=of_this_server(LIBRARY, DRIVERS))
         except OSError as error:
             raise CallError(
                 f"{self.function}: the library's interpreter cannot be started: {error.strerror}",
@@ -312,4 +310,6 @@ def _session(caller_path: str | None) -> Header:
     with open("postmaster.pid", encoding="utf-8") as file:
         lines = file.read().splitlines()
     server = {"port": lines[3].strip(), "sockets": lines[4].strip()}
-    return {**caller_roles(plpy.execute), **dict(row), **server, "search_path": caller_path}
+    trainers = of_this_server(LIBRARY)
+    forkserver = trainers.words if trainers is not None else None
+    return {**caller_roles(plpy.execute), **dict(row), **server, "search_path": caller_path, "forkserver": forkserver}

@@ -1,9 +1,10 @@
-"""Starts trainers quickly: forks them from a process of this server that has loaded TensorFlow.
+"""Starts trainers and drivers quickly: forks them from processes of this server that have loaded their modules.
 
-The other half is ``madlib_mop/trainer/forkserver.py``. The first call that needs a trainer starts this process, and
-waits as long as for a separate trainer. It ends with the server, or after some idle minutes. `Child` calls `fork`;
-`call.py` starts it at the beginning of calls that need trainers or pack rows for them. ``sockets.py`` defines the place
-of its socket, and the users that may bind there.
+The other half is ``forking.py``. A server has one fork server of trainers, which has loaded TensorFlow, and one of
+drivers. The first call that needs a trainer starts the one, and waits as long as for a separate trainer; `call.py`
+starts it at the beginning of calls that will need trainers or pack rows for them. The first call of all starts the
+other, and does not wait for it: its own driver is a separate process. Both end with the server, or after some idle
+minutes. `Child` calls `fork`. ``sockets.py`` defines the place of their sockets, and the users that may bind there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from mop_backend import sockets
 if TYPE_CHECKING:
     from mop_backend.frames import Check
 
-_MODULE = "madlib_mop.trainer.forkserver"
+#: Modules of the fork servers.
+TRAINERS = "madlib_mop.trainer.forkserver"
+DRIVERS = "madlib_mop.driver.forkserver"
 _TRIES = 50
 _PAUSE_S = 0.01
 _CONNECT_S = 2.0
@@ -33,7 +36,7 @@ _LAST_MESSAGE_S = 3.0
 
 
 class ForkServer:
-    """The fork server, running or not.
+    """A fork server, running or not.
 
     Parameters
     ----------
@@ -43,20 +46,23 @@ class ForkServer:
         The process with which it ends: the server.
     command : list of str
         The interpreter and the words before the module's arguments.
+    waits : bool
+        Whether the process that starts it waits for its first child.
     """
 
-    def __init__(self, address: str, lives_with: int, command: Sequence[str]):
+    def __init__(self, address: str, lives_with: int, command: Sequence[str], waits: bool = True):
         self.address = address
         self._lives_with = lives_with
         self._command = command
+        self._waits = waits
 
     @classmethod
     def told(cls, words: str | None, python: str) -> ForkServer | None:
-        """Return the fork server that `words` of another process name; None if there are none."""
+        """Return the fork server of trainers that `words` of another process name; None if there are none."""
         if not words:
             return None
         address, lives_with = words.rsplit(" ", 1)
-        return cls(address, int(lives_with), [python, "-I", "-m", _MODULE])
+        return cls(address, int(lives_with), [python, "-I", "-m", TRAINERS])
 
     @property
     def words(self) -> str:
@@ -67,7 +73,7 @@ class ForkServer:
         """Return a forked process, or None if that is impossible.
 
         It waits for at most `_CONNECT_S` for a process that another one starts; the one that it starts itself accepts
-        at once. After None, the caller starts a separate trainer.
+        at once. After None, the caller starts a separate process.
 
         Parameters
         ----------
@@ -88,9 +94,12 @@ class ForkServer:
             except sockets.NotOurs:  # the socket's name belongs to another user
                 return None
             except (ConnectionRefusedError, FileNotFoundError):
-                if self.start() and not started:
-                    started = True
-                    continue  # it can be connected to now, however long its start took
+                if self.start():
+                    if not self._waits:
+                        return None
+                    if not started:
+                        started = True
+                        continue  # it can be connected to now, however long its start took
             except OSError:  # the fork server was about to exit
                 pass
             if time.monotonic() > deadline:
@@ -128,20 +137,22 @@ class ForkServer:
         return True
 
 
-def of_this_server(library: str) -> ForkServer | None:
-    """Return the fork server of the server that this process, one of its backends, belongs to.
+def of_this_server(library: str, module: str = TRAINERS) -> ForkServer | None:
+    """Return a fork server of the server that this process, one of its backends, belongs to.
 
-    Its name identifies the server and its start time, and the installed version of this library.
+    Its name identifies its kind, the server and its start time, and the installed version of this library.
 
     Parameters
     ----------
     library : str
         Path of the library.
+    module : str
+        `TRAINERS` or `DRIVERS`.
 
     Returns
     -------
     ForkServer or None
-        None if trainers must be started separately: the server is process 1 of a container, and would treat the end
+        None if processes must be started separately: the server is process 1 of a container, and would treat the end
         of an orphan as the crash of a backend; or the kernel or Python is too old.
     """
     postmaster = os.getppid()
@@ -158,15 +169,17 @@ def of_this_server(library: str) -> ForkServer | None:
         where = os.readlink("/proc/self/ns/pid")
     except OSError:
         return None
-    name = hashlib.sha256(repr((where, postmaster, started, os.geteuid(), installed)).encode()).hexdigest()[:32]
+    digest = hashlib.sha256(repr((where, postmaster, started, os.geteuid(), installed)).encode()).hexdigest()[:32]
+    children = "trainers" if module == TRAINERS else "drivers"
+    address = sockets.address_for(f"madlib_mop.{postmaster}.{children}.{digest}")
     python = os.path.join(library, "venv", "bin", "python")
-    return ForkServer(sockets.address_for(f"madlib_mop.{postmaster}.{name}"), postmaster, [python, "-I", "-m", _MODULE])
+    return ForkServer(address, postmaster, [python, "-I", "-m", module], waits=module == TRAINERS)
 
 
 class Forked:
     """A forked process, with those methods of `subprocess.Popen` that `Child` uses.
 
-    The fork server kills it when ``control`` closes, so it ends with us.
+    The fork server stops it when ``control`` closes, so it ends with us.
 
     Parameters
     ----------
@@ -241,7 +254,7 @@ class Forked:
         ready: Sequence[socket.socket | int] = select.select(watched, [], [], seconds)[0]
         if not ready:
             return False
-        # the trainer has ended; a fork server that works sends its status at once
+        # the process has ended; a fork server that works sends its status at once
         if self._control not in ready and not self._lost:
             ready = select.select([self._control], [], [], _LAST_MESSAGE_S)[0]
         if self._control not in ready:

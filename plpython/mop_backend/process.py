@@ -6,8 +6,7 @@ import contextlib
 import os
 import select
 import subprocess
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mop_backend.forkserver import Forked, ForkServer, of_this_server
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from mop_backend.spinning import Spinner
 
 TRAINER = "madlib_mop.trainer"
-#: Environment variable with the address of the server's fork server, for the driver.
-FORKSERVER = "MADLIB_MOP_FORKSERVER"
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -64,8 +61,6 @@ class Child:
         Called while waiting for the child (see `Channel`).
     python : str or None
         Interpreter; the library's own by default. Never taken from anything that a user can set.
-    environment : dict or None
-        Environment variables in addition to the fixed ones.
     forkserver : ForkServer or None
         The fork server for the module's process, if there is one.
     spinner : Spinner or None
@@ -77,7 +72,6 @@ class Child:
         module: str,
         check: Check | None = None,
         python: str | None = None,
-        environment: Mapping[str, str] | None = None,
         forkserver: ForkServer | None = None,
         spinner: Spinner | None = None,
     ):
@@ -90,7 +84,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr_fd,
                 cwd="/",
-                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **(environment or {})},
+                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
                 bufsize=0,
             )
@@ -148,12 +142,11 @@ class Child:
         if self._stdin.closed:
             return
         self._stdin.close()
-        deadline = time.monotonic() + grace_s
-        while self.alive and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if self.alive:
+        try:
+            self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-        self._process.wait()
+            self._process.wait()
         self._stdout.close()
         os.close(self._stderr_fd)
 

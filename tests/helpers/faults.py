@@ -112,14 +112,15 @@ def workers(db) -> list[int]:
 
 
 def children(pid: int, module: str) -> list[int]:
-    """Return the live processes of a process that run one of our modules: its children, and forked trainers."""
+    """Return the live processes of a process that run one of our modules: its children, and forked ones."""
+    comm = f"{module.rpartition('.')[2]} {pid}"  # of a forked trainer or driver
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            forked = module == "madlib_mop.trainer" and (entry / "comm").read_text().strip() == f"trainer {pid}"
+            forked = (entry / "comm").read_text().strip() == comm
             mine = int(fields[1]) == pid and module in (entry / "cmdline").read_bytes().decode().split("\0")
             if fields[0] != "Z" and (forked or mine):
                 found.append(int(entry.name))

@@ -1,4 +1,4 @@
-"""The fork server's socket is in the data directory; an OS user who takes its place gets no requests."""
+"""The fork servers' sockets are in the data directory; an OS user who takes their place gets no requests."""
 
 import contextlib
 import os
@@ -30,12 +30,12 @@ def models(db, keras):
     return db
 
 
-def forkservers(db) -> list[int]:
-    """Return the fork servers of the database's server."""
+def forkservers(db, comm: str = "mop forkserver") -> list[int]:
+    """Return the fork servers of the database's server: of trainers, or the ``mop drivers``."""
     found = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            is_one = (process / "comm").read_text() == "mop forkserver\n"
+            is_one = (process / "comm").read_text() == f"{comm}\n"
             if is_one and f"\0{db.cluster.server_pid}\0" in (process / "cmdline").read_text():
                 found.append(int(process.name))
     return found
@@ -58,6 +58,12 @@ def one_call(db) -> tuple[int, int]:
     return backend, parent
 
 
+def socket_of(children: str, directory: pathlib.Path) -> str:
+    """Return the name of the socket of a kind of fork server."""
+    (name,) = (path.name for path in directory.iterdir() if path.name.split(".")[2] == children)
+    return name
+
+
 @pytest.fixture
 def directory(models):
     """The socket's directory, after a first call; its ownership is restored after the test."""
@@ -70,8 +76,8 @@ def directory(models):
 def test_it_lies_in_a_directory_of_the_servers_user_alone(models, directory):
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert directory.stat().st_uid == models.cluster.datadir.stat().st_uid
-    (name,) = (path.name for path in directory.iterdir())
-    assert name.startswith(f"madlib_mop.{models.cluster.server_pid}.") and not abstract_names(models)
+    assert socket_of("trainers", directory).startswith(f"madlib_mop.{models.cluster.server_pid}.")
+    assert not abstract_names(models)
 
 
 def test_a_base_backup_leaves_it_out(models, directory):
@@ -88,7 +94,7 @@ def test_a_base_backup_leaves_it_out(models, directory):
 @pytest.mark.parametrize("full", [False, True])
 def test_an_impostor_gets_nothing_and_predict_goes_on_with_a_trainer_of_its_own(models, directory, full):
     """The server uses an abstract name if the directory is not its own; and its fork server has ended."""
-    (name,) = (path.name for path in directory.iterdir())
+    name = socket_of("trainers", directory)
     directory.chmod(0o777)
     for process in forkservers(models):
         os.kill(process, signal.SIGKILL)
@@ -100,7 +106,7 @@ def test_an_impostor_gets_nothing_and_predict_goes_on_with_a_trainer_of_its_own(
 
 @as_root
 def test_a_call_that_an_impostor_keeps_waiting_can_be_cancelled(models, directory):
-    (name,) = (path.name for path in directory.iterdir())
+    name = socket_of("trainers", directory)
     directory.chmod(0o777)
     for process in forkservers(models):
         os.kill(process, signal.SIGKILL)
@@ -114,4 +120,21 @@ def test_a_call_that_an_impostor_keeps_waiting_can_be_cancelled(models, director
         assert time.monotonic() - started < 5
         canceller.join()
     assert np.isfinite(session.value(PREDICT)).all()
+    session.connection.close()
+
+
+@as_root
+@pytest.mark.parametrize("full", [False, True])
+def test_an_impostor_gets_no_call(models, directory, full):
+    """Calls go on with drivers that are started, not forked."""
+    session = User(models.connect())
+    session.value("SELECT madlib_mop.version()")  # starts the fork server of drivers
+    session.value("SELECT madlib_mop.version()")
+    name = socket_of("drivers", directory)
+    directory.chmod(0o777)
+    for process in forkservers(models, "mop drivers"):
+        os.kill(process, signal.SIGKILL)
+    with impostor(name, full):
+        assert session.value("SELECT madlib_mop.version()")
+        assert not forkservers(models, "mop drivers")
     session.connection.close()

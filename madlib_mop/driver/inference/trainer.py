@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mop_backend.forkserver import ForkServer
 from mop_backend.frames import Blob, Frame, Header
-from mop_backend.process import FORKSERVER, TRAINER, Child, ChildDied
+from mop_backend.process import TRAINER, Child, ChildDied
 
 from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_settings
@@ -36,7 +36,7 @@ class LocalTrainer:
 
     def __init__(self, session: CallerSession, gpus: Sequence[int] = (), need_gpus: bool = True):
         start = {"op": "start", **_start_settings(session), "gpus": list(gpus), "need_gpus": need_gpus}
-        forkserver = None if gpus else ForkServer.told(os.environ.get(FORKSERVER), sys.executable)
+        forkserver = None if gpus else ForkServer.told(session.info.forkserver, sys.executable)
         self._child = Child(TRAINER, python=sys.executable, forkserver=forkserver)
         self._is_started = False
         try:

@@ -21,3 +21,4 @@ class SessionInfo:
     catalog_dsn: str | None = None
     is_superuser: bool = False
     role_oid: int = 0
+    forkserver: str | None = None

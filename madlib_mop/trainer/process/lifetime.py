@@ -56,7 +56,6 @@ def settle_forked() -> tuple[int, int]:
     """Do what `settle` does, for a trainer forked from a process that is prepared; its parent is not who needs it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     write_oom_score(1000)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pipes = take_pipes()
     faulthandler.enable()

@@ -94,7 +94,7 @@ DEFENCES = (
     ),
     Defence(
         "the fork server forks for its own operating system user alone",
-        "madlib_mop/trainer/forkserver.py",
+        "plpython/mop_backend/forking.py",
         "if user != os.geteuid():",
         "if user == -1:",
         (_SOCKETS + "test_other_users_get_nothing_by_an_abstract_name",),

@@ -1,0 +1,39 @@
+"""The fork server of drivers: it has loaded the modules of all commands.
+
+Started by ``mop_backend/forkserver.py``. Loading the modules takes longer than most calls; a driver forked here is
+ready after milliseconds.
+"""
+
+import importlib
+import os
+import signal
+
+from mop_backend.forking import Kind, serve_forks
+
+from madlib_mop.driver import __main__ as driver
+from madlib_mop.driver.commands import COMMANDS
+from madlib_mop.driver.session.stopping import obey_sigterm
+
+#: What only some calls import, in the middle of their work.
+_LATER = ("driver.search.controller", "driver.search.progress", "driver.help.choices", "trainer.data.state")
+
+
+def main() -> None:
+    """Load the commands, then fork drivers."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's BLAS is not used, and a process with threads must not fork
+    serve_forks("mop drivers", _load, Kind("driver", _run, signal.SIGTERM))
+
+
+def _load() -> None:
+    for module in {f"driver.{command.partition(':')[0]}" for command in COMMANDS.values()} | {*_LATER}:
+        importlib.import_module(f"madlib_mop.{module}")
+
+
+def _run() -> int:
+    """Run one call; SIGTERM comes when the backend has died."""
+    obey_sigterm()
+    return driver.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""A process that forks children of any kind: the signal that they get, and what the first caller waits for."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from mop_backend.forkserver import ForkServer
+from mop_backend.process import Child, ChildDied
+
+from tests.unit.trainer.test_lifetime import ended
+
+BACKEND = str(Path(__file__).resolve().parents[3] / "plpython")
+#: Children that say which signal they got; they end after it.
+MODULE = """
+import os, signal, sys, time
+sys.path.insert(0, {backend!r})
+from mop_backend.forking import Kind, serve_forks
+from mop_backend.frames import Channel
+
+def run():
+    def note(number, frame):
+        os.write(file, str(int(number)).encode())
+        os._exit(7)
+    signal.signal(signal.SIGTERM, note)
+    channel = Channel(0, 1)
+    header, _ = channel.receive()
+    file = os.open(header["file"], os.O_WRONLY | os.O_CREAT)
+    channel.send({{"loaded": loaded, "parent": os.getppid()}})
+    if header["stays"]:
+        time.sleep(60)
+    return 5
+
+loaded = []
+serve_forks("mop test", lambda: {load}, Kind("child", run, signal.SIGTERM))
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Return a function that makes a fork server; it ends with a process, which the function's caller may end."""
+    lives_with = subprocess.Popen(["sleep", "600"])
+    tmp_path.chmod(0o700)
+
+    def make(load: str = "loaded.append(1)", waits: bool = True) -> ForkServer:
+        code = MODULE.format(backend=BACKEND, load=load)
+        command = [sys.executable, "-I", "-c", code]
+        return ForkServer(f"{tmp_path}/{uuid.uuid4().hex}", lives_with.pid, command, waits)
+
+    make.lives_with = lives_with
+    yield make
+    lives_with.kill()
+    lives_with.wait()
+
+
+@contextlib.contextmanager
+def child_of(server: ForkServer, file: Path, stays: bool = True):
+    """A child that waits for a signal; yields it and its first answer."""
+    child = Child("no_such_module", forkserver=server)
+    try:
+        answer, _ = child.ask({"file": str(file), "stays": stays})
+        yield child, answer
+    finally:
+        child.stop()
+
+
+def test_it_shares_what_was_loaded_and_reports_its_status(start, tmp_path):
+    with child_of(start(), tmp_path / "signal", stays=False) as (child, answer):
+        assert answer["loaded"] == [1] and answer["parent"] != os.getpid()
+        assert Path(f"/proc/{child.pid}/comm").read_text() == f"child {os.getpid()}\n"
+        with pytest.raises(ChildDied) as death:
+            child.receive()
+        assert death.value.returncode == 5
+
+
+def test_it_gets_the_signal_of_its_kind_when_the_connection_closes(start, tmp_path):
+    with child_of(start(), tmp_path / "signal") as (child, _):
+        child._process._control.shutdown(socket.SHUT_RDWR)
+        assert ended(child.pid) < 3
+    assert (tmp_path / "signal").read_text() == str(int(signal.SIGTERM))
+
+
+def test_it_gets_the_signal_when_the_server_ends(start, tmp_path):
+    with child_of(start(), tmp_path / "signal") as (child, answer):
+        start.lives_with.kill()
+        assert ended(child.pid) < 3 and ended(answer["parent"]) < 3
+    assert (tmp_path / "signal").read_text() == str(int(signal.SIGTERM))
+
+
+def test_who_starts_it_need_not_wait_for_it(start, tmp_path):
+    server = start(waits=False)
+    with open(os.devnull) as null:
+        assert server.fork(null.fileno()) is None
+    with child_of(server, tmp_path / "signal") as (_, answer):  # the second one is forked
+        assert answer["parent"] != os.getpid()
+
+
+def test_its_error_is_what_the_waiting_ones_get(start, tmp_path):
+    child = Child("no_such_module", forkserver=start(load="open('/no/such/file')"))
+    with pytest.raises(ChildDied) as death:
+        child.ask({"file": str(tmp_path / "signal"), "stays": False})
+    assert death.value.returncode == 1 and "/no/such/file" in death.value.last_words
+    child.stop()
