@@ -67,7 +67,7 @@ COMMENT ON COLUMN madlib_mop.run.lower_bound_s IS 'The greater of the busiest se
 
 CREATE TABLE madlib_mop.segment (
     run_id       bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
-    data_set     text NOT NULL CHECK (data_set IN ('training', 'validation')),
+    data_set     text NOT NULL CHECK (data_set IN ('training', 'validation', 'sample')),
     segment_id   integer NOT NULL,
     engine       text NOT NULL DEFAULT 'postgres',
     place        text,
@@ -251,6 +251,27 @@ DISTRIBUTED BY (run_id)
 COMMENT ON TABLE madlib_mop.metric IS 'One metric of one model after one epoch on one data set; ordinal 0 is the loss';
 COMMENT ON COLUMN madlib_mop.metric.elapsed_s IS 'Seconds from the start of the run to the computation of this value';
 
+CREATE TABLE madlib_mop.visit_metric (
+    run_id    bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
+    mst_key   integer NOT NULL,
+    visits    bigint NOT NULL,
+    epoch     integer NOT NULL,
+    position  integer NOT NULL,
+    data_set  text NOT NULL CHECK (data_set IN ('training', 'validation')),
+    n_rows    bigint NOT NULL,
+    ordinal   integer NOT NULL,
+    name      text NOT NULL,
+    value     double precision,
+    PRIMARY KEY (run_id, mst_key, visits, ordinal)
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+COMMENT ON TABLE madlib_mop.visit_metric IS 'One metric of one model after one visit, on a sample of rows (metrics_every); ordinal 0 is the loss';
+COMMENT ON COLUMN madlib_mop.visit_metric.visits IS 'Number of visits that the model had made in this run';
+COMMENT ON COLUMN madlib_mop.visit_metric.n_rows IS 'Number of rows in the sample; they are the same for all models and visits';
+
 CREATE TABLE madlib_mop.evaluation (
     run_id       bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
     mst_key      integer NOT NULL,
@@ -357,6 +378,8 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.preprocessor',
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.metric',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit_metric',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
 SELECT pg_catalog.pg_extension_config_dump('madlib_mop.evaluation',
     'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');

@@ -44,6 +44,8 @@ ALTER TABLE madlib_mop.visit ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.visit FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.metric ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.metric FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+ALTER TABLE madlib_mop.visit_metric ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.visit_metric FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.evaluation ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_runs ON madlib_mop.evaluation FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
 ALTER TABLE madlib_mop.steering_command ENABLE ROW LEVEL SECURITY;

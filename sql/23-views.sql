@@ -50,9 +50,13 @@ SELECT run_id,
            CASE WHEN of_one_metric THEN CASE WHEN madlib_mop.higher_is_better(metric_name) THEN -metric ELSE metric END
            END NULLS LAST, loss NULLS LAST, mst_key) AS rank,
        mst_key, model_id, state, epoch, metric_epoch,
-       metric_epoch = coalesce(reached, pg_catalog.max(metric_epoch) OVER (PARTITION BY run_id, state = 'failed')) AS comparable,
+       CASE WHEN sample_visits IS NULL
+            THEN metric_epoch = coalesce(reached, pg_catalog.max(metric_epoch) FILTER (WHERE sample_visits IS NULL)
+                OVER (PARTITION BY run_id, state = 'failed'))
+            ELSE sample_visits = coalesce(reached_visits, 0) END AS comparable,
        validation_metric, validation_loss, training_metric, training_loss,
-       metric_name, compile_params, fit_params, state_detail
+       metric_name, compile_params, fit_params, state_detail,
+       coalesce(sample_visits, (metric_epoch - first_epoch + 1) * n_segments::bigint) AS metric_visits, metric_rows
 FROM (
     SELECT figures.*,
            pg_catalog.min(metric_name) OVER run = pg_catalog.max(metric_name) OVER run
@@ -61,39 +65,60 @@ FROM (
            nullif(CASE WHEN validation_loss IS NULL THEN training_metric ELSE validation_metric END, 'NaN') AS metric,
            nullif(coalesce(validation_loss, training_loss), 'NaN') AS loss
     FROM (
-        SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.reached, m.metric_epoch, m.compile_params, m.fit_params, m.state_detail,
-               f.validation_metric, f.validation_loss, f.training_metric, f.training_loss, f.metric_name
+        SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.first_epoch, m.n_segments, m.reached, m.reached_visits,
+               m.sample_visits, m.compile_params, m.fit_params, m.state_detail,
+               CASE WHEN m.sample_visits IS NULL THEN m.metric_epoch ELSE f.sample_epoch END AS metric_epoch,
+               f.validation_metric, f.validation_loss, f.training_metric, f.training_loss, f.metric_name, f.metric_rows
         FROM (
-            SELECT p.*, CASE WHEN p.reached IS NULL THEN coalesce(p.restored, p.newest)
-                             ELSE coalesce(u.newest_reached, p.newest) END AS metric_epoch
+            SELECT p.*, n.metric_epoch,
+                   CASE WHEN n.metric_epoch IS NULL OR p.reached_visits > p.reached_by_all_rows THEN v.visits END
+                       AS sample_visits
             FROM (
-                SELECT o.run_id, o.mst_key, o.model_id, o.state, o.epoch, o.compile_params, o.fit_params, o.state_detail, e.newest,
+                SELECT o.run_id, o.mst_key, o.model_id, o.state, o.epoch, o.first_epoch, r.n_segments, o.compile_params, o.fit_params,
+                       o.state_detail, e.newest, s.newest_visits,
                        CASE WHEN (o.best_state ->> 'version')::bigint = o.state_version
                            THEN (o.best_state ->> 'epoch')::integer END AS restored,
                        pg_catalog.min(e.newest) FILTER (WHERE o.state IN ('waiting', 'training'))
-                           OVER (PARTITION BY o.run_id) AS reached
+                           OVER (PARTITION BY o.run_id) AS reached,
+                       pg_catalog.min(coalesce((e.newest - o.first_epoch + 1) * r.n_segments::bigint, 0))
+                           FILTER (WHERE o.state IN ('waiting', 'training')) OVER (PARTITION BY o.run_id) AS reached_by_all_rows,
+                       pg_catalog.min(s.newest_visits) FILTER (WHERE o.state IN ('waiting', 'training'))
+                           OVER (PARTITION BY o.run_id) AS reached_visits
                 FROM madlib_mop.model o
+                JOIN madlib_mop.run r ON r.run_id = o.run_id
                 LEFT JOIN LATERAL (SELECT pg_catalog.max(x.epoch) AS newest FROM madlib_mop.metric x
                     WHERE x.run_id = o.run_id AND x.mst_key = o.mst_key) e ON true
+                LEFT JOIN LATERAL (SELECT pg_catalog.max(x.visits) AS newest_visits FROM madlib_mop.visit_metric x
+                    WHERE x.run_id = o.run_id AND x.mst_key = o.mst_key) s ON true
                 -- if greenplum
-                WHERE o.run_id IN (SELECT r.run_id FROM madlib_mop.run r WHERE madlib_mop_calls.may_see(r.owner))
+                WHERE madlib_mop_calls.may_see(r.owner)
                 -- end
                 ) p
             CROSS JOIN LATERAL (SELECT pg_catalog.max(x.epoch) AS newest_reached FROM madlib_mop.metric x
-                WHERE x.run_id = p.run_id AND x.mst_key = p.mst_key AND x.epoch <= p.reached) u) m
+                WHERE x.run_id = p.run_id AND x.mst_key = p.mst_key AND x.epoch <= p.reached) u
+            CROSS JOIN LATERAL (SELECT CASE WHEN p.reached IS NULL THEN coalesce(p.restored, p.newest)
+                                            ELSE coalesce(u.newest_reached, p.newest) END AS metric_epoch) n
+            CROSS JOIN LATERAL (SELECT pg_catalog.max(x.visits) AS visits FROM madlib_mop.visit_metric x
+                WHERE x.run_id = p.run_id AND x.mst_key = p.mst_key
+                      AND x.visits <= coalesce(p.reached_visits, p.newest_visits)) v) m
         CROSS JOIN LATERAL (
             SELECT pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 1) AS validation_metric,
                    pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 0) AS validation_loss,
                    pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 1) AS training_metric,
                    pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 0) AS training_loss,
                    coalesce(pg_catalog.max(x.name) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 1),
-                            pg_catalog.max(x.name) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 1)) AS metric_name
-            FROM madlib_mop.metric x
-            WHERE x.run_id = m.run_id AND x.mst_key = m.mst_key AND x.epoch = m.metric_epoch) f
+                            pg_catalog.max(x.name) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 1)) AS metric_name,
+                   pg_catalog.max(x.epoch) AS sample_epoch, pg_catalog.max(x.n_rows) AS metric_rows
+            FROM (
+                SELECT a.data_set, a.ordinal, a.name, a.value, a.epoch, NULL::bigint AS n_rows FROM madlib_mop.metric a
+                WHERE m.sample_visits IS NULL AND a.run_id = m.run_id AND a.mst_key = m.mst_key AND a.epoch = m.metric_epoch
+                UNION ALL
+                SELECT b.data_set, b.ordinal, b.name, b.value, b.epoch, b.n_rows FROM madlib_mop.visit_metric b
+                WHERE b.run_id = m.run_id AND b.mst_key = m.mst_key AND b.visits = m.sample_visits) x) f
         ) figures
     WINDOW run AS (PARTITION BY run_id)) ranked;
 COMMENT ON VIEW madlib_mop.leaderboard
-IS 'The models of each run, best first: by their first metric if all have the same one, else by their loss; ties by loss, then by mst_key. While models train, all are ranked by their figures after one epoch, metric_epoch: the greatest of which all that train have figures. When none trains any more, each is ranked by the figures of its final weights. comparable tells whether a model''s are of that epoch, or then of the greatest metric_epoch of the run. What counts is the validation data where there are some, else the training data. higher_is_better tells which way a metric goes. Failed models come last.';
+IS 'The models of each run, best first: by their first metric if all have the same one, else by their loss; ties by loss, then by mst_key. While models train, all are ranked by their figures after the same number of visits, metric_visits: the greatest of which all that train have figures. Without metrics_every, these are whole epochs. When none trains any more, each is ranked by the figures of its final weights. comparable tells whether a model''s are of that number of visits, or then of the greatest metric_epoch of the run. metric_rows is the number of rows of the sample that was evaluated, NULL if it was all rows. What counts is the validation data where there are some, else the training data. higher_is_better tells which way a metric goes. Failed models come last.';
 
 -- if greenplum
 CREATE VIEW madlib_mop.timeline WITH (security_barrier = true) AS

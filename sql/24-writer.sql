@@ -78,6 +78,15 @@ BEGIN
             (visit ->> 'started_at')::timestamptz, clock_timestamp(), (visit ->> 'n_rows')::bigint, (visit ->> 'state_bytes')::bigint,
             visit ->> 'digest_in', visit ->> 'digest_out', (visit ->> 'attempt')::integer, (visit ->> 'loss')::double precision,
             coalesce((visit -> 'timing')::jsonb, '{}'));
+    IF json_typeof(visit -> 'sample') = 'array' THEN
+        INSERT INTO madlib_mop.visit_metric (run_id, mst_key, visits, epoch, position, data_set, n_rows, ordinal, name, value)
+        SELECT r.run_id, m.mst_key, (m.epoch - m.first_epoch) * r.n_segments + m.position, m.epoch, m.position,
+               r.plan #>> '{sample,data_set}', (r.plan #>> '{sample,n_rows}')::bigint, s.number - 1, s.pair ->> 0,
+               (s.pair ->> 1)::double precision
+        FROM madlib_mop.run r JOIN madlib_mop.model m ON m.run_id = r.run_id AND m.mst_key = keep_visit.mst_key
+        CROSS JOIN json_array_elements(visit -> 'sample') WITH ORDINALITY AS s (pair, number)
+        WHERE r.run_id = keep_visit.run_id;
+    END IF;
     RETURN new_visit_id;
 END
 $body$;

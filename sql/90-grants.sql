@@ -45,7 +45,7 @@ BEGIN
     END LOOP;
     IF wanted && '{train, read}' THEN
         EXECUTE format('GRANT SELECT ON madlib_mop.run, madlib_mop.segment, madlib_mop.model, madlib_mop.visit, madlib_mop.metric,'
-            ' madlib_mop.evaluation, madlib_mop.search_event, madlib_mop.search_history, madlib_mop.progress,'
+            ' madlib_mop.visit_metric, madlib_mop.evaluation, madlib_mop.search_event, madlib_mop.search_history, madlib_mop.progress,'
             ' madlib_mop.steering_command, madlib_mop.steering,'
             ' madlib_mop.leaderboard, madlib_mop.timeline TO %I', role_name);
         -- if postgres

@@ -62,6 +62,26 @@ class OneOf:
 
 
 @dataclass(frozen=True)
+class Every:
+    """A word of a list, in any case, or a whole number of 1 or more, as text; NULL and '' stand for the first word."""
+
+    words: tuple[str, ...]
+    hint: str
+
+    def __call__(self, name: str, value: str | None) -> str:
+        """Return the word in lower case, or the number without zeros in front. Raises InvalidParameter."""
+        text = (value or self.words[0]).strip().lower()
+        if text in self.words:
+            return text
+        if text.isdecimal() and text.isascii() and int(text) >= 1:
+            return str(int(text))
+        raise InvalidParameter(
+            f"{name} must be {', '.join(map(repr, self.words))} or a whole number of 1 or more. Received: {value!r}",
+            hint=self.hint,
+        )
+
+
+@dataclass(frozen=True)
 class Label:
     """A text of 1 to ``most`` characters without spaces around it; NULL is refused if ``is_needed``."""
 

@@ -1,7 +1,7 @@
 """Arguments that several functions take."""
 
 from madlib_mop.calls.argument import Argument
-from madlib_mop.calls.checks import OneOf, Whole
+from madlib_mop.calls.checks import Every, OneOf, Whole
 from madlib_mop.calls.limits import MAX_ITERATIONS, MAX_SEED
 from madlib_mop.schedule import SCHEDULES
 
@@ -21,6 +21,18 @@ USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses 
 METRICS_FREQUENCY = Argument(
     "metrics_compute_frequency", "integer",
     "metrics are computed after every so many iterations, and after the last; NULL: only after the last", default=None,
+)  # fmt: skip
+METRICS_EVERY = Argument(
+    "metrics_every", "text",
+    "when metrics on a sample of rows are computed: after each 'visit' of a model, or after so many visits, e.g. '4';"
+    " 'iteration': never (metrics_compute_frequency is about metrics on all rows)",
+    default="iteration",
+    check=Every(("iteration", "visit"), "With 'visit', models can be compared as soon as each has made one visit."),
+)  # fmt: skip
+METRICS_SAMPLE_ROWS = Argument(
+    "metrics_sample_rows", "integer",
+    "with metrics_every: number of validation rows in the sample (of training rows if there is no validation table);"
+    " NULL: a tenth of the rows of a visit, but at least 100", default=None, check=Whole(1),
 )  # fmt: skip
 NAME = Argument("name", "varchar", "copied into _summary", default=None)
 DESCRIPTION = Argument("description", "varchar", "copied into _summary", default=None)

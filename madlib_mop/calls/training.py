@@ -31,6 +31,8 @@ FIT_MULTIPLE_MODEL = Function(
         shared.schedule("auto"),
         shared.REPLACE,
         shared.EARLY_STOPPING,
+        shared.METRICS_EVERY,
+        shared.METRICS_SAMPLE_ROWS,
     ),
 )
 
@@ -103,6 +105,8 @@ AUTOML = Function(
         replace(shared.SEED, help="seed of start weights and of the order of rows; NULL: the value of random_state"),
         shared.schedule("rotation"),
         replace(shared.REPLACE, help="whether existing output tables are dropped when the new ones are written"),
+        shared.METRICS_EVERY,
+        shared.METRICS_SAMPLE_ROWS,
     ),
 )
 

@@ -21,7 +21,7 @@ from madlib_mop.trainer.process.failures import INPUT, MEMORY, Failure, blaming,
 from madlib_mop.trainer.requests import Request, gpu_numbers_of, key_of, malformed, members_of, positive, start_of
 
 if TYPE_CHECKING:  # these import NumPy and TensorFlow
-    from madlib_mop.trainer.data.shards import Shard, ShardBuilder
+    from madlib_mop.trainer.data.shards import Shard
     from madlib_mop.trainer.recipe import Recipe
 
 Reply = tuple[Header, Sequence[Blob]]
@@ -90,9 +90,6 @@ class Session:
         self.stopped = False
         self.idle_s: float | None = None
         self._read_fd = read_fd
-        self._key: str | None = None
-        self._builder: ShardBuilder | None = None
-        self._shard_failure: Failure | None = None
         self._memory_limit: int | None = None
         self._gpus: list[str] = []
         self._idle_bytes = 0
@@ -117,7 +114,7 @@ class Session:
         import numpy
         import tensorflow as tf
 
-        from madlib_mop.trainer import visits
+        from madlib_mop.trainer import incoming, visits
         from madlib_mop.trainer.data import shards, state
         from madlib_mop.trainer.process import gpus
 
@@ -133,6 +130,7 @@ class Session:
         taken_bytes = lifetime.data_bytes() - before_gpus if self._gpus else 0  # the limit applies to models only
         self._limit_memory(header.get("memory_limit_bytes"), taken_bytes)
         self._shards = shards.ShardCache(cache_bytes)
+        self._incoming = incoming.IncomingShard()
         self.idle_s = header.get("idle_s")
         materialises = header.get("materialise_features", True)
         self._visitor = visits.Visitor(
@@ -176,45 +174,29 @@ class Session:
 
     def shard_begin(self, header: Request, blobs: list[Blob]) -> Reply:
         """Begin to take a shard; errors wait for ``shard_end``."""
-        from madlib_mop.trainer.data.shards import ShardBuilder
-
-        self._key = self._builder = self._shard_failure = None
         self._shards.drop(str(header["shard"]))
-        self._key = str(header["shard"])
-        self._builder = ShardBuilder(
-            positive(header, "n_x"),
-            positive(header, "n_y", least=0),
-            float(header["normalizing_const"]),
-            header.get("n_rows"),
-            header.get("names"),
-            header.get("index_inputs", ()),
-        )
+        self._incoming.begin(header)
         return {}, []
 
     def shard_rows(self, header: Request, blobs: list[Blob]) -> Reply:
         """Take one buffer of the shard."""
-        if self._shard_failure is None:
-            if self._builder is None:
-                raise malformed("shard_rows came without shard_begin")
-            self._builder.add(header["shapes"], blobs)
+        self._incoming.add(header["shapes"], blobs)
         return {}, []
 
     def spoil(self, failure: Failure) -> None:
-        """Remember why the shard that is being taken cannot be; what follows of it is ignored."""
-        self._shard_failure = self._shard_failure or failure
-        self._builder = None
+        """Remember why the shard that is being taken cannot be."""
+        self._incoming.spoil(failure)
 
     def shard_end(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Finish the shard and keep it, if the cap allows."""
-        builder, failure = self._builder, self._shard_failure
-        self._builder = self._shard_failure = None
-        if failure is not None:
-            raise failure
-        if builder is None or self._key != str(header["shard"]):
-            raise malformed(f"shard_end for {header['shard']!r} came without its shard_begin")
-        shard = builder.finish()
-        cached = self._shards.add(self._key, shard)
-        self._visitor.features.shrink()
+        """Finish the shard and keep it, if the cap allows; a sample is always kept."""
+        key = str(header["shard"])
+        shard = self._incoming.finish(key)
+        cached = True
+        if self._incoming.is_sample:
+            self._shards.add_sample(key, shard)
+        else:
+            cached = self._shards.add(key, shard)
+            self._visitor.features.shrink()
         return {
             "n_rows": shard.n_rows,
             "n_bytes": shard.n_bytes,
@@ -224,12 +206,15 @@ class Session:
         }, []
 
     def train(self, header: Request, blobs: list[Blob]) -> Reply:
-        """Make a training visit."""
+        """Make a training visit; with ``sample``, evaluate the trained model on that shard too."""
+        from madlib_mop.trainer import sampled
         from madlib_mop.trainer.recipe import Recipe
 
         recipe = Recipe.read(header["model"])
         epoch, segment_id = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
         trained = self._visitor.train(recipe, start_of(header, blobs), self._shard(header, recipe), epoch, segment_id)
+        if "sample" in header:
+            sampled.evaluate(self._visitor, recipe, trained, self._shard(header, recipe, name="sample"))
         return trained.answer, trained.parts
 
     def train_fused(self, header: Request, blobs: list[Blob]) -> Reply:
@@ -238,11 +223,13 @@ class Session:
         ``members`` are a request to train each, with ``n_blobs`` of the blobs, or None where one has failed before. The
         answer's ``members`` are answers likewise: that of ``train`` with ``n_blobs``, an error, or None.
         """
-        from madlib_mop.trainer import fused_visits
+        from madlib_mop.trainer import fused_visits, sampled
 
         recipes, starts = members_of(header, blobs)
         place = positive(header, "epoch", least=0), positive(header, "segment_id", least=0)
         outcomes = fused_visits.train_fused(self._visitor, recipes, starts, self._shard(header, *recipes), *place)
+        if "sample" in header:
+            sampled.evaluate_fused(self._visitor, recipes, outcomes, self._shard(header, *recipes, name="sample"))
         parts = [part for outcome in outcomes for part in getattr(outcome, "parts", ())]
         return {"members": [outcome and outcome.as_answer() for outcome in outcomes]}, parts
 
@@ -374,12 +361,13 @@ class Session:
         self.stopped = True
         return {}, []
 
-    def _shard(self, header: Request, *recipes: "Recipe | None") -> "Shard":
-        """Return a shard as models of one form take it; None stands for a model that has failed."""
+    def _shard(self, header: Request, *recipes: "Recipe | None", name: str = "shard") -> "Shard":
+        """Return the shard that ``name`` of a request names, as models of one form take it; None stands for a model
+        that has failed."""
         from madlib_mop.trainer.data.shards import dealt_out
 
         n_inputs = next(recipe.n_inputs for recipe in recipes if recipe is not None)
-        return dealt_out(self._shards.take(str(header["shard"])), n_inputs)
+        return dealt_out(self._shards.take(str(header[name])), n_inputs)
 
     def _limit_memory(self, limit: int | None, taken_bytes: int) -> None:
         if limit is None:

@@ -124,6 +124,7 @@ class RunRecord:
             "started_at": started_at,
             "state_bytes": sum(map(len, parts)),
             "timing": answer.get("timing", {}),
+            "sample": _as_text(answer.get("sample")),
         }
         answer["visit_id"] = self._value("keep_staged" if staged else "keep_visit", task["mst_key"], json.dumps(visit))
         answer["state_bytes"] = visit["state_bytes"]
@@ -161,3 +162,8 @@ class RunRecord:
         if name not in self._plans:
             self._plans[name] = plpy.prepare(query, ["int8", *types])
         return plpy.execute(self._plans[name], [self._run_id, *values])
+
+
+def _as_text(values: Mapping[str, float] | None) -> list[list[str]] | None:
+    """Return metrics by name as pairs of texts, in their order: JSON has no NaN."""
+    return None if values is None else [[name, repr(value)] for name, value in values.items()]

@@ -38,7 +38,7 @@ class Shard(TypedDict):
 
 
 class Source(TypedDict):
-    """A plan's ``training`` or ``validation``: how its rows are read."""
+    """A plan's ``training`` or ``validation``, or the first rows of one shard of it: how its rows are read."""
 
     query: str
     n_x: int
@@ -46,6 +46,7 @@ class Source(TypedDict):
     normalizing_const: float | None
     segments: list[Shard]
     index_inputs: NotRequired[list[int]]  # numbers of inputs of type int32; absent if there are none
+    first_rows: NotRequired[int]  # of a sample: the trainer takes no more, and keeps them
 
 
 class Reading(TypedDict):
@@ -144,7 +145,33 @@ def read_buffers(query: str, key: int, n_columns: int) -> Iterator[tuple[list[Se
 def shard_form(source: Source | Header) -> Header:
     """Return the description of a data set for a trainer, sent before its rows."""
     form: Header = {name: source[name] for name in ("n_x", "n_y", "normalizing_const")}
-    return {**form, "index_inputs": source.get("index_inputs", [])}
+    return {**form, "index_inputs": source.get("index_inputs", []), "first_rows": source.get("first_rows")}
+
+
+def with_sample(plan: Header) -> Header:
+    """Return a run's plan in which the sample, if there is one, is a data set of its own: the first rows of a shard.
+
+    Its queries read no more buffers than needed, except the aggregates of Greenplum's dispatcher.
+    """
+    sample = plan.get("sample")
+    if sample is None:
+        return plan
+    source: Source = plan[sample["data_set"]]
+    n_rows: int = sample["n_rows"]
+    (shard,) = (shard for shard in source["segments"] if shard["segment_id"] == sample["segment_id"])
+    place = shard.get("place")
+    if place is not None and "key" not in place:
+        place = {**place, "query": _first_buffers(place["query"], n_rows)}
+    query, shard = _first_buffers(source["query"], n_rows), {**shard, "place": place}
+    return {**plan, "sample": {**source, "query": query, "segments": [shard], "first_rows": n_rows}}
+
+
+def _first_buffers(query: str, n_rows: int) -> str:
+    """Return a query of the buffers of a shard that hold its first rows."""
+    return (
+        "SELECT l.* FROM (SELECT b.*, pg_catalog.sum(b.s0[1]) OVER (ROWS UNBOUNDED PRECEDING) AS upto"
+        f" FROM ({query}) AS b) AS l WHERE l.upto - l.s0[1] < {n_rows}"
+    )
 
 
 def _send(address: str, query: str, key: int, n_columns: int) -> int:

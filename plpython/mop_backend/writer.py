@@ -22,7 +22,7 @@ from mop_backend.interrupts import Interrupts
 from mop_backend.process import ChildDied
 from mop_backend.record import RunRecord
 from mop_backend.rows import RowsLost
-from mop_backend.shards import Source
+from mop_backend.shards import Source, with_sample
 
 _STEADY_LAPS = ("state_in_s", "compute_s", "state_out_s")
 _IS_SUPERUSER = "select rolsuper from pg_catalog.pg_roles where rolname = session_user"
@@ -74,7 +74,7 @@ class Writer:
         # The shard that was loaded last: available for one task, even if it is too large for the cache.
         self._fresh: str | None = None
         answer = self._record.plan()
-        self._plan = answer["plan"]
+        self._plan = with_sample(answer["plan"])
         self._seed = answer["seed"]
         self._custom = self._record.custom_functions()
         self._place = place_of(self._plan["training"], segment_id)
@@ -96,7 +96,8 @@ class Writer:
         task : dict
             ``do``: "start" (have the trainer ready), "load", "train" or "evaluate"; ``data_set``, ``segment_id``; for
             "load" also ``reader_pid``, the process of the reader that was told what the answer "load" says; for
-            a model its ``mst_key``; for training also ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
+            a model its ``mst_key``; for training ``sample``, the segment of the sample, if the model is to be evaluated
+            on it, and ``epoch``, ``position``, ``attempt``, ``slot`` and ``version`` of
             the state to write, and ``staged`` where that state is to be averaged with other segments'. A group that is
             trained together has ``members`` in place of these, and ``place``; see `_train_fused`. One that is evaluated
             together has ``members``; see `_evaluate`. Or "average"; see `_average`.
@@ -104,8 +105,9 @@ class Writer:
         Returns
         -------
         dict
-            ``outcome``: "done" with the figures, "load" where the trainer lacks the shard's rows (``reader``: what a
-            reader must be told, None where none is needed; the task is to be given again after that), "unread" where
+            ``outcome``: "done" with the figures, "load" where the trainer lacks a shard's rows (``data_set`` and
+            ``segment_id`` of the shard; ``reader``: what a reader must be told, None where none is needed; the task is
+            to be given again after that), "unread" where
             the reader did not hand them over, "failed" with the trainer's ``error``, "died" with the trainer's exit
             status, "host" where the segment's host is lost, or "sql" where it refused a statement, both with the
             ``error``. Whatever is not "done" left nothing behind in the tables.
@@ -146,13 +148,15 @@ class Writer:
             return {"outcome": "done", "versions": self._versions}
         if task["do"] == "average":
             return {"outcome": "done", "versions": self._versions, **self._average(task)}
+        if "sample" in task and _shard_key("sample", task["sample"]) not in self._shards:
+            return self._lack("sample", task["sample"])
         source, shard = self._plan[task["data_set"]], _shard_key(task["data_set"], task["segment_id"])
         if task["do"] == "load":
             return {"outcome": "done", "versions": self._versions, "shard": self._load(task, source, shard)}
         fresh, self._fresh = self._fresh, None
         # a task with sums needs no rows: they were computed from rows that were read earlier
         if shard not in self._shards and shard != fresh and "sums" not in task:
-            return {"outcome": "load", "reader": self._trainer.reader_of(source, task["segment_id"])}
+            return self._lack(task["data_set"], task["segment_id"])
         if task["do"] == "evaluate":
             return {"outcome": "done", "versions": self._versions, **self._evaluate(task)}
         started_at = plpy.execute("select pg_catalog.clock_timestamp()::text as t")[0]["t"]
@@ -163,6 +167,11 @@ class Writer:
         self._record.keep(task, model, answer, parts, started_at)
         return {"outcome": "done", "versions": self._versions, **answer}
 
+    def _lack(self, data_set: str, segment_id: int) -> Header:
+        """Return the answer that the trainer lacks a shard."""
+        reader = self._trainer.reader_of(self._plan[data_set], segment_id)
+        return {"outcome": "load", "data_set": data_set, "segment_id": segment_id, "reader": reader}
+
     @property
     def _trainer(self) -> Local | Remote | Dispatch:
         assert self._child is not None, "each task starts it where it is not there"
@@ -171,7 +180,7 @@ class Writer:
     def _train(self, task: Header, model: Header) -> Frame:
         start, parts = self._start_of(model)
         place = {name: task[name] for name in ("epoch", "segment_id")}
-        request = {"op": "train", "shard": _shard_key(task["data_set"], task["segment_id"]), **place, **start}
+        request = {"op": "train", **_shards_of(task), **place, **start}
         answer, new_parts = _checked(self._trainer.ask(request, parts))
         _check_digest(model, answer)
         return answer, new_parts
@@ -258,7 +267,7 @@ class Writer:
         """
         models, members, blobs = self._members([member and member["mst_key"] for member in task["members"]])
         place = {name: task[name] for name in ("epoch", "segment_id")}
-        request = {"op": "train_fused", "shard": _shard_key(task["data_set"], task["segment_id"]), **place}
+        request = {"op": "train_fused", **_shards_of(task), **place}
         answer, parts = _checked(self._trainer.ask({**request, "members": members}, blobs))
         outcomes: list[Header | None] = []
         timing: dict[str, float] = {}
@@ -378,6 +387,12 @@ def _unchanged_copy(model: Header) -> Header | None:
     """Return how a model's newest state was taken over from another model, unless it has been trained since."""
     taken_over: Header | None = model.get("taken_over")
     return taken_over if taken_over and taken_over["version"] == model["state_version"] else None
+
+
+def _shards_of(task: Header) -> Header:
+    """Return the part of a request to train that names the shard, and the sample to evaluate the model on."""
+    shards = {"shard": _shard_key(task["data_set"], task["segment_id"])}
+    return {**shards, "sample": _shard_key("sample", task["sample"])} if "sample" in task else shards
 
 
 def _shard_key(data_set: str, segment_id: int) -> str:

@@ -80,3 +80,106 @@ COMMENT ON FUNCTION madlib_mop_calls._issue_command() IS 'Issues the command of 
 CREATE TRIGGER issue INSTEAD OF INSERT ON madlib_mop.command
 FOR EACH ROW EXECUTE FUNCTION madlib_mop_calls._issue_command();
 -- end
+
+ALTER TABLE madlib_mop.segment DROP CONSTRAINT segment_data_set_check;
+ALTER TABLE madlib_mop.segment ADD CONSTRAINT segment_data_set_check CHECK (data_set IN ('training', 'validation', 'sample'));
+
+CREATE TABLE madlib_mop.visit_metric (
+    run_id    bigint NOT NULL REFERENCES madlib_mop.run ON DELETE CASCADE,
+    mst_key   integer NOT NULL,
+    visits    bigint NOT NULL,
+    epoch     integer NOT NULL,
+    position  integer NOT NULL,
+    data_set  text NOT NULL CHECK (data_set IN ('training', 'validation')),
+    n_rows    bigint NOT NULL,
+    ordinal   integer NOT NULL,
+    name      text NOT NULL,
+    value     double precision,
+    PRIMARY KEY (run_id, mst_key, visits, ordinal)
+)
+-- if greenplum
+DISTRIBUTED BY (run_id)
+-- end
+;
+ALTER TABLE madlib_mop.visit_metric ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_runs ON madlib_mop.visit_metric FOR SELECT USING (run_id IN (SELECT r.run_id FROM madlib_mop.run r));
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.visit_metric',
+    'WHERE run_id IN (SELECT run_id FROM madlib_mop.run WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles))');
+
+-- if greenplum
+CREATE OR REPLACE VIEW madlib_mop.leaderboard WITH (security_barrier = true) AS
+-- else
+CREATE OR REPLACE VIEW madlib_mop.leaderboard WITH (security_invoker = true) AS
+-- end
+SELECT run_id,
+       pg_catalog.rank() OVER (PARTITION BY run_id ORDER BY state = 'failed',
+           CASE WHEN of_one_metric THEN CASE WHEN madlib_mop.higher_is_better(metric_name) THEN -metric ELSE metric END
+           END NULLS LAST, loss NULLS LAST, mst_key) AS rank,
+       mst_key, model_id, state, epoch, metric_epoch,
+       CASE WHEN sample_visits IS NULL
+            THEN metric_epoch = coalesce(reached, pg_catalog.max(metric_epoch) FILTER (WHERE sample_visits IS NULL)
+                OVER (PARTITION BY run_id, state = 'failed'))
+            ELSE sample_visits = coalesce(reached_visits, 0) END AS comparable,
+       validation_metric, validation_loss, training_metric, training_loss,
+       metric_name, compile_params, fit_params, state_detail,
+       coalesce(sample_visits, (metric_epoch - first_epoch + 1) * n_segments::bigint) AS metric_visits, metric_rows
+FROM (
+    SELECT figures.*,
+           pg_catalog.min(metric_name) OVER run = pg_catalog.max(metric_name) OVER run
+               AND pg_catalog.count(metric_name) OVER run = pg_catalog.count(coalesce(validation_loss, training_loss)) OVER run
+               AS of_one_metric,
+           nullif(CASE WHEN validation_loss IS NULL THEN training_metric ELSE validation_metric END, 'NaN') AS metric,
+           nullif(coalesce(validation_loss, training_loss), 'NaN') AS loss
+    FROM (
+        SELECT m.run_id, m.mst_key, m.model_id, m.state, m.epoch, m.first_epoch, m.n_segments, m.reached, m.reached_visits,
+               m.sample_visits, m.compile_params, m.fit_params, m.state_detail,
+               CASE WHEN m.sample_visits IS NULL THEN m.metric_epoch ELSE f.sample_epoch END AS metric_epoch,
+               f.validation_metric, f.validation_loss, f.training_metric, f.training_loss, f.metric_name, f.metric_rows
+        FROM (
+            SELECT p.*, n.metric_epoch,
+                   CASE WHEN n.metric_epoch IS NULL OR p.reached_visits > p.reached_by_all_rows THEN v.visits END
+                       AS sample_visits
+            FROM (
+                SELECT o.run_id, o.mst_key, o.model_id, o.state, o.epoch, o.first_epoch, r.n_segments, o.compile_params, o.fit_params,
+                       o.state_detail, e.newest, s.newest_visits,
+                       CASE WHEN (o.best_state ->> 'version')::bigint = o.state_version
+                           THEN (o.best_state ->> 'epoch')::integer END AS restored,
+                       pg_catalog.min(e.newest) FILTER (WHERE o.state IN ('waiting', 'training'))
+                           OVER (PARTITION BY o.run_id) AS reached,
+                       pg_catalog.min(coalesce((e.newest - o.first_epoch + 1) * r.n_segments::bigint, 0))
+                           FILTER (WHERE o.state IN ('waiting', 'training')) OVER (PARTITION BY o.run_id) AS reached_by_all_rows,
+                       pg_catalog.min(s.newest_visits) FILTER (WHERE o.state IN ('waiting', 'training'))
+                           OVER (PARTITION BY o.run_id) AS reached_visits
+                FROM madlib_mop.model o
+                JOIN madlib_mop.run r ON r.run_id = o.run_id
+                LEFT JOIN LATERAL (SELECT pg_catalog.max(x.epoch) AS newest FROM madlib_mop.metric x
+                    WHERE x.run_id = o.run_id AND x.mst_key = o.mst_key) e ON true
+                LEFT JOIN LATERAL (SELECT pg_catalog.max(x.visits) AS newest_visits FROM madlib_mop.visit_metric x
+                    WHERE x.run_id = o.run_id AND x.mst_key = o.mst_key) s ON true
+                -- if greenplum
+                WHERE madlib_mop_calls.may_see(r.owner)
+                -- end
+                ) p
+            CROSS JOIN LATERAL (SELECT pg_catalog.max(x.epoch) AS newest_reached FROM madlib_mop.metric x
+                WHERE x.run_id = p.run_id AND x.mst_key = p.mst_key AND x.epoch <= p.reached) u
+            CROSS JOIN LATERAL (SELECT CASE WHEN p.reached IS NULL THEN coalesce(p.restored, p.newest)
+                                            ELSE coalesce(u.newest_reached, p.newest) END AS metric_epoch) n
+            CROSS JOIN LATERAL (SELECT pg_catalog.max(x.visits) AS visits FROM madlib_mop.visit_metric x
+                WHERE x.run_id = p.run_id AND x.mst_key = p.mst_key
+                      AND x.visits <= coalesce(p.reached_visits, p.newest_visits)) v) m
+        CROSS JOIN LATERAL (
+            SELECT pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 1) AS validation_metric,
+                   pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 0) AS validation_loss,
+                   pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 1) AS training_metric,
+                   pg_catalog.max(x.value) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 0) AS training_loss,
+                   coalesce(pg_catalog.max(x.name) FILTER (WHERE x.data_set = 'validation' AND x.ordinal = 1),
+                            pg_catalog.max(x.name) FILTER (WHERE x.data_set = 'training' AND x.ordinal = 1)) AS metric_name,
+                   pg_catalog.max(x.epoch) AS sample_epoch, pg_catalog.max(x.n_rows) AS metric_rows
+            FROM (
+                SELECT a.data_set, a.ordinal, a.name, a.value, a.epoch, NULL::bigint AS n_rows FROM madlib_mop.metric a
+                WHERE m.sample_visits IS NULL AND a.run_id = m.run_id AND a.mst_key = m.mst_key AND a.epoch = m.metric_epoch
+                UNION ALL
+                SELECT b.data_set, b.ordinal, b.name, b.value, b.epoch, b.n_rows FROM madlib_mop.visit_metric b
+                WHERE b.run_id = m.run_id AND b.mst_key = m.mst_key AND b.visits = m.sample_visits) x) f
+        ) figures
+    WINDOW run AS (PARTITION BY run_id)) ranked;

@@ -6,6 +6,9 @@ from datetime import datetime
 
 from madlib_mop.catalog.rows.base import Json, Row
 
+#: The data set of a run's sample, which is part of a shard of another data set.
+SAMPLE = "sample"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment(Row):
@@ -16,7 +19,7 @@ class Segment(Row):
     run_id : int
         0 in a plan.
     data_set : str
-        ``training`` or ``validation``.
+        ``training``, ``validation`` or ``sample``.
     segment_id : int
     engine : str
     place : str or None

@@ -278,6 +278,28 @@ class Summary:
         return [(f"{name}_class_values", type_name, text) for name, (type_name, text) in pairs]
 
 
+@dataclass(frozen=True, slots=True)
+class SamplePlan(Document):
+    """The rows on which models are evaluated between the evaluations on all rows.
+
+    Attributes
+    ----------
+    data_set : str
+        ``validation``, or ``training`` if there is no validation table.
+    segment_id : int
+        The shard of it that has them.
+    n_rows : int
+        They are the first rows of that shard.
+    every : int
+        A model is evaluated after so many visits.
+    """
+
+    data_set: str
+    segment_id: int
+    n_rows: int
+    every: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The plan of a run.
@@ -302,6 +324,8 @@ class Plan:
         The value of ``class_weight='balanced'``.
     fused_training : FusedPlan or None
     search : SearchPlan or None
+    sample : SamplePlan or None
+        For metrics between those of all rows.
     """
 
     training: PackedData
@@ -316,6 +340,7 @@ class Plan:
     class_weight: Mapping[int, float] | None = None
     fused_training: FusedPlan | None = None
     search: SearchPlan | None = None
+    sample: SamplePlan | None = None
 
     @property
     def data_sets(self) -> dict[str, PackedData]:
@@ -339,6 +364,7 @@ class Plan:
             class_weight=dict(map(tuple, found["class_weight"])) if "class_weight" in found else None,
             fused_training=_if_there(FusedPlan.from_json, found.get("fused_training")),
             search=_if_there(SearchPlan.from_json, found.get("search")),
+            sample=_if_there(SamplePlan.from_json, found.get("sample")),
         )
 
     def as_json(self) -> Json:
@@ -356,7 +382,8 @@ class Plan:
         }
         if self.class_weight is not None:
             written["class_weight"] = [list(item) for item in self.class_weight.items()]
-        for name, part in (("fused_training", self.fused_training), ("search", self.search)):
+        parts = {"fused_training": self.fused_training, "search": self.search, "sample": self.sample}
+        for name, part in parts.items():
             if part is not None:
                 written[name] = part.as_json()
         return written

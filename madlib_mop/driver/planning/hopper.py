@@ -22,6 +22,7 @@ from madlib_mop.driver.planning.early_stopping import plan_early_stopping
 from madlib_mop.driver.planning.fused_groups import plan_fused_groups
 from madlib_mop.driver.planning.label_fit import check_labels, with_class_weights
 from madlib_mop.driver.planning.run_data import check_connections, read_data
+from madlib_mop.driver.planning.samples import plan_sample
 from madlib_mop.driver.planning.selection import Configuration, read_selection
 from madlib_mop.driver.planning.warm_start import WarmStart, find_warm_start, recorded_functions
 from madlib_mop.driver.session.call import Call
@@ -117,6 +118,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     if max_fused and any(early_stopping.values()):
         session.notice("fused training: not used, models may stop early")
         max_fused = 0
+    sample = plan_sample(session, a, data)
     starts = [(model.first_epoch, _continues(model.mst_key, warm)) for model in models]
     run = Run(
         kind="fit_multiple_model",
@@ -141,11 +143,13 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             fused_training=plan_fused_groups(session, max_fused, configurations, starts, data),
             class_weight=class_weight,
             summary=summary,
+            sample=sample,
         ),
     )
     return RunPlan(
-        run, models, data.segments(), weights, warm, selection.functions.objects, data.settings, data.preprocessor
-    )
+        run, models, data.segments(sample), weights, warm, selection.functions.objects, data.settings,
+        data.preprocessor,
+    )  # fmt: skip
 
 
 def plan_models(

@@ -4,13 +4,13 @@ Called by the three plans of runs: ``hopper.py``, ``averaging.py`` and ``search.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.of_run import Segment
-from madlib_mop.catalog.rows.plan import Output, Plan, Summary
+from madlib_mop.catalog.rows.of_run import SAMPLE, Segment
+from madlib_mop.catalog.rows.plan import Output, Plan, SamplePlan, Summary
 from madlib_mop.catalog.rows.preprocessor import PreprocessorRow
 from madlib_mop.driver.data.gpus import require_gpus
 from madlib_mop.driver.data.packed import PackedTable, gpus_of_run, read_packed_table
@@ -70,9 +70,9 @@ class Data:
         validation = self.validation.relation if self.validation else None
         return {"source_table": self.source.relation, "validation_table": validation}
 
-    def segments(self) -> list[Segment]:
-        """Return the segments as rows."""
-        return [
+    def segments(self, sample: SamplePlan | None = None) -> list[Segment]:
+        """Return the segments as rows; the sample is one more, of the data set ``sample``."""
+        found = [
             Segment(
                 data_set=data_set,
                 segment_id=shard.segment_id,
@@ -85,6 +85,10 @@ class Data:
             if packed is not None
             for shard in packed.shards
         ]
+        if sample is None:
+            return found
+        (of,) = (s for s in found if (s.data_set, s.segment_id) == (sample.data_set, sample.segment_id))
+        return [*found, replace(of, data_set=SAMPLE, n_rows=sample.n_rows, n_bytes=None)]
 
     def run_columns(self) -> dict[str, Any]:
         """Return the columns of `madlib_mop.run` that name them."""

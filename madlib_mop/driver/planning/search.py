@@ -19,6 +19,7 @@ from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.label_fit import check_compile_params, weights_of_classes
 from madlib_mop.driver.planning.run_data import check_connections, read_data
+from madlib_mop.driver.planning.samples import plan_sample
 from madlib_mop.driver.planning.selection import read_architecture
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import read_settings
@@ -102,6 +103,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     if settings.fused_training:
         session.notice("fused training: not used, a search adds and stops models one by one")
     check_connections(record, data.source, call.info.role)
+    sample = plan_sample(session, a, data)
     summary = data.summary(
         model=a["model_output_table"],
         model_arch_table=a[_ARCH],
@@ -140,9 +142,9 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         schedule=a["schedule"],
         n_models=0,
         n_threads=settings.trainer_threads,
-        plan=data.plan(settings, output, class_weight=class_weight, summary=summary, search=planned),
+        plan=data.plan(settings, output, class_weight=class_weight, summary=summary, search=planned, sample=sample),
     )
-    return RunPlan(run, [], data.segments(), weights, functions=functions.objects, settings=data.settings,
+    return RunPlan(run, [], data.segments(sample), weights, functions=functions.objects, settings=data.settings,
         preprocessor=data.preprocessor,
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ Used by the hopper and by model averaging, which pass each worker's figures.
 from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.of_run import SAMPLE
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.errors import InvalidParameter, NotReady
@@ -26,7 +27,14 @@ class RunConsistency:
 
     def __init__(self, record: Record, run: Run, progress: Progress):
         self._record = record
-        self._data_sets = run.plan.data_sets
+        self._n_rows = {
+            (data_set, shard.segment_id): (packed.table, shard.n_rows)
+            for data_set, packed in run.plan.data_sets.items()
+            for shard in packed.segments
+        }
+        if (sample := run.plan.sample) is not None:
+            table, _ = self._n_rows[sample.data_set, sample.segment_id]
+            self._n_rows[SAMPLE, sample.segment_id] = table, sample.n_rows
         self._versions = run.versions
         self._run_id = run.run_id
         self._progress = progress
@@ -42,8 +50,7 @@ class RunConsistency:
         NotReady, InvalidParameter
         """
         key = (data_set, segment_id)
-        packed = self._data_sets[data_set]
-        table, planned = packed.table, {s.segment_id: s.n_rows for s in packed.segments}[segment_id]
+        table, planned = self._n_rows[key]
         if shard["n_rows"] != planned:
             raise NotReady(
                 f"{table}: the worker of segment {segment_id} can see {shard['n_rows']} rows, but the caller could "

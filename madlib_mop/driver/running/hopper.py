@@ -129,12 +129,21 @@ class Hopper(RunLoop[Task]):
             "epoch": task.epoch,
             "position": task.position,
             "attempt": attempt,
+            **self._sample_of(task),
         }
         if not self._groups.is_group(task.model):
             return order | self._write(flight, task.model)
         alive = {key for key in self._groups.members(task.model) if self._models[key].is_alive}
         writes = [self._write(flight, key) if key in alive else None for key in self._groups.places(task.model)]
         return order | {"members": writes, "place": place_of(task)}
+
+    def _sample_of(self, visit: Visit) -> Header:
+        """Return the part of an order that has the model evaluated on the sample after the visit, if that is due."""
+        sample = self._run.plan.sample
+        first = min(self._models[key].first_epoch for key in self._groups.members(visit.model))
+        n_visits = (visit.epoch - first) * self._run.n_segments + visit.position
+        is_due = sample is not None and n_visits % sample.every == 0
+        return {"sample": sample.segment_id} if sample is not None and is_due else {}
 
     def _write(self, flight: InFlight[Task], mst_key: int) -> Header:
         """Return the slot for a model's next state."""

@@ -122,7 +122,7 @@ class Worker:
             self._load.answer = fields
             return self._loaded()
         if fields["outcome"] == "load":
-            self._need_rows(fields["reader"])
+            self._need_rows(fields)
             return None
         self._task = None
         return Answer(fields)
@@ -139,9 +139,9 @@ class Worker:
         assert self._load is not None and self._reader is not None, "a reader has statements in loads only"
         return self._load, self._reader
 
-    def _need_rows(self, reading: "Reading | None") -> None:
-        assert self._task is not None, "a writer requests rows in a task only"
-        self._load = _Load(self._task["data_set"], self._task["segment_id"], reading)
+    def _need_rows(self, wanted: Header) -> None:
+        reading: Reading | None = wanted["reader"]
+        self._load = _Load(wanted["data_set"], wanted["segment_id"], reading)
         if reading is not None and (self._reader is None or self._reader.state is SessionState.BROKEN):
             self._reader = Session(self._reader_target)
         else:

@@ -71,6 +71,8 @@ class ShardBuilder:
         The columns' names for messages, x before y.
     index_inputs : sequence of int
         Which x columns, by number, hold int32 indices.
+    first_rows : int or None
+        Rows after so many are ignored.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class ShardBuilder:
         n_rows: int | None = None,
         names: Sequence[str] | None = None,
         index_inputs: Sequence[int] = (),
+        first_rows: int | None = None,
     ):
         if not math.isfinite(normalizing_const) or normalizing_const == 0:
             raise invalid_input(f"normalizing_const must be a number other than 0, received {normalizing_const}")
@@ -89,6 +92,7 @@ class ShardBuilder:
         self._n_x = n_x
         self._normalizing_const = normalizing_const
         self._expected_rows = n_rows
+        self._first_rows = first_rows
         self.n_rows = 0
 
     def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
@@ -98,6 +102,8 @@ class ShardBuilder:
         n_rows: int | None = None
         for column, shape, blob in zip(self._columns, shapes, blobs, strict=True):
             rows = buffer_array(column.name, shape, blob, is_x=column.is_x, is_index=column.is_index)
+            if self._first_rows is not None:
+                rows = rows[: self._first_rows - self.n_rows]
             n_rows = len(rows) if n_rows is None else n_rows
             if len(rows) != n_rows:
                 raise invalid_input(
@@ -234,17 +240,18 @@ def check_finite(name: str, rows: np.ndarray, first_row: int) -> None:
 class ShardCache:
     """Shards by key, the least recently used ones dropped beyond ``capacity_bytes``.
 
-    A shard larger than the cap is kept for the next visit only.
+    A shard larger than the cap is kept for the next visit only. A sample is kept beside the others, and not counted.
     """
 
     def __init__(self, capacity_bytes: int):
         self._capacity_bytes = capacity_bytes
         self._shards: collections.OrderedDict[str, Shard] = collections.OrderedDict()
         self._passing: tuple[str, Shard] | None = None
+        self._samples: dict[str, Shard] = {}
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all shards held."""
+        """Bytes of all shards held, without samples."""
         passing = self._passing[1].n_bytes if self._passing else 0
         return passing + sum(shard.n_bytes for shard in self._shards.values())
 
@@ -254,8 +261,12 @@ class ShardCache:
         return max(0, self._capacity_bytes - self.n_bytes)
 
     def keys(self) -> list[str]:
-        """Return the keys of the kept shards, least recently used first."""
-        return list(self._shards)
+        """Return the keys of the kept shards: samples, then the others, least recently used first."""
+        return [*self._samples, *self._shards]
+
+    def add_sample(self, key: str, shard: Shard) -> None:
+        """Add a sample, which is kept until it is dropped."""
+        self._samples[key] = shard
 
     def add(self, key: str, shard: Shard) -> bool:
         """Add a shard; return whether it is cached (otherwise it is kept for the next visit only)."""
@@ -276,6 +287,8 @@ class ShardCache:
         if self._passing and self._passing[0] == key:
             shard, self._passing = self._passing[1], None
             return shard
+        if key in self._samples:
+            return self._samples[key]
         if key not in self._shards:
             raise _absent(key)
         self._shards.move_to_end(key)
@@ -284,6 +297,7 @@ class ShardCache:
     def drop(self, key: str) -> None:
         """Drop a shard, if it is cached."""
         self._shards.pop(key, None)
+        self._samples.pop(key, None)
         if self._passing and self._passing[0] == key:
             self._passing = None
 

@@ -172,3 +172,24 @@ def test_inputs_of_indices_are_int32_whatever_their_bits_are_as_floats():
     assert "x2 has nan" in as_floats
     builder = ShardBuilder(1, 0, 1.0, index_inputs=[0])
     assert "not a packed array" in message(lambda: builder.add([(2, 1)], [b"\x01\x02"]))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 20)).map(sorted), st.integers(1, 25))
+def test_of_a_sample_only_the_first_rows_are_kept(cuts, first_rows):
+    whole, sample = build(columns()), build(columns(), cuts, first_rows=first_rows)
+    assert sample.n_rows == min(first_rows, 20)
+    for ours, theirs in zip((*sample.xs, *sample.ys), (*whole.xs, *whole.ys), strict=True):
+        assert ours.tobytes() == theirs[:first_rows].tobytes()
+    assert (sample.fingerprint == whole.fingerprint) == (first_rows >= 20)
+
+
+def test_a_sample_is_kept_whatever_comes_after_it():
+    shard = build(columns())
+    cache = ShardCache(shard.n_bytes)
+    cache.add_sample("sample:1", shard)
+    assert cache.add("training:0", shard) and cache.add("training:1", shard)
+    assert cache.keys() == ["sample:1", "training:1"] and cache.take("sample:1") is shard
+    assert cache.n_bytes == shard.n_bytes
+    cache.drop("sample:1")
+    assert cache.keys() == ["training:1"]

@@ -1,0 +1,59 @@
+"""A shard on its way into the trainer, over several requests; called by ``server.py``."""
+
+from collections.abc import Sequence
+
+from mop_backend.frames import Blob
+
+from madlib_mop.trainer.data.shards import Shard, ShardBuilder
+from madlib_mop.trainer.process.failures import Failure
+from madlib_mop.trainer.requests import Request, malformed, positive
+
+
+class IncomingShard:
+    """Takes one shard after the other. An error waits for the shard's end, because only that is answered."""
+
+    def __init__(self) -> None:
+        self._key: str | None = None
+        self._builder: ShardBuilder | None = None
+        self._failure: Failure | None = None
+        #: Whether it is a sample.
+        self.is_sample = False
+
+    def begin(self, header: Request) -> str:
+        """Begin a shard; return its key. What was begun before is dropped."""
+        self._key = self._builder = self._failure = None
+        first_rows = header.get("first_rows")
+        self.is_sample = first_rows is not None
+        self._key = str(header["shard"])
+        self._builder = ShardBuilder(
+            positive(header, "n_x"),
+            positive(header, "n_y", least=0),
+            float(header["normalizing_const"]),
+            header.get("n_rows"),
+            header.get("names"),
+            header.get("index_inputs", ()),
+            None if first_rows is None else positive(header, "first_rows"),
+        )
+        return self._key
+
+    def add(self, shapes: Sequence[Sequence[int]], blobs: Sequence[Blob]) -> None:
+        """Take one buffer. Raises Failure."""
+        if self._failure is None:
+            if self._builder is None:
+                raise malformed("shard_rows came without shard_begin")
+            self._builder.add(shapes, blobs)
+
+    def spoil(self, failure: Failure) -> None:
+        """Remember why the shard cannot be taken; what follows of it is ignored."""
+        self._failure = self._failure or failure
+        self._builder = None
+
+    def finish(self, key: str) -> Shard:
+        """Return the shard. Raises Failure, also the one that waits."""
+        builder, failure = self._builder, self._failure
+        self._builder = self._failure = None
+        if failure is not None:
+            raise failure
+        if builder is None or self._key != key:
+            raise malformed(f"shard_end for {key!r} came without its shard_begin")
+        return builder.finish()
