@@ -1,6 +1,7 @@
 """The hopper's reference: plain Keras, one process of several, each of which trains its share of a grid.
 
-``plain_keras.py GRID DATA.npz EPOCHS NUMBER OF``: every OF-th configuration, from NUMBER on: compile, fit, evaluate.
+``plain_keras.py GRID DATA.npz EPOCHS NUMBER OF [THREADS]``: every OF-th configuration, from NUMBER on: compile, fit,
+evaluate.
 """
 
 import sys
@@ -8,12 +9,12 @@ import sys
 import numpy as np
 
 
-def main(grid: str, path: str, n_epochs: int, number: int, of: int) -> None:
-    """Train and evaluate this process's share with one thread."""
+def main(grid: str, path: str, n_epochs: int, number: int, of: int, n_threads: int = 1) -> None:
+    """Train and evaluate this process's share."""
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_intra_op_parallelism_threads(n_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(n_threads)
     import keras
     from workload import build, configurations
 
@@ -28,4 +29,4 @@ def main(grid: str, path: str, n_epochs: int, number: int, of: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]))
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

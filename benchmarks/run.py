@@ -17,6 +17,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from columns import compare_columns  # noqa: E402
 from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
+from early import compare_early  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
 from predict import compare_predict  # noqa: E402
@@ -27,7 +28,8 @@ from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
-    "conv", "mlp", "fused", "features", "schedule", "traffic", "waits", "predict", "quality", "columns", "comparison",
+    "conv", "mlp", "fused", "features", "schedule", "early", "traffic", "waits", "predict", "quality", "columns",
+    "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -105,6 +107,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "fused": partial(compare, dsn, "fused", *size),
         "features": partial(compare_features, dsn, *size),
         "schedule": partial(compare_schedules, dsn, *size),
+        "early": partial(compare_early, dsn, *size),
         "traffic": partial(compare_traffic, *size),
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),

@@ -6,7 +6,7 @@ CREATE FUNCTION madlib.madlib_keras_fit_multiple_model(
     warm_start boolean DEFAULT false, name varchar DEFAULT NULL, description varchar DEFAULT NULL,
     use_caching boolean DEFAULT false, seed integer DEFAULT NULL, schedule text DEFAULT 'auto',
     replace boolean DEFAULT false, early_stopping text DEFAULT NULL,
-    metrics_every text DEFAULT 'iteration', metrics_sample_rows integer DEFAULT NULL,
+    metrics_every text DEFAULT 'iteration', metrics_sample_rows integer DEFAULT NULL, policy text DEFAULT NULL,
     caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE done json;
@@ -16,7 +16,7 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_fit_multiple_model(
     varchar, varchar, varchar, integer, boolean, varchar, integer, boolean, varchar, varchar, boolean, integer, text,
-    boolean, text, text, integer, text) IS
+    boolean, text, text, integer, text, text) IS
     'Trains every configuration of a model selection table by model hopping';
 
 CREATE FUNCTION madlib_mop.resume(

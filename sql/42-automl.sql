@@ -8,7 +8,7 @@ CREATE FUNCTION madlib.madlib_keras_automl(
     metrics_compute_frequency integer DEFAULT NULL, name varchar DEFAULT NULL, description varchar DEFAULT NULL,
     use_caching boolean DEFAULT false, seed integer DEFAULT NULL, schedule text DEFAULT 'rotation',
     replace boolean DEFAULT false, metrics_every text DEFAULT 'iteration', metrics_sample_rows integer DEFAULT NULL,
-    caller_path text DEFAULT pg_catalog.current_setting('search_path'))
+    policy text DEFAULT NULL, caller_path text DEFAULT pg_catalog.current_setting('search_path'))
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE done json;
 BEGIN
@@ -17,7 +17,7 @@ END
 $body$;
 COMMENT ON FUNCTION madlib.madlib_keras_automl(
     varchar, varchar, varchar, varchar, integer[], varchar, varchar, varchar, varchar, integer, varchar, boolean,
-    varchar, integer, varchar, varchar, boolean, integer, text, boolean, text, integer, text) IS
+    varchar, integer, varchar, varchar, boolean, integer, text, boolean, text, integer, text, text) IS
     'Searches architectures and parameters for the best model: hyperband, hyperopt, asha, tpe or pbt';
 
 CREATE FUNCTION madlib.hyperband_schedule(

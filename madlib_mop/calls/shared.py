@@ -34,6 +34,11 @@ METRICS_SAMPLE_ROWS = Argument(
     "with metrics_every: number of validation rows in the sample (of training rows if there is no validation table);"
     " NULL: a tenth of the rows of a visit, but at least 100", default=None, check=Whole(1),
 )  # fmt: skip
+POLICY = Argument(
+    "policy", "text",
+    "query of mst_key, action, reason and arguments that is run after metrics, e.g. to stop models; $1 is the run_id",
+    default=None,
+)  # fmt: skip
 NAME = Argument("name", "varchar", "copied into _summary", default=None)
 DESCRIPTION = Argument("description", "varchar", "copied into _summary", default=None)
 OBJECT_TABLE = Argument("object_table", "varchar", "table of custom functions, in schema madlib", default=None)

@@ -33,6 +33,7 @@ FIT_MULTIPLE_MODEL = Function(
         shared.EARLY_STOPPING,
         shared.METRICS_EVERY,
         shared.METRICS_SAMPLE_ROWS,
+        shared.POLICY,
     ),
 )
 
@@ -107,6 +108,7 @@ AUTOML = Function(
         replace(shared.REPLACE, help="whether existing output tables are dropped when the new ones are written"),
         shared.METRICS_EVERY,
         shared.METRICS_SAMPLE_ROWS,
+        shared.POLICY,
     ),
 )
 

@@ -206,6 +206,21 @@ metric = Table(
     Column("work_s", Float),
 )
 
+visit_metric = Table(
+    "visit_metric",
+    metadata,
+    Column("run_id", BigInteger, primary_key=True),
+    Column("mst_key", Integer, primary_key=True),
+    Column("visits", BigInteger, primary_key=True),
+    Column("epoch", Integer),
+    Column("position", Integer),
+    Column("data_set", Text),
+    Column("n_rows", BigInteger),
+    Column("ordinal", Integer, primary_key=True),
+    Column("name", Text),
+    Column("value", Float),
+)
+
 evaluation = Table(
     "evaluation",
     metadata,
@@ -267,6 +282,6 @@ reserved_table = Table(
 
 #: Tables with the rows of a run, except its states.
 OF_RUN = (
-    segment, model, start_weights, custom_function, caller_setting, preprocessor, visit, metric, evaluation,
-    search_event, steering_command,
+    segment, model, start_weights, custom_function, caller_setting, preprocessor, visit, metric, visit_metric,
+    evaluation, search_event, steering_command,
 )  # fmt: skip

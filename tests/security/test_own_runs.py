@@ -13,8 +13,8 @@ from tests.helpers.security.attacks import fingerprint, record_run, refusal, ref
 ALICE, CAROL, LEAD = "alice", "carol", "team_lead"
 ALICES, CAROLS, NOBODYS = 11, 12, 999
 TABLES = ("run", "segment", "model", "model_state", "start_weights", "custom_function", "visit", "metric",
-          "evaluation", "search_event")  # fmt: skip
-VIEWS = ("progress", "leaderboard", "timeline", "search_history")
+          "visit_metric", "evaluation", "search_event", "steering_command")  # fmt: skip
+VIEWS = ("progress", "leaderboard", "timeline", "search_history", "steering")
 CONTROLS = ("resume(%s)", "cancel(%s)", "replay(%s, 'again')", "drop_run(%s)")
 
 

@@ -1,9 +1,9 @@
 """The row of a command: one call of a steering function, and what became of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from madlib_mop.catalog.rows.base import Json, Row, column
 from madlib_mop.catalog.rows.states import CommandState
@@ -53,6 +53,14 @@ class Command(Row):
     mst_keys: Sequence[int] | None = None
     visits: Mapping[str, Sequence[int]] = field(default_factory=dict)
     settled_at: datetime | None = None
+
+    def as_refused(self, why: str) -> Self:
+        """Return the row of a command that was refused at once."""
+        return replace(self, state=CommandState.REFUSED, detail=why)
+
+    def with_work(self, work: Json) -> Self:
+        """Return the row with what the driver applies."""
+        return replace(self, work=work)
 
     def as_row(self) -> dict[str, Any]:
         """Return the columns of a new row; the server assigns its number and times."""

@@ -1,36 +1,20 @@
 """The SQL functions that steer a run: each checks its arguments, and issues a command to the run."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from madlib_mop.calls import find_function, read_arguments
-from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.base import Json
 from madlib_mop.catalog.rows.command import Command
-from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import CommandState
-from madlib_mop.driver.planning.added_models import changed_parameters, read_added_models
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import find_run, open_record
+from madlib_mop.driver.steering.checking import check_command
 from madlib_mop.driver.steering.issuing import issue
-from madlib_mop.driver.steering.verbs import (
-    AddModels,
-    CloneModel,
-    Extend,
-    Pause,
-    PinModel,
-    ResumeModel,
-    StopModel,
-    Unpause,
-    Verb,
-)
+from madlib_mop.driver.steering.verbs import VERBS
 from madlib_mop.errors import InvalidParameter, MopError, NotReady, Unsupported
 from madlib_mop.schedule.bulk import AVERAGING
-
-#: A command that the caller's session has checked, and start weights of the models that it adds, by origin.
-_Checked = tuple[Verb, Mapping[str, bytes]]
 
 
 def steer(call: Call) -> Any:
@@ -48,8 +32,8 @@ def steer(call: Call) -> Any:
 def command(call: Call) -> Json:
     """Issue a command that was written as a row of view `madlib_mop.command`; return its outcome for the row."""
     name, given = call.arguments["command"], _json(call.arguments["arguments"])
-    if name not in _CHECKS:
-        raise InvalidParameter(f"unknown command. Received: {name!r}", hint=f"Choose one of {', '.join(_CHECKS)}.")
+    if name not in VERBS:
+        raise InvalidParameter(f"unknown command. Received: {name!r}", hint=f"Choose one of {', '.join(VERBS)}.")
     if not isinstance(given, dict) or "run_id" in given:
         raise InvalidParameter(
             f"arguments must be a JSON object of the command's arguments, without run_id. Received:"
@@ -87,7 +71,7 @@ def _steer(call: Call, raises: bool = True) -> Command:
                 " steered",
                 hint=f"Steer run {run.parent_run_id}, or start a new run.",
             )
-        verb, weights = _CHECKS[call.function](call, record, run)
+        verb, weights = check_command(call, record, run)
     except MopError as error:
         refused = replace(row, state=CommandState.REFUSED, detail=error.message)
         number = record.issue(refused)
@@ -102,61 +86,3 @@ def _refusal(function: str, done: Command) -> MopError:
         f"{function}: run {done.run_id}: {done.detail}",
         hint=f"SELECT * FROM madlib_mop.steering WHERE run_id = {done.run_id}; shows all commands to the run.",
     )
-
-
-def _stop(call: Call, record: Record, run: Run) -> _Checked:
-    return StopModel(call.arguments["mst_key"], call.arguments["reason"]), {}
-
-
-def _resume(call: Call, record: Record, run: Run) -> _Checked:
-    return ResumeModel(call.arguments["mst_key"]), {}
-
-
-def _extend(call: Call, record: Record, run: Run) -> _Checked:
-    return Extend(call.arguments["num_iterations"], call.arguments["mst_key"]), {}
-
-
-def _pause(call: Call, record: Record, run: Run) -> _Checked:
-    return Pause(), {}
-
-
-def _unpause(call: Call, record: Record, run: Run) -> _Checked:
-    return Unpause(), {}
-
-
-def _pin(call: Call, record: Record, run: Run) -> _Checked:
-    return PinModel(call.arguments["mst_key"], call.arguments["pinned"] is not False), {}
-
-
-def _clone(call: Call, record: Record, run: Run) -> _Checked:
-    a = call.arguments
-    models = {model.mst_key: model for model in record.models(run.run_id)}
-    model = models.get(a["mst_key"])
-    if model is None:
-        raise InvalidParameter(
-            f"run {run.run_id} has no such model. Received: mst_key {a['mst_key']}",
-            hint=f"SELECT mst_key FROM madlib_mop.leaderboard WHERE run_id = {run.run_id}; shows its models.",
-        )
-    parameters = None
-    if a["compile_params"] is not None or a["fit_params"] is not None:
-        parameters = changed_parameters(call.session, record, run, model, a["compile_params"], a["fit_params"])
-    return CloneModel(
-        model.mst_key, parameters, a["from_state"] is not False, a["keep_optimizer"] is not False, a["num_iterations"]
-    ), {}
-
-
-def _add(call: Call, record: Record, run: Run) -> _Checked:
-    added = read_added_models(call.session, record, run, call.arguments["model_selection_table"])
-    return AddModels(added.models), added.weights
-
-
-_CHECKS = {
-    "stop_model": _stop,
-    "resume_model": _resume,
-    "clone_model": _clone,
-    "extend": _extend,
-    "add_models": _add,
-    "pause": _pause,
-    "unpause": _unpause,
-    "pin_model": _pin,
-}

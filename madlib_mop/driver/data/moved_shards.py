@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.plan import PackedData, ShardAccess
+from madlib_mop.catalog.rows.packed import PackedData, ShardAccess
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.data.remote_shards import check_reachable

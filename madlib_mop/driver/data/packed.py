@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from madlib_mop.catalog.names import Identifier, Relation, statement
-from madlib_mop.catalog.rows.plan import PackedData, ShardAccess, ShardPlan
+from madlib_mop.catalog.rows.packed import PackedData, ShardAccess, ShardPlan
 from madlib_mop.driver.data.engine import engine_of_table
 from madlib_mop.driver.data.gpus import assign_gpus
 from madlib_mop.driver.data.remote_shards import ShardReader, check_reachable

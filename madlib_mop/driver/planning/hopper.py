@@ -18,11 +18,11 @@ from madlib_mop.driver.data.custom_functions import warn_changed
 from madlib_mop.driver.outputs.hopper import SUFFIXES, check_replaceable
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.planning.architecture_fit import check_fit
+from madlib_mop.driver.planning.early_decisions import plan_policy, plan_sample
 from madlib_mop.driver.planning.early_stopping import plan_early_stopping
 from madlib_mop.driver.planning.fused_groups import plan_fused_groups
 from madlib_mop.driver.planning.label_fit import check_labels, with_class_weights
 from madlib_mop.driver.planning.run_data import check_connections, read_data
-from madlib_mop.driver.planning.samples import plan_sample
 from madlib_mop.driver.planning.selection import Configuration, read_selection
 from madlib_mop.driver.planning.warm_start import WarmStart, find_warm_start, recorded_functions
 from madlib_mop.driver.session.call import Call
@@ -144,6 +144,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
             class_weight=class_weight,
             summary=summary,
             sample=sample,
+            policy=plan_policy(call, settings),
         ),
     )
     return RunPlan(

@@ -73,7 +73,7 @@ def plan_replay(record: Record, run: Run, output: Relation, caller: SessionInfo)
         n_segments=run.n_segments,
         n_threads=run.n_threads,
         parent_run_id=run.run_id,
-        plan=replace(run.plan, output=Output.of(output), summary=summary),
+        plan=replace(run.plan, output=Output.of(output), summary=summary, policy=None),  # its commands are repeated
         arguments={**run.arguments, **made, "replace": False},
     )
     return RunPlan(

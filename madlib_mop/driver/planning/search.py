@@ -16,10 +16,10 @@ from madlib_mop.driver.outputs.hopper import SUFFIXES
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, SELECTION_TABLES, if_there, names_of, read_replace
 from madlib_mop.driver.planning.architecture_fit import check_fit
+from madlib_mop.driver.planning.early_decisions import plan_policy, plan_sample
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.label_fit import check_compile_params, weights_of_classes
 from madlib_mop.driver.planning.run_data import check_connections, read_data
-from madlib_mop.driver.planning.samples import plan_sample
 from madlib_mop.driver.planning.selection import read_architecture
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.settings import read_settings
@@ -142,7 +142,8 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         schedule=a["schedule"],
         n_models=0,
         n_threads=settings.trainer_threads,
-        plan=data.plan(settings, output, class_weight=class_weight, summary=summary, search=planned, sample=sample),
+        plan=data.plan(settings, output, class_weight=class_weight, summary=summary, search=planned, sample=sample,
+            policy=plan_policy(call, settings)),
     )
     return RunPlan(run, [], data.segments(sample), weights, functions=functions.objects, settings=data.settings,
         preprocessor=data.preprocessor,

@@ -13,12 +13,14 @@ from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.event_loop import SESSION_ENDED, was_cancelled
 from madlib_mop.driver.running.hopper import Hopper
+from madlib_mop.driver.running.policy import Policy
 from madlib_mop.driver.running.workers import Workers
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.info import SessionInfo
 from madlib_mop.driver.session.progress import Progress
 from madlib_mop.driver.session.stopping import undisturbed
 from madlib_mop.driver.steering.controller import Controllers, RunController
+from madlib_mop.driver.steering.policy_commands import PolicyCommands
 from madlib_mop.driver.steering.repeating import RepeatedCommands
 from madlib_mop.engines.sessions.access import Access
 from madlib_mop.engines.sessions.login import RunLogin, create_login, drop_login, sweep_logins
@@ -80,7 +82,8 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
         if run.schedule == AVERAGING:
             hopper = Averaging(record, workers, run, progress, call.session.stop_fd)
         else:
-            hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, controller)
+            policy = _make_policy(call, record, run, workers, progress)
+            hopper = Hopper(record, workers, run, progress, call.session.stop_fd, recorded, controller, policy)
         hopper.run()
         if not record.end_training(run_id):
             raise was_cancelled(run_id, record.cancelled_by(run_id) or "somebody")
@@ -108,6 +111,14 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             with record.transaction():  # no other session can see an ended run that still has a driver
                 record.end_run(run_id, state, detail, time.monotonic() - begun)
                 record.give_up(run_id)
+
+
+def _make_policy(call: Call, record: Record, run: Run, workers: Workers, progress: Progress) -> Policy | None:
+    """Create the policy of a run, if it has one."""
+    if run.plan.policy is None:
+        return None
+    commands = PolicyCommands(record, run, call.session)
+    return Policy(run.plan.policy, run.run_id, commands, workers, progress.tell)
 
 
 def _access(info: SessionInfo, record: Record, run: Run, login: RunLogin | None) -> Access:

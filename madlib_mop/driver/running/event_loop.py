@@ -38,8 +38,8 @@ class EventLoop:
         self._stdin_fd = stdin_fd
         self._look_at = 0.0
 
-    def wait(self) -> list[tuple[int, Session]]:
-        """Wait for at most a second; return the sessions with new data, with their segments.
+    def wait(self) -> list[tuple[int | None, Session]]:
+        """Wait for at most a second; return the sessions with new data, with their segments, None for a policy's.
 
         Raises
         ------

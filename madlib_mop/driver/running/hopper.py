@@ -21,6 +21,7 @@ from madlib_mop.driver.evaluation.evaluations import Evaluations
 from madlib_mop.driver.evaluation.metrics import evaluation_task
 from madlib_mop.driver.planning.fused_groups import FusedGroups
 from madlib_mop.driver.running.loop import InFlight, RunLoop
+from madlib_mop.driver.running.policy import Policy
 from madlib_mop.driver.running.rest import Rest
 from madlib_mop.driver.running.retries import RetryDecision, place_of
 from madlib_mop.driver.running.steered import SteeredRun
@@ -51,6 +52,8 @@ class Hopper(RunLoop[Task]):
         For a replay: the visits to repeat.
     controller : RunController
         Notified of the models' progress; can change the run's models.
+    policy : Policy or None
+        Notified of metrics; issues commands.
     """
 
     _plan: Scheduler
@@ -64,6 +67,7 @@ class Hopper(RunLoop[Task]):
         stdin_fd: int | None,
         recorded: Sequence[Visit] | None = None,
         controller: RunController | None = None,
+        policy: Policy | None = None,
     ):
         super().__init__(record, workers, run, progress, stdin_fd)
         self._run = run
@@ -83,6 +87,7 @@ class Hopper(RunLoop[Task]):
         side = SteeredRun(self._models, self._plan, self._slots, self._evaluations, self._stops, self._groups, progress,
                           self._controller, self._works, self._separate, self._rest)  # fmt: skip
         self._steering = Steering(record, run, self._models, self._slots, side)
+        self._policy = policy
         self._compacted = 0.0
         for segment in self._rows:
             self._plan.segment_down(segment)
@@ -95,10 +100,19 @@ class Hopper(RunLoop[Task]):
         self._steering.obey_pending()
 
     def _is_over(self) -> bool:
-        if not self._plan.done:
+        if not self._plan.done or (self._policy is not None and self._policy.is_at_work):
             return False
         self._steering.obey_pending()
         return self._plan.done
+
+    def _guest_ready(self) -> None:
+        assert self._policy is not None, "only a policy has a guest"
+        if self._policy.advance():
+            self._steering.obey_pending()
+
+    def _metrics_came(self) -> None:
+        if self._policy is not None:
+            self._policy.metrics_came()
 
     def _start_tasks(self) -> None:
         if not self._rest.keeps(bool(self._in_flight)):
@@ -162,6 +176,8 @@ class Hopper(RunLoop[Task]):
         else:
             self._plan.finished(task, seconds)
             complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
+            if complete:
+                self._metrics_came()
             for mst_key, metrics in complete.items():
                 self._progress.metrics_known(mst_key, epoch, metrics)
                 stops = self._stops.measured(mst_key, metrics)
@@ -212,6 +228,8 @@ class Hopper(RunLoop[Task]):
             self._plan.failed(task)
             return
         done = self._plan.finished(task, seconds)
+        if self._sample_of(task):
+            self._metrics_came()
         for key in kept:
             self._controller.visited(key)
         trained = [key for key in kept if self._models[key].is_alive]  # others were stopped meanwhile

@@ -107,7 +107,10 @@ class RunLoop(ABC, Generic[_Task]):
             self._start_tasks()
             self._slots.empty_dead()
             for segment, session in self._event_loop.wait():
-                self._advance(segment, session)
+                if segment is None:
+                    self._guest_ready()
+                else:
+                    self._advance(segment, session)
             if self._event_loop.look_for_cancel():
                 self._notified()
             self._workers.reopen_lost()
@@ -124,6 +127,9 @@ class RunLoop(ABC, Generic[_Task]):
 
     def _notified(self) -> None:
         """Called after a notification, and once a second: commands to the run may be pending."""
+
+    def _guest_ready(self) -> None:
+        """Called when the session of the run's policy has new data."""
 
     def _tick(self) -> None:
         """Called after every event, and at least once a second."""

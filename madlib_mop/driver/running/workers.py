@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mop_backend.frames import Header
 
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.plan import Plan
+from madlib_mop.catalog.rows.plan import Plan, PolicyPlan
 from madlib_mop.catalog.sessions.login_failures import LoginFailure, diagnose
 from madlib_mop.engines.sessions.access import Access, reader_name, writer_name
 from madlib_mop.engines.sessions.login import renew_login
@@ -66,6 +66,7 @@ class Workers:
         self._host_wait_s = plan.host_wait_s
         self._notify = tell
         self._on_shard: Callable[[str, int, Header], None] = _accept
+        self._guest: Session | None = None
 
     def check_shards_by(self, check: Callable[[str, int, Header], None]) -> None:
         """Set the check of every shard that a trainer has loaded, before its use; see `Worker`."""
@@ -76,10 +77,17 @@ class Workers:
         for segment in self._workers:
             self._open(segment)
 
-    def sessions(self) -> list[tuple[int, Session]]:
-        """Return the sessions to poll, with their segments."""
+    def sessions(self) -> list[tuple[int | None, Session]]:
+        """Return the sessions to poll, with their segments; the guest has none."""
         opened = [(segment, worker) for segment, worker in self._workers.items() if worker is not None]
-        return [(segment, session) for segment, worker in opened for session in worker.sessions]
+        found: list[tuple[int | None, Session]] = [(segment, s) for segment, worker in opened for s in worker.sessions]
+        guest = self._guest
+        return found if guest is None or guest.state is SessionState.BROKEN else [*found, (None, guest)]
+
+    def open_guest(self, plan: PolicyPlan, query: str) -> Session:
+        """Open the session of the run's policy; it is polled and ended with the workers."""
+        self._guest = Session(self._access.policy(query, plan.search_path, plan.timeout_s))
+        return self._guest
 
     def begin(self, segment: int, order: Header) -> None:
         """Send a task to a segment's worker."""
@@ -180,6 +188,9 @@ class Workers:
     def close_all(self) -> None:
         """End every session and its work."""
         pids = [pid for worker in self._workers.values() if worker is not None for pid in worker.pids]
+        if self._guest is not None and self._guest.state is not SessionState.BROKEN:
+            pids += [self._guest.pid] if self._guest.pid is not None else []
+            self._guest.close()
         for worker in self._workers.values():
             if worker is not None:
                 worker.close()

@@ -23,10 +23,12 @@ CALLER_SETTINGS = {
     "predict_memory_mb": (512, 1 << 24),
     "predict_idle_s": (1, 1 << 20),
     "host_wait_s": (1, 1 << 20),
+    "policy_timeout_s": (1, 1 << 20),
 }
 _PREDICT_MEMORY_MB = 2048
 _PREDICT_IDLE_S = 300
 _HOST_WAIT_S = 600
+_POLICY_TIMEOUT_S = 10
 CALLER_SWITCHES = ("materialise_features", "fused_training")
 # Group sizes of fused training: the default if it is "on" (larger groups are hardly faster: benchmarks/fusion.py), and
 # the maximum.
@@ -56,6 +58,8 @@ class Settings:
         Memory limit and idle time of the trainer that a session keeps for madlib_mop.predict.
     host_wait_s : int
         Maximum waiting time for a lost host of a segment.
+    policy_timeout_s : int
+        Time limit of one evaluation of a policy.
     sandbox : bool
         Whether trainers give up files, sockets and new processes after their start.
     materialise_features : bool
@@ -74,6 +78,7 @@ class Settings:
     predict_memory_bytes: int
     predict_idle_s: int
     host_wait_s: int
+    policy_timeout_s: int
     sandbox: bool
     materialise_features: bool
     fused_training: int
@@ -141,6 +146,7 @@ def read_settings(record: SuperuserSettings, session: CallerSession, n_trainers:
         predict_memory_bytes=_number("predict_memory_mb", fixed, session, _PREDICT_MEMORY_MB) * MIB,
         predict_idle_s=_number("predict_idle_s", fixed, session, _PREDICT_IDLE_S),
         host_wait_s=_number("host_wait_s", fixed, session, _HOST_WAIT_S),
+        policy_timeout_s=_number("policy_timeout_s", fixed, session, _POLICY_TIMEOUT_S),
         sandbox=fixed.get("sandbox", "on") != "off",
         materialise_features=_switch("materialise_features", fixed, session),
         fused_training=_fused_training(fixed, session),

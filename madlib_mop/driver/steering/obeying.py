@@ -115,7 +115,7 @@ class Steering:
             effect.cleanup()
             raise
         effect.apply()
-        self._side.tell(f"{command.command} by {command.issued_by}: {effect.detail}")
+        self._side.tell(f"{command.command} by {_issuer(command)}: {effect.detail}")
         return outcome
 
     @singledispatchmethod
@@ -136,7 +136,7 @@ class Steering:
         detail = f"mst_key {key} is stopped {self._where(model)}{reason}"
 
         def write() -> Sequence[int]:
-            self._models.stopped(key, f"stopped by {self._command.issued_by}{reason}")
+            self._models.stopped(key, f"stopped by {_issuer(self._command)}{reason}")
             return [key]
 
         return _Effect(detail, write, lambda: self._side.stopped(key))
@@ -352,3 +352,7 @@ def _parameters_of(model: Model) -> Parameters:
         loss_type=model.loss_type,
         metrics_type=model.metrics_type,
     )
+
+
+def _issuer(command: Command) -> str:
+    return "the policy" if command.source == "policy" else str(command.issued_by)

@@ -73,5 +73,14 @@ class Access:
         where = {"host": self.host, "port": self.port, "dbname": self.database}
         return Target({**where, "user": self.login.role, "password": self.login.password, **session}, steps)
 
+    def policy(self, query: str, search_path: str | None, timeout_s: int) -> Target:
+        """Return how the session of a policy is opened: a reader's, with a time limit, in which ``query`` is prepared
+        as ``policy``."""
+        reader = self.reader()
+        limits = {"search_path": search_path or "pg_catalog, pg_temp", "statement_timeout": f"{timeout_s}s"}
+        settings = [(_SET, [name, value]) for name, value in limits.items()]
+        prepare = f"PREPARE policy (pg_catalog.int8) AS {query}"
+        return Target(reader.keywords, [*reader.steps, *settings, (prepare, [])])
+
     def _session(self, name: str, more: str = "") -> dict[str, Any]:
         return {"application_name": name, "connect_timeout": 10, "options": self.options + more}

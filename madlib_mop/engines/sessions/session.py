@@ -144,7 +144,7 @@ class Session:
 
     def _execute(self, query: str, params: Sequence[Any] | Mapping[str, Any]) -> None:
         self._cursor = self._connection.cursor()
-        self._cursor.execute(query, params)
+        self._cursor.execute(query, params or None)  # without parameters, a % in the query is left alone
         self.events = select.POLLOUT
 
     def _failed(self, error: psycopg2.Error) -> Failure:

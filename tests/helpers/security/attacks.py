@@ -85,10 +85,17 @@ def record_run(db, run_id: int, owner: str, state: str = "interrupted", **column
     )  # fmt: skip
     insert(db, "metric", **key, epoch=1, data_set="training", ordinal=0, name="loss", value=0.5, elapsed_s=1.0)
     insert(
+        db, "visit_metric", **key, visits=1, epoch=1, position=1, data_set="training", n_rows=1, ordinal=0, name="loss",
+        value=0.5,
+    )  # fmt: skip
+    insert(
         db, "evaluation", **key, epoch=1, data_set="training", shard=0, segment_id=0, started_at="now", ended_at="now",
         n_rows=1,
     )  # fmt: skip
     insert(db, "search_event", run_id=run_id, ordinal=0, event="start", actions="[]")
+    insert(
+        db, "steering_command", run_id=run_id, command="pause", source="person", issued_by=owner, state="obeyed",
+    )  # fmt: skip
     db.rows(
         f"CREATE TABLE madlib_mop.model_state_{run_id}_0 PARTITION OF madlib_mop.model_state FOR VALUES IN ({slot})"
     )
@@ -104,7 +111,8 @@ def recorded_plan(schema: str, output: str, packed_table: str) -> dict:
 def fingerprint(db, run_id: int) -> str:
     """Return a digest of everything in the record of a run."""
     tables = ("run", "segment", "model", "start_weights", "custom_function", "caller_setting", "preprocessor",
-              "model_state", "visit", "metric", "evaluation", "search_event")  # fmt: skip
+              "model_state", "visit", "metric", "visit_metric", "evaluation", "search_event",
+              "steering_command")  # fmt: skip
     rows = [db.rows(f"SELECT t::text FROM madlib_mop.{t} t WHERE run_id = %s ORDER BY 1", [run_id]) for t in tables]
     return repr(rows)
 

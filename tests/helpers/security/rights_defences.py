@@ -34,11 +34,18 @@ DEFENCES_OF_RIGHTS = (
         (_STEERING,),
     ),
     Defence(
+        "a policy has the rights of its run's caller",
+        "madlib_mop/engines/sessions/access.py",
+        "reader = self.reader()",
+        "reader = self.writer(0)",
+        ("tests/security/test_policies.py::test_it_has_the_rights_of_the_caller",),
+    ),
+    Defence(
         "a user sees the commands to his own runs only",
         "sql/22-visibility.sql",
         "ALTER TABLE madlib_mop.steering_command ENABLE ROW LEVEL SECURITY;\n",
         "",
-        (_STEERING,),
+        (_OWN_RUNS + "test_a_user_sees_the_runs_of_roles_he_is_a_member_of",),
     ),
     Defence(
         "members of pg_read_all_data read no key",

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from madlib_mop.catalog.rows.model import Model
-from madlib_mop.catalog.rows.plan import Output, PackedData, Plan, SearchPlan, ShardPlan, Summary
+from madlib_mop.catalog.rows.packed import PackedData, ShardPlan
+from madlib_mop.catalog.rows.plan import Output, Plan, SearchPlan, Summary
 from madlib_mop.catalog.rows.run import Run
 
 OUTPUT = Output("public", "models", False)

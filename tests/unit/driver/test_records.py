@@ -14,7 +14,8 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.command import Command
 from madlib_mop.catalog.rows.model import BestState, Model, TakenOver
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
-from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, Plan, ShardAccess, ShardPlan
+from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, Plan
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import CommandState, ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels

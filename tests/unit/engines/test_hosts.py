@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from madlib_mop.catalog.rows.plan import ShardAccess, ShardPlan
+from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
 from madlib_mop.driver.data.host_checks import clock_problem
 from madlib_mop.driver.evaluation.evaluations import _places
 from madlib_mop.engines.base.dealing import Carrier, deal

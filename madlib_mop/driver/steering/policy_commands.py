@@ -1,0 +1,103 @@
+"""Commands of a policy: the rows of its result, checked and recorded as people's commands are; called by the hopper.
+
+A policy has no memory: its query returns a row again and again. So each row is issued once in a run. What was issued is
+read from the record, so this also holds if the driver is replaced.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from madlib_mop.calls import find_function, read_arguments
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.base import Json
+from madlib_mop.catalog.rows.command import Command
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import CommandState
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
+from madlib_mop.driver.steering.checking import check_command
+from madlib_mop.errors import InvalidParameter, MopError
+
+ACTIONS = ("stop_model", "resume_model", "clone_model", "extend", "pin_model")
+#: Arguments that have a column of their own.
+_COLUMNS = ("mst_key", "reason")
+
+
+class PolicyCommands:
+    """Issues the commands of a run's policy.
+
+    Parameters
+    ----------
+    record : Record
+    run : Run
+    session : CallerSession
+        The session of the run's call, which checks clones' parameters.
+    """
+
+    def __init__(self, record: Record, run: Run, session: CallerSession):
+        self._record = record
+        self._run = run
+        self._session = session
+        self._issued = {
+            _identity(command.command, command.arguments)
+            for state in CommandState
+            for command in record.commands(run.run_id, state)
+            if command.source == "policy"
+        }
+
+    def issue(self, row: Json) -> bool:
+        """Record the command of one row of the result; return False if it was issued before.
+
+        Raises
+        ------
+        InvalidParameter
+            If the row has no such action.
+        MopError
+            The command's error; it is recorded as refused.
+        """
+        action, given = _read(row)
+        identity = _identity(action, given)
+        if identity in self._issued:
+            return False
+        self._issued.add(identity)
+        command = Command(
+            run_id=self._run.run_id, command=action, arguments=given, source="policy", issued_by=self._run.owner_oid
+        )
+        try:
+            arguments = read_arguments(find_function(action), {**given, "run_id": self._run.run_id})
+            verb, _ = check_command(Call(action, arguments, self._session), self._record, self._run)
+        except MopError as error:
+            self._record.issue(command.as_refused(error.message))
+            raise
+        finally:
+            self._session.let_go()
+        self._record.issue(command.with_work(verb.as_json()))
+        return True
+
+
+def _read(row: Json) -> tuple[str, Json]:
+    """Return the action of a row, and its arguments without NULLs."""
+    action = str(row["action"]).strip().lower()
+    if action not in ACTIONS:
+        raise InvalidParameter(
+            f"policy: action must be one of {', '.join(ACTIONS)}, or NULL for none. Received: {row['action']!r}"
+        )
+    arguments = row.get("arguments")
+    if not (arguments is None or isinstance(arguments, dict)):
+        raise InvalidParameter(f"policy: arguments must be a JSON object. Received: {arguments!r}")
+    columns = {name: row.get(name) for name in _COLUMNS if name == "mst_key" or action == "stop_model"}
+    given = {name: value for name, value in {**(arguments or {}), **columns}.items() if value is not None}
+    given.pop("run_id", None)
+    return action, given
+
+
+def _identity(action: str, arguments: Any) -> str:
+    """Return what makes two rows the same command; the reason does not count."""
+    return json.dumps([action, {name: arguments[name] for name in arguments if name != "reason"}], sort_keys=True)
+
+
+def read_rows(result: str) -> Sequence[Json]:
+    """Return the rows of a policy's result."""
+    rows: list[Json] = json.loads(result)
+    return rows
