@@ -146,7 +146,7 @@ FROM (
                            THEN (o.best_state ->> 'epoch')::integer END AS restored,
                        pg_catalog.min(e.newest) FILTER (WHERE o.state IN ('waiting', 'training'))
                            OVER (PARTITION BY o.run_id) AS reached,
-                       pg_catalog.min(coalesce((e.newest - o.first_epoch + 1) * r.n_segments::bigint, 0))
+                       pg_catalog.min(coalesce((e.newest - o.first_epoch + 1) * r.n_segments::bigint, 0 * s.newest_visits))
                            FILTER (WHERE o.state IN ('waiting', 'training')) OVER (PARTITION BY o.run_id) AS reached_by_all_rows,
                        pg_catalog.min(s.newest_visits) FILTER (WHERE o.state IN ('waiting', 'training'))
                            OVER (PARTITION BY o.run_id) AS reached_visits

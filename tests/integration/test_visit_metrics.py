@@ -235,6 +235,10 @@ class TestLeaderboard:
         rows = middle((2, "training"), (0, "waiting"), (2, "training"))
         assert [row[1:5] for row in rows] == [(1, 2, 10, True), (None, None, None, None), (1, 2, 10, True)]
 
+    def test_one_that_has_made_no_visit_does_not_keep_metrics_of_all_rows_from_the_others(self, middle):
+        rows = middle((4, "training"), (0, "waiting"), (3, "training"))
+        assert [row[1:5] for row in rows] == [(1, 3, None, True), (None, None, None, None), (1, 3, None, True)]
+
     def test_a_stopped_one_keeps_its_own(self, middle):
         rows = middle((1, "stopped"), (5, "training"), (6, "training"))
         assert [row[2:5] for row in rows] == [(1, 10, False), (5, 10, True), (5, 10, True)]

@@ -45,8 +45,7 @@ def plan_sample(session: CallerSession, arguments: Mapping[str, Any], data: Data
             )
         return None
     data_set, packed = ("validation", data.validation) if data.validation else ("training", data.source)
-    here = [shard for shard in packed.shards if shard.n_rows and shard.place.server is None]
-    shard = max(here or packed.shards, key=lambda shard: shard.n_rows)
+    shard = max(packed.shards, key=lambda shard: shard.n_rows)
     usual = max(_LEAST_ROWS, max(shard.n_rows for shard in data.source.shards) // _ROWS_OF_VISIT)
     n_rows = min(shard.n_rows, usual if given is None else given)
     if given is not None and n_rows < given:

@@ -112,7 +112,7 @@ def plan_fit(call: Call, record: Record) -> RunPlan:
     if warm_start:
         check_replaceable(session, output, summary)
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
-    check_connections(record, data.source, call.info.role)
+    check_connections(record, data.source, call.info.role, 0 if a["policy"] is None else 1)
     models, weights = plan_models(configurations, selection.weights, num_iterations, warm, early_stopping)
     max_fused = settings.fused_training
     if max_fused and any(early_stopping.values()):

@@ -234,13 +234,14 @@ def _check_seen_by_workers(record: Record, packed: PackedTable, what: str, calle
         )
 
 
-def check_connections(record: Record, source: PackedTable, role: str) -> None:
+def check_connections(record: Record, source: PackedTable, role: str, n_more: int = 0) -> None:
     """Raise OutOfResources if there are too few connections for a run's sessions.
 
-    A segment has a writer and, unless its rows are read at another host, a reader.
+    A segment has a writer and, unless its rows are read at another host, a reader. ``n_more`` sessions log in as a
+    reader does.
     """
     n_segments = len(source.shards)
-    n_readers = n_segments - sum(source.n_at_hosts.values())
+    n_readers = n_segments - sum(source.n_at_hosts.values()) + n_more
     n_sessions = n_segments + n_readers
     ((free,),) = record.execute(
         "SELECT current_setting('max_connections')::pg_catalog.int4"

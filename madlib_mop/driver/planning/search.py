@@ -102,7 +102,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
     settings = read_settings(record, session, data.source.n_here, bool(a.get("use_caching")))
     if settings.fused_training:
         session.notice("fused training: not used, a search adds and stops models one by one")
-    check_connections(record, data.source, call.info.role)
+    check_connections(record, data.source, call.info.role, 0 if a["policy"] is None else 1)
     sample = plan_sample(session, a, data)
     summary = data.summary(
         model=a["model_output_table"],

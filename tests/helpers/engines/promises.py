@@ -19,6 +19,10 @@ from tests.helpers.training import ADAM, digests, fit, select_configurations, we
 TIMES = int(os.environ.get("MOP_FAULTS", "1"))  # 20 for the full test
 NAN = (1, ADAM.replace("Adam(lr=0.01)", "SGD(lr=1e30)"), "batch_size=8, epochs=1")
 NOT_BUILT = (UNBUILDABLE, ADAM, "batch_size=8, epochs=1")
+_SAMPLED = (
+    "SELECT mst_key, visits, n_rows, ordinal, name, value FROM madlib_mop.visit_metric"
+    " WHERE run_id = %s ORDER BY mst_key, visits, ordinal"
+)
 
 
 class Promises:
@@ -38,7 +42,7 @@ class Promises:
     def test_ordinary_tables(self, bench: Bench, db):
         """Promise 10: a table is packed, trained on and predicted with the same bits as on one server.
 
-        On one server it is done twice.
+        So are the metrics after each visit; and a policy's command is obeyed. On one server it is done twice.
         """
         found = []
         for at in (bench.db, db):
@@ -47,15 +51,20 @@ class Promises:
             call = "pack_columns('customers', 'packed', 'churned', validation => 0.2, seed => 1)"
             pack_with(at, bench.n_segments, call)
             load_churn_network(at, "arch_of_columns", "mst_of_columns")
-            run = fit(at, "churn", "mst_of_columns", 2, source_table="packed", seed=SEED, schedule="rotation")
+            run = fit(at, "churn", "mst_of_columns", 2, source_table="packed", seed=SEED, schedule="rotation",
+                      validation_table="packed_validation", metrics_every="visit", metrics_sample_rows=20,
+                      policy="SELECT 1 AS mst_key, 'pin_model' AS action")  # fmt: skip
             score = "SELECT madlib_mop.predict('churn', 1, (SELECT c FROM customers AS c WHERE id = %s))"
             found.append((
                 at.value("SELECT preprocessor_digest FROM packed_summary"),
                 {name: sorted(map(bytes, rows)) for name, rows in content(at, "packed").items()},
                 digests(at, run.run_id),
                 [at.value(score, [key]) for key in range(1, 6)],
+                at.rows(_SAMPLED, [run.run_id]),
+                at.rows("SELECT source, state FROM madlib_mop.steering WHERE run_id = %s", [run.run_id]),
             ))  # fmt: skip
         assert found[0] == found[1] and len(found[0][3][0]) == 2
+        assert len(found[0][4]) >= 2 * 2 * bench.n_segments and found[0][5] == [("policy", "obeyed")]
 
     def test_killed(self, bench: Bench, request):
         """Promise 4: after trainers and worker sessions are killed at any time, the run ends with the same bits.
