@@ -16,13 +16,13 @@ from tests.helpers.faults import (
     assert_whole,
     children,
     fit_statement,
+    forkservers,
     kill,
     newest_run,
     undisturbed,
     visits,
     wait_for,
 )
-from tests.security.test_socket_of_trainers import forkservers
 
 N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 3, 2, 2, 79
 DRIVER = "madlib_mop.driver"

@@ -1,11 +1,11 @@
 """A run in the background, its processes, and checks that nothing of it remains."""
 
+import contextlib
 import os
 import random
 import signal
 import threading
 import time
-from contextlib import closing
 from pathlib import Path
 
 import psycopg2
@@ -134,6 +134,17 @@ def trainers(db) -> list[int]:
     return [child for pid in workers(db) for child in children(pid, "madlib_mop.trainer")]
 
 
+def forkservers(db, comm: str = "mop forkserver") -> list[int]:
+    """Return the fork servers of the database's server: of trainers, or the ``mop drivers``."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_one = (process / "comm").read_text() == f"{comm}\n"
+            if is_one and f"\0{db.cluster.server_pid}\0" in (process / "cmdline").read_text():
+                found.append(int(process.name))
+    return found
+
+
 def alive(pid: int) -> bool:
     """Return whether a process exists and is not a zombie."""
     try:
@@ -156,7 +167,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> bool:
 
 def kill_backend(db, pid: int) -> None:
     """Kill a backend with SIGKILL and wait until the server, which restarts all sessions, answers again."""
-    with closing(db.connect()) as witness:
+    with contextlib.closing(db.connect()) as witness:
         restarts = kill(pid)
 
         def ended():

@@ -1,6 +1,5 @@
 """The fork servers' sockets are in the data directory; an OS user who takes their place gets no requests."""
 
-import contextlib
 import os
 import pathlib
 import signal
@@ -13,7 +12,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.helpers.faults import children
+from tests.helpers.faults import children, forkservers
 from tests.helpers.inference import Dependent, ModelTable, User
 from tests.unit.trainer.test_sockets import as_root, impostor
 
@@ -28,17 +27,6 @@ def models(db, keras):
     user.write_models("models", {1: model}, ModelTable(dependent=[Dependent(values=list("abc"))]))
     user.connection.close()
     return db
-
-
-def forkservers(db, comm: str = "mop forkserver") -> list[int]:
-    """Return the fork servers of the database's server: of trainers, or the ``mop drivers``."""
-    found = []
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            is_one = (process / "comm").read_text() == f"{comm}\n"
-            if is_one and f"\0{db.cluster.server_pid}\0" in (process / "cmdline").read_text():
-                found.append(int(process.name))
-    return found
 
 
 def abstract_names(db) -> list[str]:
