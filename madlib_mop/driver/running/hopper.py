@@ -100,7 +100,7 @@ class Hopper(RunLoop[Task]):
         self._steering.obey_pending()
 
     def _is_over(self) -> bool:
-        if not self._plan.done or (self._policy is not None and self._policy.is_at_work):
+        if not self._plan.done or (self._policy is not None and self._policy.is_at_work()):
             return False
         self._steering.obey_pending()
         return self._plan.done

@@ -43,9 +43,10 @@ class Policy:
         self._is_due = False
         self._told: set[str] = set()
 
-    @property
     def is_at_work(self) -> bool:
-        """Whether an evaluation is in progress or due."""
+        """Return whether an evaluation is in progress or due; one that a pause has ended begins again."""
+        if self._is_due and self._session is not None and self._session.state is SessionState.BROKEN:
+            self.metrics_came()
         busy = self._session is not None and self._session.state not in (SessionState.IDLE, SessionState.BROKEN)
         return busy or self._is_due
 
