@@ -154,10 +154,11 @@ class Hopper(RunLoop[Task]):
     def _sample_of(self, visit: Visit) -> Header:
         """Return the part of an order that has the model evaluated on the sample after the visit, if that is due."""
         sample = self._run.plan.sample
+        if sample is None:
+            return {}
         first = min(self._models[key].first_epoch for key in self._groups.members(visit.model))
         n_visits = (visit.epoch - first) * self._run.n_segments + visit.position
-        is_due = sample is not None and n_visits % sample.every == 0
-        return {"sample": sample.segment_id} if sample is not None and is_due else {}
+        return {"sample": sample.segment_id} if n_visits % sample.every == 0 else {}
 
     def _write(self, flight: InFlight[Task], mst_key: int) -> Header:
         """Return the slot for a model's next state."""

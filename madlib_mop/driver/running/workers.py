@@ -73,7 +73,8 @@ class Workers:
         self._on_shard = check
 
     def open_all(self) -> None:
-        """Start to open every worker."""
+        """Start to open every worker; at the end of a pause too, when the login may have expired."""
+        self._renew_login()
         for segment in self._workers:
             self._open(segment)
 
@@ -86,6 +87,7 @@ class Workers:
 
     def open_guest(self, plan: PolicyPlan, query: str) -> Session:
         """Open the session of the run's policy; it is polled and ended with the workers."""
+        self._renew_login()
         self._guest = Session(self._access.policy(query, plan.search_path, plan.timeout_s))
         return self._guest
 
@@ -177,8 +179,7 @@ class Workers:
         now = time.monotonic()
         for segment in [segment for segment, at in self._reopen_at.items() if at <= now]:
             del self._reopen_at[segment]
-            if self._access.login is not None:
-                renew_login(self._record.raw, self._access.login.role)
+            self._renew_login()
             self._open(segment)
         for segment, host in self._lost_hosts.items():
             if host.ask_at is not None and host.ask_at <= now and self._is_idle(segment):
@@ -202,6 +203,11 @@ class Workers:
         self._workers = dict.fromkeys(self._workers)
         self._reopen_at.clear()
         self._lost_hosts.clear()
+
+    def _renew_login(self) -> None:
+        """Let the run's role log in again: its password is valid for a minute."""
+        if self._access.login is not None:
+            renew_login(self._record.raw, self._access.login.role)
 
     def _open(self, segment: int) -> None:
         targets = self._access.writer(segment), self._access.reader()
