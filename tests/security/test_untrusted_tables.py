@@ -1,12 +1,11 @@
 """transform, proposed networks, ensembles and predictions of rows, with tables that another role wrote or changes."""
 
-import os
 import time
-from pathlib import Path
 
 import psycopg2
 import pytest
 
+from tests.helpers.faults import children
 from tests.helpers.security.attacks import refusal, refusal_of, user
 from tests.helpers.training import one_thread
 from tests.security.test_columns import LINEAR
@@ -308,13 +307,9 @@ def test_a_call_that_is_cancelled_leaves_no_table_and_no_process(bench, call):
             cursor.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'out%'")
             assert cursor.fetchone() == (0,)
         deadline = time.monotonic() + 10
-        while (left := children_of(connection.info.backend_pid)) and time.monotonic() < deadline:
+        backend = connection.info.backend_pid
+        while (left := children(backend, "madlib_mop.driver")) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not left
     connection.close()
 
-
-def children_of(pid: int) -> list[str]:
-    """Return the command lines of a backend's child processes."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [Path(f"/proc/{child}/cmdline").read_text() for child in found if os.path.exists(f"/proc/{child}/cmdline")]
