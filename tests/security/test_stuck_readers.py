@@ -10,14 +10,17 @@ from tests.helpers.training import script
 
 COLUMNS = ", ".join(map(quote, ("__dist_key__", X, f"{X}_shape", Y, f"{Y}_shape", "buffer_id")))
 STAY = f"""
-CREATE FUNCTION mallory.stay() RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION mallory.stay(object boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF session_user NOT LIKE 'madlib\\_mop\\_run\\_%' THEN
         RETURN true;
     END IF;
     PERFORM set_config('application_name', 'nobody', false), set_config('client_connection_check_interval', '0', false);
     RESET ROLE;
-    PERFORM pg_advisory_lock(4711), lo_create(0);
+    PERFORM pg_advisory_lock(4711);
+    IF object THEN -- it locks the run's role
+        PERFORM lo_create(0);
+    END IF;
     LISTEN madlib_mop_cancel;
     LOOP
         BEGIN
@@ -27,9 +30,12 @@ BEGIN
         END;
     END LOOP;
 END $$;
-CREATE VIEW mallory.stuck AS SELECT {COLUMNS} FROM mallory.train WHERE mallory.stay();
-CREATE TABLE mallory.stuck_summary AS TABLE mallory.train_summary;
-GRANT SELECT ON mallory.stuck, mallory.stuck_summary TO alice;
+CREATE VIEW mallory.holds_nothing AS SELECT {COLUMNS} FROM mallory.train WHERE mallory.stay(false);
+CREATE TABLE mallory.holds_nothing_summary AS TABLE mallory.train_summary;
+CREATE VIEW mallory.holds_an_object AS SELECT {COLUMNS} FROM mallory.train WHERE mallory.stay(true);
+CREATE TABLE mallory.holds_an_object_summary AS TABLE mallory.train_summary;
+GRANT SELECT ON mallory.holds_nothing, mallory.holds_nothing_summary, mallory.holds_an_object,
+    mallory.holds_an_object_summary TO alice;
 """
 SLEEPERS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'nobody'"
 
@@ -41,9 +47,10 @@ def stuck(db):
     return db
 
 
-def test_a_reader_that_takes_no_cancel_ends_with_the_run(stuck):
+@pytest.mark.parametrize("view", ["holds_nothing", "holds_an_object"])
+def test_a_reader_that_takes_no_cancel_ends_with_the_run(stuck, view):
     before = fingerprint(stuck, CAROLS_RUN)
-    call = Fit(stuck, "mallory.stuck", "alice.never")
+    call = Fit(stuck, f"mallory.{view}", "alice.never")
     wait_for(lambda: call.error or len(stuck.rows(SLEEPERS)) == 2, what="two readers")
     assert call.error is None, call.error
     run_id = stuck.value("SELECT max(run_id) FROM madlib_mop.run WHERE owner = 'alice'::regrole")
