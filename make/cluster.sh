@@ -5,6 +5,7 @@
 #   stop       stop it, ending its sessions        kill      stop it as a power cut would
 #   restart    stop and start                      destroy   stop it and remove all of it
 #   status     exit status 0 when it runs          dsn [DB]  print the URI by which its owner (or root) logs in
+#   work [DB]  start a worker of jobs beside it, unless one runs; it ends with stop and destroy
 #   datadir, bindir, logfile, port, owner          print just that
 # Several may live beside each other: `server` is the one of `make server`; the tests make and remove their own.
 
@@ -31,6 +32,7 @@ main() {
         kill) stop immediate ;;
         restart) stop fast && start ;;
         destroy) destroy ;;
+        work) made && work "${2:-madlib_mop}" ;;
         status) runs ;;
         dsn) made && dsn "${2:-madlib_mop}" ;;
         datadir) made && echo "$DATA" ;;
@@ -38,7 +40,7 @@ main() {
         port) made && cat "$CLUSTER/port" ;;
         owner) echo "$OWNER" ;;
         bindir) bindir ;;
-        *) sed -n '2,9s/^# \{0,1\}//p' "$0" && exit 2 ;;
+        *) sed -n '2,10s/^# \{0,1\}//p' "$0" && exit 2 ;;
     esac
 }
 
@@ -134,7 +136,27 @@ for port in [int(arg) for arg in sys.argv[1:] if arg] + random.sample(range(2000
 END
 }
 
+# The worker runs as the server's user, and stays when the server restarts.
+work() {
+    local pid_file=$CLUSTER/log/work.pid
+    works && return
+    as_owner setsid sh -c 'echo $$ >"$1" && shift && exec "$@"' sh "$pid_file" \
+        "$LIBRARY/venv/bin/python" -I -m madlib_mop.cli work --dsn "$(dsn "$1")" \
+        >>"$CLUSTER/work.log" 2>&1 </dev/null 8>&- 9>&- &
+}
+
+works() {
+    local pid
+    pid=$(cat "$CLUSTER/log/work.pid" 2>/dev/null) && as_owner kill -0 "$pid" 2>/dev/null &&
+        tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q 'madlib_mop.cli work'
+}
+
+stop_worker() {
+    ! works || as_owner kill "$(cat "$CLUSTER/log/work.pid")"
+}
+
 stop() {
+    [ "$command" = restart ] || [ "$command" = kill ] || stop_worker
     runs || return 0
     as_owner "$BINDIR/pg_ctl" -D "$DATA" -m "$1" -w -t 60 -s stop
 }

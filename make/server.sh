@@ -55,5 +55,6 @@ elif ! cmp -s "$built" "$installed"; then
             "To start anew: make clean server"
     fi
 fi
+"$cluster" work madlib_mop
 say "PostgreSQL is running, with the extension in database madlib_mop. Connect with make psql, or"
 say "  psql '$dsn'"

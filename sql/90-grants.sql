@@ -10,9 +10,9 @@ VALUES
         load_custom_function, load_keras_model, load_model_selection_table, load_top_k_accuracy_function, madlib_keras_automl,
         madlib_keras_evaluate, madlib_keras_fit, madlib_keras_fit_multiple_model, madlib_keras_predict,
         madlib_keras_predict_byom, training_preprocessor_dl, validation_preprocessor_dl}'::text[]),
-    ('train', '{train}', 'madlib_mop', '{add_models, average_state, cancel, clone_model, describe_preprocessor, drop_models, drop_run, extend, grant_read,
-        make_ensemble, pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, replay, resume, resume_model,
-        revoke_read, stop_model, transform, unpause, version}'),
+    ('train', '{train}', 'madlib_mop', '{add_models, alter_job, average_state, cancel, cancel_job, clone_model, describe_preprocessor, drop_models,
+        drop_run, extend, grant_read, make_ensemble, pack_columns, pause, pin_model, propose_columns, propose_networks, propose_search, purge_jobs,
+        replay, resume, resume_model, revoke_read, run_now, stop_model, submit, transform, unpause, version}'),
     -- functions that only read a model, in any query
     ('predict', '{train, predict}', 'madlib_mop', '{array_bytes, predict, predict_class, predict_class_rows, predict_json, predict_named,
         predict_named_rows, predict_number, predict_rows}'),
@@ -22,11 +22,11 @@ VALUES
     ('admin', '{}', 'madlib_mop', '{add_host, grant_predict, grant_use, remove_host, revoke_predict, revoke_use}'),
     -- functions that these, drivers, workers and other servers call, with the caller's rights or a secret of their own
     ('internal', '{}', 'madlib_mop_calls', '{_change_viewer, _classes, _grant, _model_tables, end_session}'),
-    ('internal', '{train, read}', 'madlib_mop_calls', '{acts_as, may_own, may_see}'),
+    ('internal', '{train, read}', 'madlib_mop_calls', '{acts_as, job_queue, may_own, may_see}'),
     ('internal', '{train, predict}', 'madlib_mop_calls', '{_at_coordinator, _predict, _predict_error, _predict_row, _predict_row_text, _predict_texts, _raise}'),
     ('internal', '{train}', 'madlib_mop_calls', '{_array_elements, _average_add, _average_end, _average_error, _average_merge,
-        _average_step, _call, _dispatch_row, _issue_command, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
-        reader_connect, reader_end, reader_send, segment_get, segment_open, segment_put, segment_send}')
+        _average_step, _call, _dispatch_row, _is_superuser, _issue_command, _reals, _role, _smallints, call, cluster_segments, count_cores, dispatch_rows,
+        reader_connect, reader_end, reader_send, run_job, segment_get, segment_open, segment_put, segment_send, submitter}')
 $body$;
 COMMENT ON FUNCTION madlib_mop_calls._classes() IS 'The class of each function, and the rights that include it: train, predict, read';
 
@@ -50,6 +50,7 @@ BEGIN
             ' madlib_mop.leaderboard, madlib_mop.timeline TO %I', role_name);
         -- if postgres
         EXECUTE format('GRANT SELECT ON madlib_mop.viewer, madlib_mop.command TO %I', role_name);
+        EXECUTE format('GRANT SELECT ON madlib_mop.job, madlib_mop.job_record, madlib_mop.job_statement TO %I', role_name);
         -- end
     END IF;
     IF wanted && '{train, predict}' THEN
@@ -64,6 +65,10 @@ BEGIN
         -- else
         EXECUTE format('GRANT INSERT ON madlib_mop.viewer_change TO %I', role_name);
         EXECUTE format('GRANT INSERT ON madlib_mop.command TO %I', role_name);
+        EXECUTE format('GRANT INSERT (statement, arguments, settings) ON madlib_mop.job_statement TO %I', role_name);
+        EXECUTE format('GRANT INSERT (statement_id, name, function, priority, due_at, every, after, if_running, time_limit)'
+            ' ON madlib_mop.job_record TO %I', role_name);
+        EXECUTE format('GRANT INSERT ON madlib_mop.job_done TO %I', role_name);
         -- end
     END IF;
 END

@@ -5,7 +5,7 @@ manual to create their tables. A test compares it with the signatures in sql/. T
 this specification, and the code that uses the argument.
 """
 
-from madlib_mop.calls import columns, control, inference, library, packing, steering, training
+from madlib_mop.calls import columns, control, inference, jobs, library, packing, steering, training
 from madlib_mop.calls.argument import REQUIRED, Argument, Function, Parameter
 from madlib_mop.calls.reading import read_arguments, recorded_arguments
 from madlib_mop.errors import Unsupported
@@ -13,7 +13,7 @@ from madlib_mop.errors import Unsupported
 #: The functions for users, in the manual's order.
 USER_FUNCTIONS = (
     *library.FUNCTIONS, *columns.FUNCTIONS, *packing.FUNCTIONS, *training.FUNCTIONS, *inference.FUNCTIONS,
-    *control.FUNCTIONS, *steering.FUNCTIONS,
+    *control.FUNCTIONS, *steering.FUNCTIONS, *jobs.FUNCTIONS,
 )  # fmt: skip
 #: Every function with a command of the driver, by name.
 FUNCTIONS = {

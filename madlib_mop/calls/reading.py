@@ -11,7 +11,7 @@ from madlib_mop.calls.argument import REQUIRED, Argument, Function
 from madlib_mop.errors import InvalidParameter
 
 _INT = {"integer": 2**31, "bigint": 2**63}
-_TEXTS = ("text", "varchar", "name", "json")
+_TEXTS = ("text", "varchar", "name", "json", "timestamptz", "interval")
 _NUMBERS = ("real", "double precision")
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # JSON has none of these: the server writes them as text
 

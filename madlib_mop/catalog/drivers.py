@@ -11,7 +11,7 @@ from madlib_mop.catalog.record_session import RecordSession
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.lock_holders import end_holders
 
-_LOCK_CLASS = 0x6D6F70  # "mop": the class of the advisory lock that a run's driver holds
+LOCK_CLASS = 0x6D6F70  # "mop": the class of the advisory lock that a run's driver holds
 _LOCK = """
 l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = %s::pg_catalog.int8 AND l.objid = %s::pg_catalog.int8
 AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
@@ -20,6 +20,13 @@ _DRIVER = f"""
 SELECT 1 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
 JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid WHERE l.granted AND o.rolsuper AND {_LOCK}
 """
+#: The runs that have a driver.
+DRIVER_LOCKS = f"""
+SELECT l.objid::pg_catalog.int8 AS run_id FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
+JOIN pg_catalog.pg_roles o ON o.oid = a.usesysid
+WHERE l.granted AND o.rolsuper AND l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = {LOCK_CLASS}::pg_catalog.int8
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+"""  # noqa: E501
 CHANNEL = "madlib_mop_cancel"
 
 
@@ -37,8 +44,8 @@ class RunDrivers(RecordSession):
         """
         if run_id in self._driven:
             return True
-        end_holders(self.raw, _LOCK, [_LOCK_CLASS, run_id])
-        if self._scalar(select(func.pg_try_advisory_lock(_LOCK_CLASS, run_id))):
+        end_holders(self.raw, _LOCK, [LOCK_CLASS, run_id])
+        if self._scalar(select(func.pg_try_advisory_lock(LOCK_CLASS, run_id))):
             self._driven.add(run_id)
         return run_id in self._driven
 
@@ -48,7 +55,7 @@ class RunDrivers(RecordSession):
         `ask_to_cancel` waits for the row lock taken here. So it runs either before, and finds no driver, or after,
         and its write is kept.
         """
-        end_holders(self.raw, _LOCK, [_LOCK_CLASS, run_id])
+        end_holders(self.raw, _LOCK, [LOCK_CLASS, run_id])
         with self.transaction() as session:
             session.execute(select(t.run.c.run_id).where(t.run.c.run_id == run_id).with_for_update(key_share=True))
             if not self.take(run_id):
@@ -60,11 +67,11 @@ class RunDrivers(RecordSession):
         """Stop being the run's driver; no effect in other processes."""
         if run_id in self._driven:
             self._driven.remove(run_id)
-            self._scalar(select(func.pg_advisory_unlock(_LOCK_CLASS, run_id)))
+            self._scalar(select(func.pg_advisory_unlock(LOCK_CLASS, run_id)))
 
     def is_live(self, run_id: int) -> bool:
         """Return whether a process is the run's driver now."""
-        return bool(self.execute(_DRIVER, [_LOCK_CLASS, run_id]))
+        return bool(self.execute(_DRIVER, [LOCK_CLASS, run_id]))
 
     def listen(self) -> None:
         """Subscribe to notifications of cancelled runs and of commands to runs."""

@@ -25,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import OID
 
 from madlib_mop.catalog import tables as t
+from madlib_mop.catalog.admission import RunAdmission
 from madlib_mop.catalog.commands import RunCommands
 from madlib_mop.catalog.names import Relation, statement
 from madlib_mop.catalog.record_session import Params, SqlRow
@@ -40,7 +41,7 @@ from madlib_mop.errors import NotReady
 _Kind = TypeVar("_Kind", bound=Row)
 
 
-class Record(RunCommands, ReservedTables):
+class Record(RunCommands, RunAdmission, ReservedTables):
     """The extension's tables, written in autocommit: each method is one transaction.
 
     Parameters
@@ -170,7 +171,6 @@ class Record(RunCommands, ReservedTables):
                 training_s=t.run.c.training_s + training_s,
                 login_role=None,
                 driver_pid=None,
-                caller_pid=None,
             )
         )
 

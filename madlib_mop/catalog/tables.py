@@ -11,6 +11,7 @@ from sqlalchemy import (
     DateTime,
     Float,
     Integer,
+    Interval,
     LargeBinary,
     MetaData,
     Table,
@@ -78,6 +79,8 @@ run = Table(
     Column("faults", JSONB),
     Column("paused_by", Text),
     Column("reopened", Boolean),
+    Column("asked_at", DateTime(timezone=True)),
+    Column("admitted_at", DateTime(timezone=True)),
 )
 
 segment = Table(
@@ -278,6 +281,64 @@ reserved_table = Table(
     Column("session_start", DateTime(timezone=True)),
     Column("virtualxid", Text),
     Column("txid", BigInteger),
+)
+
+#: Interval columns are written from text and compared in SQL only.
+job_record = Table(
+    "job_record",
+    metadata,
+    Column("job_id", BigInteger, primary_key=True),
+    Column("series_id", BigInteger),
+    Column("name", Text),
+    Column("function", Text),
+    Column("statement_id", BigInteger),
+    Column("owner", Role),
+    Column("submitted_by", Role),
+    Column("as_superuser", Boolean),
+    Column("priority", Integer),
+    Column("submitted_at", DateTime(timezone=True)),
+    Column("due_at", DateTime(timezone=True)),
+    Column("every", Text),
+    Column("after", BigInteger),
+    Column("if_running", Text),
+    Column("time_limit", Interval),
+    Column("state", Text),
+    Column("detail", Text),
+    Column("attempt", Integer),
+    Column("run_id", BigInteger),
+    Column("started_at", DateTime(timezone=True)),
+    Column("ended_at", DateTime(timezone=True)),
+    Column("cancelled_by", Text),
+    Column("worker_pid", Integer),
+    Column("worker_start", DateTime(timezone=True)),
+    Column("session_pid", Integer),
+    Column("login_role", Text),
+)
+
+job_statement = Table(
+    "job_statement",
+    metadata,
+    Column("statement_id", BigInteger, primary_key=True),
+    Column("owner", Role),
+    Column("statement", Text),
+    Column("arguments", JSONB),
+    Column("settings", JSONB),
+)
+
+job_done = Table(
+    "job_done",
+    metadata,
+    Column("job_id", BigInteger, primary_key=True),
+    Column("attempt", Integer),
+)
+
+job_worker = Table(
+    "job_worker",
+    metadata,
+    Column("pid", Integer, primary_key=True),
+    Column("session_start", DateTime(timezone=True), primary_key=True),
+    Column("slots", Integer),
+    Column("started_at", DateTime(timezone=True)),
 )
 
 #: Tables with the rows of a run, except its states.

@@ -17,6 +17,8 @@ SELECT pg_catalog.pg_extension_config_dump('madlib_mop.preprocessor',
 
 ALTER TABLE madlib_mop.run ADD COLUMN paused_by name;
 ALTER TABLE madlib_mop.run ADD COLUMN reopened boolean NOT NULL DEFAULT false;
+ALTER TABLE madlib_mop.run ADD COLUMN asked_at timestamptz;
+ALTER TABLE madlib_mop.run ADD COLUMN admitted_at timestamptz;
 ALTER TABLE madlib_mop.model ADD COLUMN seed_key integer;
 ALTER TABLE madlib_mop.model ADD COLUMN pinned boolean NOT NULL DEFAULT false;
 ALTER TABLE madlib_mop.model ADD COLUMN cloned_from jsonb;
@@ -183,3 +185,85 @@ FROM (
                 WHERE b.run_id = m.run_id AND b.mst_key = m.mst_key AND b.visits = m.sample_visits) x) f
         ) figures
     WINDOW run AS (PARTITION BY run_id)) ranked;
+
+-- if postgres
+-- Jobs.
+CREATE TABLE madlib_mop.job_worker (
+    pid            integer NOT NULL,
+    session_start  timestamptz NOT NULL,
+    slots          integer NOT NULL,
+    started_at     timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    PRIMARY KEY (pid, session_start)
+);
+ALTER TABLE madlib_mop.job_worker ENABLE ROW LEVEL SECURITY;
+CREATE TABLE madlib_mop.job_statement (
+    statement_id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    owner         regrole NOT NULL DEFAULT pg_catalog.quote_ident(current_user)::pg_catalog.regrole,
+    statement     text NOT NULL CHECK (statement <> ''),
+    arguments     jsonb,
+    settings      jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(settings) = 'object')
+);
+ALTER TABLE madlib_mop.job_statement ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_jobs ON madlib_mop.job_statement FOR SELECT USING (madlib_mop_calls.may_own(owner));
+CREATE POLICY submit ON madlib_mop.job_statement FOR INSERT WITH CHECK (owner = quote_ident(current_user)::regrole);
+CREATE TABLE madlib_mop.job_record (
+    job_id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    series_id     bigint,
+    name          text CHECK (name <> '' AND length(name) <= 200),
+    function      text CHECK (length(function) <= 200),
+    statement_id  bigint NOT NULL,
+    owner         regrole NOT NULL DEFAULT pg_catalog.quote_ident(current_user)::pg_catalog.regrole,
+    submitted_by  regrole NOT NULL,
+    as_superuser  boolean NOT NULL DEFAULT false,
+    priority      integer NOT NULL DEFAULT 0 CHECK (priority BETWEEN -100 AND 100),
+    submitted_at  timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    due_at        timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp() CHECK (due_at BETWEEN '2000-01-01' AND '3000-01-01'),
+    every         text CHECK (length(every) <= 200),
+    after         bigint,
+    if_running    text NOT NULL DEFAULT 'skip' CHECK (if_running IN ('skip', 'queue', 'error')),
+    time_limit    interval CHECK (time_limit BETWEEN '1 second' AND '20 days'),
+    state         text NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'running', 'finished', 'failed', 'cancelled', 'skipped')),
+    detail        text,
+    attempt       integer NOT NULL DEFAULT 0,
+    run_id        bigint,
+    started_at    timestamptz,
+    ended_at      timestamptz,
+    cancelled_by  name,
+    worker_pid    integer,
+    worker_start  timestamptz,
+    session_pid   integer,
+    login_role    name
+);
+CREATE INDEX job_record_live ON madlib_mop.job_record (state, due_at) WHERE state IN ('waiting', 'running');
+CREATE INDEX job_record_series ON madlib_mop.job_record (series_id) WHERE series_id IS NOT NULL;
+CREATE TABLE madlib_mop.job_done (
+    job_id   bigint PRIMARY KEY REFERENCES madlib_mop.job_record ON DELETE CASCADE,
+    attempt  integer NOT NULL
+);
+CREATE FUNCTION madlib_mop_calls.submitter() RETURNS regrole
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT coalesce((SELECT j.submitted_by FROM madlib_mop.job_record j
+                     WHERE j.state = 'running' AND j.session_pid = pg_backend_pid() AND j.login_role = session_user),
+                    quote_ident(session_user)::regrole)
+$body$;
+CREATE FUNCTION madlib_mop_calls._is_superuser() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT rolsuper FROM pg_roles WHERE rolname = current_user
+$body$;
+ALTER TABLE madlib_mop.job_record ALTER submitted_by SET DEFAULT madlib_mop_calls.submitter();
+ALTER TABLE madlib_mop.job_record ALTER as_superuser SET DEFAULT madlib_mop_calls._is_superuser();
+ALTER TABLE madlib_mop.job_record ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_jobs ON madlib_mop.job_record FOR SELECT USING (madlib_mop_calls.may_see(owner));
+CREATE POLICY submit ON madlib_mop.job_record FOR INSERT
+    WITH CHECK (owner = quote_ident(current_user)::regrole AND submitted_by = madlib_mop_calls.submitter());
+ALTER TABLE madlib_mop.job_done ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own_session ON madlib_mop.job_done FOR INSERT WITH CHECK (EXISTS (
+    SELECT FROM madlib_mop.job_record j
+    WHERE j.job_id = job_done.job_id AND j.attempt = job_done.attempt AND j.state = 'running'
+          AND j.session_pid = pg_backend_pid() AND madlib_mop_calls.may_own(j.owner)));
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_statement', 'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_statement_statement_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_record', 'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles)'
+    ' AND submitted_by::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
+SELECT pg_catalog.pg_extension_config_dump('madlib_mop.job_record_job_id_seq', '');
+-- end

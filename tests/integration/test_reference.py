@@ -42,8 +42,9 @@ def test_every_setting_is_listed():
     from madlib_mop.driver.session import settings
 
     listed = re.findall(r"^\| `(\w+)`", section(PAGE, "Settings"), re.MULTILINE)
-    superusers = {"worker_host", "accepted_functions", "sandbox", "pickled_functions"}
-    assert set(listed) == {"segments", "hosts", *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
+    superusers = {"worker_host", "accepted_functions", "sandbox", "pickled_functions", "max_runs"}
+    callers = {"segments", "hosts", "admission"}
+    assert set(listed) == {*callers, *superusers, *settings.CALLER_SETTINGS, *settings.CALLER_SWITCHES}
 
 
 def test_messages_that_the_reference_explains_are_those_of_the_program():

@@ -9,7 +9,7 @@ from tests.helpers.security.attacks import hold, refusal
 
 NOTHING, USAGE, GRANTED = "role_without", "role_with_usage", "role_granted"
 # SECURITY DEFINER functions: one requires a host's key, the other a row that a policy has accepted.
-DEFINERS = {"segment_open(text)", "_change_viewer()"}
+DEFINERS = {"segment_open(text)", "_change_viewer()", "job_queue()"}
 # Tables without rights for anyone: they contain access data of hosts, or must not be locked by others. The view of
 # hosts shows them without that data, with its owner's rights.
 CLOSED = {"madlib_mop.coordinator", "madlib_mop.host", "madlib_mop.host_shard", "madlib_mop.reserved_table"}
@@ -104,6 +104,7 @@ def test_grants_are_undone_by_revoke_use(roles):
 def test_no_granted_role_can_write_the_record_or_change_settings(roles):
     held = rights(roles, GRANTED)
     assert held.pop("table madlib_mop.viewer_change") == "insert"  # to grant others read access to one's own runs
+    assert held.pop("table madlib_mop.job_done") == "insert"  # in the session that runs a job of one's own
     assert held.pop("view madlib_mop.command") == "select, insert"  # its trigger issues a command as the role
     relations = {words for name, words in held.items() if name.split()[0] in ("table", "view", "sequence")}
     assert relations == {"select", "-"}

@@ -13,7 +13,7 @@ EVERYBODY = {"errors", ""}
 FLOORS = {
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "outputs",
-        "planning", "steering", "search", "running", "help", "commands",
+        "planning", "steering", "search", "running", "jobs", "help", "commands",
     ),
     "engines": ("sessions", "base", "hosts"),
     "models": ("parameters",),
@@ -32,8 +32,12 @@ MAY_IMPORT = {
     "catalog": set(),
     "trainer": {"columns", "models"},
     "engines": {"calls", "catalog"},
-    "driver": {"calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines"},
-    "cli": {"calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "driver"},
+    "jobs": {"calls", "catalog", "engines"},
+    "driver": {"calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs"},
+    "cli": {
+        "calls", "schedule", "packing", "columns", "models", "search", "trainer", "catalog", "engines", "jobs",
+        "driver",
+    },
 }
 HEAVY = {"tensorflow", "keras"}
 HEAVY_ROOMS = {"models", "trainer"}

@@ -50,6 +50,8 @@ class Run(Row):
         Tasks that have failed and are to be tried again, JSON; see `Attempts`.
     paused_by : str or None
         The role that has paused it.
+    asked_at, admitted_at : datetime or None
+        When it began to wait for its turn, and when it was admitted.
     reopened : bool
         Whether a command gave it more to train after its output tables were written.
     """
@@ -91,6 +93,8 @@ class Run(Row):
     faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     paused_by: str | None = None
     reopened: bool = False
+    asked_at: datetime | None = None
+    admitted_at: datetime | None = None
 
     def as_row(self) -> dict[str, Any]:
         """Return the columns of a new row; the server assigns its number and columns that are None."""

@@ -1,4 +1,4 @@
-"""The recorded states of runs, models and commands, and the allowed transitions."""
+"""The recorded states of runs, models, commands and jobs, and the allowed transitions."""
 
 from enum import StrEnum
 
@@ -61,6 +61,23 @@ class CommandState(StrEnum):
     REFUSED = "refused"
     #: Its call ended before it was applied. The last state.
     WITHDRAWN = "withdrawn"
+
+
+class JobState(StrEnum):
+    """State of a job: column ``state`` of `madlib_mop.job_record`."""
+
+    #: It is not due yet, or no worker is free. RUNNING, CANCELLED, SKIPPED or FAILED follows.
+    WAITING = "waiting"
+    #: A worker runs it. WAITING follows if the worker or the server ends, otherwise FINISHED, FAILED or CANCELLED.
+    RUNNING = "running"
+    #: Its transaction was committed. The last state.
+    FINISHED = "finished"
+    #: Its statement failed, or it could not be started; ``detail`` has the reason. The last state.
+    FAILED = "failed"
+    #: A user cancelled it with madlib_mop.cancel_job(). The last state.
+    CANCELLED = "cancelled"
+    #: When it was due, a job of the same name was running. The last state.
+    SKIPPED = "skipped"
 
 
 _AFTER = {

@@ -6,7 +6,7 @@ import psycopg2
 from rich.console import Console
 from rich.markup import escape
 
-from madlib_mop.cli.doctor import citus, greenplum, hosts, library, logins, server
+from madlib_mop.cli.doctor import citus, greenplum, hosts, jobs, library, logins, server
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
 
@@ -49,6 +49,7 @@ def examine(dsn: str) -> Iterator[Finding]:
         else:
             yield from hosts.check(context)
             yield from citus.check(context)
+            yield from jobs.check(context)
     finally:
         connection.close()
 

@@ -47,6 +47,8 @@ COMMANDS = {
         "commands.steering:steer",
     ),
     "command": "commands.steering:command",
+    "submit": "jobs.submitting:submit",
+    **{name: f"jobs.changing:{name}" for name in ("cancel_job", "run_now", "alter_job", "purge_jobs")},
     "madlib_keras_evaluate": "commands.evaluate:madlib_keras_evaluate",
     "madlib_keras_predict": "commands.predict:madlib_keras_predict",
     "madlib_keras_predict_byom": "commands.predict:madlib_keras_predict_byom",

@@ -10,6 +10,7 @@ from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import RunState
 from madlib_mop.catalog.sessions.connection import local_keywords
 from madlib_mop.driver.data.custom_functions import check_openable, pickles_on
+from madlib_mop.driver.running.admission import admit
 from madlib_mop.driver.running.averaging import Averaging
 from madlib_mop.driver.running.event_loop import SESSION_ENDED, was_cancelled
 from madlib_mop.driver.running.hopper import Hopper
@@ -63,6 +64,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
     hopper: Hopper | Averaging | None = None
     try:
         check_openable(CustomFunctions(record.custom_functions(run_id), pickles_on(record.settings())))
+        admit(call, record, run)
         sweep_logins(record.raw, lambda number: number != run_id and record.is_live(number))
         end_old_writers(record, run_id)
         with undisturbed():
@@ -111,6 +113,7 @@ def drive(call: Call, record: Record, run_id: int, recorded: list[Visit] | None 
             with record.transaction():  # no other session can see an ended run that still has a driver
                 record.end_run(run_id, state, detail, time.monotonic() - begun)
                 record.give_up(run_id)
+            record.wake_waiting()
 
 
 def _make_policy(call: Call, record: Record, run: Run, workers: Workers, progress: Progress) -> Policy | None:

@@ -1,5 +1,6 @@
 """Settings: superusers' in madlib_mop.setting, callers' with SET madlib_mop.<name>; read when a run is planned."""
 
+import os
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,7 +34,24 @@ CALLER_SWITCHES = ("materialise_features", "fused_training")
 # Group sizes of fused training: the default if it is "on" (larger groups are hardly faster: benchmarks/fusion.py), and
 # the maximum.
 _USUAL_GROUP, _LARGEST_GROUP = 8, 64
+_ADMISSION = ("wait", "error", "off")
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
+
+
+@dataclass(frozen=True)
+class AdmissionRule:
+    """What a run does if the server has no room for it.
+
+    Attributes
+    ----------
+    mode : str
+        ``wait``, ``error`` or ``off``.
+    max_runs : int
+        Number of runs that train at once.
+    """
+
+    mode: str
+    max_runs: int
 
 
 @dataclass(frozen=True)
@@ -151,6 +169,36 @@ def read_settings(record: SuperuserSettings, session: CallerSession, n_trainers:
         materialise_features=_switch("materialise_features", fixed, session),
         fused_training=_fused_training(fixed, session),
     )
+
+
+def read_admission(record: SuperuserSettings, session: CallerSession) -> AdmissionRule:
+    """Read the settings ``admission`` and ``max_runs``.
+
+    Raises
+    ------
+    InvalidParameter
+        If one has a wrong value, or a role that is not a superuser turns admission off.
+    """
+    fixed = record.settings()
+    mode = "wait"
+    for where, text in _sources("admission", fixed, session):
+        word = text.strip().lower()
+        is_own = where != "madlib_mop.setting"
+        if word not in _ADMISSION or (is_own and word == "off" and mode != "off" and not session.info.is_superuser):
+            who = " (off: superusers only)" if word == "off" else ""
+            raise InvalidParameter(
+                f"setting madlib_mop.admission must be one of {', '.join(_ADMISSION)}{who}."
+                f" Received: {text!r} ({where})",
+                hint=_reset_hint("admission"),
+            )
+        mode = word
+    text = fixed.get("max_runs", str(max(2, os.cpu_count() or 1)))
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise InvalidParameter(
+            f"setting max_runs must be a whole number of 1 or more. Received: {text!r} (madlib_mop.setting)",
+            hint="DELETE FROM madlib_mop.setting WHERE name = 'max_runs'; resets it to its default.",
+        )
+    return AdmissionRule(mode, int(text))
 
 
 def _enough_memory(memory_mb: int, threads: int) -> None:

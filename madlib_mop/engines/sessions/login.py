@@ -24,9 +24,11 @@ from madlib_mop.catalog.sessions.lock_holders import end_holders
 from madlib_mop.errors import OutOfResources
 
 PREFIX = "madlib_mop_run_"
+#: Jobs have such roles too (`madlib_mop.jobs`): their sessions count as the caller's.
+JOB_PREFIX = "madlib_mop_job_"
 _VALID_S = 60
 _LOCK_TIMEOUT_MS = 2000
-_NAME = re.compile(PREFIX + "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}")
+_NUMBERS = "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}"
 _SWEEP_LOCK_TIMEOUT_MS = 100  # the waits for roles of several earlier runs must not add up
 _MOST_OBJECTS = 1000  # dropping them takes one lock each, from the lock table that all sessions share
 _TRIES = 50
@@ -36,7 +38,8 @@ SELECT r.rolconnlimit, (
     SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity a
     WHERE a.usesysid = r.oid OR a.usesysid IN (
         SELECT m.member FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles p ON p.oid = m.member
-        WHERE m.roleid = r.oid AND pg_catalog.starts_with(p.rolname::text, %s)))
+        WHERE m.roleid = r.oid
+              AND (pg_catalog.starts_with(p.rolname::text, %s) OR pg_catalog.starts_with(p.rolname::text, %s))))
 FROM pg_catalog.pg_roles r WHERE r.rolname = %s AND r.rolconnlimit >= 0 AND NOT r.rolsuper
 """
 _SETTINGS = """
@@ -82,8 +85,8 @@ def is_superuser(catalog: connection, role: str) -> bool:
         return found is not None and bool(found[0])
 
 
-def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | None:
-    """Make the login role of a run, a member of the caller's role, with its settings and limits.
+def create_login(catalog: connection, run_id: int, caller: str, prefix: str = PREFIX) -> RunLogin | None:
+    """Make the login role of a run or a job, a member of the caller's role, with its settings and limits.
 
     The server gets a SCRAM verifier instead of the password, so statement logs do not contain the password.
 
@@ -92,8 +95,11 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
     catalog : psycopg2 connection
         The catalog session.
     run_id : int
+        Or the number of a job.
     caller : str
-        The role that defines the run's rights.
+        The role that defines its rights.
+    prefix : str
+        Of the role's name: `PREFIX` or `JOB_PREFIX`.
 
     Returns
     -------
@@ -102,7 +108,7 @@ def create_login(catalog: connection, run_id: int, caller: str) -> RunLogin | No
     """
     if is_superuser(catalog, caller):
         return None
-    role = f"{PREFIX}{_database_oid(catalog)}_{run_id}_{secrets.token_hex(4)}"
+    role = f"{prefix}{_database_oid(catalog)}_{run_id}_{secrets.token_hex(4)}"
     login = RunLogin(role, secrets.token_urlsafe(32))
     verifier = encrypt_password(login.password, login.role, scope=catalog, algorithm="scram-sha-256")
     with catalog.cursor() as cursor:
@@ -137,7 +143,7 @@ def free_connections(catalog: connection, role: str) -> int | None:
     """Return the number of further sessions that a role's CONNECTION LIMIT allows, counting its runs' sessions; None
     without a limit."""
     with catalog.cursor() as cursor:
-        cursor.execute(_LIMIT, [PREFIX, role])
+        cursor.execute(_LIMIT, [PREFIX, JOB_PREFIX, role])
         found = cursor.fetchone()
     return None if found is None else max(0, found[0] - found[1])
 
@@ -186,23 +192,25 @@ def drop_login(catalog: connection, role: str, lock_timeout_ms: int = _LOCK_TIME
             cursor.execute("RESET lock_timeout; RESET synchronous_commit")
 
 
-def sweep_logins(catalog: connection, is_live: Callable[[int], bool]) -> None:
+def sweep_logins(catalog: connection, is_live: Callable[[int], bool], prefix: str = PREFIX) -> None:
     """Drop the login roles of this database's runs whose driver is gone, and those of databases that are gone.
 
     Parameters
     ----------
     catalog : psycopg2 connection
     is_live : callable
-        Returns whether a run_id has a running driver.
+        Returns whether a run_id has a running driver; for `JOB_PREFIX`, whether a job has a running worker.
+    prefix : str
+        `PREFIX` or `JOB_PREFIX`.
     """
     own = _database_oid(catalog)
     with catalog.cursor() as cursor:
-        cursor.execute("SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s) AND NOT rolsuper", [PREFIX])
+        cursor.execute("SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s) AND NOT rolsuper", [prefix])
         roles = [row[0] for row in cursor.fetchall()]
         cursor.execute("SELECT oid::bigint FROM pg_database")
         databases = {row[0] for row in cursor.fetchall()}
     for role in roles:
-        ours = _NAME.fullmatch(role)
+        ours = re.fullmatch(prefix + _NUMBERS, role)
         if ours is None:
             continue
         database, run_id = map(int, ours.groups())

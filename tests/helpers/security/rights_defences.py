@@ -215,8 +215,8 @@ DEFENCES_OF_RIGHTS = (
     Defence(
         "a role that looks like a login role stops no sweep",
         "madlib_mop/engines/sessions/login.py",
-        'PREFIX + "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}"',
-        'PREFIX + r"(\\d+)_(.+)_[0-9a-f]{8}"',
+        '_NUMBERS = "([0-9]{1,10})_([0-9]{1,18})_[0-9a-f]{8}"',
+        '_NUMBERS = r"(\\d+)_(.+)_[0-9a-f]{8}"',
         (_LOGIN_ROLES + "test_a_role_that_looks_like_a_login_role_stops_no_sweep",),
     ),
     Defence(

@@ -1,0 +1,76 @@
+"""The functions that submit jobs and control them."""
+
+from dataclasses import replace
+
+from madlib_mop.calls.argument import Argument, Function
+from madlib_mop.calls.checks import Given, Label, OneOf, Whole
+
+_JOB_ID = Argument(
+    "job_id", "bigint", "number of the job, from submit() or madlib_mop.job",
+    check=Given("SELECT job_id, name, state FROM madlib_mop.job;"),
+)  # fmt: skip
+_NAME = Argument("name", "text", "a name for the job; see if_running", default=None, check=Label(200))
+_PRIORITY = Argument(
+    "priority", "integer", "from -100 to 100; among your own jobs, those with the highest priority start first",
+    default=0, check=Whole(-100, 100, "0 is the usual priority.", must="must be from -100 to 100"),
+)  # fmt: skip
+_AT = Argument("at", "timestamptz", "when it starts; NULL: as soon as a worker is free", default=None)
+_EVERY = Argument(
+    "every", "text", "repeat it: an interval such as '1 day', or a cron expression such as '0 3 * * *'", default=None,
+    check=Label(200),
+)  # fmt: skip
+_RULE = OneOf(("skip", "queue", "error"), "skip", "'queue' lets it wait for the end of the other one.")
+_IF_RUNNING = Argument(
+    "if_running", "text", "what happens if a job of yours of the same name, or its previous repetition, is running when"
+    " it is due: 'skip' it, 'queue' it, or 'error'", default="skip",
+    check=_RULE,
+)  # fmt: skip
+_TIME_LIMIT = Argument("time_limit", "interval", "after which it is stopped, from 1 second to 20 days", default=None)
+
+SUBMIT = Function(
+    "submit",
+    "Submit a call as a job, which a worker runs without you. Return its job_id.",
+    (
+        Argument(
+            "statement", "text", "name of a function of the library, or an SQL statement",
+            check=Given("For example 'madlib_keras_fit_multiple_model', or 'REFRESH MATERIALIZED VIEW v'."),
+        ),
+        Argument("arguments", "json", "arguments of the function, by name; NULL for an SQL statement", default=None),
+        _NAME,
+        _PRIORITY,
+        _AT,
+        _EVERY,
+        Argument("after", "bigint", "job_id of the job of yours that must have finished before", default=None),
+        _IF_RUNNING,
+        _TIME_LIMIT,
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+CANCEL_JOB = Function(
+    "cancel_job", "Cancel a job and its repetitions. Return false if it has ended before.", (_JOB_ID,),
+    schema="madlib_mop",
+)  # fmt: skip
+RUN_NOW = Function("run_now", "Make a waiting job due now.", (_JOB_ID,), schema="madlib_mop")
+ALTER_JOB = Function(
+    "alter_job",
+    "Change a waiting job. What is NULL stays as it is.",
+    (
+        _JOB_ID, _NAME, replace(_PRIORITY, default=None), _AT, _EVERY,
+        replace(_IF_RUNNING, default=None, check=lambda name, value: value if value is None else _RULE(name, value)),
+        _TIME_LIMIT,
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+PURGE_JOBS = Function(
+    "purge_jobs",
+    "Delete your jobs that ended longer ago. Return their number.",
+    (
+        Argument(
+            "older_than", "interval", "an interval, such as '7 days'", default="30 days",
+            check=Given("For example madlib_mop.purge_jobs('7 days')."),
+        ),
+    ),
+    schema="madlib_mop",
+)  # fmt: skip
+
+FUNCTIONS = (SUBMIT, CANCEL_JOB, RUN_NOW, ALTER_JOB, PURGE_JOBS)

@@ -1,0 +1,31 @@
+"""``madlib-mop work``: the process that runs jobs."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from madlib_mop.cli.app import Dsn, app
+
+_SLOTS = "Number of jobs to run at once. Default: the number of cores."
+
+
+@app.command()
+def work(dsn: Dsn = "", slots: Annotated[int | None, typer.Option(min=1, max=100, help=_SLOTS)] = None) -> None:
+    """Run jobs of madlib_mop.submit() until SIGTERM or Ctrl-C; jobs at work then continue with the next worker.
+
+    The login must be a superuser's: run it on the server's machine as the server's own operating system user.
+    """
+    from madlib_mop.jobs.stopping import StopSignals
+    from madlib_mop.jobs.working import work as work_until
+
+    stop = StopSignals()
+    stop.install()
+    n = slots or os.cpu_count() or 1
+    _print(f"running up to {n} jobs at once")
+    work_until(dsn, n, _print, stop)
+
+
+def _print(text: str) -> None:
+    print(f"madlib-mop work: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,103 @@
+"""Admission: a run waits until the server has room for it, or fails at once, before it opens any session."""
+
+import select
+
+from madlib_mop.catalog.admission import Queue
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.run import Run
+from madlib_mop.catalog.rows.states import RunState
+from madlib_mop.driver.running.event_loop import told_reason, was_cancelled
+from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.settings import read_admission
+from madlib_mop.driver.session.stopping import ignore_from_now_on
+from madlib_mop.errors import Cancelled, OutOfResources
+
+_LOOK_EVERY_S = 2.0  # a driver that was killed wakes nobody
+_TRAINER_BYTES = 600 << 20  # as the doctor reckons
+_BESIDES_SEGMENTS = 3
+
+
+def admit(call: Call, record: Record, run: Run) -> None:
+    """Wait until a run may train.
+
+    Raises
+    ------
+    OutOfResources
+        With ``SET madlib_mop.admission = 'error'``, if it would have to wait.
+    Cancelled
+        If it was cancelled meanwhile, or the caller's session stops it.
+    """
+    rule = read_admission(record, call.session)
+    if rule.mode == "off" or (call.continue_run is not None and run.admitted_at is not None):
+        record.mark_admitted(run.run_id)
+        return
+    record.listen_for_admission()
+    record.ask(run.run_id)
+    n_local = sum(shard.server is None for shard in run.plan.training.segments)
+    need_bytes = n_local * _TRAINER_BYTES + sum(s.n_bytes for s in run.plan.training.segments if s.server is None)
+    n_connections = 2 * run.n_segments + _BESIDES_SEGMENTS
+    told = False
+    while True:
+        available = _available_bytes()
+        fits = available is None or available >= need_bytes
+        queue = record.admit(run.run_id, rule.max_runs, n_connections, fits)
+        if queue is None:
+            return
+        why = _why(queue, rule.max_runs, n_connections, need_bytes, available, fits)
+        if rule.mode == "error":
+            raise OutOfResources(
+                f"run {run.run_id} would have to wait: {why}",
+                hint="SET madlib_mop.admission = 'wait'; lets it wait. SELECT madlib_mop.resume("
+                f"{run.run_id}); starts it later.",
+            )
+        if not told:
+            call.session.notice(f"run {run.run_id} waits for its turn: {why}")
+            record.set_run(run.run_id, state=RunState.RUNNING, ended_at=None, caller_pid=call.info.pid)
+            told = True
+        record.set_run(run.run_id, state_detail=f"waits for its turn: {why}")
+        _wait(call, record, run.run_id)
+
+
+def _why(queue: Queue, limit: int, n_connections: int, need: int, available: int | None, fits: bool) -> str:
+    if queue.n_before:
+        return f"{_runs(queue.n_before)} before it"
+    if queue.n_active >= limit:
+        return f"{_runs(queue.n_active)} in progress, and max_runs is {limit}"
+    if not fits and available is not None:
+        return f"it needs {need >> 20} MB of memory, and {available >> 20} MB are available"
+    return f"it needs {n_connections} connections, and the server has {max(0, queue.free_connections)} left"
+
+
+def _runs(n: int) -> str:
+    return "1 run is" if n == 1 else f"{n} runs are"
+
+
+def _wait(call: Call, record: Record, run_id: int) -> None:
+    """Wait for the end of a run, or some time."""
+    poller = select.poll()
+    poller.register(record.raw.fileno(), select.POLLIN)
+    stop_fd = call.session.stop_fd
+    if stop_fd is not None:
+        poller.register(stop_fd, select.POLLIN)
+    for fd, _ in poller.poll(_LOOK_EVERY_S * 1000):
+        if fd == stop_fd:
+            ignore_from_now_on()
+            raise Cancelled(told_reason(fd))
+    record.raw.poll()
+    record.raw.notifies.clear()
+    if (by := record.cancelled_by(run_id)) is not None:
+        raise was_cancelled(run_id, by)
+
+
+def _available_bytes() -> int | None:
+    """Return the machine's available memory, as the kernel reckons it; None if it does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return None
+
+

@@ -1,0 +1,63 @@
+"""When a repeated job is due next: an interval of SQL, or a cron expression in a time zone.
+
+Intervals are computed by the server (`madlib_mop.catalog.jobs`), cron expressions here, by library cronsim.
+"""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+_HINT = "Examples: '1 day', '15 minutes', '0 3 * * *' (each day at 3:00), '*/10 8-18 * * MON-FRI'."
+_NICKNAMES = {
+    "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
+}  # fmt: skip
+
+
+class NoNextTime(ValueError):
+    """A text is no cron expression, or there is no next time."""
+
+
+def hint() -> str:
+    """Return examples, for messages."""
+    return _HINT
+
+
+def is_cron(every: str) -> bool:
+    """Return whether a text is to be read as a cron expression: it begins with @, or has five fields.
+
+    ``'1 day 02:00:00'`` and the like are intervals.
+    """
+    words = every.split()
+    if every.strip().startswith("@"):
+        return True
+    return len(words) == 5 and all(not word.isalpha() or word.isupper() for word in words) and ":" not in every
+
+
+def next_time(every: str, after: datetime, zone: str | None) -> datetime:
+    """Return the first time after another one that a cron expression has.
+
+    Parameters
+    ----------
+    every : str
+    after : datetime
+        With a time zone.
+    zone : str or None
+        Name of the time zone of the expression; UTC if it is None or unknown to Python.
+
+    Raises
+    ------
+    NoNextTime
+        If it is no cron expression, or has no time within 50 years.
+    """
+    try:
+        place: ZoneInfo | None = ZoneInfo(zone) if zone else None
+    except (KeyError, ValueError, OSError):  # a zone in another notation, such as '<+02>-02'
+        place = None
+    expression = _NICKNAMES.get(every.strip().lower(), every)
+    try:
+        return next(CronSim(expression, after.astimezone(place or UTC)))
+    except (CronSimError, StopIteration) as error:
+        reason = str(error) or "it has no next time"
+        raise NoNextTime(f"{every!r} is no cron expression of five fields: {reason}") from None

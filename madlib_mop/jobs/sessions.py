@@ -1,0 +1,71 @@
+"""The session in which a job's statement runs: how it logs in, and its end after a worker has died.
+
+It has the rights of the job's owner and holds no secret: a login role of its own, a member of the owner, as readers of
+runs have (`madlib_mop.engines.sessions.login`).
+"""
+
+from dataclasses import dataclass
+
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.job import Job
+from madlib_mop.catalog.sessions.session_settings import LIFT_NEW_TIMEOUTS
+from madlib_mop.engines.sessions.login import RunLogin, drop_login
+from madlib_mop.engines.sessions.session import Target
+
+_SET = "SELECT pg_catalog.set_config(%s, %s, false)"
+_RIGHTS = (
+    " -c client_connection_check_interval=200 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
+    " -c client_min_messages=warning -c tcp_keepalives_idle=5 -c role=none -c search_path=pg_catalog"
+)
+_OF_JOB = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND usename = session_user"
+    " AND datname = current_database() AND pid = %s"
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the sessions of jobs log in.
+
+    Attributes
+    ----------
+    catalog_dsn : str
+        The worker's own login, a superuser's; jobs of superusers use it.
+    host, port, database : str
+        For login roles, by password.
+    """
+
+    catalog_dsn: str
+    host: str
+    port: str
+    database: str
+
+
+def session_name(job_id: int) -> str:
+    """Return the ``application_name`` of a job's session."""
+    return f"madlib_mop job {job_id}"
+
+
+def target(server: Server, job: Job, login: RunLogin | None) -> Target:
+    """Return how the session of a job is opened: as its owner, without more rights than the owner has."""
+    options = f"-c statement_timeout={min(job.time_limit_ms, 2**31 - 1)}{_RIGHTS}"
+    common = {"application_name": session_name(job.job_id), "connect_timeout": 10, "options": options}
+    steps = [(LIFT_NEW_TIMEOUTS, []), (_SET, ["role", job.owner])]
+    if login is None:
+        return Target({"dsn": server.catalog_dsn, **common}, steps)
+    where = {"host": server.host, "port": server.port, "dbname": server.database}
+    return Target({**where, "user": login.role, "password": login.password, **common}, steps)
+
+
+def end_session(record: Record, job: Job) -> bool:
+    """End the session of a job, if it is still there, and drop its login role; return whether the session is gone."""
+    if job.login_role is not None:
+        drop_login(record.raw, job.login_role)
+        still = record.execute("SELECT 1 FROM pg_stat_activity WHERE usename = %s", [job.login_role])
+        return not still
+    if job.session_pid is None:
+        return True
+    name = [session_name(job.job_id), job.session_pid]
+    for (pid,) in record.execute(_OF_JOB, name):
+        record.execute("SELECT madlib_mop_calls.end_session(%s, 10000)", [pid])
+    return not record.execute(_OF_JOB, name)

@@ -1,0 +1,334 @@
+"""The worker: claims due jobs, runs each in a session with the rights of its owner, and writes what became of it.
+
+``madlib-mop work`` runs one; there can be several. The worker's catalog session is a superuser's and touches the
+extension's tables only. A job's statement runs in a session of its own (`sessions.py`) and never passes through this
+process. If a worker dies, another one ends the sessions of its jobs and lets the jobs wait again.
+"""
+
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import psycopg2
+from sqlalchemy.exc import DBAPIError
+
+from madlib_mop.catalog.jobs import Jobs
+from madlib_mop.catalog.record import Record
+from madlib_mop.catalog.rows.job import Job
+from madlib_mop.catalog.rows.states import JobState
+from madlib_mop.catalog.sessions.connection import connect_by_dsn
+from madlib_mop.catalog.sessions.login_failures import diagnose
+from madlib_mop.engines.sessions.login import JOB_PREFIX, create_login, drop_login, sweep_logins
+from madlib_mop.engines.sessions.session import Failure, Opened, Returned, Session
+from madlib_mop.errors import MopError, NotReady
+from madlib_mop.jobs.recurrence import NoNextTime, is_cron, next_time
+from madlib_mop.jobs.sessions import Server, end_session, target
+from madlib_mop.jobs.statements import STARTS_RUN
+from madlib_mop.jobs.stopping import StopSignals
+
+_LOOK_EVERY_S = 5.0  # for jobs whose worker has died
+_LOGIN_RETRY_S = 5.0
+_RECONNECT_S = 1.0
+_MAX_ATTEMPTS = 100
+_RUN = "SELECT madlib_mop_calls.run_job(%s, %s, %s)"
+_LINE = "host all all 127.0.0.1/32 scram-sha-256"  # of pg_hba.conf
+
+
+@dataclass
+class _Active:
+    """A job at work; ``session`` is None when it was lost and must be ended on the server too."""
+
+    job: Job
+    session: Session | None
+    is_cancelling: bool = False
+
+
+def work(dsn: str, slots: int, tell: Callable[[str], None], stop: StopSignals) -> None:
+    """Run jobs until a signal stops this process; reconnect when the server has restarted.
+
+    Parameters
+    ----------
+    dsn : str
+        A superuser's login.
+    slots : int
+        Number of jobs to run at once.
+    tell : callable
+        Called with a line for each start and end of a job.
+    stop : StopSignals
+
+    Raises
+    ------
+    NotReady
+        If the first login fails, or the database has no extension with jobs.
+    """
+    record = _open(dsn)
+    while not stop.is_set:
+        try:
+            worker = Worker(record, _server(record, dsn), slots, tell, stop)
+            worker.run()
+        except (psycopg2.Error, DBAPIError) as error:
+            if not record.raw.closed:
+                raise
+            tell(f"the session of this worker was lost: {str(error).strip().splitlines()[0]}")
+            record = _reopen(dsn, stop) or record
+    if not record.raw.closed:
+        record.raw.close()
+
+
+def _open(dsn: str) -> Record:
+    record = Record(*connect_by_dsn(dsn))
+    ((table,),) = record.execute("SELECT to_regclass('madlib_mop.job_record')::text")
+    if table is None:
+        raise NotReady(
+            "this database has no jobs of madlib_mop",
+            hint="CREATE EXTENSION madlib_mop CASCADE; or ALTER EXTENSION madlib_mop UPDATE; jobs need PostgreSQL,"
+            " alone or with Citus.",
+        )
+    return record
+
+
+def _reopen(dsn: str, stop: StopSignals) -> Record | None:
+    while not stop.is_set:
+        try:
+            return Record(*connect_by_dsn(dsn))
+        except NotReady:
+            stop.wait(_RECONNECT_S)
+    return None
+
+
+def _server(record: Record, dsn: str) -> Server:
+    ((database, port),) = record.execute("SELECT current_database()::text, current_setting('port')")
+    return Server(dsn, record.settings().get("worker_host", "127.0.0.1"), port, database)
+
+
+class Worker:
+    """Runs jobs with one catalog session.
+
+    Parameters
+    ----------
+    record : Record
+    server : Server
+    slots : int
+    tell : callable
+    stop : StopSignals
+    """
+
+    def __init__(self, record: Record, server: Server, slots: int, tell: Callable[[str], None], stop: StopSignals):
+        self._record = record
+        self._jobs = Jobs(record)
+        self._server = server
+        self._slots = slots
+        self._tell = tell
+        self._stop = stop
+        self._active: dict[int, _Active] = {}
+        self._look_at = 0.0
+
+    def run(self) -> None:
+        """Run jobs until a signal. Raises psycopg2.Error or DBAPIError if the catalog session is lost."""
+        self._jobs.listen()
+        self._me = self._jobs.register(self._slots)
+        try:
+            while not self._stop.is_set:
+                self._look_for_orphans()
+                self._cancel()
+                self._fill()
+                self._wait()
+            self._leave()
+        finally:  # where the catalog session was lost, the next one finds these jobs as orphans
+            for active in self._active.values():
+                if active.session is not None:
+                    active.session.close()
+
+    def _look_for_orphans(self) -> None:
+        """Take over the jobs of workers that have ended; drop login roles that they have left."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        for job in self._jobs.orphans():
+            if self._jobs.adopt(job, self._me):
+                self._tell(f"job {job.job_id}: its worker has ended")
+                self._active[job.job_id] = _Active(job, None)
+        for active in [active for active in self._active.values() if active.session is None]:
+            self._recover(active.job)
+        sweep_logins(self._record.raw, self._jobs.is_live, JOB_PREFIX)
+
+    def _cancel(self) -> None:
+        """Cancel the statements of jobs that cancel_job() names."""
+        for job in self._jobs.cancelled(self._me):
+            active = self._active.get(job.job_id)
+            if active is None or active.session is None or active.is_cancelling:
+                continue
+            active.is_cancelling = True
+            if job.session_pid is not None:
+                self._record.execute("SELECT pg_cancel_backend(%s)", [job.session_pid])
+
+    def _fill(self) -> None:
+        """Start due jobs while there are free slots."""
+        while len(self._active) < self._slots and not self._stop.is_set:
+            job = self._claim()
+            if job is None:
+                return
+            if job.state is JobState.RUNNING:
+                self._start(job)
+            else:
+                self._tell(f"job {job.job_id} is {job.state}")
+
+    def _claim(self) -> Job | None:
+        """Claim a job and add its next repetition, in one transaction."""
+        with self._record.transaction():
+            job = self._jobs.claim(self._me)
+            if job is None or job.every is None or not self._jobs.is_last(job):
+                return job
+            self._record.execute("SAVEPOINT repetition")
+            try:
+                self._repeat(job, job.every)
+            except (psycopg2.Error, NoNextTime) as error:
+                self._record.execute("ROLLBACK TO repetition")
+                self._jobs.settle(job, JobState.FAILED, f"it cannot be repeated: {str(error).strip().splitlines()[0]}")
+                return self._jobs.known(job.job_id)
+            return job
+
+    def _repeat(self, job: Job, every: str) -> None:
+        following = self._jobs.repeat(job.job_id)
+        if is_cron(every):
+            now: datetime = self._record.execute("SELECT clock_timestamp()")[0][0]
+            self._jobs.set_next(following, next_time(every, now, job.time_zone).isoformat())
+        elif not self._jobs.set_next_interval(following):
+            raise NoNextTime(f"{every!r} is below one second")
+
+    def _start(self, job: Job) -> None:
+        if (why := self._jobs.refusal(job)) is not None:
+            self._settle(job, JobState.FAILED, why)
+            return
+        login = None
+        try:
+            login = create_login(self._record.raw, job.job_id, job.owner, JOB_PREFIX)
+            job = replace(job, login_role=None if login is None else login.role)
+            self._jobs.set_session(job, job.login_role, None)
+            session = Session(target(self._server, job, login))
+        except (psycopg2.Error, MopError) as error:
+            if self._record.raw.closed:
+                raise
+            if login is not None:
+                drop_login(self._record.raw, login.role)
+            self._settle(job, JobState.FAILED, f"it could not be started: {str(error).strip().splitlines()[0]}")
+            return
+        self._active[job.job_id] = _Active(job, session)
+        self._tell(f"job {job.job_id} of {job.owner} starts" + (f", attempt {job.attempt}" * (job.attempt > 1)))
+
+    def _wait(self) -> None:
+        """Wait for the next event; process the sessions with new data."""
+        raw = self._record.raw
+        poller = select.poll()
+        poller.register(raw.fileno(), select.POLLIN)
+        poller.register(self._stop.fileno(), select.POLLIN)
+        by_fd = {}
+        for active in self._active.values():
+            if active.session is not None:
+                poller.register(active.session.fileno(), active.session.events)
+                by_fd[active.session.fileno()] = active
+        wait_s = max(0.0, self._look_at - time.monotonic())
+        if len(self._active) < self._slots and (next_s := self._jobs.seconds_to_next()) is not None:
+            wait_s = min(wait_s, max(0.0, next_s) + 0.001)
+        for fd, _ in poller.poll(wait_s * 1000):
+            if fd in by_fd:
+                self._advance(by_fd[fd])
+        raw.poll()
+        raw.notifies.clear()
+
+    def _advance(self, active: _Active) -> None:
+        """Process the data of a job's session."""
+        job, session = active.job, active.session
+        assert session is not None, "it is polled"
+        event = session.advance()
+        if isinstance(event, Opened):
+            active.job = job = replace(job, session_pid=session.pid)
+            self._jobs.set_session(job, job.login_role, session.pid)
+            if self._jobs.known(job.job_id).cancelled_by is not None:
+                self._end(active)
+                return
+            session.begin(_RUN, [job.job_id, job.attempt, self._interrupted_run(job)])
+        elif isinstance(event, Returned):
+            self._end(active)
+        elif isinstance(event, Failure):
+            if event.lost and job.session_pid is None:
+                self._not_let_in(active, event)
+            elif event.lost:
+                active.session = None
+                self._recover(job)
+            else:
+                self._end(active, event)
+
+    def _interrupted_run(self, job: Job) -> int | None:
+        """Return the run that the job has started in an earlier attempt, which is resumed."""
+        if job.function not in STARTS_RUN or job.run_id is None:
+            return None
+        run = self._record.run(job.run_id)
+        return job.run_id if run is not None and run.owner_oid == job.owner_oid else None
+
+    def _end(self, active: _Active, failure: Failure | None = None) -> None:
+        """Write the end of a job whose session is still there, and end the session."""
+        if active.session is not None:
+            active.session.close()
+        job = self._jobs.known(active.job.job_id)
+        if failure is not None and job.cancelled_by is None:
+            self._settle(job, JobState.FAILED, _reason(job, failure))
+        else:
+            self._recover(job)
+            return
+        end_session(self._record, job)
+        self._active.pop(job.job_id, None)
+
+    def _not_let_in(self, active: _Active, failure: Failure) -> None:
+        """Let a job wait whose session was not opened, or end it if the server refuses such logins."""
+        job = active.job
+        found = diagnose(failure.message, failure.sqlstate, _LINE)
+        self._active.pop(job.job_id, None)
+        if job.login_role is not None:
+            drop_login(self._record.raw, job.login_role)
+        if found.may_pass and job.attempt < _MAX_ATTEMPTS:
+            self._tell(f"job {job.job_id}: its session could not be opened, it waits: {failure.message}")
+            self._jobs.put_back(job, _LOGIN_RETRY_S)
+        else:
+            self._settle(job, JobState.FAILED, f"its session could not be opened: {failure.message} ({found.hint})")
+
+    def _recover(self, job: Job) -> bool:
+        """End what is left of a job's session; then write that it was done, or let it wait again.
+
+        Return False if its session does not end; it is tried again then.
+        """
+        job = self._jobs.known(job.job_id)
+        if not end_session(self._record, job):
+            return False
+        if self._jobs.is_done(job):
+            self._settle(job, JobState.FINISHED)
+        elif job.cancelled_by is not None:
+            self._settle(job, JobState.CANCELLED, f"it was cancelled by {job.cancelled_by}")
+        elif job.attempt >= _MAX_ATTEMPTS:
+            self._settle(job, JobState.FAILED, f"it was interrupted {job.attempt} times")
+        else:
+            self._jobs.put_back(job)
+            self._tell(f"job {job.job_id} was interrupted, and waits")
+        self._active.pop(job.job_id, None)
+        return True
+
+    def _settle(self, job: Job, state: JobState, detail: str | None = None) -> None:
+        self._jobs.settle(job, state, detail)
+        self._tell(f"job {job.job_id} is {state}" + (f": {detail}" if detail else ""))
+
+    def _leave(self) -> None:
+        """End the sessions of this worker's jobs, and let the jobs wait for another one."""
+        for active in list(self._active.values()):
+            if active.session is not None:
+                active.session.close()
+            self._recover(active.job)
+        self._jobs.leave(self._me)
+
+
+def _reason(job: Job, failure: Failure) -> str:
+    """Return why a job has failed, with the hint that its owner would have read."""
+    if failure.sqlstate == "57014" and job.time_limit_ms and "statement timeout" in failure.message:
+        return f"it exceeded its time limit of {job.time_limit_ms / 1000:g} s"
+    return failure.message + (f" ({failure.hint})" if failure.hint else "")

@@ -1,0 +1,67 @@
+"""Workers of jobs as processes of their own, and what became of a job; called by the tests of jobs."""
+
+import os
+import signal
+import subprocess
+import sys
+
+from tests.helpers.faults import wait_for
+
+_ENDED = ("finished", "failed", "cancelled", "skipped")
+
+
+class JobWorker:
+    """``madlib-mop work`` on a database; its lines are in ``log``."""
+
+    def __init__(self, db, slots: int = 2):
+        self._db = db
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "madlib_mop.cli", "work", "--slots", str(slots), "--dsn", db.dsn],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        self.pid = self.process.pid
+        self.log = ""
+
+    def __enter__(self):
+        n = self._n_workers()
+        wait_for(lambda: self._n_workers() > n or self.process.poll() is not None, what="the worker")
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal, and wait for the end; return the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.log += self.process.communicate(timeout=60)[1]
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.stop(signal.SIGKILL)
+
+    def _n_workers(self) -> int:
+        return self._db.value(
+            "SELECT count(*) FROM madlib_mop.job_worker w JOIN pg_stat_activity a ON a.pid = w.pid"
+            " AND a.backend_start = w.session_start"
+        )
+
+
+def submit(db, statement: str, role: str | None = None, **options) -> int:
+    """Submit a job; return its job_id."""
+    named = "".join(f", {name} => %s" for name in options)
+    return db.value(f"SELECT madlib_mop.submit(%s{named})", [statement, *options.values()], role)
+
+
+def state_of(db, job_id: int) -> str:
+    """Return the state of a job."""
+    return db.value("SELECT state FROM madlib_mop.job WHERE job_id = %s", [job_id])
+
+
+def end_of(db, job_id: int, within_s: float = 60) -> tuple[str, str | None]:
+    """Wait for the end of a job; return its state and its error."""
+    wait_for(lambda: state_of(db, job_id) in _ENDED, within_s, f"the end of job {job_id}")
+    ((state, error),) = db.rows("SELECT state, error FROM madlib_mop.job WHERE job_id = %s", [job_id])
+    return state, error
