@@ -20,6 +20,7 @@ from comparison import FUSED, WAYS, Plan, compare_ways  # noqa: E402
 from early import compare_early  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
+from jobs import compare_jobs  # noqa: E402
 from predict import compare_predict  # noqa: E402
 from quality import compare as quality  # noqa: E402
 from ratios import Ratio, has_record, losses, medians, processor, record  # noqa: E402
@@ -28,8 +29,8 @@ from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
-    "conv", "mlp", "fused", "features", "schedule", "early", "traffic", "waits", "predict", "quality", "columns",
-    "comparison",
+    "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "traffic", "waits", "predict", "quality",
+    "columns", "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -108,6 +109,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "features": partial(compare_features, dsn, *size),
         "schedule": partial(compare_schedules, dsn, *size),
         "early": partial(compare_early, dsn, *size),
+        "jobs": partial(compare_jobs, dsn),
         "traffic": partial(compare_traffic, *size),
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),

@@ -68,6 +68,8 @@ def work(dsn: str, slots: int, tell: Callable[[str], None], stop: StopSignals) -
         try:
             worker = Worker(record, _server(record, dsn), slots, tell, stop)
             worker.run()
+        except (psycopg2.errors.UndefinedTable, psycopg2.errors.InvalidSchemaName, psycopg2.errors.UndefinedFunction):
+            raise _no_jobs() from None
         except (psycopg2.Error, DBAPIError) as error:
             if not record.raw.closed:
                 raise
@@ -81,12 +83,16 @@ def _open(dsn: str) -> Record:
     record = Record(*connect_by_dsn(dsn))
     ((table,),) = record.execute("SELECT to_regclass('madlib_mop.job_record')::text")
     if table is None:
-        raise NotReady(
-            "this database has no jobs of madlib_mop",
-            hint="CREATE EXTENSION madlib_mop CASCADE; or ALTER EXTENSION madlib_mop UPDATE; jobs need PostgreSQL,"
-            " alone or with Citus.",
-        )
+        raise _no_jobs()
     return record
+
+
+def _no_jobs() -> NotReady:
+    return NotReady(
+        "this database has no jobs of madlib_mop",
+        hint="CREATE EXTENSION madlib_mop CASCADE; or ALTER EXTENSION madlib_mop UPDATE; jobs need PostgreSQL,"
+        " alone or with Citus.",
+    )
 
 
 def _reopen(dsn: str, stop: StopSignals) -> Record | None:

@@ -14,6 +14,7 @@ import pytest
 
 from madlib_mop import __version__
 from tests.helpers.clones import Clone, share_setup
+from tests.helpers.faults import alive, wait_for
 
 AS_ROOT = os.geteuid() == 0
 LONG_NAME = "a clone with spaces in its name, and a name that is longer than the path of a Unix socket may ever be"
@@ -74,6 +75,22 @@ def test_server_is_idempotent(clone):
     assert clone.dsn == before[0]
     assert clone.sql("SELECT a FROM kept") == "1"
     clone.sql("DROP TABLE kept")
+
+
+def test_server_has_one_worker_of_jobs_which_stop_ends(clone):
+    file = clone.state / "clusters" / "server" / "log" / "work.pid"
+
+    def worker() -> int:
+        return int(file.read_text() or 0) if file.exists() else 0
+
+    clone.make("server")
+    first = wait_for(worker, 10, "the number of its process")
+    clone.make("server")
+    assert worker() == first and alive(first)
+    clone.make("stop")
+    wait_for(lambda: not alive(first), 20, "the end of the worker")
+    clone.make("server")
+    wait_for(lambda: worker() != first and alive(worker()), 20, "a new worker")
 
 
 def test_server_has_the_extension_and_listens_on_the_loopback_address_only(clone):
