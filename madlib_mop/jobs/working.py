@@ -137,6 +137,7 @@ class Worker:
         self._me = self._jobs.register(self._slots)
         try:
             while not self._stop.is_set:
+                self._record.raw.notifies.clear()
                 self._look_for_orphans()
                 self._cancel()
                 self._fill()
@@ -235,14 +236,13 @@ class Worker:
             if active.session is not None:
                 poller.register(active.session.fileno(), active.session.events)
                 by_fd[active.session.fileno()] = active
-        wait_s = max(0.0, self._look_at - time.monotonic())
+        wait_s = 0.0 if raw.notifies else max(0.0, self._look_at - time.monotonic())
         if len(self._active) < self._slots and (next_s := self._jobs.seconds_to_next()) is not None:
             wait_s = min(wait_s, max(0.0, next_s) + 0.001)
         for fd, _ in poller.poll(wait_s * 1000):
             if fd in by_fd:
                 self._advance(by_fd[fd])
         raw.poll()
-        raw.notifies.clear()
 
     def _advance(self, active: _Active) -> None:
         """Process the data of a job's session."""

@@ -79,7 +79,8 @@ def _wait(call: Call, record: Record, run_id: int) -> None:
     stop_fd = call.session.stop_fd
     if stop_fd is not None:
         poller.register(stop_fd, select.POLLIN)
-    for fd, _ in poller.poll(_LOOK_EVERY_S * 1000):
+    wait_s = 0.0 if record.raw.notifies else _LOOK_EVERY_S  # one may have come with the answer of a query
+    for fd, _ in poller.poll(wait_s * 1000):
         if fd == stop_fd:
             ignore_from_now_on()
             raise Cancelled(told_reason(fd))
