@@ -21,6 +21,7 @@ from early import compare_early  # noqa: E402
 from features import compare_features  # noqa: E402
 from hopper import compare  # noqa: E402
 from jobs import compare_jobs  # noqa: E402
+from past import N_SEEDS, compare_past  # noqa: E402
 from predict import compare_predict  # noqa: E402
 from quality import compare as quality  # noqa: E402
 from ratios import Ratio, has_record, losses, medians, processor, record  # noqa: E402
@@ -29,8 +30,8 @@ from traffic import compare_traffic  # noqa: E402
 from waits import compare_waits  # noqa: E402
 
 SECTIONS = (
-    "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "traffic", "waits", "predict", "quality",
-    "columns", "comparison",
+    "conv", "mlp", "fused", "features", "schedule", "early", "jobs", "past", "traffic", "waits", "predict",
+    "quality", "columns", "comparison",
 )  # fmt: skip
 #: Sizes of the comparison: few rows and epochs, or all of them.
 SHORT = (
@@ -74,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workload", choices=workloads, help="the comparison's one workload (both)")
     tables = quality.FULL.tables
     parser.add_argument("--table", dest="tables", choices=tables, action="append", help="tables of the quality (all)")
-    parser.add_argument("--seeds", type=int, help="seeds of the quality (1; 5 with --full)")
+    parser.add_argument("--seeds", type=int, help="seeds of the quality (1; 5 with --full) and of past (5)")
     parser.add_argument("--full", action="store_true", help="only the comparison, or sections of --grid, at full size")
     parser.add_argument("--share", type=float, default=1.0, help="share of the comparison's rows to use (1.0)")
     parser.add_argument("--continue", dest="go_on", action="store_true", help="continue an interrupted run")
@@ -110,6 +111,7 @@ def _sections(arguments: argparse.Namespace) -> dict[str, Callable[[], list[Rati
         "schedule": partial(compare_schedules, dsn, *size),
         "early": partial(compare_early, dsn, *size),
         "jobs": partial(compare_jobs, dsn),
+        "past": partial(compare_past, dsn, arguments.seeds or N_SEEDS),
         "traffic": partial(compare_traffic, *size),
         "waits": partial(compare_waits, dsn, arguments.rows),
         "predict": partial(compare_predict, dsn),

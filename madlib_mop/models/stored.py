@@ -1,10 +1,12 @@
 """Stored architectures: their form for Keras, their comparison, and the check of their statistics."""
 
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.architecture import NODE_FORMS, check_architecture
-from madlib_mop.models.keras_layers import MODELS, Node
+from madlib_mop.models.keras_layers import LAYERS, MODELS, Node
 
 
 def readable_by_keras(document: Node, checked: Node) -> Node:
@@ -37,6 +39,38 @@ def _names_modules(node: Any) -> bool:
 def same_architecture(one: Node, other: Node) -> bool:
     """Return whether two architectures that pass the check are the same once they are checked."""
     return one == other or check_architecture(one) == check_architecture(other)
+
+
+def without_names(arch: Node) -> str:
+    """Return an architecture that passes the check as JSON, with numbers in place of the names of its layers.
+
+    Keras numbers the layers of a session, so the same network has other names in another session.
+    """
+    checked = check_architecture(arch)
+    numbers = {name: f"#{number}" for number, name in enumerate(dict.fromkeys(_names(checked)))}
+    return json.dumps(_renamed(checked, numbers), sort_keys=True)
+
+
+def _names(node: Any) -> Iterator[str]:
+    """Yield the names of a model, its layers and operations."""
+    for item in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _names(item)
+    if isinstance(node, dict) and (node.get("class_name") in {*LAYERS, *MODELS} or "inbound_nodes" in node):
+        for name in (node.get("name"), node["config"].get("name")):
+            if isinstance(name, str):
+                yield name
+
+
+def _renamed(node: Any, numbers: Mapping[str, str]) -> Any:
+    """Replace names of layers: values of ``name``, and in the lists that connect layers."""
+    if isinstance(node, dict):
+        return {
+            key: numbers.get(item, item) if key == "name" and isinstance(item, str) else _renamed(item, numbers)
+            for key, item in node.items()
+        }
+    if isinstance(node, list):
+        return [numbers.get(item, item) if isinstance(item, str) else _renamed(item, numbers) for item in node]
+    return node
 
 
 def check_statistics(checked: Node) -> None:

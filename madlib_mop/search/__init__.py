@@ -2,18 +2,24 @@
 
 from .base import Action, Add, Exploit, Extend, Finish, Proposal, Search, Stop
 from .hyperband import HyperbandParams, Round, hyperband_rounds
+from .location import Locator
 from .methods import METHODS, make_search, method_name, parse_params, search_class
-from .parameters import SearchParams
+from .parameters import SIMILAR, SearchParams
+from .past import WORST, PastTrial
 from .space import SearchSpace
 
 __all__ = [
     "METHODS",
+    "SIMILAR",
+    "WORST",
     "Action",
     "Add",
     "Exploit",
     "Extend",
     "Finish",
     "HyperbandParams",
+    "Locator",
+    "PastTrial",
     "Proposal",
     "Round",
     "Search",

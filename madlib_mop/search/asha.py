@@ -66,11 +66,15 @@ class Asha(Search):
         last: int = self.params.r * self.params.eta ** floor_log(self.params.R // self.params.r, self.params.eta)
         return last
 
+    @property
+    def n_configurations(self) -> int:
+        return self.params.num_configs
+
     def _begin(self, n_slots: int) -> list[Action]:
         r, eta = self.params.r, self.params.eta
         self._rungs = [_Rung(r * eta**k) for k in range(floor_log(self.params.R // r, eta) + 1)]
         self._rung_of: dict[int, int] = {}
-        self._points = self.space.draw(self.random_state)
+        self._points = self._points_from_first()
         self._n_free = n_slots
         return self._fill()
 

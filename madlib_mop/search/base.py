@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from madlib_mop.search.parameters import SearchParams
+from madlib_mop.search.past import ONE_OF, PastTrial, best_points
 from madlib_mop.search.space import Point, SearchSpace
 
 
@@ -116,12 +118,15 @@ class Search(ABC):
     space : SearchSpace
     random_state : int
         Of all chance; the driver draws one where the user gave none, and records it.
+    past : sequence of PastTrial
+        Configurations of earlier runs. The driver records them, and gives the same ones after a resume.
     """
 
-    def __init__(self, params: SearchParams, space: SearchSpace, random_state: int):
+    def __init__(self, params: SearchParams, space: SearchSpace, random_state: int, past: Sequence[PastTrial] = ()):
         self.params = params
         self.space = space
         self.random_state = random_state
+        self.past = tuple(past)
         self._models: dict[int, _Standing] = {}
         self._n_in_training = 0
         self._started = self._finished = False
@@ -176,6 +181,11 @@ class Search(ABC):
         finite = [(m.loss, key) for key, m in self._models.items() if math.isfinite(m.loss)]
         return min(finite)[1] if finite else None
 
+    @cached_property
+    def tried_first(self) -> tuple[Point, ...]:
+        """The best configurations of earlier runs, its first proposals: one, or at most a quarter of all proposals."""
+        return best_points(self.past, max(1, self.n_configurations // ONE_OF))
+
     # Defined by each method
 
     #: Name in automl_method, and the class of its parameters.
@@ -190,6 +200,16 @@ class Search(ABC):
     @abstractmethod
     def max_epochs(self) -> int:
         """Return the most epochs that a model of it can be trained."""
+
+    @property
+    @abstractmethod
+    def n_configurations(self) -> int:
+        """Return the number of configurations that it tries."""
+
+    @property
+    def has_model(self) -> bool:
+        """Return whether a model of earlier results chooses its configurations."""
+        return False
 
     @property
     def usual_frequency(self) -> int | None:
@@ -209,6 +229,11 @@ class Search(ABC):
         return []
 
     # For use by each method
+
+    def _points_from_first(self) -> Iterator[Point]:
+        """Yield the configurations of earlier runs to try first, then draws without end."""
+        yield from self.tried_first
+        yield from self.space.draw(self.random_state, {point.key for point in self.tried_first})
 
     def _propose(self, point: Point, last_epoch: int, s: int | None = None, i: int | None = None) -> Add:
         """Create a proposal with the next key."""

@@ -96,6 +96,10 @@ class Hyperband(Search):
         return max(sum(one.r_i for one in rounds if one.s == s) for s in {one.s for one in rounds})
 
     @property
+    def n_configurations(self) -> int:
+        return sum(one.n_i for one in hyperband_rounds(self.params) if one.i == 0)
+
+    @property
     def usual_frequency(self) -> int | None:
         return max(one.r_i for one in hyperband_rounds(self.params))
 
@@ -107,9 +111,9 @@ class Hyperband(Search):
         self._awaited: dict[int, set[int]] = {}  # bracket -> models of its current round that are in training
         self._members: dict[int, list[int]] = {}
         actions: list[Action] = []
-        seen: set[tuple[int, str, str]] = set()
+        first, seen = iter(self.tried_first), {point.key for point in self.tried_first}
         for s, rounds in self._rounds.items():
-            points = self.space.draw(derived(self.random_state, s), seen)
+            points = itertools.chain(first, self.space.draw(derived(self.random_state, s), seen))
             added = [self._propose(point, rounds[0].r_i, s, 0) for point in itertools.islice(points, rounds[0].n_i)]
             keys = [one.proposal.mst_key for one in added]
             self._bracket_of |= dict.fromkeys(keys, s)

@@ -6,6 +6,7 @@ line in `METHODS`. The help text and the manual's table of methods are made from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 
 from madlib_mop.errors import InvalidParameter
@@ -14,6 +15,7 @@ from madlib_mop.models.parameters.literals import read_keywords, shorten
 from madlib_mop.models.parameters.search_grid import check_random_state
 from madlib_mop.search.base import Search
 from madlib_mop.search.parameters import SearchParams, own_first
+from madlib_mop.search.past import PastTrial
 from madlib_mop.search.space import SearchSpace
 
 #: Module and class of each method. A module is imported when its method is used, because some import Optuna.
@@ -82,7 +84,13 @@ def parse_params(method: str, text: str | None) -> SearchParams:
         raise InvalidParameter(f"automl_params: {error.message}", hint=error.hint or hint) from None
 
 
-def make_search(method: str | None, params: SearchParams | str | None, space: SearchSpace, random_state: int) -> Search:
+def make_search(
+    method: str | None,
+    params: SearchParams | str | None,
+    space: SearchSpace,
+    random_state: int,
+    past: Sequence[PastTrial] = (),
+) -> Search:
     """Make a search.
 
     Parameters
@@ -94,6 +102,8 @@ def make_search(method: str | None, params: SearchParams | str | None, space: Se
     space : SearchSpace
     random_state : int
         A search without one could not be resumed: draw one and record it where the user gave none.
+    past : sequence of PastTrial
+        Configurations of earlier runs.
 
     Raises
     ------
@@ -106,4 +116,4 @@ def make_search(method: str | None, params: SearchParams | str | None, space: Se
     if random_state is None:
         raise ValueError("a search needs a random_state")
     check_random_state(random_state)
-    return search_class(name)(params, space, random_state)
+    return search_class(name)(params, space, random_state, past)

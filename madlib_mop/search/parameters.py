@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
@@ -11,27 +12,39 @@ from madlib_mop.models.parameters.literals import shorten, write_value
 
 MAX_EPOCHS = 1_000_000
 MAX_CONFIGURATIONS = 100_000
+#: The value of start_from that stands for the earlier runs on tables like that of the search.
+SIMILAR = "similar"
+_RUNS = re.compile(r"runs?\s+(\d{1,18}(?:\s*,\s*\d{1,18})*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchParams:
-    """What all searches take: ``budget_s``, seconds after which the search ends with the best so far, or None.
+    """What all searches take: ``budget_s``, seconds after which the search ends with the best so far, or None; and
+    ``start_from``, the earlier runs that it learns from: ``similar``, ``runs 12, 15``, or None.
 
     Each is made with all values checked: InvalidParameter says which is wrong.
     """
 
     budget_s: float | None = None
+    start_from: str | None = None
 
     def __post_init__(self) -> None:
         if self.budget_s is not None and not (is_number(self.budget_s) and self.budget_s > 0):
             raise InvalidParameter(f"budget_s must be a number of seconds above 0. Received: {self.budget_s!r}")
+        if self.start_from is not None:
+            object.__setattr__(self, "start_from", _start_from(self.start_from))
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """The run_ids that ``start_from`` names; none if it is ``similar`` or None."""
+        return _run_ids(self.start_from)
 
     @property
     def text(self) -> str:
-        """The parameters as a user would write them, defaults included; no budget is left out."""
+        """The parameters as a user would write them, defaults included; those that are None are left out."""
         given = {field.name: getattr(self, field.name) for field in own_first(type(self))}
         return ", ".join(
-            f"{name}={value if isinstance(value, str) else write_value(value)}"
+            f"{name}={value if isinstance(value, str) and value.isidentifier() else write_value(value)}"
             for name, value in given.items()
             if value is not None
         )
@@ -47,7 +60,8 @@ def floor_log(number: int, base: int) -> int:
 
 def own_first(kind: type[SearchParams]) -> list[Field[Any]]:
     """Return the fields of a method's parameters, those that all methods have last."""
-    return sorted(fields(kind), key=lambda field: field.name == "budget_s")
+    common = {field.name for field in fields(SearchParams)}
+    return sorted(fields(kind), key=lambda field: field.name in common)
 
 
 def whole(value: object, name: str, lowest: int, highest: int | None = None) -> None:
@@ -55,3 +69,23 @@ def whole(value: object, name: str, lowest: int, highest: int | None = None) -> 
     if not is_int(value) or value < lowest or (highest is not None and value > highest):
         limit = f"from {lowest} to {highest:,}" if highest is not None else f"of {lowest} or more"
         raise InvalidParameter(f"{name} must be a whole number {limit}. Received: {shorten(value)}")
+
+
+def _start_from(value: object) -> str:
+    """Return ``start_from`` in its usual form, each run once."""
+    text = value.strip() if isinstance(value, str) else ""
+    if text.lower() == SIMILAR:
+        return SIMILAR
+    if not _RUNS.fullmatch(text):
+        raise InvalidParameter(
+            f"start_from must be 'similar' or a list of runs such as 'runs 12, 15'. Received: {shorten(value)}",
+            hint="Write e.g. start_from=similar, or start_from='runs 12, 15' with quotes, because the list has a comma."
+            " The column run_id of madlib_mop.progress has the numbers of your runs.",
+        )
+    return f"runs {', '.join(map(str, _run_ids(text)))}"
+
+
+def _run_ids(text: str | None) -> tuple[int, ...]:
+    """Return the numbers of a list of runs, each once."""
+    found = _RUNS.fullmatch(text or "")
+    return tuple(dict.fromkeys(map(int, found[1].split(",")))) if found else ()

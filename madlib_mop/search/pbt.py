@@ -56,8 +56,12 @@ class Pbt(Search):
     def max_epochs(self) -> int:
         return self.params.num_iterations
 
+    @property
+    def n_configurations(self) -> int:
+        return self.params.population
+
     def _begin(self, n_slots: int) -> list[Action]:
-        points = itertools.islice(self.space.draw(self.random_state), self.params.population)
+        points = itertools.islice(self._points_from_first(), self.params.population)
         last_epoch = min(self.params.interval, self.params.num_iterations)
         added = [(self._propose(point, last_epoch), point) for point in points]
         self._points: dict[int, Point] = {one.proposal.mst_key: point for one, point in added}

@@ -10,7 +10,8 @@ import optuna
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.search.base import Action, Search
 from madlib_mop.search.parameters import MAX_CONFIGURATIONS, MAX_EPOCHS, SearchParams, whole
-from madlib_mop.search.suggestions import suggest
+from madlib_mop.search.past import spread
+from madlib_mop.search.studies import ExperiencedStudy, NewStudy, Study
 
 _BITS_OF_A_SEED = 32  # width of a seed of NumPy's RandomState
 
@@ -48,7 +49,11 @@ class TpeParams(SearchParams):
 
 
 class _Sampled(Search):
-    """A search with a study in memory: it requests configurations from the sampler and reports their results."""
+    """A search with a study in memory: it requests configurations from the study and reports their results.
+
+    Without past experience, the study gives the configurations that earlier versions gave, so that their searches can
+    be resumed.
+    """
 
     params: HyperoptParams | TpeParams
 
@@ -60,9 +65,17 @@ class _Sampled(Search):
     def usual_frequency(self) -> int | None:
         return self.max_epochs
 
+    @property
+    def n_configurations(self) -> int:
+        return self.params.num_configs
+
+    @property
+    def has_model(self) -> bool:
+        return getattr(self.params, "algorithm", "tpe") == "tpe"
+
     def _sampler(self) -> optuna.samplers.BaseSampler:
         seed = self.random_state % 2**_BITS_OF_A_SEED
-        if getattr(self.params, "algorithm", "tpe") == "rand":
+        if not self.has_model:
             return optuna.samplers.RandomSampler(seed=seed)
         with warnings.catch_warnings():  # Optuna warns that constant_liar is experimental, which it has been since 2021
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -70,9 +83,14 @@ class _Sampled(Search):
 
     def _begin(self, n_slots: int) -> list[Action]:
         self._n_slots = n_slots
-        self._study = optuna.create_study(sampler=self._sampler())
-        self._trials: dict[int, optuna.Trial] = {}
+        self._study = self._new_study()
         return self._ask(self._first())
+
+    def _new_study(self) -> Study:
+        if not self.past:
+            return NewStudy(self._sampler(), self.space)
+        past = spread(sorted(self.past, key=lambda trial: trial.place), self.n_configurations)
+        return ExperiencedStudy(self._sampler(), self.space, past, self.tried_first)
 
     def _first(self) -> int:
         return self._n_slots
@@ -81,14 +99,11 @@ class _Sampled(Search):
         """Propose ``n`` configurations, or as many as are left."""
         actions: list[Action] = []
         for _ in range(min(n, self.params.num_configs - len(self._models))):
-            trial = self._study.ask()
-            added = self._propose(suggest(trial, self.space), self.params.num_iterations)
-            self._trials[added.proposal.mst_key] = trial
-            actions.append(added)
+            actions.append(self._propose(self._study.ask(), self.params.num_iterations))
         return actions
 
     def _tell(self, mst_key: int) -> None:
-        self._study.tell(self._trials.pop(mst_key), self._loss(mst_key))
+        self._study.tell(mst_key - 1, self._loss(mst_key))
 
 
 class Hyperopt(_Sampled):
@@ -120,9 +135,10 @@ class Hyperopt(_Sampled):
         return self._sizes.pop(0)
 
     def _ask(self, n: int) -> list[Action]:
+        n_before = len(self._models)
         actions = super()._ask(n)
-        self._awaited = set(self._trials)
-        self._batch = sorted(self._trials)
+        self._batch = list(range(n_before + 1, len(self._models) + 1))
+        self._awaited = set(self._batch)
         return actions
 
     def _result(self, mst_key: int) -> list[Action]:

@@ -39,6 +39,11 @@ class Point:
         """Compile and fit parameters as generate_model_configs writes them."""
         return write_choice(self.choice)
 
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """Equal for points whose models are trained with the same architecture and texts."""
+        return self.model_id, *self.texts
+
 
 @dataclass(frozen=True)
 class SearchSpace:
@@ -92,12 +97,11 @@ class SearchSpace:
         n_in_vain = 0
         for choice in iterate_choices(self.compile_grid, self.fit_grid, random_state):
             point = Point(self.model_ids[int(ids.integers(len(self.model_ids)))], choice)
-            what = (point.model_id, *point.texts)
-            if what in seen and n_in_vain < _MAX_DRAWS_FOR_ONE:
+            if point.key in seen and n_in_vain < _MAX_DRAWS_FOR_ONE:
                 n_in_vain += 1
                 continue
             n_in_vain = 0
-            seen.add(what)
+            seen.add(point.key)
             yield point
 
     def examples(self) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ EVERYBODY = {"errors", ""}
 FLOORS = {
     "driver": (
         "session", "data", "evaluation", "packing", "columns", "inference", "networks", "ensembles", "outputs",
-        "planning", "steering", "search", "running", "jobs", "help", "commands",
+        "experience", "planning", "steering", "search", "running", "jobs", "help", "commands",
     ),
     "engines": ("sessions", "base", "hosts"),
     "models": ("parameters",),

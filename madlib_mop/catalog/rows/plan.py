@@ -72,6 +72,33 @@ class FusedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PastConfiguration(Document):
+    """A configuration of an earlier run that a search begins with.
+
+    Attributes
+    ----------
+    run_id, mst_key : int
+        The earlier run and its model.
+    model_id : int
+        Its architecture among those of the search.
+    compile_params, fit_params : str
+        As the search writes them.
+    loss : float or None
+        In the earlier run; None if it was not finite.
+    place : float
+        Its place in the order of the losses of its run, from 0 (the best) to 1 (the worst).
+    """
+
+    run_id: int
+    mst_key: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    loss: float | None
+    place: float
+
+
+@dataclass(frozen=True, slots=True)
 class SearchPlan:
     """The arguments of a search.
 
@@ -90,6 +117,8 @@ class SearchPlan:
     custom_names : list of str
     selection : Output
         The model selection table to write.
+    past : tuple of PastConfiguration
+        What it begins with (``start_from``); the earlier runs are not read again.
     """
 
     method: str
@@ -103,15 +132,19 @@ class SearchPlan:
     start_weights: Mapping[str, str]
     custom_names: Sequence[str]
     selection: Output
+    past: tuple[PastConfiguration, ...] = ()
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """Return the value from the plan."""
-        return cls(**{**found, "selection": Output.from_json(found["selection"])})
+        past = tuple(map(PastConfiguration.from_json, found.get("past", ())))
+        return cls(**{**found, "selection": Output.from_json(found["selection"]), "past": past})
 
     def as_json(self) -> Json:
-        """Return the value from the plan."""
-        return dataclasses.asdict(self)
+        """Return the value from the plan; without past configurations, it does not mention them."""
+        written = dataclasses.asdict(self)
+        past = written.pop("past")
+        return {**written, "past": list(past)} if past else written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,12 @@ from typing import Any, Protocol
 from madlib_mop.calls.limits import MAX_SEED
 from madlib_mop.catalog.names import Relation
 from madlib_mop.catalog.record import Record
-from madlib_mop.catalog.rows.plan import Output, SearchPlan
+from madlib_mop.catalog.rows.plan import Output, PastConfiguration, SearchPlan
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.driver.data.custom_functions import read_custom_functions
 from madlib_mop.driver.data.selection_tables import stored_name
+from madlib_mop.driver.experience.configurations import PastConfigurations, past_trials
+from madlib_mop.driver.experience.runs import find_past, names_of_runs
 from madlib_mop.driver.outputs.hopper import SUFFIXES
 from madlib_mop.driver.outputs.search import SELECTION_SUFFIXES
 from madlib_mop.driver.outputs.tables import MODEL_TABLES, SELECTION_TABLES, if_there, names_of, read_replace
@@ -19,13 +21,14 @@ from madlib_mop.driver.planning.architecture_fit import check_fit
 from madlib_mop.driver.planning.early_decisions import plan_policy, plan_sample
 from madlib_mop.driver.planning.hopper import RunPlan
 from madlib_mop.driver.planning.label_fit import check_compile_params, weights_of_classes
-from madlib_mop.driver.planning.run_data import check_connections, read_data
+from madlib_mop.driver.planning.run_data import Data, check_connections, read_data
 from madlib_mop.driver.planning.selection import read_architecture
 from madlib_mop.driver.session.call import Call
+from madlib_mop.driver.session.caller import CallerSession
 from madlib_mop.driver.session.settings import read_settings
 from madlib_mop.errors import InvalidParameter
 from madlib_mop.models.parameters.parser import CompileParams, FitParams
-from madlib_mop.search import SearchSpace, make_search, method_name, parse_params
+from madlib_mop.search import Search, SearchSpace, make_search, method_name, parse_params
 
 _ARCH = "model_arch_table"
 _SELECTION = "model_selection_table"
@@ -93,6 +96,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         where = f"compile_params_grid results in {compile_text}"
         for arch in archs.values():
             check_compile_params(parser.compile_params(compile_text, where), json.loads(arch), data.source)
+    past = _past_experience(session, record, search, archs, functions.objects, data)
     class_weight = weights_of_classes([fit_text or "" for _, fit_text in space.examples()], data.source)
     replace, what = read_replace(a), "model_output_table"
     output = session.output(a.get(what), SUFFIXES, what, if_there(session, replace, MODEL_TABLES, what))
@@ -126,6 +130,7 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         start_weights={str(model_id): origin for model_id, origin in origins.items()},
         custom_names=sorted(custom_names),
         selection=Output.of(selection),
+        past=past,
     )
     run = Run(
         kind="automl",
@@ -142,12 +147,44 @@ def plan_automl(call: Call, record: Record, parser: Parser, arch_table: Relation
         schedule=a["schedule"],
         n_models=0,
         n_threads=settings.trainer_threads,
-        plan=data.plan(settings, output, class_weight=class_weight, summary=summary, search=planned, sample=sample,
-            policy=plan_policy(call, settings)),
+        plan=data.plan(
+            settings,
+            output,
+            class_weight=class_weight,
+            summary=summary,
+            search=planned,
+            sample=sample,
+            policy=plan_policy(call, settings),
+        ),
     )
     return RunPlan(run, [], data.segments(sample), weights, functions=functions.objects, settings=data.settings,
         preprocessor=data.preprocessor,
     )  # fmt: skip
+
+
+def _past_experience(
+    session: CallerSession,
+    record: Record,
+    search: Search,
+    archs: Mapping[int, str],
+    functions: Mapping[str, bytes],
+    data: Data,
+) -> tuple[PastConfiguration, ...]:
+    """Return the configurations of earlier runs that a search begins with, and write a NOTICE about them."""
+    if search.params.start_from is None:
+        return ()
+    by_id = {model_id: json.loads(arch) for model_id, arch in archs.items()}
+    configurations = PastConfigurations(record, search.space, by_id, functions)
+    past = find_past(session, record, search.params, configurations, data.source, data.validation is not None)
+    if past:
+        trials = past_trials(past, search.space, functions)
+        taught = make_search(search.name, search.params, search.space, search.random_state, trials)
+        model = f"; the model of {search.name} begins with them as earlier results" if search.has_model else ""
+        session.notice(
+            f"start_from: {len(past)} configurations of {names_of_runs(sorted({one.run_id for one in past}))} lie in"
+            f" the search space; the best {len(taught.tried_first)} are tried first{model}"
+        )
+    return past
 
 
 def _frequency(value: int | None, max_epochs: int) -> int | None:

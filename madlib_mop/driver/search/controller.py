@@ -12,6 +12,7 @@ from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.of_run import Metric, SearchEvent
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import CommandState, ModelState
+from madlib_mop.driver.experience.configurations import past_trials
 from madlib_mop.driver.search.actions import to_json
 from madlib_mop.driver.search.models import SearchModels
 from madlib_mop.driver.search.progress import SearchProgress
@@ -35,7 +36,8 @@ def make_searcher(record: Record, run: Run, progress: SearchProgress) -> "Search
         recorded = RecordedSearch(record.search_events(parent), record.models(parent), run.n_segments)
         return Searcher(record, run, recorded, progress)
     space = SearchSpace.read(plan.model_ids, plan.compile_params_grid, plan.fit_params_grid)
-    search = make_search(plan.method, params, space, plan.random_state)
+    past = past_trials(plan.past, space, plan.custom_names)
+    search = make_search(plan.method, params, space, plan.random_state, past)
     return Searcher(record, run, search, progress, params.budget_s)
 
 

@@ -23,11 +23,29 @@ def find_run(record: Record, call: Call) -> Run:
     InvalidParameter
         If there is no such run, or it belongs to another role.
     """
-    run_id = call.arguments.get("run_id")
+    return visible_run(record, call.info, call.arguments.get("run_id"))
+
+
+def visible_run(record: Record, caller: SessionInfo, run_id: int | None, what: str = "") -> Run:
+    """Return a run that the caller may see.
+
+    Parameters
+    ----------
+    record : Record
+    caller : SessionInfo
+    run_id : int or None
+    what : str
+        The beginning of the message.
+
+    Raises
+    ------
+    InvalidParameter
+        If there is no such run, or it belongs to another role.
+    """
     run = record.run(run_id) if isinstance(run_id, int) else None
-    if run is None or not record.may_see(call.info.role_oid, run.owner_oid):
+    if run is None or not record.may_see(caller.role_oid, run.owner_oid):
         raise InvalidParameter(
-            f"you have no run with this run_id. Received: {run_id}",
+            f"{what}you have no run with this run_id. Received: {run_id}",
             hint="SELECT run_id, state, model_output_table FROM madlib_mop.progress;",
         )
     return run

@@ -9,6 +9,7 @@ _LOCKS = "tests/security/test_locks.py::"
 _RIGHTS = "tests/security/test_rights.py::"
 _NAMES = "tests/security/test_reserved_names.py::"
 _OWN_RUNS = "tests/security/test_own_runs.py::"
+_START_FROM = "tests/integration/test_start_from.py::"
 _STEERING = "tests/integration/test_steering.py::test_other_roles_cannot_steer"
 
 DEFENCES_OF_RIGHTS = (
@@ -32,6 +33,20 @@ DEFENCES_OF_RIGHTS = (
         "    run = find_run(record, call)\n",
         "    run = record.known_run(call.arguments['run_id'])\n",
         (_STEERING,),
+    ),
+    Defence(
+        "a search starts from runs that its caller may see",
+        "madlib_mop/driver/experience/runs.py",
+        "    runs = [visible_run(record, session.info, run_id, _WHAT) for run_id in run_ids]\n",
+        "    runs = [record.known_run(run_id) for run_id in run_ids]\n",
+        (_START_FROM + "test_a_run_of_another_role_is_like_one_that_is_not_there",),
+    ),
+    Defence(
+        "similar runs are those of the caller's roles",
+        "madlib_mop/driver/experience/runs.py",
+        "may_use[owner] = record.may_see(session.info.role_oid, owner)",
+        "may_use[owner] = True",
+        (_START_FROM + "test_runs_of_other_roles_are_not_similar",),
     ),
     Defence(
         "a policy has the rights of its run's caller",

@@ -15,7 +15,7 @@ from madlib_mop.catalog.rows.command import Command
 from madlib_mop.catalog.rows.model import BestState, Model, TakenOver
 from madlib_mop.catalog.rows.of_run import Evaluation, Metric, SearchEvent, Segment, Visit
 from madlib_mop.catalog.rows.packed import ShardAccess, ShardPlan
-from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, Plan
+from madlib_mop.catalog.rows.plan import FusedGroup, FusedPlan, PastConfiguration, Plan
 from madlib_mop.catalog.rows.run import Run
 from madlib_mop.catalog.rows.states import CommandState, ModelState, RunState
 from madlib_mop.catalog.run_models import RunModels
@@ -69,7 +69,10 @@ PLANS = {
         gpus={0: 1},
         class_weight={0: 1.5, 1: 0.75},
         fused_training=FusedPlan(8, (FusedGroup([1, 2], 3),), (0,)),
-        search=a_search(start_weights={"1": "model_id 1"}),
+        search=a_search(
+            start_weights={"1": "model_id 1"},
+            past=(PastConfiguration(3, 2, 1, "c", "f", 0.5, 0.25), PastConfiguration(3, 1, 1, "c", "f", None, 1.0)),
+        ),
     ),
 }
 

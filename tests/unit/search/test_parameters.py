@@ -45,6 +45,11 @@ def test_no_parameters_are_the_defaults(method, text):
         ("hyperopt", "algorithm=rand", "num_configs=20, num_iterations=5, algorithm=rand"),
         ("hyperopt", "Algorithm='TPE', num_configs=3", "num_configs=3, num_iterations=5, algorithm=tpe"),
         ("asha", "r=2, R=16, eta=2", "R=16, eta=2, r=2, num_configs=27"),
+        ("tpe", "start_from=similar", "num_configs=20, num_iterations=5, start_from=similar"),
+        ("tpe", "Start_From='Similar '", "num_configs=20, num_iterations=5, start_from=similar"),
+        ("hyperband", "start_from='RUNS 15,12 , 15'", "R=6, eta=3, skip_last=0, start_from='runs 15, 12'"),
+        ("asha", '{"start_from": "run 7"}', "R=9, eta=3, r=1, num_configs=27, start_from='runs 7'"),
+        ("hyperband", "start_from=None", "R=6, eta=3, skip_last=0"),
         ("pbt", "quantile=0.5, budget_s=60", "population=8, num_iterations=10, interval=2, quantile=0.5, budget_s=60"),
     ],
 )
@@ -53,6 +58,11 @@ def test_missing_ones_take_their_defaults_and_the_text_reads_back(method, given,
     params = parse_params(method, given)
     assert params.text == text
     assert parse_params(method, params.text) == params
+
+
+def test_runs_to_start_from_are_numbers():
+    assert parse_params("tpe", "start_from='runs 15, 12'").runs == (15, 12)
+    assert parse_params("tpe", "start_from=similar").runs == parse_params("tpe", None).runs == ()
 
 
 BAD = [
@@ -81,6 +91,14 @@ BAD = [
     ("tpe", "algorithm=tpe", InvalidParameter, "tpe has no parameter of that name"),
     ("asha", "ETA=3, Num_Configs=0", InvalidParameter, "num_configs must be a whole number from 1 to 100,000"),
     ("asha", "r=10", InvalidParameter, "r must not be more than R. Received: r=10, R=9"),
+    ("tpe", "start_from=alike", InvalidParameter, "start_from must be 'similar' or a list of runs"),
+    ("tpe", "start_from=12", InvalidParameter, "such as 'runs 12, 15'. Received: 12"),
+    ("tpe", "start_from='12'", InvalidParameter, "Received: '12'"),
+    ("tpe", "start_from='runs'", InvalidParameter, "Received: 'runs'"),
+    ("tpe", "start_from='runs 12 15'", InvalidParameter, "Received: 'runs 12 15'"),
+    ("tpe", "start_from='runs -1'", InvalidParameter, "Received: 'runs -1'"),
+    ("tpe", "start_from='runs 1, 9999999999999999999'", InvalidParameter, "Received: 'runs 1, 9999999999999999999'"),
+    ("tpe", "start_from=runs 12", UnreadableText, "automl_params"),
     ("pbt", "population=1", InvalidParameter, "population must be a whole number from 2"),
     ("pbt", "quantile=0.6", InvalidParameter, "quantile must be above 0 and at most 0.5. Received: 0.6"),
 ]
