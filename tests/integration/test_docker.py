@@ -84,14 +84,15 @@ def test_what_a_compose_file_names_is_there(name):
     compose = yaml.safe_load((DOCKER / name).read_text())
     for service in compose["services"].values():
         assert service["init"] is True, "the server must not be process 1, which adopts what its backends leave behind"
-        build = service["build"]
-        assert ((DOCKER / build["context"]).resolve() / build["dockerfile"]).is_file()
+        (build,) = {(s["build"]["context"], s["build"]["dockerfile"]) for s in compose["services"].values()
+                    if s["image"] == service["image"] and "build" in s}  # fmt: skip
+        assert ((DOCKER / build[0]).resolve() / build[1]).is_file()
         assert {secret["file"] for secret in compose["secrets"].values()} >= {
-            f"./secrets/{secret}" for secret in service["secrets"]
+            f"./secrets/{secret}" for secret in service.get("secrets", ())
         }
         assert {mount.partition(":")[0] for mount in service["volumes"]} <= set(compose["volumes"])
         assert set(service.get("depends_on", {})) <= set(compose["services"])
-        for key, value in service["environment"].items():
+        for key, value in service.get("environment", {}).items():
             if key.endswith("_FILE"):
                 assert value.removeprefix("/run/secrets/") in service["secrets"], key
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), "not open to the world"
@@ -101,7 +102,7 @@ def test_what_a_compose_file_names_is_there(name):
 def test_variables_of_the_compose_files_are_those_that_the_scripts_read(name):
     read = set(re.findall(r"\bMOP_\w+", "".join(file.read_text() for file in DOCKER.glob("init-*.sh"))))
     services = yaml.safe_load((DOCKER / name).read_text())["services"].values()
-    assert {key for s in services for key in s["environment"] if key.startswith("MOP_")} <= read
+    assert {key for s in services for key in s.get("environment", ()) if key.startswith("MOP_")} <= read
 
 
 def test_the_coordinator_names_every_host_and_its_role_there():
@@ -114,6 +115,16 @@ def test_the_coordinator_names_every_host_and_its_role_there():
         assert host["environment"]["MOP_PASSWORD_FILE"] == environment["MOP_HOST_PASSWORD_FILE"]
         superusers = host["environment"]["POSTGRES_PASSWORD_FILE"]
         assert superusers == environment["MOP_HOST_SUPERUSER_PASSWORD_FILE"]
+
+
+def test_the_worker_of_jobs_runs_the_library_of_the_image_and_waits_for_the_server():
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    worker, server, text = services["work"], services["server"], (DOCKER / "Dockerfile").read_text()
+    assert "HEALTHCHECK" in text and worker["depends_on"] == {"server": {"condition": "service_healthy"}}
+    program, command, *_ = worker["entrypoint"]
+    assert f"PG_CONFIG={Path(program).parents[4]}/bin/pg_config" in text and command == "work"
+    sockets = {mount for mount in server["volumes"] if mount.endswith(":/var/run/postgresql")}
+    assert sockets == set(worker["volumes"]), "the worker logs in over the server's socket, as its owner"
 
 
 def test_what_the_dockerfile_copies_and_runs_is_there():

@@ -204,7 +204,11 @@ def test_every_function_has_the_signatures_of_its_specification(bench):
     """Names, types, defaults and order: the command line, help texts and manual agree with the server."""
     from madlib_mop.calls import USER_FUNCTIONS
 
-    long = {"varchar": "character varying", "varchar[]": "character varying[]"}
+    long = {
+        "varchar": "character varying",
+        "varchar[]": "character varying[]",
+        "timestamptz": "timestamp with time zone",
+    }
     rows = bench.rows(
         "SELECT p.pronamespace::regnamespace || '.' || p.proname, p.proargnames, p.proargtypes::regtype[]::text[],"
         " ARRAY(SELECT pg_get_function_arg_default(p.oid, n::int) FROM generate_series(1, p.pronargs) n ORDER BY n)"
