@@ -12,6 +12,7 @@ import psycopg2
 from psycopg2.extensions import connection as Connection
 
 from madlib_mop.catalog.one_row import one_row
+from madlib_mop.catalog.sessions.connection import refuse_pool
 from madlib_mop.catalog.sessions.session_settings import LIFT_TIMEOUTS
 from madlib_mop.driver.session.direct import DirectSession
 from madlib_mop.driver.session.stopping import Stopped, obey_sigint, obey_sigterm
@@ -52,6 +53,8 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
 
     Raises
     ------
+    NotReady
+        If the login goes through a connection pool.
     SystemExit
         With 128 + the signal's number, after SIGINT or SIGTERM: committed work of the run is kept.
     """
@@ -60,6 +63,7 @@ def driving(dsn: str, catalog_dsn: str | None, settings: list[str]) -> Iterator[
     received: list[int] = []
     try:
         connection.set_session(isolation_level="READ COMMITTED", readonly=False, deferrable=False)
+        refuse_pool(connection)
         with connection.cursor() as cursor:
             cursor.execute(LIFT_TIMEOUTS)
         _set(connection, settings)

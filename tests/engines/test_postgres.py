@@ -1,4 +1,7 @@
-"""The guarantees on one PostgreSQL server. Its bits equal those of plain Keras; other engines are compared with it."""
+"""The guarantees on one PostgreSQL server. Its bits equal those of plain Keras; other engines are compared with it.
+
+Slow, because each of them has faster tests in tests/integration, tests/faults and tests/security.
+"""
 
 import pytest
 
@@ -20,5 +23,6 @@ def bench(db):
     return prepared(OneServer(db, 2))
 
 
+@pytest.mark.slow
 class TestPostgres(Promises):
     """All of them."""

@@ -40,7 +40,7 @@ def bench(db):
     wrong["config"]["layers"][1]["config"]["kernel_size"] = [9, 9]  # larger than an image
     huge = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten()])
     for _ in range(3):
-        huge.add(keras.layers.Dense(10_000))
+        huge.add(keras.layers.Dense(10_000, kernel_initializer="zeros"))  # to draw them takes long
     huge.add(keras.layers.Dense(10, activation="softmax"))
     store_unchecked(db, json.dumps(wrong))
     db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [huge.to_json()])

@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.faults import kill, newest_run, visits, wait_for
 from tests.helpers.jobs import JobWorker, end_of, state_of, submit
 from tests.helpers.security.attacks import user
-from tests.helpers.training import MIXED, fit, load_architectures, load_digits, pack, select_configurations, weights
+from tests.helpers.training import ALIKE, fit, load_architectures, load_digits, pack, select_configurations, weights
 
 ALICE, CAROL = "alice_jobs", "carol_jobs"
 RUNNING = (
@@ -117,14 +117,14 @@ def test_a_run_is_a_job_and_goes_on_after_its_worker_was_killed(jobs):
     load_digits(jobs)
     load_architectures(jobs)
     pack(jobs, 2, suffix="_2")
-    select_configurations(jobs, "mst", MIXED[:2])
+    select_configurations(jobs, "mst", ALIKE[:2])
     for table in ("train_2", "train_2_summary", "arch", "mst", "mst_summary"):
         jobs.rows(f"GRANT SELECT ON {table} TO {ALICE}")
-    expected = fit(jobs, f"{ALICE}.expected", "mst", 80, source_table="train_2", seed=3, role=ALICE)
+    expected = fit(jobs, f"{ALICE}.expected", "mst", 60, source_table="train_2", seed=3, role=ALICE)
     before = newest_run(jobs)
     arguments = {
         "source_table": "train_2", "model_output_table": f"{ALICE}.by_job", "model_selection_table": "mst",
-        "num_iterations": 80, "seed": 3,
+        "num_iterations": 60, "seed": 3,
     }  # fmt: skip
     job_id = submit(jobs, "madlib_keras_fit_multiple_model", ALICE, arguments=json.dumps(arguments))
     with JobWorker(jobs) as first:

@@ -23,6 +23,7 @@ from tests.helpers.faults import (
 )
 from tests.helpers.training import (
     ADAM,
+    ALIKE,
     MIXED,
     SGD,
     digests,
@@ -45,7 +46,7 @@ def bench(db):
     load_digits(db)
     load_architectures(db)
     pack(db, N_SEGMENTS)
-    select_configurations(db, "four", MIXED[:4])
+    select_configurations(db, "four", ALIKE)
     select_configurations(db, "eight", [*MIXED, (2, SGD, "batch_size=50")])
     select_configurations(db, "more", [(1, SGD.replace("0.05", "0.02"), "batch_size=40")])
     return db

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg2
 
-from tests.helpers.training import MIXED, digests, fit, load_architectures, load_digits, pack, select_configurations
+from tests.helpers.training import ALIKE, digests, fit, load_architectures, load_digits, pack, select_configurations
 
 WORKERS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop writer%' AND datname = current_database()"
@@ -69,7 +69,7 @@ def undisturbed(db, n_models: int, n_segments: int, n_epochs: int, seed: int):
     load_digits(db)
     load_architectures(db)
     pack(db, n_segments, suffix="_2")
-    select_configurations(db, "mst", MIXED[:n_models])
+    select_configurations(db, "mst", ALIKE[:n_models])
     run = fit(
         db, "undisturbed", "mst", n_epochs, source_table="train_2", validation_table="valid_2",
         metrics_compute_frequency=1, seed=seed, schedule="rotation",

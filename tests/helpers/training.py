@@ -129,6 +129,14 @@ MIXED = [
     (1, ADAM.replace("0.01", "0.003"), "batch_size=16, epochs=1"),
 ]
 
+# Four that share one compiled model, which a trainer traces once: for tests that are not about architectures.
+ALIKE = [
+    (1, ADAM, "batch_size=16, epochs=1"),
+    (1, ADAM.replace("0.01", "0.02"), "batch_size=32, epochs=1, shuffle=False"),
+    (1, ADAM.replace("0.01", "0.003"), "batch_size=7, epochs=2, shuffle=False"),
+    (1, ADAM.replace("0.01", "0.005"), "batch_size=50, epochs=1"),
+]
+
 
 @dataclass(frozen=True)
 class Fitted:

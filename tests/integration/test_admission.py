@@ -89,6 +89,29 @@ def test_the_second_run_of_one_user_does_not_pass_the_first_of_another(bench, at
     assert bench.rows(order, [first.run_id, second.run_id]) == [(first.run_id,), (second.run_id,)]
 
 
+def test_four_users_with_two_runs_each_all_get_their_turn(bench, at_work):
+    """None fails for want of memory or connections, and nobody's second run passes another's first."""
+    roles = [user(bench, f"one_of_four_{n}") for n in range(4)]
+    for role in roles:
+        for table in ("train_2", "train_2_summary", "arch", "mst", "mst_summary"):
+            bench.rows(f"GRANT SELECT ON {table} TO {role}")
+    calls = []
+    for role in sorted(2 * roles):  # both runs of a user, one after the other
+        calls.append(RoleFit(bench, role, f"run_{len(calls)}", 1))
+        wait_for(lambda: waits(bench, calls[-1].run_id), what="the wait")
+    bench.rows("UPDATE madlib_mop.setting SET value = '2' WHERE name = 'max_runs'")
+    bench.rows("SELECT madlib_mop.cancel(%s)", [at_work.run_id])
+    for call in calls:
+        call.succeed()
+    bench.rows("UPDATE madlib_mop.setting SET value = '1' WHERE name = 'max_runs'")
+    admitted = bench.rows(
+        "SELECT owner::regrole::text FROM madlib_mop.run WHERE run_id = ANY(%s) ORDER BY admitted_at",
+        [[call.run_id for call in calls]],
+    )
+    owners = [owner for (owner,) in admitted]
+    assert len(owners) == 8 and set(owners[:4]) == set(owners[4:]) == set(roles)
+
+
 def test_a_waiting_run_is_cancelled_and_resumed(bench, at_work):
     call = RoleFit(bench, CAROL, "cancelled", 1)
     wait_for(lambda: waits(bench, call.run_id), what="the wait")

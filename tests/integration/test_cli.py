@@ -8,24 +8,12 @@ import sys
 
 import pytest
 
+from tests.helpers.commands import command, run
 from tests.helpers.faults import assert_nothing_left, newest_run, visits, wait_for
 from tests.helpers.iris import ADAM, load_iris, load_perceptrons, pack_iris
 from tests.helpers.training import digests, fit, script, weights
 
 FIT = ("fit", "iris_train_packed", "by_cli", "mst", "2")
-
-
-def command(db, *words: str, dsn: str | None = None) -> list[str]:
-    """Return the command line, with the DSN last."""
-    return [sys.executable, "-m", "madlib_mop.cli", *words, "--dsn", dsn or db.dsn]
-
-
-def run(db, *words: str, dsn: str | None = None) -> subprocess.CompletedProcess:
-    """Run `madlib-mop`; stdin is closed, as in a job."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(
-        command(db, *words, dsn=dsn), stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment
-    )
 
 
 @pytest.fixture(scope="module")

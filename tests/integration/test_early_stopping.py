@@ -14,7 +14,7 @@ from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newes
 from tests.helpers.oracle import optimizer_of, train, train_averaged
 from tests.helpers.training import (
     ADAM,
-    MIXED,
+    ALIKE,
     digests,
     fit,
     load_architectures,
@@ -26,7 +26,7 @@ from tests.helpers.training import (
 from tests.unit.models.test_early_stopping import by_keras
 
 FAST = ADAM.replace("0.01", "0.2")  # converges early
-CONFIGURATIONS = [(1, FAST, "batch_size=16, epochs=1"), (2, FAST, "batch_size=16, epochs=1"), *MIXED[:2]]
+CONFIGURATIONS = [(1, FAST, "batch_size=16, epochs=1"), (2, FAST, "batch_size=16, epochs=1"), *ALIKE[:2]]
 N, SEED = 7, 11
 TEXT = "patience=1, metric=val_loss, restore_best=true"
 RULE = EarlyStopping(patience=1, metric="val_loss", mode="min")
@@ -191,7 +191,7 @@ def _begin(db, table: str) -> tuple[BackgroundFit, int]:
     return call, run_id
 
 
-@pytest.mark.parametrize("moment", [1, 4, 8])
+@pytest.mark.parametrize("moment", [4, *(pytest.param(moment, marks=pytest.mark.slow) for moment in (1, 8))])
 def test_a_driver_that_is_killed_and_a_run_that_is_resumed_end_with_the_same_bits(bench, moment):
     """The driver is killed after some metrics and replaced by the backend; then the run is cancelled and resumed."""
     call, run_id = _begin(bench, f"killed_{moment}")

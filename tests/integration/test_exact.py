@@ -20,7 +20,7 @@ from tests.helpers.training import (
 from tests.helpers.training import select_configurations as select
 
 SCHEDULES = ("rotation", "longest_first", "auto")
-QUICK = {(1, 1, "auto"), (7, 4, "longest_first"), (3, 4, "auto")}
+QUICK = {(1, 1, "auto"), (7, 2, "longest_first"), (3, 2, "auto")}
 MATRIX = [
     pytest.param(n, p, schedule, marks=() if (n, p, schedule) in QUICK else pytest.mark.slow)
     for n in (1, 3, 7)

@@ -4,7 +4,7 @@ import psycopg2
 import pytest
 
 from tests.helpers.faults import BackgroundFit, children, kill, newest_run, visits, wait_for
-from tests.helpers.training import MIXED, digests, fit, load_architectures, load_digits, pack, script
+from tests.helpers.training import ADAM, ALIKE, digests, fit, load_architectures, load_digits, pack, script
 from tests.helpers.training import select_configurations as select
 
 N_SEGMENTS, SEED = 2, 41
@@ -27,7 +27,7 @@ def bench(db):
     load_digits(db)
     load_architectures(db)
     pack(db, N_SEGMENTS, suffix="_2")
-    select(db, "mst", MIXED[:3])
+    select(db, "mst", ALIKE[:3])
     return db
 
 
@@ -68,7 +68,7 @@ def test_it_clones_the_best_with_half_the_learning_rate(bench):
         json_build_object('compile_params', replace(compile_params, '0.01', '0.005')) AS arguments
     FROM madlib_mop.leaderboard WHERE run_id = $1 AND metric_visits = 2 AND rank = 1 AND mst_key <= 3
     """
-    select(bench, "adams", [MIXED[0], MIXED[2]])
+    select(bench, "adams", [ALIKE[0], (1, ADAM, "batch_size=7, epochs=2")])
     run = fit(bench, "cloned", "adams", 3, policy=policy, **OPTIONS)
     commands = bench.rows(COMMANDS, [run.run_id])
     assert {(c[0], c[2], c[3]) for c in commands} == {("clone_model", "policy", "obeyed")}

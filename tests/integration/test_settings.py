@@ -3,7 +3,7 @@
 import psycopg2
 import pytest
 
-from tests.helpers.training import MIXED, fit, load_architectures, load_digits, one_thread, pack, select_configurations
+from tests.helpers.training import ALIKE, fit, load_architectures, load_digits, one_thread, pack, select_configurations
 
 
 @pytest.fixture(scope="module")
@@ -12,7 +12,7 @@ def bench(db):
     load_digits(db)
     load_architectures(db)
     pack(db, 2)
-    select_configurations(db, "mst", MIXED[:3])
+    select_configurations(db, "mst", ALIKE[:3])
     return db
 
 

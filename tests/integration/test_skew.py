@@ -10,6 +10,7 @@ from madlib_mop.schedule import ModelWork, make_scheduler
 from madlib_mop.schedule.simulator import simulate
 from tests.helpers.faults import BackgroundFit, newest_run, visits, wait_for
 from tests.helpers.training import (
+    ALIKE,
     MIXED,
     Fitted,
     digests,
@@ -22,7 +23,7 @@ from tests.helpers.training import (
     select_configurations,
 )
 
-SLOW = [(model, params, fit_params.replace("batch_size=16", "batch_size=3")) for model, params, fit_params in MIXED[:4]]
+SLOW = [(model, params, fit_params.replace("batch_size=16", "batch_size=3")) for model, params, fit_params in ALIKE]
 UNEVEN = {0: 38, 1: 21, 3: 1}  # rows by segment; 2 has a partition without rows
 
 
@@ -39,7 +40,7 @@ def bench(db):
         "SELECT madlib.training_preprocessor_dl('few', 'uneven', 'y', 'x', 1, 16.0, num_classes := '{10}', seed := 5)",
         "UPDATE uneven SET __dist_key__ = CASE WHEN buffer_id = 59 THEN 3 WHEN buffer_id < 38 THEN 0 ELSE 1 END",
     )
-    for table, configurations in (("2", MIXED[:2]), ("6", MIXED[:6]), ("4", SLOW), ("slow", SLOW[:2])):
+    for table, configurations in (("2", ALIKE[:2]), ("6", MIXED[:6]), ("4", SLOW), ("slow", SLOW[:2])):
         select_configurations(db, f"mst_{table}", configurations)
     return db
 

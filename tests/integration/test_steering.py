@@ -13,7 +13,7 @@ from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newest_run, trainers, wait_for
 from tests.helpers.training import (
     ADAM,
-    MIXED,
+    ALIKE,
     SGD,
     digests,
     fit,
@@ -24,7 +24,7 @@ from tests.helpers.training import (
     weights,
 )
 
-N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 4, 2, 3, 11
+N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = len(ALIKE), 2, 3, 11
 RUN = f"""
 SELECT madlib.madlib_keras_fit_multiple_model('train', '{{table}}', 'mst', {N_EPOCHS}, validation_table => 'valid',
     metrics_compute_frequency => 1, seed => {SEED}, schedule => 'rotation')
@@ -37,7 +37,7 @@ def lab(db):
     load_digits(db)
     load_architectures(db)
     pack(db, N_SEGMENTS)
-    select_configurations(db, "mst", MIXED[:N_MODELS])
+    select_configurations(db, "mst", ALIKE)
     db.expected = digests(db, Steered(db, "undisturbed").finish())
     db.rows(GATES)
     return db

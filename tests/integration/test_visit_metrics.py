@@ -4,7 +4,7 @@ import psycopg2
 import pytest
 
 from tests.helpers.faults import BackgroundFit, kill, newest_run, trainers, visits, wait_for
-from tests.helpers.training import MIXED, digests, fit, load_architectures, load_digits, pack, select_configurations
+from tests.helpers.training import ALIKE, digests, fit, load_architectures, load_digits, pack, select_configurations
 
 N_SEGMENTS, N_EPOCHS, SEED = 3, 2, 31
 FOUND = "SELECT visits, epoch, position, data_set, n_rows, ordinal, name, value FROM madlib_mop.visit_metric"
@@ -21,7 +21,7 @@ def bench(db):
     load_architectures(db)
     pack(db, N_SEGMENTS, suffix="_3")
     pack(db, 1, suffix="_1")
-    select_configurations(db, "mst", MIXED[:3])
+    select_configurations(db, "mst", ALIKE[:3])
     return db
 
 

@@ -75,7 +75,7 @@ def test_a_row_that_is_written_by_hand_runs_as_who_wrote_it(jobs):
 
 
 def test_rows_that_submit_would_refuse_stop_no_worker(jobs):
-    connection = jobs.connect(MALLORY)
+    connection, inserted = jobs.connect(MALLORY), []
     with connection.cursor() as cursor:
         for every in ("nonsense", "-1 day", "0", "1 us", "99 99 99 99 99", "@reboot", "1e30 years"):
             cursor.execute(
@@ -85,13 +85,14 @@ def test_rows_that_submit_would_refuse_stop_no_worker(jobs):
                 " SELECT statement_id, '2000-01-01', %s FROM s RETURNING job_id",
                 [every],
             )
-            ((job_id,),) = cursor.fetchall()
-            state, error = end_of(jobs, job_id)
-            assert state == "failed" and "it cannot be repeated" in error, (every, error)
+            inserted.append((every, *cursor.fetchone()))
         cursor.execute("INSERT INTO madlib_mop.job_record (statement_id) VALUES (123456) RETURNING job_id")
-        ((job_id,),) = cursor.fetchall()
-        assert end_of(jobs, job_id)[0] == "failed"
+        ((of_no_statement,),) = cursor.fetchall()
     connection.close()
+    for every, job_id in inserted:
+        state, error = end_of(jobs, job_id)
+        assert state == "failed" and "it cannot be repeated" in error, (every, error)
+    assert end_of(jobs, of_no_statement)[0] == "failed"
     assert end_of(jobs, submit(jobs, "SELECT 1", ALICE)) == ("finished", None)
 
 

@@ -13,6 +13,8 @@ from madlib_mop.catalog.sessions.login_failures import diagnose
 from madlib_mop.catalog.sessions.session_settings import CATALOG_OPTIONS, FIRE_TRIGGERS, LIFT_NEW_TIMEOUTS
 from madlib_mop.errors import NotReady
 
+_DIRECT = "This command needs a session of its own: pass the server's own address and port, not those of a pool."
+
 
 def connect_catalog(sockets: str, port: str, database: str) -> tuple[Engine, connection]:
     """Open the catalog session, which touches only the extension's tables, never users' relations.
@@ -56,12 +58,16 @@ def connect_by_dsn(dsn: str) -> tuple[Engine, connection]:
     Raises
     ------
     NotReady
-        If it cannot be opened, or is not a superuser's.
+        If it cannot be opened, is not a superuser's, or goes through a connection pool.
     """
     try:
         engine, raw = _session(dsn)
     except psycopg2.Error as error:
-        raise NotReady(f"the catalog session cannot be opened: {str(error).strip().splitlines()[0]}") from None
+        text = str(error).strip().splitlines()[0]
+        raise NotReady(
+            f"the catalog session cannot be opened: {text}", hint=_DIRECT if "startup parameter" in text else None
+        ) from None
+    refuse_pool(raw)
     with raw.cursor() as cursor:
         cursor.execute("SELECT rolsuper, rolname FROM pg_roles WHERE rolname = current_user")
         is_superuser, role = one_row(cursor)
@@ -72,6 +78,22 @@ def connect_by_dsn(dsn: str) -> tuple[Engine, connection]:
             hint="Pass a superuser's login with --catalog-dsn, or call the SQL function, which needs none.",
         )
     return engine, raw
+
+
+def refuse_pool(raw: connection) -> None:
+    """Close a session that a pooler such as pgbouncer may take to another backend, which has not its settings.
+
+    Raises
+    ------
+    NotReady
+        If the backend is not the process that the client was told at the login: poolers invent that number.
+    """
+    with raw.cursor() as cursor:
+        cursor.execute("SELECT pg_catalog.pg_backend_pid()")
+        (pid,) = one_row(cursor)
+    if pid != raw.info.backend_pid:
+        raw.close()
+        raise NotReady("the login goes through a connection pool, such as pgbouncer", hint=_DIRECT)
 
 
 def _session(dsn: str | None = None, **keywords: Any) -> tuple[Engine, connection]:

@@ -37,7 +37,10 @@ def send_shards(trainer, case, keys):
         trainer.send_shard(key, *case.data(SHARDS[key]), buffer_size=9)
 
 
-PAIRS = [(case, order) for i, case in enumerate(CASES) for j, order in enumerate(ORDERS) if i < 2 or (i + j) % 2]
+PAIRS = [
+    pytest.param(case, order, marks=() if i < 2 or (i + j) % 4 == 1 else pytest.mark.slow)
+    for i, case in enumerate(CASES) for j, order in enumerate(ORDERS) if i < 2 or (i + j) % 2
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("case", "order"), PAIRS, ids=lambda value: getattr(value, "name", value))

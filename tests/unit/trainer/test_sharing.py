@@ -70,8 +70,13 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("build", [perceptron, convolutional, residual])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("build", "optimizer"),
+    [
+        pytest.param(build, optimizer, marks=() if (i + j) % 2 == 0 else pytest.mark.slow)
+        for i, build in enumerate([perceptron, convolutional, residual]) for j, optimizer in enumerate(OPTIMIZERS)
+    ],
+)  # fmt: skip
 def test_they_take_turns_in_one_graph_with_the_bits_of_plain_keras(build, optimizer):
     make = OPTIMIZERS[optimizer]
     cases = [
