@@ -12,8 +12,9 @@ from hopper import SCHEMA, configure, load_rows, seconds_of
 from ratios import Ratio
 from workload import images
 
-#: Segments while the configurations race to their first metric, and in the measurement of the costs.
-N_EARLY, N_SEGMENTS = 4, 2
+#: Rows of a segment while the configurations race to their first metric; the least and the most segments then.
+ROWS_OF_SEGMENT, FEWEST, MOST = 1250, 4, 16
+N_SEGMENTS = 2  # in the measurement of the costs
 MOST_OF_SEQUENTIAL, MOST_OF_MAKESPAN = 0.10, 0.05
 _FIRST = """
 SELECT extract(epoch FROM max(v.ended_at) - min(r.created_at))::float8, min(m.n_rows), count(*)
@@ -37,7 +38,8 @@ def compare_early(dsn: str, n_rows: int, n_epochs: int) -> list[Ratio]:
             load_rows(cursor, x, y, x_valid, y_valid)
             configure(cursor, "conv")
             sequential_s = _one_after_the_other(x, y, x_valid, y_valid)
-            _pack(cursor, N_EARLY)
+            n_early = min(max(FEWEST, n_rows // ROWS_OF_SEGMENT), MOST)
+            _pack(cursor, n_early)
             first_s, n_sample, n_models = _run(cursor, 1, _FIRST)
             _pack(cursor, N_SEGMENTS)
             cost, makespan_s = _run(cursor, n_epochs, _COST)
@@ -46,7 +48,7 @@ def compare_early(dsn: str, n_rows: int, n_epochs: int) -> list[Ratio]:
         connection.close()
     print(f"\nearly: {n_models} configurations, {n_rows} rows of {source}, breadth_first, metrics after each visit")
     print(f"  plain Keras, one after the other, one epoch           {sequential_s:7.1f} s")
-    print(f"  all have a metric of {n_sample} rows, {N_EARLY} segments           {first_s:7.1f} s")
+    print(f"  all have a metric of {n_sample} rows, {n_early:2d} segments          {first_s:7.1f} s")
     print(f"  makespan of {n_epochs} epochs, {N_SEGMENTS} segments                     {makespan_s:7.1f} s")
     ratios = [
         Ratio("early: first metric of all / an epoch of plain Keras", first_s / sequential_s, MOST_OF_SEQUENTIAL),

@@ -164,7 +164,7 @@ SELECT j.job_id, j.name, coalesce(j.function, 'statement') AS function, pg_catal
 FROM madlib_mop.job_record j
 LEFT JOIN madlib_mop.job_statement s ON s.statement_id = j.statement_id
 LEFT JOIN madlib_mop_calls.job_queue() q ON q.job_id = j.job_id
-LEFT JOIN madlib_mop.job_record before ON before.job_id = j.after AND before.owner = j.owner
+LEFT JOIN madlib_mop.job_record before ON before.job_id = j.after
 LEFT JOIN LATERAL (
     SELECT pg_catalog.min(o.job_id) AS job_id FROM madlib_mop.job_record o
     WHERE o.state = 'running' AND j.state = 'waiting' AND o.owner = j.owner AND (o.name = j.name OR o.series_id = j.series_id)

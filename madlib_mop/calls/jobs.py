@@ -14,7 +14,10 @@ _PRIORITY = Argument(
     "priority", "integer", "from -100 to 100; among your own jobs, those with the highest priority start first",
     default=0, check=Whole(-100, 100, "0 is the usual priority.", must="must be from -100 to 100"),
 )  # fmt: skip
-_AT = Argument("at", "timestamptz", "when it starts; NULL: as soon as a worker is free", default=None)
+_AT = Argument(
+    "at", "timestamptz", "when it starts first; NULL: as soon as a worker is free, or at the next time of a cron"
+    " expression", default=None,
+)  # fmt: skip
 _EVERY = Argument(
     "every", "text", "repeat it: an interval such as '1 day', or a cron expression such as '0 3 * * *'", default=None,
     check=Label(200),
@@ -22,7 +25,7 @@ _EVERY = Argument(
 _RULE = OneOf(("skip", "queue", "error"), "skip", "'queue' lets it wait for the end of the other one.")
 _IF_RUNNING = Argument(
     "if_running", "text", "what happens if a job of yours of the same name, or its previous repetition, is running when"
-    " it is due: 'skip' it, 'queue' it, or 'error'", default="skip",
+    " it is due: 'skip' it, 'queue' it, or let it fail ('error')", default="skip",
     check=_RULE,
 )  # fmt: skip
 _TIME_LIMIT = Argument("time_limit", "interval", "after which it is stopped, from 1 second to 20 days", default=None)
@@ -55,7 +58,7 @@ ALTER_JOB = Function(
     "alter_job",
     "Change a waiting job. What is NULL stays as it is.",
     (
-        _JOB_ID, _NAME, replace(_PRIORITY, default=None), _AT, _EVERY,
+        _JOB_ID, _NAME, replace(_PRIORITY, default=None), replace(_AT, help="its new time"), _EVERY,
         replace(_IF_RUNNING, default=None, check=lambda name, value: value if value is None else _RULE(name, value)),
         _TIME_LIMIT,
     ),
@@ -63,7 +66,7 @@ ALTER_JOB = Function(
 )  # fmt: skip
 PURGE_JOBS = Function(
     "purge_jobs",
-    "Delete your jobs that ended longer ago. Return their number.",
+    "Delete jobs that ended longer ago: yours, and those of roles that you act as. Return their number.",
     (
         Argument(
             "older_than", "interval", "an interval, such as '7 days'", default="30 days",

@@ -69,7 +69,7 @@ PAUSE = Function(
 UNPAUSE = Function("unpause", "Let a paused run continue.", (_RUN_ID,), schema="madlib_mop")
 PIN_MODEL = Function(
     "pin_model",
-    "Let no search stop a model of a run.",
+    "Let no search and no policy stop a model of a run.",
     (_RUN_ID, _MST_KEY, Argument("pinned", "boolean", "false: undo it", default=True)),
     schema="madlib_mop",
 )

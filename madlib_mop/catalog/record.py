@@ -15,6 +15,7 @@ from sqlalchemy import (
     Select,
     cast,
     delete,
+    distinct,
     func,
     insert,
     literal,
@@ -244,6 +245,12 @@ class Record(RunCommands, RunAdmission, ReservedTables):
         """Return the start weights of a run's models, by origin."""
         rows = self._rows(select(t.start_weights).where(t.start_weights.c.run_id == run_id))
         return {row["origin"]: bytes(row["weights"]) for row in rows}
+
+    def has_same_start_weights(self, run_id: int, origin: str, other: str) -> bool:
+        """Return whether two origins of a run have the same start weights."""
+        of_both = select(func.count(distinct(t.start_weights.c.weights)))
+        where = t.start_weights.c.run_id == run_id, t.start_weights.c.origin.in_([origin, other])
+        return bool(self._scalar(of_both.where(*where)) == 1)
 
     def search_events(self, run_id: int) -> list[SearchEvent]:
         """Return the events of a run's search and its decisions, in order."""

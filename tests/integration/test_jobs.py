@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -41,6 +42,20 @@ def mark(name: str, sleep_s: float = 0) -> str:
     return f"INSERT INTO mark SELECT '{name}' FROM pg_sleep({sleep_s})"
 
 
+@contextmanager
+def gate(db):
+    """Lend a gate and its key: the statement `through` of this key waits while it is closed; it opens at the end."""
+    connection = db.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(pg_backend_pid()), pg_backend_pid()")
+        yield cursor.fetchone()[1]
+    connection.close()
+
+
+def through(key: int, name: str) -> str:
+    return f"INSERT INTO mark SELECT '{name}' FROM pg_advisory_xact_lock({key})"
+
+
 def test_a_rollback_leaves_nothing_and_a_commit_starts_it(worked):
     connection = worked.connect(ALICE, autocommit=False)
     with connection.cursor() as cursor:
@@ -64,13 +79,14 @@ def test_it_runs_as_its_owner_with_the_settings_of_its_session(worked):
         cursor.execute(
             "SELECT madlib_mop.submit('CREATE TABLE seen AS SELECT current_user::text AS role,"
             " session_user::text AS login, current_setting(''TimeZone'') AS zone,"
-            " current_setting(''madlib_mop.trainer_threads'') AS threads')"
+            " current_setting(''madlib_mop.trainer_threads'') AS threads,"
+            " current_setting(''madlib_mop.segments'') AS segments')"
         )
         ((job_id,),) = cursor.fetchall()
     connection.close()
     assert end_of(worked, job_id) == ("finished", None)
-    ((role, login, zone, threads),) = worked.rows(f"SELECT * FROM {ALICE}.seen")
-    assert (role, zone, threads) == (ALICE, "Asia/Tokyo", "2") and login.startswith("madlib_mop_job_")
+    ((role, login, zone, *settings),) = worked.rows(f"SELECT * FROM {ALICE}.seen")
+    assert (role, zone, *settings) == (ALICE, "Asia/Tokyo", "2", "3") and login.startswith("madlib_mop_job_")
     owner = "SELECT tableowner FROM pg_tables WHERE schemaname = %s AND tablename = 'seen'"
     assert worked.value(owner, [ALICE]) == ALICE
     wait_for(lambda: not worked.value(ROLES), what="the end of all login roles")
@@ -118,13 +134,14 @@ def test_a_running_job_is_cancelled_within_a_second(worked):
 
 
 def test_a_job_waits_for_the_end_of_another_one(worked):
-    first = submit(worked, mark("first", 1), ALICE)
-    second = submit(worked, mark("second"), ALICE, after=first)
-    failed = submit(worked, "SELECT 1 / 0", ALICE)
-    never = submit(worked, mark("never"), ALICE, after=failed)
-    wait_for(lambda: worked.value(RUNNING, [first]), what="the first job")
-    waits = worked.value("SELECT waits_for FROM madlib_mop.job WHERE job_id = %s", [second])
-    assert waits == f"the end of job {first}"
+    with gate(worked) as key:
+        first = submit(worked, through(key, "first"), ALICE)
+        second = submit(worked, mark("second"), ALICE, after=first)
+        failed = submit(worked, "SELECT 1 / 0", ALICE)
+        never = submit(worked, mark("never"), ALICE, after=failed)
+        wait_for(lambda: worked.value(RUNNING, [first]), what="the first job")
+        waits = worked.value("SELECT waits_for FROM madlib_mop.job WHERE job_id = %s", [second])
+        assert waits == f"the end of job {first}"
     assert end_of(worked, second) == ("finished", None)
     order = worked.rows("SELECT job FROM mark WHERE job IN ('first', 'second') ORDER BY at")
     assert order == [("first",), ("second",)]
@@ -132,18 +149,37 @@ def test_a_job_waits_for_the_end_of_another_one(worked):
     assert marks(worked, "never") == 0
 
 
+def test_a_job_waits_for_one_of_a_role_that_its_owner_acts_as(worked):
+    worked.rows(f"GRANT {ALICE} TO {CAROL}")
+    with gate(worked) as key:
+        hers = submit(worked, through(key, "hers"), ALICE)
+        job_id = submit(worked, mark("of a member"), CAROL, after=hers)
+        waits = worked.value("SELECT waits_for FROM madlib_mop.job WHERE job_id = %s", [job_id], CAROL)
+        assert waits == f"the end of job {hers}"
+    assert end_of(worked, job_id) == ("finished", None)
+    gone = submit(worked, mark("gone"), ALICE)
+    assert end_of(worked, gone) == ("finished", None)
+    after_gone = submit(worked, mark("after"), CAROL, after=gone, at="2999-01-01")
+    assert worked.value("SELECT madlib_mop.purge_jobs('0')", role=ALICE) > 0
+    worked.rows("SELECT madlib_mop.run_now(%s)", [after_gone], CAROL)
+    state, error = end_of(worked, after_gone)
+    assert state == "failed" and "does not exist any more" in error
+    worked.rows(f"REVOKE {ALICE} FROM {CAROL}")
+
+
 def test_jobs_of_one_name_are_skipped_queued_or_refused(worked):
-    first = submit(worked, mark("named", 1.5), ALICE, name="nightly")
-    wait_for(lambda: worked.value(RUNNING, [first]), what="the first job")
-    skipped = submit(worked, mark("named"), ALICE, name="nightly")
-    queued = submit(worked, mark("named"), ALICE, name="nightly", if_running="queue")
-    others = submit(worked, mark("named"), CAROL, name="nightly")  # another role's name is another name
-    error = refusal_of(
-        worked, "SELECT madlib_mop.submit('SELECT 1', name => 'nightly', if_running => 'error')", role=ALICE
-    )
-    assert error.sqlstate == "55000" and "'nightly'" in error.message and "if_running" in error.hint
-    assert end_of(worked, others) == ("finished", None)
-    assert end_of(worked, skipped)[0] == "skipped"
+    with gate(worked) as key:
+        first = submit(worked, through(key, "named"), ALICE, name="nightly")
+        wait_for(lambda: worked.value(RUNNING, [first]), what="the first job")
+        skipped = submit(worked, mark("named"), ALICE, name="nightly")
+        queued = submit(worked, mark("named"), ALICE, name="nightly", if_running="queue")
+        others = submit(worked, mark("named"), CAROL, name="nightly")  # another role's name is another name
+        error = refusal_of(
+            worked, "SELECT madlib_mop.submit('SELECT 1', name => 'nightly', if_running => 'error')", role=ALICE
+        )
+        assert error.sqlstate == "55000" and "'nightly'" in error.message and "if_running" in error.hint
+        assert end_of(worked, others) == ("finished", None)
+        assert end_of(worked, skipped)[0] == "skipped"
     assert end_of(worked, queued) == ("finished", None)
     starts = "SELECT started_at >= (SELECT ended_at FROM madlib_mop.job WHERE job_id = %s) FROM madlib_mop.job WHERE"
     assert worked.value(f"{starts} job_id = %s", [first, queued]) is True

@@ -88,11 +88,21 @@ def test_rows_that_submit_would_refuse_stop_no_worker(jobs):
             inserted.append((every, *cursor.fetchone()))
         cursor.execute("INSERT INTO madlib_mop.job_record (statement_id) VALUES (123456) RETURNING job_id")
         ((of_no_statement,),) = cursor.fetchall()
+        after = []
+        for before in (987654, submit(jobs, "SELECT 1", ALICE)):
+            cursor.execute(
+                "INSERT INTO madlib_mop.job_record (statement_id, after) SELECT max(statement_id), %s"
+                " FROM madlib_mop.job_statement RETURNING job_id", [before],
+            )  # fmt: skip
+            after.append((before, *cursor.fetchone()))
     connection.close()
     for every, job_id in inserted:
         state, error = end_of(jobs, job_id)
         assert state == "failed" and "it cannot be repeated" in error, (every, error)
     assert end_of(jobs, of_no_statement)[0] == "failed"
+    for before, job_id in after:
+        why = f"it was to run after job {before}, which does not exist any more, or is not a job of its owner's"
+        assert end_of(jobs, job_id) == ("failed", why)
     assert end_of(jobs, submit(jobs, "SELECT 1", ALICE)) == ("finished", None)
 
 

@@ -9,7 +9,7 @@ from madlib_mop.catalog.jobs import JOBS_CHANNEL, Jobs
 from madlib_mop.driver.jobs.checks import check_times, first_time, own_job
 from madlib_mop.driver.session.call import Call
 from madlib_mop.driver.session.opening import open_record
-from madlib_mop.driver.session.settings import CALLER_SETTINGS, CALLER_SWITCHES
+from madlib_mop.driver.session.settings import SESSION_SETTINGS
 from madlib_mop.errors import InvalidParameter, NotReady
 from madlib_mop.jobs.statements import compose, find_function
 
@@ -89,6 +89,6 @@ def _json(text: str | None) -> Any:
 
 def _settings(call: Call) -> dict[str, str]:
     """Return the settings of the caller's session that the job's session gets."""
-    names = [*(f"madlib_mop.{name}" for name in (*CALLER_SETTINGS, *CALLER_SWITCHES)), "TimeZone"]
+    names = [*(f"madlib_mop.{name}" for name in SESSION_SETTINGS), "TimeZone"]
     rows = call.session.execute(_SETTINGS, [names], ["pg_catalog.text[]"])
     return {row["name"]: row["value"] for row in rows} | {"search_path": call.info.search_path or "pg_catalog"}

@@ -31,6 +31,8 @@ _PREDICT_IDLE_S = 300
 _HOST_WAIT_S = 600
 _POLICY_TIMEOUT_S = 10
 CALLER_SWITCHES = ("materialise_features", "fused_training")
+#: All settings that callers may SET; segments and hosts are read when rows are packed.
+SESSION_SETTINGS = ("segments", "hosts", "admission", *CALLER_SETTINGS, *CALLER_SWITCHES)
 # Group sizes of fused training: the default if it is "on" (larger groups are hardly faster: benchmarks/fusion.py), and
 # the maximum.
 _USUAL_GROUP, _LARGEST_GROUP = 8, 64

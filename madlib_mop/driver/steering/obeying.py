@@ -232,7 +232,7 @@ class Steering:
         models: list[Model] = []
         for new in verb.models:
             origin = new.start_weights and f"command {self._command.command_id}, {new.start_weights}"
-            self._refuse_duplicate(new.parameters, None)
+            self._refuse_duplicate(new.parameters, origin)
             model = self._new_model(new.parameters, origin, self._run.num_iterations, len(models))
             models.append(replace(model, early_stopping=new.early_stopping))
         keys = ", ".join(str(model.mst_key) for model in models)
@@ -336,11 +336,16 @@ class Steering:
 
     def _refuse_duplicate(self, parameters: Parameters, origin: str | None) -> None:
         for model in self._models.values():
-            begins_alike = model.cloned_from is None and model.start_weights == origin
-            if model.is_alive and begins_alike and same_configuration(parameters, _parameters_of(model)):
+            may_be = model.is_alive and model.cloned_from is None
+            if may_be and same_configuration(parameters, _parameters_of(model)) and self._begins_with(model, origin):
                 raise Refused(
                     f"mst_key {model.mst_key} has the same configuration already. Stop it first, or change a parameter"
                 )
+
+    def _begins_with(self, model: Model, origin: str | None) -> bool:
+        if model.start_weights is None or origin is None:
+            return model.start_weights == origin
+        return self._record.has_same_start_weights(self._run_id, model.start_weights, origin)
 
 
 def _parameters_of(model: Model) -> Parameters:
