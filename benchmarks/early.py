@@ -13,7 +13,7 @@ from ratios import Ratio
 from workload import images
 
 #: Rows of a segment while the configurations race to their first metric; the least and the most segments then.
-ROWS_OF_SEGMENT, FEWEST, MOST = 1250, 4, 16
+ROWS_OF_SEGMENT, FEWEST, MOST = 2500, 4, 8
 N_SEGMENTS = 2  # in the measurement of the costs
 MOST_OF_SEQUENTIAL, MOST_OF_MAKESPAN = 0.10, 0.05
 _FIRST = """

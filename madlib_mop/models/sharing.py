@@ -6,13 +6,16 @@ by ``fusion.py`` and, in the trainer, by ``trainer/recipe.py`` and ``trainer/gra
 """
 
 import copy
+import functools
 import hashlib
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from madlib_mop.models.architecture import check_architecture
 from madlib_mop.models.keras_layers import Node
 from madlib_mop.models.parameters.literals import CallSpec, canonical
-from madlib_mop.models.parameters.parser import CompileParams
+from madlib_mop.models.parameters.parser import CompileParams, parse_compile_params
 
 _LAYERS = ("Dense", "Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 _SLOTS = ("kernel_regularizer", "bias_regularizer")
@@ -70,6 +73,21 @@ def compile_signature(config: Node, compile_params: CompileParams, extra: str = 
         extra,
     ]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def graph_digests(custom_names: Iterable[str]) -> Callable[[str, str], str]:
+    """Return a function from an architecture's JSON and the text of compile parameters to their `compile_signature`.
+
+    Results are cached. ``custom_names`` are the custom functions that the parameters may use.
+    """
+    names = frozenset(custom_names)
+
+    @functools.cache
+    def digest(architecture: str, compile_params: str) -> str:
+        config = check_architecture(json.loads(architecture))
+        return compile_signature(config, parse_compile_params(compile_params, names))
+
+    return digest
 
 
 def shared_form(config: Node) -> Node:

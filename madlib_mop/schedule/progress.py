@@ -33,6 +33,8 @@ class Progress:
     ----------
     turn : int
         Its number in the rotation.
+    graph : str or None
+        As in `ModelWork`.
     left : int
         Segments still to visit in ``epoch``.
     units_left : float
@@ -57,7 +59,7 @@ class Progress:
     """
 
     __slots__ = (
-        *("key", "index", "turn", "epoch", "last_epoch", "position", "left", "units_left", "n_visits"),
+        *("key", "index", "turn", "graph", "epoch", "last_epoch", "position", "left", "units_left", "n_visits"),
         *("in_flight", "held", "dropped", "n_evaluations", "roams", "bound_to", "entry"),
         *("number", "listed_left"),
         *("rate", "measured_s", "measured_units"),
@@ -67,6 +69,7 @@ class Progress:
         self.key = work.key
         self.index = work.index
         self.turn = work.place
+        self.graph = work.graph
         self.epoch = work.epoch
         self.last_epoch = work.last_epoch
         self.position = len(work.visited)

@@ -3,13 +3,53 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush, merge
+from itertools import islice
 
 from .progress import BoundEntry, Progress, RoamingEntry, bits
 
 Choice = Callable[[Progress, int], int]  # (model, set of segments that it may start on) -> segment number
 Rank = tuple[bool, float, int, int]
+
+
+class KnownGraphs:
+    """Which graphs each segment's trainer has traced, as far as visits have started there; see `ModelWork.graph`."""
+
+    def __init__(self, n_segments: int):
+        self._known: list[set[str | None]] = [set() for _ in range(n_segments)]
+        self._spread: Counter[str | None] = Counter()  # graph -> number of segments that know it
+        self._n_visits, self._visits_s = 0, 0.0
+        self._once_s = 0.0  # the longest time of a trainer's start, of building and tracing, in a visit
+
+    def measured(self, seconds: float, once_s: float) -> None:
+        """Add the measure of a visit: its cost, and what was paid once beside it."""
+        self._n_visits += 1
+        self._visits_s += seconds
+        self._once_s = max(self._once_s, once_s)
+
+    def pick(self, number: int, first: Sequence[Progress], others: Sequence[Progress]) -> Progress:
+        """Return the model that starts on a segment.
+
+        That is one of the ``first``, the models of the best rank: one whose graph is known there, else one of the graph
+        known to the fewest segments. If these segments will have started all of its models sooner than this one could
+        trace the graph, one of the ``others`` whose graph is known starts.
+        """
+        known = self._known[number]
+        model = min(first, key=lambda m: (m.graph not in known, self._spread[m.graph]))
+        if model.graph not in known:
+            if self._is_left_to_others(sum(m.graph == model.graph for m in first), self._spread[model.graph]):
+                model = next((m for m in others if m.graph in known), model)
+        if model.graph not in known:
+            known.add(model.graph)
+            self._spread[model.graph] += 1
+        return model
+
+    def _is_left_to_others(self, n_models: int, n_segments: int) -> bool:
+        if not n_segments or not self._n_visits:
+            return False
+        return n_models / n_segments * self._visits_s / self._n_visits < self._once_s
 
 
 class ReadyModels:
@@ -28,9 +68,12 @@ class ReadyModels:
     # up to this number, the models that fit are sorted; otherwise a scan in the order of ranks finds the first
     _FEW = 64
 
-    def __init__(self, n_segments: int, choose: Choice, rank: Callable[[Progress], Rank]):
+    def __init__(
+        self, n_segments: int, choose: Choice, rank: Callable[[Progress], Rank], graphs: KnownGraphs | None = None
+    ):
         self._choose = choose
         self._rank = rank
+        self._graphs = graphs
         self._bound: list[list[BoundEntry]] = [[] for _ in range(n_segments)]
         self._roaming: list[RoamingEntry] = []
         self._numbered: list[Progress] = []  # every model that has ever roamed, by the number that it has here
@@ -80,6 +123,8 @@ class ReadyModels:
         fresh : int
             The free segments that became free, or got a bound model, since the last match.
         """
+        if self._graphs is not None:
+            return self._match_by_graph(self._graphs, free, fresh)
         pairs: list[tuple[Progress, int]] = []
 
         def try_to_start(model: Progress, fits: int) -> int:
@@ -109,6 +154,24 @@ class ReadyModels:
             self.remove(model)
         self._new.clear()
         return pairs
+
+    def _match_by_graph(self, graphs: KnownGraphs, free: int, fresh: int) -> list[tuple[Progress, int]]:
+        """Do the same for models that all roam, by their graphs."""
+        pairs: list[tuple[Progress, int]] = []
+        for number in bits(free if self._new else fresh):
+            if fitting := self._first_fitting(number):
+                best = self._rank(fitting[0])[:2]
+                n_first = sum(self._rank(model)[:2] == best for model in fitting)
+                model = graphs.pick(number, fitting[:n_first], fitting[n_first:])
+                self.remove(model)
+                pairs.append((model, number))
+        self._new.clear()
+        return pairs
+
+    def _first_fitting(self, number: int) -> list[Progress]:
+        """Return the first models, at most `_FEW`, that may start on a segment, by rank."""
+        fitting = (model for model in self._by_rank(1 << number) if model.left & (1 << number))
+        return list(islice(fitting, self._FEW))
 
     def _list_left(self, model: Progress) -> None:
         """Update the segments' sets of models for a model that begins to roam."""

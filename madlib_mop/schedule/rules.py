@@ -15,6 +15,8 @@ class Rotation:
     """Configuration c visits segment (c + k) mod p at its k-th visit, k from 0, whatever the timing."""
 
     name = "rotation"
+    #: Whether a segment prefers, among models of equal rank, one whose graph its trainer has.
+    groups_graphs = False
     #: One line for the help text and the manual.
     summary = (
         "model number i (from 0, by mst_key) starts each iteration at segment i modulo the number of segments, and"
@@ -88,10 +90,12 @@ class LongestFirst(Rotation):
 class BreadthFirst(Rotation):
     """A model goes to any free segment left in its epoch; the model with the fewest visits goes first.
 
-    So each model makes its first visit before any makes its second, and models can be compared early.
+    So each model makes its first visit before any makes its second, and models can be compared early. A trainer's first
+    visit of a graph takes seconds, so the models of a graph make their first visits at few segments.
     """
 
     name = "breadth_first"
+    groups_graphs = True
     summary = (
         "a model goes to any free segment; the model with the fewest visits goes first, so all models can be compared"
         " early. This depends on timing, so the order is recorded for replay"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from .costs import MeasuredCosts
 from .progress import Progress, bits, first_from
-from .ready import ReadyModels
+from .ready import KnownGraphs, ReadyModels
 from .rules import Rotation
 from .work import EpochDone, Evaluation, ModelWork, Task, Visit, check_works
 
@@ -39,7 +39,8 @@ class Scheduler:
         self._numbers = {segment: number for number, segment in enumerate(self.segments)}
         self._costs = MeasuredCosts([max(1, n_rows) for n_rows in segment_rows.values()])
         self._all, self._all_units = (1 << len(self.segments)) - 1, sum(self._costs.weights)
-        self._ready = ReadyModels(len(self.segments), self._choose, rule.rank)
+        self._graphs = KnownGraphs(len(self.segments)) if rule.groups_graphs else None
+        self._ready = ReadyModels(len(self.segments), self._choose, rule.rank, self._graphs)
         self._evaluations: list[deque[Evaluation]] = [deque() for _ in self.segments]
         self._in_flight: dict[int, Task] = {}  # by segment number
         self._free = self._fresh = self._all  # fresh: changed since the last next_tasks
@@ -66,12 +67,13 @@ class Scheduler:
         self._fresh = 0
         return tasks
 
-    def finished(self, task: Task, seconds: float) -> EpochDone | None:
+    def finished(self, task: Task, seconds: float, once_s: float = 0.0) -> EpochDone | None:
         """Report that a task has ended and its result is committed.
 
         ``seconds`` is what the task cost, best without what is paid once (a trainer's start, a first trace):
-        longest_first and auto judge the model by it. Gives EpochDone if the task completed an epoch of its model;
-        that epoch's evaluations are to be added before the next call of :meth:`next_tasks`.
+        longest_first and auto judge the model by it. ``once_s`` is what was paid once. Gives EpochDone if the task
+        completed an epoch of its model; that epoch's evaluations are to be added before the next call of
+        :meth:`next_tasks`.
         """
         model, number = self._end(task)
         if isinstance(task, Evaluation):
@@ -84,6 +86,8 @@ class Scheduler:
         model.n_visits += 1
         model.units_left -= self._costs.weights[number]
         is_slowness_other = self._costs.add(model, number, seconds)
+        if self._graphs is not None:
+            self._graphs.measured(seconds, once_s)
         done = None if model.left or model.dropped else self._complete_epoch(model)
         if is_slowness_other:
             self._weigh_again()

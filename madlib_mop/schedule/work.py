@@ -33,6 +33,8 @@ class ModelWork:
     turn : int or None
         The number whose remainder by the number of segments is the first segment of its rotation; its index unless it
         is a clone, which follows the rotation of its original.
+    graph : str or None
+        Equal for models that take turns in one compiled graph, which a trainer traces at its first visit.
     """
 
     key: int
@@ -42,6 +44,7 @@ class ModelWork:
     visited: tuple[int, ...] = ()
     s_per_row: float | None = None
     turn: int | None = None
+    graph: str | None = None
 
     @property
     def place(self) -> int:

@@ -4,6 +4,7 @@ The scheduler chooses the next tasks; a search can change the models during the 
 `driving.drive`.
 """
 
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,8 @@ from madlib_mop.driver.steering.controller import RunController
 from madlib_mop.driver.steering.model_changes import ModelChanges
 from madlib_mop.driver.steering.obeying import Steering
 from madlib_mop.errors import from_dict
-from madlib_mop.schedule import Evaluation, ModelWork, Scheduler, Task, Visit, make_scheduler
+from madlib_mop.models.sharing import graph_digests
+from madlib_mop.schedule import SCHEDULES, Evaluation, ModelWork, Scheduler, Task, Visit, make_scheduler
 from madlib_mop.schedule.bounds import Span
 
 
@@ -76,6 +78,8 @@ class Hopper(RunLoop[Task]):
         self._stops = EarlyStops(record, run, self._models, self._slots, progress)
         self._rows = {shard.segment_id: shard.n_rows for shard in run.plan.training.segments}
         self._groups = FusedGroups(run.plan.fused_training)
+        uses_graphs = recorded is None and SCHEDULES[run.schedule].groups_graphs
+        self._graphs = graph_digests(record.custom_functions(self._run_id)) if uses_graphs else None
         self._plan = self._make_scheduler(recorded)
         self._evaluations = Evaluations(record, run, self._plan, self._models, self._groups.key_of)
         self._controller = controller or RunController()
@@ -173,7 +177,8 @@ class Hopper(RunLoop[Task]):
             members = [m for m in fields.get("members", [{"mst_key": task.model, **fields}]) if m is not None]
             kept = {m["mst_key"]: KeptVisit(m["digest_out"], m["state_bytes"]) for m in members if "failed" not in m}
             failed = {m["mst_key"]: m["failed"] for m in members if "failed" in m}
-            self._visit_kept(task, flight, kept, failed, _steady_seconds(fields, seconds))
+            steady_s = _steady_seconds(fields, seconds)
+            self._visit_kept(task, flight, kept, failed, steady_s, max(0.0, seconds - steady_s))
         else:
             self._plan.finished(task, seconds)
             complete = self._evaluations.finished(task, fields, seconds, self._progress.elapsed_s)
@@ -213,11 +218,12 @@ class Hopper(RunLoop[Task]):
         kept: Mapping[int, KeptVisit],
         failed: Mapping[int, str],
         seconds: float,
+        once_s: float,
     ) -> None:
         """Continue after a committed visit.
 
         ``kept`` has each trained model; ``failed`` the reasons of group members that failed in it, which are recorded
-        with the visit.
+        with the visit. ``seconds`` is what the visit cost without ``once_s``, which is paid once.
         """
         self._end_write(flight, {key: visit.state_bytes for key, visit in kept.items()})
         for key, reason in failed.items():
@@ -228,7 +234,7 @@ class Hopper(RunLoop[Task]):
         if not kept:
             self._plan.failed(task)
             return
-        done = self._plan.finished(task, seconds)
+        done = self._plan.finished(task, seconds, once_s)
         if self._sample_of(task):
             self._metrics_came()
         for key in kept:
@@ -339,8 +345,14 @@ class Hopper(RunLoop[Task]):
             if m.state is ModelState.FAILED:
                 epoch, places = m.last_epoch + 1, ()
             turn = m.cloned_from.turn if m.cloned_from is not None else None
-            works.append(ModelWork(key, indices[key], m.last_epoch, epoch, places, turn=turn))
+            works.append(ModelWork(key, indices[key], m.last_epoch, epoch, places, turn=turn, graph=self._graph_of(m)))
         return works
+
+    def _graph_of(self, model: Model) -> str | None:
+        """Return what models of one compiled graph share; None if the schedule does not use it."""
+        if self._graphs is None:
+            return None
+        return self._graphs(json.dumps(model.model_arch), model.compile_params)
 
 
 def _steady_seconds(fields: Header, seconds: float) -> float:

@@ -2,10 +2,14 @@
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from madlib_mop.schedule import ModelWork, make_scheduler
+
+#: Two architectures with eight models each, as a grid lists them.
+GRID = [ModelWork(c, c, 1, graph="AB"[c // 8]) for c in range(16)]
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 3), st.integers(0, 10_000))
@@ -32,3 +36,41 @@ def test_no_visit_starts_on_a_segment_that_a_model_with_fewer_visits_could_take(
         visited[task.model].append(task.segment)
         scheduler.finished(task, rng.uniform(0.1, 5))
     assert sorted(starts[:n]) == list(range(n)), "each model makes its first visit before any makes its second"
+
+
+def test_the_first_visits_of_a_graph_are_at_few_segments():
+    """A trainer traces each graph once, which takes longer than a small visit."""
+    scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9))
+    graphs = {segment: set() for segment in range(4)}
+    flying = []
+    for segment in graphs:
+        scheduler.segment_down(segment)
+    for segment in (2, 0, 3, 1):  # trainers become ready one after the other
+        scheduler.segment_up(segment)
+        flying += scheduler.next_tasks()
+    n_starts = 0
+    while n_starts < len(GRID):
+        task = flying.pop(0)
+        graphs[task.segment].add(GRID[task.model].graph)
+        n_starts += task.epoch == task.position == 1
+        scheduler.finished(task, 0.5, once_s=2.0)
+        flying += scheduler.next_tasks()
+    assert sorted(map(sorted, graphs.values())) == [["A"], ["A"], ["B"], ["B"]]
+
+
+def test_each_segment_begins_with_the_graph_that_is_known_least():
+    scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9))
+    begun = {task.segment: GRID[task.model].graph for task in scheduler.next_tasks()}
+    assert begun == {0: "A", 1: "B", 2: "A", 3: "B"}
+
+
+@pytest.mark.parametrize("once_s, starts", [(0.1, {1: 3, 2: 1}), (9.0, {1: 2, 2: 1})], ids=["cheap", "dear"])
+def test_a_graph_is_traced_once_more_only_if_that_is_sooner_than_to_wait(once_s, starts):
+    """Segment 0 knows B and is busy. Segments 1 and 2 know A: does the waiting model of B start there?"""
+    works = [ModelWork(key, key, 1, graph=graph) for key, graph in enumerate("BAAB")]
+    scheduler = make_scheduler("breadth_first", works, dict.fromkeys(range(3), 9))
+    begun = {task.segment: task for task in scheduler.next_tasks()}
+    assert {segment: task.model for segment, task in begun.items()} == {0: 0, 1: 1, 2: 2}
+    scheduler.finished(begun[1], 1.0, once_s)
+    scheduler.finished(begun[2], 1.0, once_s)
+    assert {task.segment: task.model for task in scheduler.next_tasks()} == starts
