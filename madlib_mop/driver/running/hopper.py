@@ -208,7 +208,7 @@ class Hopper(RunLoop[Task]):
             }
         if kept or failed:
             seconds = max((visit.seconds for visit in visits.values() if visit is not None), default=0.0)
-            self._visit_kept(task, flight, kept, failed, seconds)
+            self._visit_kept(task, flight, kept, failed, seconds, 0.0)
         return bool(kept or failed)
 
     def _visit_kept(
