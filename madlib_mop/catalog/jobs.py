@@ -25,10 +25,14 @@ SELECT j.job_id, j.series_id, j.name, j.function, pg_get_userbyid(j.owner)::pg_c
        j.session_pid, j.login_role::pg_catalog.text, j.cancelled_by::pg_catalog.text
 FROM madlib_mop.job_record j LEFT JOIN madlib_mop.job_statement w ON w.statement_id = j.statement_id
 """  # noqa: E501
+# A job may wait for jobs of roles that its owner acts as, and learns nothing of others.
+_BEFORE = """
+LEFT JOIN madlib_mop.job_record before ON before.job_id = j.after AND pg_has_role(j.owner, before.owner, 'MEMBER')
+"""
 _NEXT = (
     _COLUMNS
+    + _BEFORE
     + """
-LEFT JOIN madlib_mop.job_record before ON before.job_id = j.after AND pg_has_role(j.owner, before.owner, 'MEMBER')
 LEFT JOIN (SELECT o.owner, count(*) FILTER (WHERE o.state = 'running') AS n, max(o.started_at) AS at
            FROM madlib_mop.job_record o GROUP BY o.owner) busy ON busy.owner = j.owner
 WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
@@ -39,11 +43,6 @@ WHERE j.state = 'waiting' AND j.due_at <= clock_timestamp()
 ORDER BY busy.n, busy.at NULLS FIRST, j.owner, j.priority DESC, j.due_at, j.job_id LIMIT 1 FOR UPDATE OF j
 """
 )
-# A job may wait for jobs of roles that its owner acts as.
-_BEFORE = """
-madlib_mop.job_record j LEFT JOIN madlib_mop.job_record before
-    ON before.job_id = j.after AND pg_has_role(j.owner, before.owner, 'MEMBER')
-"""
 _SAME_NAME = """
 SELECT min(s.job_id) FROM madlib_mop.job_record s JOIN madlib_mop.job_record j ON j.job_id = %s
 WHERE s.state = 'running' AND s.owner = j.owner AND (s.name = j.name OR s.series_id = j.series_id)
@@ -335,8 +334,8 @@ class Jobs:
     def _unfit(self, job: Job) -> tuple[JobState, str] | None:
         """Return how a due job ends without a start; None if it is to start."""
         if job.after is not None:
-            found = self._record.execute(f"SELECT before.state FROM {_BEFORE} WHERE j.job_id = %s", [job.job_id])
-            state = found[0][0]
+            query = f"SELECT before.state FROM madlib_mop.job_record j {_BEFORE} WHERE j.job_id = %s"
+            state = self._value(query, [job.job_id])
             if state != JobState.FINISHED:
                 became = f"is {state}" if state else "does not exist any more, or is not a job of its owner's"
                 return JobState.FAILED, f"it was to run after job {job.after}, which {became}"

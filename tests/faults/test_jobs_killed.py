@@ -10,33 +10,27 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.helpers.faults import kill, newest_run, visits, wait_for
-from tests.helpers.jobs import JobWorker, end_of, state_of, submit
-from tests.helpers.security.attacks import user
-from tests.helpers.training import ALIKE, fit, load_architectures, load_digits, pack, select_configurations, weights
-
-ALICE, CAROL = "alice_jobs", "carol_jobs"
-RUNNING = (
-    "SELECT count(*) FROM madlib_mop.job_record r JOIN pg_stat_activity a ON a.pid = r.session_pid WHERE r.job_id = %s"
+from tests.helpers.jobs import (
+    ALICE,
+    CAROL,
+    ROLES,
+    RUNNING,
+    JobWorker,
+    end_of,
+    make_marks,
+    mark,
+    marks,
+    state_of,
+    submit,
 )
-ROLES = "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'madlib_mop_job_%'"
+from tests.helpers.training import ALIKE, fit, load_architectures, load_digits, pack, select_configurations, weights
 
 
 @pytest.fixture(scope="module")
 def jobs(db):
     """A database with two users and a table for the marks that their jobs leave."""
-    user(db, ALICE)
-    user(db, CAROL)
-    db.rows("CREATE TABLE mark (job text, at timestamptz DEFAULT clock_timestamp())")
-    db.rows(f"GRANT INSERT, SELECT ON mark TO {ALICE}, {CAROL}")
+    make_marks(db)
     return db
-
-
-def marks(db, name: str) -> int:
-    return db.value("SELECT count(*) FROM mark WHERE job = %s", [name])
-
-
-def mark(name: str, sleep_s: float = 0) -> str:
-    return f"INSERT INTO mark SELECT '{name}' FROM pg_sleep({sleep_s})"
 
 
 def test_without_a_worker_a_warning_says_so(jobs):

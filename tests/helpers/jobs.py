@@ -6,7 +6,13 @@ import subprocess
 import sys
 
 from tests.helpers.faults import wait_for
+from tests.helpers.security.attacks import user
 
+ALICE, CAROL = "alice_jobs", "carol_jobs"
+RUNNING = (
+    "SELECT count(*) FROM madlib_mop.job_record r JOIN pg_stat_activity a ON a.pid = r.session_pid WHERE r.job_id = %s"
+)
+ROLES = "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'madlib_mop_job_%'"
 _ENDED = ("finished", "failed", "cancelled", "skipped")
 
 
@@ -65,3 +71,21 @@ def end_of(db, job_id: int, within_s: float = 60) -> tuple[str, str | None]:
     wait_for(lambda: state_of(db, job_id) in _ENDED, within_s, f"the end of job {job_id}")
     ((state, error),) = db.rows("SELECT state, error FROM madlib_mop.job WHERE job_id = %s", [job_id])
     return state, error
+
+
+def make_marks(db) -> None:
+    """Create Alice and Carol, and a table for the marks that their jobs leave."""
+    user(db, ALICE)
+    user(db, CAROL)
+    db.rows("CREATE TABLE mark (job text, at timestamptz DEFAULT clock_timestamp())")
+    db.rows(f"GRANT INSERT, SELECT ON mark TO {ALICE}, {CAROL}")
+
+
+def marks(db, name: str) -> int:
+    """Return how often a job has left its mark."""
+    return db.value("SELECT count(*) FROM mark WHERE job = %s", [name])
+
+
+def mark(name: str, sleep_s: float = 0) -> str:
+    """Return a statement that leaves a mark."""
+    return f"INSERT INTO mark SELECT '{name}' FROM pg_sleep({sleep_s})"

@@ -7,23 +7,26 @@ from contextlib import contextmanager
 import pytest
 
 from tests.helpers.faults import wait_for
-from tests.helpers.jobs import JobWorker, end_of, state_of, submit
-from tests.helpers.security.attacks import refusal_of, user
-
-ALICE, CAROL = "alice_jobs", "carol_jobs"
-RUNNING = (
-    "SELECT count(*) FROM madlib_mop.job_record r JOIN pg_stat_activity a ON a.pid = r.session_pid WHERE r.job_id = %s"
+from tests.helpers.jobs import (
+    ALICE,
+    CAROL,
+    ROLES,
+    RUNNING,
+    JobWorker,
+    end_of,
+    make_marks,
+    mark,
+    marks,
+    state_of,
+    submit,
 )
-ROLES = "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'madlib_mop_job_%'"
+from tests.helpers.security.attacks import refusal_of
 
 
 @pytest.fixture(scope="module")
 def jobs(db):
     """A database with two users; Alice has a table for the marks that her jobs leave."""
-    user(db, ALICE)
-    user(db, CAROL)
-    db.rows("CREATE TABLE mark (job text, at timestamptz DEFAULT clock_timestamp())")
-    db.rows(f"GRANT INSERT, SELECT ON mark TO {ALICE}, {CAROL}")
+    make_marks(db)
     return db
 
 
@@ -32,14 +35,6 @@ def worked(jobs):
     """The same with a worker."""
     with JobWorker(jobs):
         yield jobs
-
-
-def marks(db, name: str) -> int:
-    return db.value("SELECT count(*) FROM mark WHERE job = %s", [name])
-
-
-def mark(name: str, sleep_s: float = 0) -> str:
-    return f"INSERT INTO mark SELECT '{name}' FROM pg_sleep({sleep_s})"
 
 
 @contextmanager

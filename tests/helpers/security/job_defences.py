@@ -77,4 +77,11 @@ DEFENCES_OF_JOBS = (
         "    if job is None:\n",
         (_JOBS + "test_somebody_elses_job_is_like_one_that_is_not_there",),
     ),
+    Defence(
+        "a job learns nothing of the jobs of roles that its owner does not act as",
+        "madlib_mop/catalog/jobs.py",
+        "ON before.job_id = j.after AND pg_has_role(j.owner, before.owner, 'MEMBER')\n",
+        "ON before.job_id = j.after\n",
+        (_JOBS + "test_rows_that_submit_would_refuse_stop_no_worker",),
+    ),
 )
