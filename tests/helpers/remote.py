@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tests.helpers.faults import alive, assert_nothing_left, assert_whole, children, wait_for, workers
 from tests.helpers.training import (
+    ALIKE,
     MIXED,
     digests,
     fit,
@@ -14,7 +15,8 @@ from tests.helpers.training import (
     select_configurations,
 )
 
-N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = 3, 3, 2, 77
+CONFIGURATIONS = [ALIKE[0], MIXED[1], ALIKE[2]]
+N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = len(CONFIGURATIONS), 3, 2, 77
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'madlib_mop segment of run%'"
 RUN = {"metrics_compute_frequency": 1, "seed": SEED, "schedule": "rotation"}
 
@@ -24,7 +26,7 @@ def prepare(hosts) -> dict[int, str]:
     db = hosts.db
     load_digits(db)
     load_architectures(db)
-    select_configurations(db, "mst", MIXED[:N_MODELS])
+    select_configurations(db, "mst", CONFIGURATIONS)
     pack(db, N_SEGMENTS, suffix="_2")
     script(
         db,

@@ -1,19 +1,20 @@
-"""Helpers of the tests of searches: iris and two perceptrons, calls of madlib_keras_automl, a search's decisions."""
+"""Helpers of the tests of searches: iris and two networks, calls of madlib_keras_automl, a search's decisions."""
 
 from dataclasses import dataclass
 
-from tests.helpers.iris import load_iris, load_perceptrons, pack_iris
+from tests.helpers.iris import load_iris, pack_iris, perceptron
 
 COMPILE = """{'loss': ['categorical_crossentropy'], 'metrics': [['accuracy']],
               'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.001, 0.1, 'log']}]}"""
-FIT = "{'batch_size': [4, 8], 'epochs': [1]}"
+FIT = "{'batch_size': [7, 9], 'epochs': [1]}"  # of 60 rows in a segment, so both share one trace
 
 
 def prepare(db) -> None:
-    """Load iris, pack it into ``train`` and ``valid``, and load the two perceptrons of MADlib's manual."""
+    """Load iris, pack it into ``train`` and ``valid``, and load a single layer and a perceptron."""
     load_iris(db)
     pack_iris(db, 2, "train", "valid")
-    load_perceptrons(db, "arch")
+    for widths in ((3,), (10, 3)):
+        db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [perceptron(*widths)])
 
 
 def arguments(table: str, method: str | None, params: str | None, **options) -> dict:

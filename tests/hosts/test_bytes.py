@@ -15,7 +15,7 @@ from tests.helpers.faults import alive, wait_for
 from tests.helpers.hosts import HOSTS
 from tests.helpers.network import COORDINATOR, Cables, NoNamespaces
 from tests.helpers.traffic import Traffic, cabled_hosts, measure, metered_hosts
-from tests.helpers.training import ADAM, SGD, fit, load_digits, mlp, one_thread, script, select_configurations
+from tests.helpers.training import ADAM, fit, load_digits, mlp, one_thread, script, select_configurations
 
 N_MODELS, N_EPOCHS = 2, 2
 
@@ -26,7 +26,7 @@ def traffic_of(hosts, count) -> Traffic:
     load_digits(db)
     one_thread()
     db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [mlp(1024)])
-    configurations = [(1, ADAM, "batch_size=16, epochs=1"), (1, SGD, "batch_size=20, epochs=1")]
+    configurations = [(1, ADAM, "batch_size=15, epochs=1"), (1, ADAM, "batch_size=21, epochs=1")]
     select_configurations(db, "mst", configurations)
 
     def pack():

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.hosts import ANALYST
 from tests.helpers.training import (
-    MIXED,
+    ALIKE,
     digests,
     fit,
     load_architectures,
@@ -28,8 +28,8 @@ def bench(hosts):
     db = hosts.db
     load_digits(db, 80, 40)
     load_architectures(db)
-    select_configurations(db, "mst", MIXED[:2])
-    select_configurations(db, "mst_1", MIXED[:1])
+    select_configurations(db, "mst", ALIKE[:2])
+    select_configurations(db, "mst_1", ALIKE[:1])
     pack(db, N_SEGMENTS)
     script(
         db,

@@ -8,7 +8,7 @@ import pytest
 from psycopg2 import sql
 
 from tests.helpers.training import (
-    ADAM,
+    ALIKE,
     fit,
     load_architectures,
     load_digits,
@@ -35,7 +35,7 @@ GROUPS = {
         "synchronous_commit": "off",
     },
     "repeatable read": {"default_transaction_isolation": "repeatable read"},
-    "text": {
+    "text and logs": {
         "standard_conforming_strings": "off",
         "escape_string_warning": "on",
         "backslash_quote": "off",
@@ -50,15 +50,22 @@ GROUPS = {
         "xmloption": "document",
         "transform_null_equals": "on",
         "default_text_search_config": "simple",
+        "log_statement": "all",
+        "log_min_duration_statement": "0",
+        "client_min_messages": "debug1",
+        "lc_messages": "C",
+        "application_name": "an application",
+        "session_preload_libraries": "auto_explain",
+        "auto_explain.log_min_duration": "0",
+        "track_activities": "off",
+        "password_encryption": "md5",
     },
-    "rights": {
+    "rights and storage": {
         "search_path": "",
         "row_security": "off",
         "session_replication_role": "replica",
         "check_function_bodies": "off",
         "lo_compat_privileges": "on",
-    },
-    "storage": {
         "default_table_access_method": "another_heap",
         "default_tablespace": "another_place",
         "temp_tablespaces": "another_place",
@@ -77,17 +84,6 @@ GROUPS = {
         "force_parallel_mode": "on",
         "debug_parallel_query": "on",
         "parallel_setup_cost": "0",
-    },
-    "logs": {
-        "log_statement": "all",
-        "log_min_duration_statement": "0",
-        "client_min_messages": "debug1",
-        "lc_messages": "C",
-        "application_name": "an application",
-        "session_preload_libraries": "auto_explain",
-        "auto_explain.log_min_duration": "0",
-        "track_activities": "off",
-        "password_encryption": "md5",
     },
     "role": {"role": "settled"},
 }
@@ -108,14 +104,15 @@ def bench(db, tmp_path_factory):
     load_digits(db, 60, 20)
     load_architectures(db)
     pack(db, 2)
-    select_configurations(db, "mst", [(1, ADAM, "batch_size=16, epochs=1")])
+    select_configurations(db, "mst", ALIKE[:1])
     db.rows("CREATE ACCESS METHOD another_heap TYPE TABLE HANDLER heap_tableam_handler")
     script(db, "SET allow_in_place_tablespaces = on", "CREATE TABLESPACE another_place LOCATION ''")
     db.rows("CREATE ROLE settled")
     fit(db, "plain", "mst", 1, validation_table="valid", seed=3)
     db.plain_digest = db.value(DIGEST.format("plain"))
     yield db
-    for table in ("models_storage", "packed_storage", "evaluated_storage", "predicted_storage"):
+    for kind in ("models", "packed", "evaluated", "predicted"):
+        table = f"{kind}_rights_and_storage"
         db.rows(f"DROP TABLE IF EXISTS {table}, {table}_info, {table}_summary")
     db.rows("DROP ROLE settled")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.faults import BackgroundFit, kill, newest_run, visits, wait_for
 from tests.helpers.security.attacks import refusal_of, user
-from tests.helpers.training import MIXED, load_architectures, load_digits, pack, select_configurations
+from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
 
 ALICE, CAROL = "alice_waits", "carol_waits"
 STATE = "SELECT state, state_detail FROM madlib_mop.progress WHERE run_id = %s"
@@ -17,7 +17,7 @@ def bench(db):
     load_digits(db)
     load_architectures(db)
     pack(db, 2, suffix="_2")
-    select_configurations(db, "mst", MIXED[:1])
+    select_configurations(db, "mst", ALIKE[:1])
     for role in (ALICE, CAROL):
         user(db, role)
         for table in ("train_2", "train_2_summary", "arch", "mst", "mst_summary"):

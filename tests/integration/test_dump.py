@@ -7,7 +7,7 @@ import pytest
 
 from madlib_mop import __version__
 from tests.helpers.training import (
-    MIXED,
+    ALIKE,
     fit,
     load_architectures,
     load_digits,
@@ -30,7 +30,7 @@ def trained(db):
     load_digits(db, 120, 40)
     load_architectures(db)
     pack(db, 2)
-    select_configurations(db, "mst", MIXED[:2])
+    select_configurations(db, "mst", ALIKE[:2])
     db.cluster.create_role("dump_user")
     db.rows("SELECT madlib_mop.grant_use('dump_user')")
     db.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('sandbox', 'on')")

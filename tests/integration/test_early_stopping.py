@@ -14,7 +14,7 @@ from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newes
 from tests.helpers.oracle import optimizer_of, train, train_averaged
 from tests.helpers.training import (
     ADAM,
-    MIXED,
+    SGD,
     digests,
     fit,
     load_architectures,
@@ -26,7 +26,12 @@ from tests.helpers.training import (
 from tests.unit.models.test_early_stopping import by_keras
 
 FAST = ADAM.replace("0.01", "0.2")  # converges early
-CONFIGURATIONS = [(1, FAST, "batch_size=16, epochs=1"), (2, FAST, "batch_size=16, epochs=1"), *MIXED[:2]]
+CONFIGURATIONS = [
+    (3, FAST, "batch_size=16, epochs=1"),
+    (3, ADAM, "batch_size=16, epochs=1"),
+    (3, FAST, "batch_size=16, epochs=1, shuffle=False"),
+    (2, SGD, "batch_size=16, epochs=1, shuffle=False"),
+]
 N, SEED = 7, 11
 TEXT = "patience=1, metric=val_loss, restore_best=true"
 RULE = EarlyStopping(patience=1, metric="val_loss", mode="min")

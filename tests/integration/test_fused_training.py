@@ -46,10 +46,8 @@ def bench(db):
     layers = keras.layers
     for strength in (1e-3, 1e-5):
         penalty = keras.regularizers.L2(strength)
-        hidden = layers.Dense(24, activation="relu", kernel_regularizer=penalty)
-        model = keras.Sequential(
-            [keras.Input((8, 8, 1)), layers.Flatten(), hidden, layers.Dense(10, activation="softmax")]
-        )
+        last = layers.Dense(10, activation="softmax", kernel_regularizer=penalty)
+        model = keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), last])
         db.rows("SELECT madlib.load_keras_model('arch', %s::json)", [model.to_json()])
     select(db, "mst", configurations())
     pack(db, 1, suffix="_1")

@@ -11,6 +11,7 @@ import pytest
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.sessions.connection import connect_by_dsn
 from tests.helpers.faults import BackgroundFit, assert_nothing_left, kill, newest_run, trainers, wait_for
+from tests.helpers.steering import GATES, N_EPOCHS, N_MODELS, N_SEGMENTS, RUN, SEED, Steered, refusal, replayed
 from tests.helpers.training import (
     ADAM,
     ALIKE,
@@ -23,12 +24,6 @@ from tests.helpers.training import (
     select_configurations,
     weights,
 )
-
-N_MODELS, N_SEGMENTS, N_EPOCHS, SEED = len(ALIKE), 2, 3, 11
-RUN = f"""
-SELECT madlib.madlib_keras_fit_multiple_model('train', '{{table}}', 'mst', {N_EPOCHS}, validation_table => 'valid',
-    metrics_compute_frequency => 1, seed => {SEED}, schedule => 'rotation')
-"""
 
 
 @pytest.fixture(scope="module")
@@ -43,90 +38,11 @@ def lab(db):
     return db
 
 
-# Visits of models 1 and 2, one on each segment, wait at a gate: in its epoch nothing of the run moves.
-GATES = """
-CREATE TABLE public.gate (epoch integer);
-CREATE FUNCTION public.wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    WHILE EXISTS (SELECT FROM public.gate g WHERE g.epoch = NEW.epoch) LOOP PERFORM pg_sleep(0.01); END LOOP;
-    RETURN NEW;
-END
-$$;
-CREATE TRIGGER wait_at_gate BEFORE INSERT ON madlib_mop.visit FOR EACH ROW WHEN (NEW.mst_key <= 2)
-    EXECUTE FUNCTION public.wait_at_gate();
-"""
-
-
 @pytest.fixture(autouse=True)
 def open_gates(lab):
     """Leave no run waiting after a test that has failed."""
     yield
     lab.rows("DELETE FROM gate")
-
-
-class Steered:
-    """A run whose visits wait at gates: each is the first visits of models 1 and 2 in an epoch."""
-
-    def __init__(self, db, table: str, gates=(), statement: str = RUN, at_gate: int = N_SEGMENTS):
-        self.db = db
-        self._at_gate = at_gate
-        self._gates = list(gates)
-        for epoch in gates:
-            db.rows("INSERT INTO gate VALUES (%s)", [epoch])
-        before = newest_run(db) or 0
-        self.call = BackgroundFit(db, statement.format(table=table))
-        self.run_id = wait_for(lambda: (run := newest_run(db) or 0) > before and run, what="the run")
-        if gates:
-            self._reach()
-
-    def open_gate(self) -> None:
-        """Let the run go on to the next gate."""
-        epoch = self._gates.pop(0)
-        self.db.rows("DELETE FROM gate WHERE epoch = %s", [epoch])
-        if self._gates:
-            wait_for(lambda: max(self.model(1, "epoch"), self.model(2, "epoch")) >= epoch, what="visits")
-            self._reach()
-
-    def _reach(self) -> None:
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
-        asleep = 0
-        while asleep < 3:  # between two naps a session is awake
-            wait_for(lambda: self.db.value(waiting) == self._at_gate, what="the gate")
-            asleep += 1
-
-    def steer(self, function: str, *arguments, **named):
-        """Call a steering function of this run; return its result."""
-        names = "".join(f", {name} => %s" for name in named)
-        statement = f"SET statement_timeout = '60s'; SELECT madlib_mop.{function}(%s{', %s' * len(arguments)}{names})"
-        return self.db.value(statement, [self.run_id, *arguments, *named.values()])
-
-    def finish(self) -> int:
-        """Open all gates, and wait until the run has ended; return its number."""
-        while self._gates:
-            self.open_gate()
-        self.call.succeed()
-        return self.run_id
-
-    def model(self, mst_key: int, columns: str):
-        """Return columns of a model."""
-        (row,) = self.db.rows(
-            f"SELECT {columns} FROM madlib_mop.model WHERE run_id = %s AND mst_key = %s", [self.run_id, mst_key]
-        )
-        return row if len(row) > 1 else row[0]
-
-
-def refusal(run: Steered, function: str, *arguments, **named) -> str:
-    """Return the message of a refused command."""
-    with pytest.raises(psycopg2.Error) as raised:
-        run.steer(function, *arguments, **named)
-    assert "Traceback" not in str(raised.value)
-    return raised.value.diag.message_primary
-
-
-def replayed(db, run_id: int, table: str) -> dict[int, str]:
-    """Replay a run; return the digests of the replay."""
-    db.rows("SELECT madlib_mop.replay(%s, %s)", [run_id, table])
-    return digests(db, newest_run(db))
 
 
 def test_a_model_that_is_stopped_and_resumed_has_the_bits_of_one_that_was_not(lab):
@@ -193,7 +109,7 @@ def test_a_clone_with_the_same_parameters_trains_like_its_original(lab, mst_key)
 
 
 def test_a_run_with_every_command_is_replayed_with_the_same_bits(lab):
-    select_configurations(lab, "more", [(2, SGD.replace("0.05", "0.01"), "batch_size=25"), (1, SGD, "batch_size=12")])
+    select_configurations(lab, "more", [(3, SGD.replace("0.05", "0.01"), "batch_size=25"), (3, SGD, "batch_size=12")])
     run = Steered(lab, "all_of_them", (2, 3))
     slower = run.steer("clone_model", 3, ADAM.replace("0.01", "0.005"))
     run.steer("clone_model", 4, compile_params=ADAM, num_iterations=2)

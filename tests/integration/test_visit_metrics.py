@@ -112,11 +112,10 @@ def test_more_rows_than_the_shard_has_are_told(bench):
 
 def test_fused_models_have_those_of_separate_ones(bench):
     rates = [0.001, 0.002, 0.004]
-    select_configurations(bench, "alike", [(1, DENSE.format(rate), "batch_size=16, epochs=1") for rate in rates])
+    select_configurations(bench, "alike", [(4, DENSE.format(rate), "batch_size=16, epochs=1") for rate in rates])
     options = {**OPTIONS, "metrics_every": "visit", "metrics_sample_rows": 20}
     # batch normalisation and dropout cannot be fused
     bench.rows("SELECT madlib.load_keras_model('arch', %s::json)", [_dense()])
-    bench.rows("UPDATE alike SET model_id = 3")
     apart = fit(bench, "apart", "alike", 1, **options)
     together = fit(bench, "together", "alike", 1, ("SET madlib_mop.fused_training = on",), **options)
     assert "3 models train together" in together.notices or bench.value(
@@ -139,7 +138,7 @@ def _dense() -> str:
 
 def test_a_search_has_them_too(bench):
     bench.rows(
-        "SELECT madlib.madlib_keras_automl('train_3', 'searched', 'arch', 'searched_mst', ARRAY[1],"
+        "SELECT madlib.madlib_keras_automl('train_3', 'searched', 'arch', 'searched_mst', ARRAY[3],"
         " $${'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'optimizer': ['Adam'],"
         " 'lr': [0.001, 0.01, 'log']}], 'metrics': ['accuracy']}$$, $${'batch_size': [16, 32], 'epochs': [1]}$$,"
         " 'hyperband', 'R=3, eta=3, skip_last=0', 7, validation_table := 'valid_3', metrics_every := 'visit',"

@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers.faults import newest_run
 from tests.helpers.security.attacks import user
-from tests.helpers.training import MIXED, fit, load_architectures, load_digits, pack, select_configurations
+from tests.helpers.training import ALIKE, fit, load_architectures, load_digits, pack, select_configurations
 
 ALICE, MALLORY = "alice", "mallory"
 OPTIONS = {"source_table": "train_2", "seed": 3, "metrics_every": "visit", "metrics_sample_rows": 10, "role": ALICE}
@@ -16,7 +16,7 @@ def bench(db):
     load_digits(db)
     load_architectures(db)
     pack(db, 2, suffix="_2")
-    select_configurations(db, "mst", MIXED[:1])
+    select_configurations(db, "mst", ALIKE[:1])
     for role in (ALICE, MALLORY):
         user(db, role)
     for table in ("train_2", "train_2_summary", "arch", "mst", "mst_summary"):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.faults import newest_run, visits, wait_for
 from tests.helpers.security.attacks import user
-from tests.helpers.training import MIXED, fit, load_architectures, load_digits, pack, select_configurations
+from tests.helpers.training import ALIKE, fit, load_architectures, load_digits, pack, select_configurations
 
 ALICE = "alice"
 READERS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'madlib_mop reader of run ' || %s"
@@ -17,7 +17,7 @@ def bench(db):
     load_digits(db)
     load_architectures(db)
     pack(db, 2, suffix="_2")
-    select_configurations(db, "mst", MIXED[:1])
+    select_configurations(db, "mst", ALIKE[:1])
     user(db, ALICE)
     for table in ("train_2", "train_2_summary", "arch", "mst", "mst_summary"):
         db.rows(f"GRANT SELECT ON {table} TO {ALICE}")

@@ -169,12 +169,12 @@ def test_a_superusers_run_makes_no_role_that_another_could_join(bench_of_a_super
 def bench_of_a_superuser(db):
     """A superuser's run, and the login roles that existed at each check during the run."""
     from tests.helpers.faults import BackgroundFit, wait_for, workers
-    from tests.helpers.training import MIXED, load_architectures, load_digits, pack, select_configurations
+    from tests.helpers.training import ALIKE, load_architectures, load_digits, pack, select_configurations
 
     load_digits(db, 60, 20)
     pack(db, 2)
     load_architectures(db)
-    select_configurations(db, "mst", MIXED[:1])
+    select_configurations(db, "mst", ALIKE[:1])
     call = BackgroundFit(db, "SELECT madlib.madlib_keras_fit_multiple_model('train', 'models', 'mst', 1)")
     wait_for(lambda: not call.running or workers(db), what="the workers")
     seen = []

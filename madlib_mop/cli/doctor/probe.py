@@ -11,6 +11,7 @@ from typing import Any
 
 import madlib_mop
 from madlib_mop.errors import MopError
+from madlib_mop.trainer.process import loading
 
 
 def main(sockets: str, port: str, database: str) -> None:
@@ -20,14 +21,15 @@ def main(sockets: str, port: str, database: str) -> None:
 
 
 def modules() -> dict[str, dict[str, str]]:
-    """Import the library's dependencies; return the version of each, or the error."""
+    """Import the library's dependencies, as trainers do; return the version of each, or the error."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     found = {}
-    for name in ("tensorflow", "keras", "numpy", "safetensors", "mop_backend"):
-        try:
-            found[name] = {"version": importlib.import_module(name).__version__}
-        except Exception as error:  # report any exception of a broken installation
-            found[name] = {"error": f"{type(error).__name__}: {error}"}
+    with loading.without_unused():
+        for name in ("tensorflow", "keras", "numpy", "safetensors", "mop_backend"):
+            try:
+                found[name] = {"version": importlib.import_module(name).__version__}
+            except Exception as error:  # report any exception of a broken installation
+                found[name] = {"error": f"{type(error).__name__}: {error}"}
     return found
 
 

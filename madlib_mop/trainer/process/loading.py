@@ -1,8 +1,13 @@
-"""Loads Keras and TensorFlow; called by a trainer at its start, and by the process that trainers are forked from."""
+"""Loads Keras and TensorFlow: in a trainer at its start, in the process that trainers are forked from, for the doctor."""
 
 import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
+
+#: Packages that Keras and TensorFlow take along if they are installed, for wrappers and plots that are not used here:
+#: a third of the time of the import, memory in each trainer, and a process of its own (scikit-learn's joblib).
+UNUSED = ("matplotlib", "scipy", "sklearn")
 
 
 def load_dill() -> None:
@@ -14,18 +19,22 @@ def load_dill() -> None:
         importlib.import_module("dill")
 
 
-def load_keras() -> None:
-    """Load Keras and TensorFlow without scikit-learn, which Keras would take along for wrappers that are not used here.
-
-    That would be half a second, and a process of its own (joblib's).
-    """
-    known = sys.modules.get("sklearn")
-    if known is None:
+@contextlib.contextmanager
+def without_unused() -> Iterator[None]:
+    """Import Keras and TensorFlow without the packages in ``UNUSED``; they can be imported afterwards."""
+    hidden = [name for name in UNUSED if name not in sys.modules]
+    for name in hidden:
         # None marks a module that does not exist: see the manual of sys.modules
-        sys.modules["sklearn"] = None  # type: ignore[assignment] # typeshed knows modules only
+        sys.modules[name] = None  # type: ignore[assignment] # typeshed knows modules only
     try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+def load_keras() -> None:
+    """Load Keras and TensorFlow."""
+    with without_unused():
         importlib.import_module("keras")
         importlib.import_module("tensorflow")
-    finally:
-        if known is None:
-            del sys.modules["sklearn"]

@@ -17,6 +17,7 @@ from tests.helpers.faults import (
     workers,
 )
 from tests.helpers.training import (
+    ALIKE,
     MIXED,
     digests,
     fit,
@@ -29,9 +30,9 @@ from tests.helpers.training import (
     weights,
 )
 
-N_MODELS, N_EPOCHS, SEED = 3, 4, 77  # enough that no run ends before a fault occurs
-CONFIGURATIONS = MIXED[:N_MODELS]
-UNBUILDABLE = 3  # the model_id of an architecture that Keras cannot build
+CONFIGURATIONS = [ALIKE[0], MIXED[1], ALIKE[2]]
+N_MODELS, N_EPOCHS, SEED = len(CONFIGURATIONS), 4, 77  # enough that no run ends before a fault occurs
+UNBUILDABLE = 4  # the model_id of an architecture that Keras cannot build
 RUN = {"validation_table": "valid", "metrics_compute_frequency": 1, "seed": SEED, "schedule": "rotation"}
 _METRICS = (
     "SELECT mst_key, epoch, data_set, ordinal, name, value FROM madlib_mop.metric WHERE run_id = %s ORDER BY 1, 2, 3, 4"

@@ -64,9 +64,9 @@ def test_visits_equal_keras(trainer, case, order):
 
 
 def test_models_taking_turns_equal_models_alone(trainer):
-    """Six configurations with dropout, three to a compiled model; one after the other on each shard."""
+    """Four configurations with dropout, two to a compiled model; one after the other on each shard."""
     keys = ("53", "80")
-    turns = [(case, mst_key) for case in (CASES[0], CASES[1]) for mst_key in (1, 2, 3)]
+    turns = [(case, mst_key) for case in (CASES[0], CASES[1]) for mst_key in (1, 2)]
     states = dict.fromkeys(turns)
     for epoch in (1, 2):
         for segment_id, key in enumerate(keys):
@@ -117,6 +117,7 @@ def test_a_state_goes_on_in_another_process(trainer, another_trainer, name):
     """The state contains all of an optimizer: visits alternate between two processes, both with compiled models."""
     case = dataclasses.replace(
         CASES[0],
+        build=lambda: keras.Sequential([keras.Input((12,)), keras.layers.Dense(3, "softmax")]),
         compile_params=f"loss='categorical_crossentropy', optimizer='{name}'",
         compiled=lambda: {"loss": "categorical_crossentropy", "optimizer": getattr(keras.optimizers, name)()},
     )

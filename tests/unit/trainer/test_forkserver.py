@@ -1,6 +1,7 @@
 """Trainers forked from a process with TensorFlow: the same bits, and they end as reliably as child processes."""
 
 import contextlib
+import importlib.util
 import os
 import pathlib
 import signal
@@ -13,6 +14,7 @@ import pytest
 from mop_backend.forkserver import ForkServer
 from mop_backend.process import TRAINER, Child, ChildDied
 
+from madlib_mop.trainer.process.loading import UNUSED
 from tests.helpers.unit.cases import CASES
 from tests.helpers.unit.trainer import REPOSITORY, Trainer
 from tests.unit.trainer.test_lifetime import ended
@@ -114,6 +116,16 @@ def test_it_gives_up_the_same_rights(server):
     assert os.getsid(child.pid) == child.pid and os.readlink(f"/proc/{child.pid}/cwd") == "/"
     assert pathlib.Path(f"/proc/{child.pid}/comm").read_text().strip() == f"trainer {os.getpid()}"
     child.stop()
+
+
+def test_it_has_loaded_no_package_that_only_wrappers_and_plots_of_keras_use(server):
+    """They are installed here; each takes time at the start of a server's first run."""
+    for package in UNUSED:
+        assert importlib.util.find_spec(package), package
+    with trainer(server) as child:
+        loaded = pathlib.Path(f"/proc/{child.pid}/maps").read_text()
+    assert "/tensorflow/" in loaded
+    assert not [package for package in UNUSED if f"/{package}/" in loaded]
 
 
 def test_all_come_from_one_process_and_end_each_by_itself(server):
