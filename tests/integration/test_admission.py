@@ -16,11 +16,11 @@ STATE = "SELECT state, state_detail FROM madlib_mop.progress WHERE run_id = %s"
 def bench(db):
     load_digits(db)
     load_architectures(db)
-    pack(db, 2, suffix="_2")
+    pack(db, 1, suffix="_1")
     select_configurations(db, "mst", ALIKE[:1])
     for role in (ALICE, CAROL):
         user(db, role)
-        for table in ("train_2", "train_2_summary", "arch", "mst", "mst_summary"):
+        for table in ("train_1", "train_1_summary", "arch", "mst", "mst_summary"):
             db.rows(f"GRANT SELECT ON {table} TO {role}")
     db.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('max_runs', '1')")
     return db
@@ -32,7 +32,7 @@ class RoleFit(BackgroundFit):
     def __init__(self, db, role: str, name: str, n_iterations: int, settings=()):
         before = newest_run(db)
         self._role = role
-        fit = "SELECT madlib.madlib_keras_fit_multiple_model('train_2', %s, 'mst', %s, seed => 1)"
+        fit = "SELECT madlib.madlib_keras_fit_multiple_model('train_1', %s, 'mst', %s, seed => 1)"
         super().__init__(_As(db, role), fit, (f"{role}.{name}", n_iterations), settings)
         self.run_id = wait_for(
             lambda: not self.running or (newest_run(db) if newest_run(db) != before else None), what="a run"
@@ -93,7 +93,7 @@ def test_four_users_with_two_runs_each_all_get_their_turn(bench, at_work):
     """None fails for want of memory or connections, and nobody's second run passes another's first."""
     roles = [user(bench, f"one_of_four_{n}") for n in range(4)]
     for role in roles:
-        for table in ("train_2", "train_2_summary", "arch", "mst", "mst_summary"):
+        for table in ("train_1", "train_1_summary", "arch", "mst", "mst_summary"):
             bench.rows(f"GRANT SELECT ON {table} TO {role}")
     calls = []
     for role in sorted(2 * roles):  # both runs of a user, one after the other
@@ -165,17 +165,17 @@ def test_only_superusers_turn_it_off(bench, at_work):
     connection = bench.connect()
     with connection.cursor() as cursor:
         cursor.execute("SET madlib_mop.admission = 'off'")
-        cursor.execute("SELECT madlib.madlib_keras_fit_multiple_model('train_2', 'not_asked', 'mst', 1, seed => 1)")
+        cursor.execute("SELECT madlib.madlib_keras_fit_multiple_model('train_1', 'not_asked', 'mst', 1, seed => 1)")
     connection.close()
     assert at_work.running
     bench.rows("INSERT INTO madlib_mop.setting (name, value) VALUES ('admission', 'off')")
-    fit = f"SELECT madlib.madlib_keras_fit_multiple_model('train_2', '{CAROL}.for_all', 'mst', 1, seed => 1)"
+    fit = f"SELECT madlib.madlib_keras_fit_multiple_model('train_1', '{CAROL}.for_all', 'mst', 1, seed => 1)"
     bench.rows(fit, role=CAROL)
     bench.rows("DELETE FROM madlib_mop.setting WHERE name = 'admission'")
 
 
 def refused(db, role: str, value: str) -> str:
-    fit = f"SELECT madlib.madlib_keras_fit_multiple_model('train_2', '{role}.refused', 'mst', 1)"
+    fit = f"SELECT madlib.madlib_keras_fit_multiple_model('train_1', '{role}.refused', 'mst', 1)"
     return refusal_of(_With(db, value), fit, role=role).message
 
 
@@ -195,7 +195,7 @@ def test_wrong_settings_are_one_error(bench, value):
     if value:
         assert f"Received: {value!r} (SET madlib_mop)" in refused(bench, CAROL, value)
     bench.rows("UPDATE madlib_mop.setting SET value = 'many' WHERE name = 'max_runs'")
-    fit = f"SELECT madlib.madlib_keras_fit_multiple_model('train_2', '{CAROL}.wrong', 'mst', 1)"
+    fit = f"SELECT madlib.madlib_keras_fit_multiple_model('train_1', '{CAROL}.wrong', 'mst', 1)"
     error = refusal_of(bench, fit, role=CAROL)
     bench.rows("UPDATE madlib_mop.setting SET value = '1' WHERE name = 'max_runs'")
     assert "max_runs must be a whole number of 1 or more. Received: 'many'" in error.message

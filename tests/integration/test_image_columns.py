@@ -19,9 +19,8 @@ def pets(db):
     db.rows("SELECT madlib_mop.propose_columns('pets', 'pets_columns', 'kind', exclude => '{id}')")
     db.proposed = db.rows("SELECT role, kind, impute, indicator, encode, width FROM pets_columns WHERE name = 'photo'")
     db.rows(f"UPDATE pets_columns SET width = {SIDE} WHERE name = 'photo'")
-    db.rows(
-        "SELECT madlib_mop.pack_columns('pets', 'pets_packed', 'kind', columns => 'pets_columns', validation => 0.25,"
-        " seed => 1)"
+    pack_with(
+        db, 1, "pack_columns('pets', 'pets_packed', 'kind', columns => 'pets_columns', validation => 0.25, seed => 1)"
     )
     return db
 

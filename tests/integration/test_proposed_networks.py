@@ -6,6 +6,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
+from tests.helpers.columns import pack_with
 from tests.helpers.security.attacks import user
 from tests.helpers.training import one_thread
 
@@ -24,7 +25,7 @@ FROM generate_series(1, 400) AS i
 def rooms(db):
     one_thread()
     db.rows(ROOMS)
-    db.rows("SELECT madlib_mop.pack_columns('rooms', 'packed', 'sold', validation => 0.2, seed => 1)")
+    pack_with(db, 1, "pack_columns('rooms', 'packed', 'sold', validation => 0.2, seed => 1)")
     return db
 
 
@@ -74,7 +75,7 @@ def test_three_statements_from_a_table_to_predictions(proposed):
 
 
 def test_several_targets_and_a_regression(rooms):
-    rooms.rows("SELECT madlib_mop.pack_columns('rooms', 'packed_2', 'sold, price', validation => 0.2, seed => 1)")
+    pack_with(rooms, 1, "pack_columns('rooms', 'packed_2', 'sold, price', validation => 0.2, seed => 1)")
     rooms.rows("SELECT madlib_mop.propose_networks('packed_2', 'networks_2', 'configs_2', 1, num_iterations => 2)")
     rooms.rows(
         "SELECT madlib.madlib_keras_fit_multiple_model('packed_2', 'models_2', 'configs_2', 2,"

@@ -1,4 +1,4 @@
-"""Loads Keras and TensorFlow: in a trainer at its start, in the process that trainers are forked from, for the doctor."""
+"""Loads Keras and TensorFlow: in trainers, in the process that trainers are forked from, and for the doctor."""
 
 import contextlib
 import importlib
