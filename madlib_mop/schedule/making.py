@@ -16,6 +16,7 @@ def make_scheduler(
     models: Sequence[ModelWork],
     segment_rows: Mapping[int, int],
     recorded: Iterable[Visit] | None = None,
+    n_at_once: int | None = None,
 ) -> Scheduler:
     """Make the scheduler of a run, new or resumed.
 
@@ -31,6 +32,8 @@ def make_scheduler(
         For 'recorded': the kept visits of a run, in any order. A model makes exactly its recorded visits, up to its
         ``last_epoch``. One whose record ends within an epoch (it had failed) ends there; one without a record makes
         none.
+    n_at_once : int, optional
+        How many visits can compute at the same time; None if that is not known.
 
     Raises
     ------
@@ -42,4 +45,4 @@ def make_scheduler(
         raise InvalidParameter("a run needs at least one segment, received none", hint="Pack a table that has rows.")
     check_works(models, segment_rows)
     numbers = {segment: number for number, segment in enumerate(segment_rows)}
-    return Scheduler(make_rule(schedule, len(models), numbers, recorded), models, segment_rows)
+    return Scheduler(make_rule(schedule, len(models), numbers, recorded), models, segment_rows, n_at_once)

@@ -15,9 +15,13 @@ Rank = tuple[bool, float, int, int]
 
 
 class KnownGraphs:
-    """Which graphs each segment's trainer has traced, as far as visits have started there; see `ModelWork.graph`."""
+    """Which graphs each segment's trainer has traced, as far as visits have started there; see `ModelWork.graph`.
 
-    def __init__(self, n_segments: int):
+    ``n_at_once`` is how many visits can compute at the same time; None if that is not known.
+    """
+
+    def __init__(self, n_segments: int, n_at_once: int | None = None):
+        self._n_at_once = n_at_once
         self._known: list[set[str | None]] = [set() for _ in range(n_segments)]
         self._spread: Counter[str | None] = Counter()  # graph -> number of segments that know it
         self._n_visits, self._visits_s = 0, 0.0
@@ -29,12 +33,15 @@ class KnownGraphs:
         self._visits_s += seconds
         self._once_s = max(self._once_s, once_s)
 
-    def pick(self, number: int, first: Sequence[Progress], others: Sequence[Progress]) -> Progress:
+    def pick(
+        self, number: int, first: Sequence[Progress], others: Sequence[Progress], n_busy: int
+    ) -> Progress | None:
         """Return the model that starts on a segment.
 
         That is one of the ``first``, the models of the best rank: one whose graph is known there, else one of the graph
         known to the fewest segments. If these segments will have started all of its models sooner than this one could
-        trace the graph, one of the ``others`` whose graph is known starts.
+        trace the graph, one of the ``others`` whose graph is known starts. Return None if a model's first visit would
+        have to trace its graph while the ``n_busy`` visits in flight use all processors.
         """
         known = self._known[number]
         model = min(first, key=lambda m: (m.graph not in known, self._spread[m.graph]))
@@ -42,6 +49,8 @@ class KnownGraphs:
             if self._is_left_to_others(sum(m.graph == model.graph for m in first), self._spread[model.graph]):
                 model = next((m for m in others if m.graph in known), model)
         if model.graph not in known:
+            if not model.n_visits and self._n_at_once is not None and n_busy >= self._n_at_once:
+                return None
             known.add(model.graph)
             self._spread[model.graph] += 1
         return model
@@ -110,7 +119,7 @@ class ReadyModels:
         waiting = (entry[-1] for heap in self._bound for entry in heap if entry[-1].entry is entry)
         return sorted(waiting, key=lambda model: model.index)
 
-    def match(self, free: int, fresh: int) -> list[tuple[Progress, int]]:
+    def match(self, free: int, fresh: int, n_busy: int) -> list[tuple[Progress, int]]:
         """Return the visits that start now, as (model, segment number), and remove their models.
 
         Pairs are chosen in the order of the models' ranks until no further pair can start. A new model takes a segment
@@ -122,9 +131,11 @@ class ReadyModels:
             The set of free segments.
         fresh : int
             The free segments that became free, or got a bound model, since the last match.
+        n_busy : int
+            Number of segments with a task in flight.
         """
         if self._graphs is not None:
-            return self._match_by_graph(self._graphs, free, fresh)
+            return self._match_by_graph(self._graphs, free, fresh, n_busy)
         pairs: list[tuple[Progress, int]] = []
 
         def try_to_start(model: Progress, fits: int) -> int:
@@ -155,16 +166,18 @@ class ReadyModels:
         self._new.clear()
         return pairs
 
-    def _match_by_graph(self, graphs: KnownGraphs, free: int, fresh: int) -> list[tuple[Progress, int]]:
+    def _match_by_graph(self, graphs: KnownGraphs, free: int, fresh: int, n_busy: int) -> list[tuple[Progress, int]]:
         """Do the same for models that all roam, by their graphs."""
         pairs: list[tuple[Progress, int]] = []
-        for number in bits(free if self._new else fresh):
+        # a segment that was left free because all were busy is no longer fresh, and comes after those that are
+        for number in [*bits(fresh), *bits(free & ~fresh)]:
             if fitting := self._first_fitting(number):
                 best = self._rank(fitting[0])[:2]
                 n_first = sum(self._rank(model)[:2] == best for model in fitting)
-                model = graphs.pick(number, fitting[:n_first], fitting[n_first:])
-                self.remove(model)
-                pairs.append((model, number))
+                model = graphs.pick(number, fitting[:n_first], fitting[n_first:], n_busy + len(pairs))
+                if model is not None:
+                    self.remove(model)
+                    pairs.append((model, number))
         self._new.clear()
         return pairs
 

@@ -32,14 +32,20 @@ class Scheduler:
     An event costs O(log n) or little more with n models, see :class:`.ready.ReadyModels`; memory is O(n + p).
     """
 
-    def __init__(self, rule: Rotation, models: Sequence[ModelWork], segment_rows: Mapping[int, int]):
+    def __init__(
+        self,
+        rule: Rotation,
+        models: Sequence[ModelWork],
+        segment_rows: Mapping[int, int],
+        n_at_once: int | None = None,
+    ):
         self.schedule = rule.name
         self._rule = rule
         self.segments = tuple(segment_rows)  # a segment's number is its index here
         self._numbers = {segment: number for number, segment in enumerate(self.segments)}
         self._costs = MeasuredCosts([max(1, n_rows) for n_rows in segment_rows.values()])
         self._all, self._all_units = (1 << len(self.segments)) - 1, sum(self._costs.weights)
-        self._graphs = KnownGraphs(len(self.segments)) if rule.groups_graphs else None
+        self._graphs = KnownGraphs(len(self.segments), n_at_once) if rule.groups_graphs else None
         self._ready = ReadyModels(len(self.segments), self._choose, rule.rank, self._graphs)
         self._evaluations: list[deque[Evaluation]] = [deque() for _ in self.segments]
         self._in_flight: dict[int, Task] = {}  # by segment number
@@ -60,7 +66,7 @@ class Scheduler:
             if self._evaluations[number]:
                 self._n_queued -= 1
                 tasks.append(self._start(number, self._evaluations[number].popleft()))
-        for model, number in self._ready.match(self._free, self._fresh & self._free):
+        for model, number in self._ready.match(self._free, self._fresh & self._free, len(self._in_flight)):
             model.in_flight = True
             visit = Visit(model.key, self.segments[number], model.epoch, model.position + 1)
             tasks.append(self._start(number, visit))

@@ -5,6 +5,7 @@ The scheduler chooses the next tasks; a search can change the models during the 
 """
 
 import json
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -320,11 +321,18 @@ class Hopper(RunLoop[Task]):
         keys = dict.fromkeys(self._groups.key_of(mst_key) for mst_key in self._models)
         schedule = "recorded" if recorded is not None else self._run.schedule
         visits = None if recorded is None else self._groups.visits(recorded)
-        scheduler = make_scheduler(schedule, self._works(keys), self._rows, visits)
+        scheduler = make_scheduler(schedule, self._works(keys), self._rows, visits, self._n_at_once)
         for key in keys:
             if all(self._models[mst_key].state is ModelState.STOPPED for mst_key in self._groups.members(key)):
                 scheduler.drop(key)  # it may be resumed
         return scheduler
+
+    @property
+    def _n_at_once(self) -> int | None:
+        """How many visits can compute at the same time; None if not all trainers are on this server."""
+        if any(shard.place is not None for shard in self._run.plan.training.segments):
+            return None
+        return max(1, len(os.sched_getaffinity(0)) // self._run.n_threads)
 
     def _works(self, keys: Iterable[int]) -> list[ModelWork]:
         """Return the scheduler's models with their progress."""

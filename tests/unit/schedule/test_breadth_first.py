@@ -58,6 +58,44 @@ def test_the_first_visits_of_a_graph_are_at_few_segments():
     assert sorted(map(sorted, graphs.values())) == [["A"], ["A"], ["B"], ["B"]]
 
 
+def play_first_visits(scheduler) -> dict[int, set[str]]:
+    """Make the first visits of all models; return the graphs that each segment's trainer has then traced."""
+    graphs = {segment: set() for segment in scheduler.segments}
+    flying = scheduler.next_tasks()
+    n_ended = 0
+    while n_ended < len(GRID):
+        task = flying.pop(0)
+        graphs[task.segment].add(GRID[task.model].graph)
+        n_ended += task.epoch == task.position == 1
+        scheduler.finished(task, 0.5, once_s=2.0)
+        flying += scheduler.next_tasks()
+    return graphs
+
+
+@pytest.mark.parametrize("n_at_once, n_used", [(1, 1), (2, 2), (3, 3), (4, 4), (9, 4), (None, 4)])
+def test_first_visits_are_at_no_more_segments_than_visits_can_compute_at_once(n_at_once, n_used):
+    """A further trainer would only take processor time from the others, to trace what they have traced."""
+    scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9), n_at_once=n_at_once)
+    graphs = play_first_visits(scheduler)
+    assert sum(map(bool, graphs.values())) == n_used
+    if n_used == 2:
+        assert sorted(map(sorted, graphs.values())) == [[], [], ["A"], ["B"]]
+
+
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.integers(0, 10_000))
+def test_all_visits_are_made_with_fewer_processors_than_segments(n, p, n_epochs, n_at_once, seed):
+    rng = random.Random(seed)
+    works = [ModelWork(c, c, n_epochs, graph=rng.choice("ABC")) for c in range(n)]
+    scheduler = make_scheduler("breadth_first", works, dict.fromkeys(range(p), 9), n_at_once=n_at_once)
+    flying, made = [], []
+    while not scheduler.done:
+        flying += scheduler.next_tasks()
+        task = flying.pop(rng.randrange(len(flying)))
+        made.append((task.model, task.epoch, task.segment))
+        scheduler.finished(task, rng.uniform(0.1, 5), rng.uniform(0, 5))
+    assert sorted(made) == [(c, e, s) for c in range(n) for e in range(1, n_epochs + 1) for s in range(p)]
+
+
 def test_each_segment_begins_with_the_graph_that_is_known_least():
     scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9))
     begun = {task.segment: GRID[task.model].graph for task in scheduler.next_tasks()}
