@@ -92,7 +92,7 @@ def wait_for(condition, within_s: float = 60, what: str = "a condition"):
         value = condition()
         if value:
             return value
-        time.sleep(0.01)
+        time.sleep(0.02)
     raise AssertionError(f"waited {within_s} s for {what}")
 
 
