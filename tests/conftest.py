@@ -129,7 +129,7 @@ class Cluster:
     def dsn_for(self, dbname: str, role: str | None = None) -> str:
         """Return the URI for a database: the superuser's by the socket, or a role's by password over 127.0.0.1."""
         if role is None:
-            return self.tell("dsn", dbname)
+            return self.dsn.replace("@/postgres?", f"@/{quote(dbname, safe='')}?")
         return f"postgresql://{quote(role)}:{quote(PASSWORD)}@127.0.0.1:{self.port}/{quote(dbname)}"
 
     def connect(self, dbname: str = "postgres", role: str | None = None, autocommit: bool = True):

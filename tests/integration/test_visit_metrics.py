@@ -1,5 +1,7 @@
 """Metrics after single visits, on a sample of rows (metrics_every): they change nothing, and models are ranked."""
 
+import os
+
 import psycopg2
 import pytest
 
@@ -95,6 +97,14 @@ def test_after_every_second_visit_and_by_default_on_a_tenth_of_a_visit(bench):
         "SELECT max(n_rows) FROM madlib_mop.segment WHERE run_id = %s AND data_set = 'validation'", [run.run_id]
     )[0]
     assert {row[4] for row in rows} == {largest}, "100 rows are the least, and the shard has fewer"
+
+
+def test_breadth_first_makes_first_visits_at_no_more_segments_than_there_are_processors(bench):
+    """A trainer that uses all of them makes the first visits of all models."""
+    threads = f"SET madlib_mop.trainer_threads = {len(os.sched_getaffinity(0))}"
+    run = fit(bench, "early", "mst", 1, (threads,), **{**OPTIONS, "schedule": "breadth_first"})
+    first = "SELECT count(DISTINCT segment_id) FROM madlib_mop.visit WHERE run_id = %s AND position = 1"
+    assert bench.value(first, [run.run_id]) == 1
 
 
 def test_without_a_validation_table_they_are_of_training_rows(bench):

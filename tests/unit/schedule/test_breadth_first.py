@@ -38,30 +38,9 @@ def test_no_visit_starts_on_a_segment_that_a_model_with_fewer_visits_could_take(
     assert sorted(starts[:n]) == list(range(n)), "each model makes its first visit before any makes its second"
 
 
-def test_the_first_visits_of_a_graph_are_at_few_segments():
-    """A trainer traces each graph once, which takes longer than a small visit."""
-    scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9))
-    graphs = {segment: set() for segment in range(4)}
-    flying = []
-    for segment in graphs:
-        scheduler.segment_down(segment)
-    for segment in (2, 0, 3, 1):  # trainers become ready one after the other
-        scheduler.segment_up(segment)
-        flying += scheduler.next_tasks()
-    n_starts = 0
-    while n_starts < len(GRID):
-        task = flying.pop(0)
-        graphs[task.segment].add(GRID[task.model].graph)
-        n_starts += task.epoch == task.position == 1
-        scheduler.finished(task, 0.5, once_s=2.0)
-        flying += scheduler.next_tasks()
-    assert sorted(map(sorted, graphs.values())) == [["A"], ["A"], ["B"], ["B"]]
-
-
-def play_first_visits(scheduler) -> dict[int, set[str]]:
+def play_first_visits(scheduler, flying) -> dict[int, set[str]]:
     """Make the first visits of all models; return the graphs that each segment's trainer has then traced."""
     graphs = {segment: set() for segment in scheduler.segments}
-    flying = scheduler.next_tasks()
     n_ended = 0
     while n_ended < len(GRID):
         task = flying.pop(0)
@@ -72,11 +51,23 @@ def play_first_visits(scheduler) -> dict[int, set[str]]:
     return graphs
 
 
+def test_the_first_visits_of_a_graph_are_at_few_segments():
+    """A trainer traces each graph once, which takes longer than a small visit."""
+    scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9))
+    flying = []
+    for segment in range(4):
+        scheduler.segment_down(segment)
+    for segment in (2, 0, 3, 1):  # trainers become ready one after the other
+        scheduler.segment_up(segment)
+        flying += scheduler.next_tasks()
+    assert sorted(map(sorted, play_first_visits(scheduler, flying).values())) == [["A"], ["A"], ["B"], ["B"]]
+
+
 @pytest.mark.parametrize("n_at_once, n_used", [(1, 1), (2, 2), (3, 3), (4, 4), (9, 4), (None, 4)])
 def test_first_visits_are_at_no_more_segments_than_visits_can_compute_at_once(n_at_once, n_used):
     """A further trainer would only take processor time from the others, to trace what they have traced."""
     scheduler = make_scheduler("breadth_first", GRID, dict.fromkeys(range(4), 9), n_at_once=n_at_once)
-    graphs = play_first_visits(scheduler)
+    graphs = play_first_visits(scheduler, scheduler.next_tasks())
     assert sum(map(bool, graphs.values())) == n_used
     if n_used == 2:
         assert sorted(map(sorted, graphs.values())) == [[], [], ["A"], ["B"]]
