@@ -37,7 +37,7 @@ def compare_quality(dsn: str, size: Size, output: Path, go_on: bool) -> list[Rat
     for table in reversed(TABLES):
         if table.name not in size.tables:
             continue
-        rows = table.load()
+        rows = table.sample()
         for seed in range(1, size.n_seeds + 1):
             of = table, rows, split(table, rows, seed), size.n_configs, seed
             if not _has(path, table.name, seed, BOOSTING):
