@@ -56,7 +56,7 @@ CREATE TABLE madlib_mop.run (
 DISTRIBUTED BY (run_id)
 -- end
 ;
-COMMENT ON TABLE madlib_mop.run IS 'One call of a fit function: its arguments, owner, seed, versions and state';
+COMMENT ON TABLE madlib_mop.run IS 'One call that trains: its arguments, owner, seed, versions and state';
 COMMENT ON COLUMN madlib_mop.run.owner IS 'The calling role, stored as its oid; pg_dump writes its name and omits runs of dropped roles';
 COMMENT ON COLUMN madlib_mop.run.state IS 'running -> trained -> finished; madlib_mop.resume() continues interrupted, cancelled and failed runs';
 COMMENT ON COLUMN madlib_mop.run.parent_run_id IS 'The run that a warm start continues or a replay repeats';
@@ -136,7 +136,7 @@ COMMENT ON COLUMN madlib_mop.model.taken_over IS 'Set when a search copied the s
 COMMENT ON COLUMN madlib_mop.model.early_stopping IS 'Rule of early stopping: patience, metric, mode, min_delta, restore_best; NULL: none';
 COMMENT ON COLUMN madlib_mop.model.best_state IS 'With restore_best: the epoch and the location of its best state, which becomes the newest state at its end';
 COMMENT ON COLUMN madlib_mop.model.seed_key IS 'The mst_key that its seeds are computed from, if that is not its own: a clone trains with the seeds of its original';
-COMMENT ON COLUMN madlib_mop.model.pinned IS 'Set by pin_model: no search stops it';
+COMMENT ON COLUMN madlib_mop.model.pinned IS 'Set by pin_model: no search and no policy stops it';
 COMMENT ON COLUMN madlib_mop.model.cloned_from IS 'For a clone: the key of its original, and the epoch, position and visited segments of the copied state';
 COMMENT ON COLUMN madlib_mop.model.command_id IS 'The command that added it; NULL for a model that the run began with, or that a search added';
 

@@ -57,7 +57,7 @@ BEGIN
     done := madlib_mop_calls.call('pause', json_build_object(@ARGUMENTS@), NULL);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.pause(bigint) IS 'Pauses a run: its visits in flight end, then its trainers, until unpause';
+COMMENT ON FUNCTION madlib_mop.pause(bigint) IS 'Pauses a run until unpause: its visits in flight are completed, then its trainers exit';
 
 CREATE FUNCTION madlib_mop.unpause(run_id bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -75,7 +75,7 @@ BEGIN
     done := madlib_mop_calls.call('pin_model', json_build_object(@ARGUMENTS@), NULL);
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.pin_model(bigint, integer, boolean) IS 'Lets no search stop a model; with pinned false, lets it again';
+COMMENT ON FUNCTION madlib_mop.pin_model(bigint, integer, boolean) IS 'Prevents searches and policies from stopping a model; with pinned false, allows it again';
 
 -- if greenplum
 CREATE VIEW madlib_mop.steering WITH (security_barrier = true) AS

@@ -187,7 +187,7 @@ BEGIN
 END
 $body$;
 COMMENT ON FUNCTION madlib_mop.submit(text, json, text, integer, timestamptz, text, bigint, text, interval, text) IS
-    'Submits a call as a job, which a worker runs with the caller''s rights; returns its job_id at once';
+    'Submits a call as a job, which a job worker runs with the caller''s rights; returns its job_id at once';
 
 CREATE FUNCTION madlib_mop.cancel_job(job_id bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -195,7 +195,7 @@ BEGIN
     RETURN (madlib_mop_calls.call('cancel_job', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::boolean;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.cancel_job(bigint) IS 'Cancels a job, with its repetitions; false if it has ended before';
+COMMENT ON FUNCTION madlib_mop.cancel_job(bigint) IS 'Cancels a job, with its repetitions; false if it has already ended';
 
 CREATE FUNCTION madlib_mop.run_now(job_id bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
@@ -224,5 +224,5 @@ BEGIN
     RETURN (madlib_mop_calls.call('purge_jobs', json_build_object(@ARGUMENTS@), NULL) #>> '{}')::bigint;
 END
 $body$;
-COMMENT ON FUNCTION madlib_mop.purge_jobs(interval) IS 'Deletes your jobs that ended longer ago; returns their number';
+COMMENT ON FUNCTION madlib_mop.purge_jobs(interval) IS 'Deletes your jobs that ended longer ago than older_than; returns their number';
 -- end

@@ -27,18 +27,19 @@ PACK = Function(
         _SOURCE,
         Argument(
             "output_table", "varchar",
-            "packed table to create, with its _summary; the validation rows get tables with _validation in their names",
+            "packed table to create, with its _summary; validation rows go into a second one, whose name ends in"
+            " _validation",
         ),
         _DEPENDENT,
         Argument(
             "validation", "double precision",
-            "rows to keep for validation: 0.2, 'last 20% by COLUMN', '20% by group COLUMN', or a boolean column;"
-            " NULL: none",
+            "rows to keep for validation: a share such as 0.2, 'last 20% by COLUMN', '20% by group COLUMN', or the name"
+            " of a boolean column; NULL: none",
             default=None, other_types=("text",),
         ),
         Argument(
             "columns", "varchar",
-            "table of propose_columns with your edits; NULL: the proposal without edits", default=None,
+            "table made by propose_columns, with your edits; NULL: the proposal without edits", default=None,
         ),
         _EXCLUDE,
         Argument(
@@ -62,7 +63,11 @@ TRANSFORM = Function(
     "Encode each row of an ordinary table as for a network, and write the encoded rows to a table.",
     (
         _PACKED_OR_MODELS,
-        Argument("source_table", "varchar", "table or view with the input columns of training; targets are optional"),
+        Argument(
+            "source_table",
+            "varchar",
+            "table or view with the input columns of training; the columns to predict are optional",
+        ),
         Argument("output_table", "varchar", "table to create; it has one row for each row of source_table"),
         Argument(
             "keep",
@@ -78,7 +83,7 @@ NETWORKS = Function(
     "Write architectures that fit a packed table, and a model selection table of configurations to train.",
     (
         _PACKED,
-        Argument("arch_table", "varchar", "table of architectures to create"),
+        Argument("arch_table", "varchar", "table to create, with the architectures"),
         Argument("configs_table", "varchar", "model selection table to create, with its _summary"),
         Argument(
             "n_configs", "integer", "number of configurations; the first one is the most robust",
@@ -100,7 +105,7 @@ NETWORKS = Function(
 SEARCH = Function(
     "propose_search",
     "Return what madlib_keras_automl needs to search over proposed networks: ids of architectures and two grids.",
-    (_PACKED, Argument("arch_table", "varchar", "table of architectures that propose_networks has made")),
+    (_PACKED, Argument("arch_table", "varchar", "table of architectures, made by propose_networks")),
     schema="madlib_mop",
 )
 

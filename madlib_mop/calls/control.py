@@ -32,13 +32,13 @@ DROP_RUN = Function(
 )
 DROP_MODELS = Function(
     "drop_models",
-    "Drop the output table of a fit function with its _info and _summary. The record stays.",
-    (Argument("model_table", "text", "output table of a fit function"),),
+    "Drop an output table of models with its _info and _summary. The run stays in the record.",
+    (Argument("model_table", "text", "output table of a function that trains, or of make_ensemble"),),
     schema="madlib_mop",
 )
 ADD_HOST = Function(
     "add_host",
-    "Let another PostgreSQL server hold segments of packed tables (superusers).",
+    "Let another PostgreSQL server hold segments of packed tables (superusers only).",
     (
         _SERVER,
         Argument(
@@ -53,13 +53,13 @@ ADD_HOST = Function(
 )  # fmt: skip
 REMOVE_HOST = Function(
     "remove_host",
-    "Remove a server that add_host added (superusers).",
+    "Remove a server that add_host added (superusers only).",
     (_SERVER,),
     schema="madlib_mop",
 )
 GPU_CONFIGURATION = Function(
     "gpu_configuration",
-    "Write a table of the GPUs of the server's host.",
+    "Write a table of the GPUs of the server's machine.",
     (
         Argument("output_table", "text", "table to create"),
         Argument(

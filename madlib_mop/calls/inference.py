@@ -16,7 +16,8 @@ _ID_COL = Argument("id_col", "varchar", "column of test_table that identifies a 
 _OUTPUT = Argument("output_table", "varchar", "table to create")
 _PRED_TYPE = Argument(
     "pred_type", "varchar",
-    "classes to write: all for 'prob', the best for 'response', the best k for an integer k, those above v for v < 1",
+    "classes to write for each row: 'prob': all; 'response': the best; an integer k: the best k; a number v with"
+    " 0 <= v < 1: those with a probability above v",
     default="prob", other_types=("integer", "double precision"),
 )  # fmt: skip
 _PRED_KIND = Argument("pred_kind", "text", "the SQL type of pred_type: text, integer or float8", default="text")

@@ -15,24 +15,26 @@ _PRIORITY = Argument(
     default=0, check=Whole(-100, 100, "0 is the usual priority.", must="must be from -100 to 100"),
 )  # fmt: skip
 _AT = Argument(
-    "at", "timestamptz", "when it starts first; NULL: as soon as a worker is free, or at the next time of a cron"
-    " expression", default=None,
+    "at", "timestamptz", "time of the first start; NULL: as soon as a job worker is free, or with a cron expression at"
+    " its next time", default=None,
 )  # fmt: skip
 _EVERY = Argument(
-    "every", "text", "repeat it: an interval such as '1 day', or a cron expression such as '0 3 * * *'", default=None,
-    check=Label(200),
+    "every", "text", "when to repeat the job: an interval such as '1 day', or a cron expression such as '0 3 * * *'",
+    default=None, check=Label(200),
 )  # fmt: skip
 _RULE = OneOf(("skip", "queue", "error"), "skip", "'queue' lets it wait for the end of the other one.")
 _IF_RUNNING = Argument(
-    "if_running", "text", "what happens if a job of yours of the same name, or its previous repetition, is running when"
-    " it is due: 'skip' it, 'queue' it, or let it fail ('error')", default="skip",
+    "if_running", "text", "what happens if a job of yours with the same name, or the previous repetition, is running"
+    " when this job is due: 'skip' this job, 'queue' it, or let it fail ('error')", default="skip",
     check=_RULE,
 )  # fmt: skip
-_TIME_LIMIT = Argument("time_limit", "interval", "after which it is stopped, from 1 second to 20 days", default=None)
+_TIME_LIMIT = Argument(
+    "time_limit", "interval", "the job is stopped after this time, from 1 second to 20 days", default=None
+)
 
 SUBMIT = Function(
     "submit",
-    "Submit a call as a job, which a worker runs without you. Return its job_id.",
+    "Submit a call or an SQL statement as a job, which a job worker runs. Return its job_id.",
     (
         Argument(
             "statement", "text", "name of a function of the library, or an SQL statement",
@@ -43,22 +45,22 @@ SUBMIT = Function(
         _PRIORITY,
         _AT,
         _EVERY,
-        Argument("after", "bigint", "job_id of the job of yours that must have finished before", default=None),
+        Argument("after", "bigint", "job_id of a job of yours that must finish before this job starts", default=None),
         _IF_RUNNING,
         _TIME_LIMIT,
     ),
     schema="madlib_mop",
 )  # fmt: skip
 CANCEL_JOB = Function(
-    "cancel_job", "Cancel a job and its repetitions. Return false if it has ended before.", (_JOB_ID,),
+    "cancel_job", "Cancel a job and its repetitions. Return false if it has already ended.", (_JOB_ID,),
     schema="madlib_mop",
 )  # fmt: skip
 RUN_NOW = Function("run_now", "Make a waiting job due now.", (_JOB_ID,), schema="madlib_mop")
 ALTER_JOB = Function(
     "alter_job",
-    "Change a waiting job. What is NULL stays as it is.",
+    "Change a waiting job. Arguments that are NULL change nothing.",
     (
-        _JOB_ID, _NAME, replace(_PRIORITY, default=None), replace(_AT, help="its new time"), _EVERY,
+        _JOB_ID, _NAME, replace(_PRIORITY, default=None), replace(_AT, help="new time of its start"), _EVERY,
         replace(_IF_RUNNING, default=None, check=lambda name, value: value if value is None else _RULE(name, value)),
         _TIME_LIMIT,
     ),
@@ -66,11 +68,11 @@ ALTER_JOB = Function(
 )  # fmt: skip
 PURGE_JOBS = Function(
     "purge_jobs",
-    "Delete jobs that ended longer ago: yours, and those of roles that you act as. Return their number.",
+    "Delete ended jobs: yours, and those of roles that you are a member of. Return their number.",
     (
         Argument(
-            "older_than", "interval", "an interval, such as '7 days'", default="30 days",
-            check=Given("For example madlib_mop.purge_jobs('7 days')."),
+            "older_than", "interval", "jobs that ended longer ago are deleted; an interval, such as '7 days'",
+            default="30 days", check=Given("For example madlib_mop.purge_jobs('7 days')."),
         ),
     ),
     schema="madlib_mop",

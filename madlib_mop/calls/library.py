@@ -68,7 +68,7 @@ GENERATE_MODEL_CONFIGS = Function(
         Argument(
             "random_state",
             "integer",
-            "seed of random search, which makes it repeatable",
+            "seed of random search; the same seed draws the same configurations",
             default=None,
             check=RANDOM_STATE_CHECK,
         ),
@@ -78,7 +78,7 @@ GENERATE_MODEL_CONFIGS = Function(
 
 LOAD_CUSTOM_FUNCTION = Function(
     "load_custom_function",
-    "Register a loss or a metric of your own, so that compile parameters can name it (superusers).",
+    "Register a loss or a metric of your own, so that compile parameters can name it (superusers only).",
     (
         _OBJECT_TABLE,
         Argument("object", "bytea", "Python source in UTF-8 that defines a function of the given name"),
@@ -92,7 +92,7 @@ LOAD_CUSTOM_FUNCTION = Function(
 
 DELETE_CUSTOM_FUNCTION = Function(
     "delete_custom_function",
-    "Delete a custom function from its table (superusers). Deleting the last function drops the table.",
+    "Delete a custom function from its table (superusers only). Deleting the last function drops the table.",
     (
         _OBJECTS,
         Argument("id", "integer", "the function's id; pass either id or name"),
@@ -103,7 +103,7 @@ DELETE_CUSTOM_FUNCTION = Function(
 
 LOAD_TOP_K = Function(
     "load_top_k_accuracy_function",
-    "Register a top-k accuracy as a metric, such as top_3_accuracy (superusers).",
+    "Register a top-k accuracy as a metric, such as top_3_accuracy (superusers only).",
     (
         _OBJECT_TABLE,
         Argument(

@@ -20,12 +20,13 @@ NUM_ITERATIONS = Argument(
 USE_GPUS = Argument("use_gpus", "boolean", "whether each segment's trainer uses one GPU", default=False)
 METRICS_FREQUENCY = Argument(
     "metrics_compute_frequency", "integer",
-    "metrics are computed after every so many iterations, and after the last; NULL: only after the last", default=None,
+    "n: metrics are computed after every n-th iteration, and after the last one; NULL: only after the last one",
+    default=None,
 )  # fmt: skip
 METRICS_EVERY = Argument(
     "metrics_every", "text",
-    "when metrics on a sample of rows are computed: after each 'visit' of a model, or after so many visits, e.g. '4';"
-    " 'iteration': never (metrics_compute_frequency is about metrics on all rows)",
+    "when metrics on a sample of rows are computed: 'visit': after each visit of a model; a number such as '4': after"
+    " every fourth visit; 'iteration': never (metrics_compute_frequency is about metrics on all rows)",
     default="iteration",
     check=Every(("iteration", "visit"), "With 'visit', models can be compared as soon as each has made one visit."),
 )  # fmt: skip
@@ -36,19 +37,27 @@ METRICS_SAMPLE_ROWS = Argument(
 )  # fmt: skip
 POLICY = Argument(
     "policy", "text",
-    "query of mst_key, action, reason and arguments that is run after metrics, e.g. to stop models; $1 is the run_id",
+    "a SELECT that returns commands to the run, e.g. to stop models, in the columns mst_key, action, reason and"
+    " arguments; the run evaluates it after new metrics; $1 is the run_id",
     default=None,
 )  # fmt: skip
 NAME = Argument("name", "varchar", "copied into _summary", default=None)
 DESCRIPTION = Argument("description", "varchar", "copied into _summary", default=None)
-OBJECT_TABLE = Argument("object_table", "varchar", "table of custom functions, in schema madlib", default=None)
+OBJECT_TABLE = Argument(
+    "object_table",
+    "varchar",
+    "name of a table of custom functions in schema madlib, without the schema",
+    default=None,
+)
 MODEL_ARCH_TABLE = Argument(
     "model_arch_table", "varchar", "table of architectures, made by load_keras_model or propose_networks"
 )
 MODEL_ID_LIST = Argument("model_id_list", "integer[]", "model_id of each architecture to use")
 USE_CACHING = Argument(
-    "use_caching", "boolean", "whether trainers keep more rows in memory between visits", default=False
-)
+    "use_caching", "boolean",
+    "whether trainers use up to half of their memory limit, not a quarter, for rows that they keep between visits",
+    default=False,
+)  # fmt: skip
 REPLACE = Argument(
     "replace",
     "boolean",
@@ -58,7 +67,7 @@ REPLACE = Argument(
 EARLY_STOPPING = Argument(
     "early_stopping", "text",
     "when a model stops early, e.g. 'patience=3, metric=val_loss, restore_best=true';"
-    " the fit parameters of a configuration can override it", default=None,
+    " early_stopping in the fit parameters overrides it", default=None,
 )  # fmt: skip
 SEED_CHECK = Whole(0, MAX_SEED, "If you omit it, a seed is drawn and recorded.", must=f"must be from 0 to {MAX_SEED}")
 SEED = Argument(

@@ -18,7 +18,7 @@ _SOME_ITERATIONS = replace(_ITERATIONS, is_needed=True)
 
 STOP_MODEL = Function(
     "stop_model",
-    "Stop a model of a run: its visit in flight ends, and no other starts. Its state is kept for resume_model.",
+    "Stop a model of a run: its visit in flight is completed, and no other starts. resume_model lets it continue.",
     (_RUN_ID, _MST_KEY, Argument("reason", "text", "why, for the record", default=None)),
     schema="madlib_mop",
 )
@@ -33,20 +33,22 @@ CLONE_MODEL = Function(
         _MST_KEY,
         Argument("compile_params", "text", "compile parameters of the copy; NULL: those of the model", default=None),
         Argument("fit_params", "text", "fit parameters of the copy; NULL: those of the model", default=None),
-        Argument("from_state", "boolean", "continue from the model's state; false: begin like it", default=True),
+        Argument(
+            "from_state", "boolean", "true: begin with the model's state; false: begin with start weights", default=True
+        ),
         Argument(
             "keep_optimizer", "boolean", "also copy the variables of the optimizer, such as its moments", default=True
         ),
         Argument(
-            "num_iterations", "integer", "iterations of the copy, from the one that the model is in; NULL: those that"
-            " the model has left", default=None, check=_ITERATIONS,
+            "num_iterations", "integer", "number of iterations that the copy completes; NULL: it ends with the same"
+            " iteration as the model", default=None, check=_ITERATIONS,
         ),
     ),
     schema="madlib_mop",
 )  # fmt: skip
 EXTEND = Function(
     "extend",
-    "Let a model of a run, or all that were not stopped and have not failed, make more iterations.",
+    "Let one model of a run make more iterations, or all models that were not stopped and have not failed.",
     (
         _RUN_ID,
         Argument("num_iterations", "integer", "number of further iterations", check=_SOME_ITERATIONS),
@@ -57,20 +59,20 @@ EXTEND = Function(
 ADD_MODELS = Function(
     "add_models",
     "Add the configurations of a model selection table to a run. Return their keys in the run.",
-    (_RUN_ID, Argument("model_selection_table", "text", "table of load_model_selection_table")),
+    (_RUN_ID, Argument("model_selection_table", "text", "table of the configurations to add")),
     schema="madlib_mop",
 )
 PAUSE = Function(
     "pause",
-    "Pause a run: its visits in flight end, then its trainers. Its call waits until unpause.",
+    "Pause a run: its visits in flight are completed, then its trainers exit. The call of the run waits until unpause.",
     (_RUN_ID,),
     schema="madlib_mop",
 )
 UNPAUSE = Function("unpause", "Let a paused run continue.", (_RUN_ID,), schema="madlib_mop")
 PIN_MODEL = Function(
     "pin_model",
-    "Let no search and no policy stop a model of a run.",
-    (_RUN_ID, _MST_KEY, Argument("pinned", "boolean", "false: undo it", default=True)),
+    "Prevent searches and policies from stopping a model of a run.",
+    (_RUN_ID, _MST_KEY, Argument("pinned", "boolean", "false: allow it again", default=True)),
     schema="madlib_mop",
 )
 

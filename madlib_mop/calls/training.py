@@ -17,7 +17,7 @@ FIT_MULTIPLE_MODEL = Function(
         Argument(
             "model_selection_table",
             "varchar",
-            "made by load_model_selection_table, generate_model_configs or propose_networks",
+            "table of configurations, made by load_model_selection_table, generate_model_configs or propose_networks",
         ),
         shared.NUM_ITERATIONS,
         shared.USE_GPUS,
@@ -74,7 +74,7 @@ AUTOML = Function(
         Argument(
             "model_selection_table",
             "varchar",
-            "table to create, with its _summary; it gets the best configuration",
+            "table to create for the best configuration, with its _summary",
         ),
         shared.MODEL_ID_LIST,
         Argument("compile_params_grid", "varchar", "dict of lists and ranges, as for generate_model_configs"),
@@ -98,7 +98,7 @@ AUTOML = Function(
         shared.VALIDATION_TABLE,
         replace(
             shared.METRICS_FREQUENCY,
-            help="metrics are also computed after every so many iterations; NULL: only when the search needs them",
+            help="n: metrics are also computed after every n-th iteration; NULL: only when the search needs them",
         ),
         shared.NAME,
         shared.DESCRIPTION,

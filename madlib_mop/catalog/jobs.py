@@ -118,7 +118,7 @@ class Jobs:
         return found
 
     def cancel(self, job: Job, by: str) -> bool:
-        """Cancel a waiting job, or ask the worker of a running one to; return False if it has ended before."""
+        """Cancel a waiting job, or ask the worker of a running one to; return False if it has already ended."""
         waiting = (
             "UPDATE madlib_mop.job_record SET state = 'cancelled', detail = %s, cancelled_by = %s,"
             " ended_at = clock_timestamp() WHERE state = 'waiting' AND (job_id = %s OR series_id = %s) RETURNING job_id"

@@ -118,7 +118,7 @@ class Auto(Rotation):
 
     name = "auto"
     summary = (
-        "rotation if all visits take about the same time, or if there are no more models than segments; otherwise"
+        "rotation if visits of all models take about the same time, or if there are no more models than segments; otherwise"
         " longest_first"
     )
 

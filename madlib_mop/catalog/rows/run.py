@@ -1,4 +1,4 @@
-"""The row of a run: one call of a fit function."""
+"""The row of a run: one call that trains."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from madlib_mop.catalog.rows.states import RunState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run(Row):
-    """One call of a fit function: a row of `madlib_mop.run`.
+    """One call that trains: a row of `madlib_mop.run`.
 
     Attributes
     ----------

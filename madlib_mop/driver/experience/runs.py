@@ -81,7 +81,7 @@ def find_past(
     if not found:
         session.notice(
             "start_from='similar': none of your runs is similar and has configurations in this search space; the"
-            " search starts without past experience"
+            " search starts without earlier results"
         )
     return _recorded(found)
 

@@ -12,11 +12,11 @@ from madlib_mop.errors import InvalidParameter, NotReady
 
 
 def cancel_job(call: Call) -> bool:
-    """Cancel a job and its repetitions; return False, with a NOTICE, if it has ended before."""
+    """Cancel a job and its repetitions; return False, with a NOTICE, if it has already ended."""
     jobs, job = _job_of_call(call)
     if jobs.cancel(job, call.info.role):
         return True
-    call.session.notice(f"job {job.job_id} has ended before: it is {jobs.known(job.job_id).state}")
+    call.session.notice(f"job {job.job_id} has already ended: it is {jobs.known(job.job_id).state}")
     return False
 
 

@@ -198,7 +198,7 @@ def test_without_similar_runs_the_search_starts_with_a_notice():
     assert find(record, "similar", session, {5: ARCHS[5]}) == () and record.n_read == MAX_READ
     assert session.notices == [
         "start_from='similar': none of your runs is similar and has configurations in this search space; the search"
-        " starts without past experience"
+        " starts without earlier results"
     ]
     assert find(Runs(), "similar", Session()) == ()
 
