@@ -1,10 +1,10 @@
 """``madlib-mop work``: the process that runs jobs."""
 
-import os
 import sys
 from typing import Annotated
 
 import typer
+from mop_backend.machine import processors
 
 from madlib_mop.cli.app import Dsn, app
 
@@ -22,7 +22,7 @@ def work(dsn: Dsn = "", slots: Annotated[int | None, typer.Option(min=1, max=100
 
     stop = StopSignals()
     stop.install()
-    n = slots or os.cpu_count() or 1
+    n = slots or processors()
     _print(f"running up to {n} jobs at once")
     work_until(dsn, n, _print, stop)
 

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 
 from mop_backend.frames import Blob, Channel, Header, PeerGone
+from mop_backend.machine import memory_bytes
 from mop_backend.values import decode_arguments
 
 from madlib_mop.driver.session.stopping import Stopped, obey_sigterm
@@ -88,9 +89,8 @@ def _limit_memory() -> None:
 
     It is the soft limit; child processes set their own.
     """
-    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = max(_LEAST_MEMORY_BYTES, machine_bytes // 2)
+    wanted = max(_LEAST_MEMORY_BYTES, memory_bytes() // 2)
     resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 

@@ -1,8 +1,8 @@
 """The engine postgres: segments are partitions of a packed table, here or at other PostgreSQL servers (hosts)."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 
+from mop_backend.machine import processors
 from psycopg2.extensions import connection as CatalogConnection
 
 from madlib_mop.calls.limits import MAX_SEGMENTS
@@ -128,7 +128,7 @@ def segment_of_bound(bound: str) -> int | None:
 
 def count_cores() -> int:
     """Return the number of CPU cores that this server's processes may use."""
-    return len(os.sched_getaffinity(0))
+    return processors()
 
 
 def _servers(segments: Sequence[Segment]) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from mop_backend.frames import Blob, Channel, Frame, PeerGone
+from mop_backend.machine import processors
 
 from madlib_mop.packing.arrays import BadRow
 
@@ -55,14 +56,14 @@ class DecoderPool:
     Parameters
     ----------
     n_decoders : int or None
-        Default: the number of this process's cores, at most 8.
+        Default: the number of processors that this process may use, at most 8.
     guards : tuple of str
         ``module:function`` of restrictions of a decoder, e.g. a sandbox.
     """
 
     def __init__(self, n_decoders: int | None = None, guards: tuple[str, ...] = ()):
         self._guards = guards
-        self._n_decoders = n_decoders or min(_MAX_DECODERS, len(os.sched_getaffinity(0)))
+        self._n_decoders = n_decoders or min(_MAX_DECODERS, processors())
         self._decoders: list[_Decoder] = []
 
     def decode(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
+
+from mop_backend.machine import memory_bytes
 
 if TYPE_CHECKING:
     from mop_backend.frames import Header
@@ -16,6 +17,8 @@ _LEAST_MB = 1024
 def share_of_memory(n_trainers: int) -> int:
     """Return the bytes of this machine's memory for one of ``n_trainers`` trainers; whole MiB, 1 GiB at least.
 
+    If a control group limits the memory of this process, it is a share of this limit.
+
     Parameters
     ----------
     n_trainers : int
@@ -24,8 +27,7 @@ def share_of_memory(n_trainers: int) -> int:
     -------
     int
     """
-    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(_LEAST_MB, int(machine_bytes * _PART / n_trainers) // MIB) * MIB
+    return max(_LEAST_MB, int(memory_bytes() * _PART / n_trainers) // MIB) * MIB
 
 
 def start_here(options: Header) -> Header:

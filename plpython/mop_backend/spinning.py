@@ -8,9 +8,10 @@ next request.
 
 from __future__ import annotations
 
-import os
 import select
 import time
+
+from mop_backend.machine import processors
 
 #: Maximum time in seconds that a wait spins before it sleeps: several times what a row takes on either side.
 SPIN_S = 200e-6
@@ -23,11 +24,11 @@ class Spinner:
 
     After a spin in vain the next wait sleeps at once; after another one in vain the next two waits do, and so on. So
     waiting for a slow peer, or one without a processor, costs almost nothing, and an idle process spins for at most
-    `SPIN_S`. A process with one processor never spins.
+    `SPIN_S`. A process that may use one processor only never spins.
     """
 
     def __init__(self) -> None:
-        self._several_processors = len(os.sched_getaffinity(0)) > 1
+        self._several_processors = processors() > 1
         self._to_skip = self._skipped_last = 0
 
     def poll(self, poller: select.poll, timeout_ms: float | None) -> list[tuple[int, int]]:

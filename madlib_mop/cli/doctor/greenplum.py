@@ -9,7 +9,7 @@ from mop_backend.frames import Header
 
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
-from madlib_mop.cli.doctor.server import TRAINER_BYTES
+from madlib_mop.cli.doctor.server import TRAINER_BYTES, limits_of
 from madlib_mop.engines.base.products import Product
 
 _DOWN = (
@@ -111,8 +111,11 @@ def _host(name: str, answer: Header, inside: Header, n_segments: int, again: str
         f"{n_segments} segment(s) as {answer['user']}, Python {answer['python']}, library {versions['version']},"
         f" TensorFlow {versions['modules']['tensorflow']['version']}"
     )
-    if answer["memory_bytes"] < n_segments * TRAINER_BYTES:
-        free = f"{answer['memory_bytes'] / 2**30:.1f} GiB free; {n_segments} trainer(s)"
+    if (limits := limits_of(answer["machine"])) is not None:
+        found += f", limited to {limits}"
+    available = answer["machine"]["available_bytes"]
+    if available is not None and available < n_segments * TRAINER_BYTES:
+        free = f"{available / 2**30:.1f} GiB free; {n_segments} trainer(s)"
         mend = "SET madlib_mop.trainer_memory_mb to limit the memory of each trainer."
         return Finding(name, State.WARN, f"{found}; {free} take {n_segments * TRAINER_BYTES / 2**30:.1f} GiB", mend)
     if (timeout := answer.get(_ENDS_IDLE)) not in (None, "0"):

@@ -1,11 +1,9 @@
 -- Run by the doctor as a superuser: collects facts that only the server's operating system user can see, and stores
 -- them as JSON in the setting madlib_mop.doctor of this session.
 DO LANGUAGE plpython3u $probe$
-import json, os, re, subprocess, sys
+import dataclasses, json, os, re, subprocess, sys
 
-facts = {"python": sys.version.split()[0], "cores": len(os.sched_getaffinity(0))}
-with open("/proc/meminfo") as file:
-    facts["memory_bytes"] = int(re.search(r"MemAvailable:\s*(\d+) kB", file.read())[1]) * 1024
+facts = {"python": sys.version.split()[0]}
 
 bodies = plpy.execute(r"""
     SELECT prosrc FROM pg_catalog.pg_proc JOIN pg_catalog.pg_depend AS member ON member.objid = pg_proc.oid
@@ -17,6 +15,13 @@ if len(bodies):
     python = os.path.join(library, "venv", "bin", "python")
     facts.update(library=library, interpreter=python, interpreter_exists=os.path.lexists(python),
         interpreter_runs=os.access(python, os.X_OK), backend_exists=os.access(os.path.join(library, "backend", "mop_backend"), os.R_OK))
+    if facts["backend_exists"]:
+        sys.path.insert(0, os.path.join(library, "backend"))
+        try:
+            from mop_backend import machine
+            facts["machine"] = dataclasses.asdict(machine.examine())
+        except ImportError:  # a library of an older version
+            pass
     if facts["interpreter_runs"]:
         server = plpy.execute("""SELECT pg_catalog.current_setting('unix_socket_directories') AS sockets,
             pg_catalog.current_setting('port') AS port, pg_catalog.current_database() AS database""")[0]

@@ -1,17 +1,18 @@
 -- Created by the doctor in its session of a cluster, and called by a query that runs it on a segment: returns the facts
 -- that the segment's operating system user sees there, as JSON.
 CREATE FUNCTION pg_temp.madlib_mop_segment(library text) RETURNS text LANGUAGE plpython3u VOLATILE AS $probe$
-import json, os, pwd, re, subprocess, sys
+import dataclasses, json, os, pwd, subprocess, sys
 
 facts = {"user": pwd.getpwuid(os.geteuid()).pw_name, "python": sys.version.split()[0]}
 query = "select pg_catalog.current_setting('idle_session_timeout', true) as value"
 facts["idle_session_timeout"] = plpy.execute(query)[0]["value"]
-with open("/proc/meminfo") as file:
-    facts["memory_bytes"] = int(re.search(r"MemAvailable:\s*(\d+) kB", file.read())[1]) * 1024
 python = os.path.join(library, "venv", "bin", "python")
 try:
     if not os.access(os.path.join(library, "backend", "mop_backend"), os.R_OK):
         raise OSError("%s/backend/mop_backend is missing or closed to that user" % library)
+    sys.path.insert(0, os.path.join(library, "backend"))
+    from mop_backend import machine
+    facts["machine"] = dataclasses.asdict(machine.examine())
     done = subprocess.run([python, "-I", "-m", "madlib_mop.cli.cluster.versions"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", timeout=120,
         env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, start_new_session=True)
@@ -19,7 +20,7 @@ try:
         facts["versions"] = json.loads(done.stdout)
     else:
         facts["error"] = done.stderr.decode("utf-8", "replace").strip()[-500:] or "exit status %d" % done.returncode
-except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+except (ImportError, OSError, ValueError, subprocess.TimeoutExpired) as error:
     facts["error"] = str(error)
 return json.dumps(facts)
 $probe$

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from mop_backend.frames import Header
+
 from madlib_mop import __version__
 from madlib_mop.cli.doctor.context import CheckContext
 from madlib_mop.cli.doctor.findings import Finding, State
@@ -29,6 +31,7 @@ def check_resources(context: CheckContext) -> Iterator[Finding]:
     """Return the findings about connections, memory and the check for vanished clients."""
     yield _connections(context)
     if context.product is None:  # otherwise the trainers run on the hosts of the segments
+        yield from _limits(context)
         yield _memory(context)
     if context.setting("client_connection_check_interval") is not None:  # available since PostgreSQL 14
         yield _client_check(context)
@@ -129,10 +132,32 @@ def _connections(context: CheckContext) -> Finding:
     return Finding("connections", State.OK, found)
 
 
+def limits_of(machine: Header) -> str | None:
+    """Return the limits of a server's control groups in words; None without one.
+
+    Parameters
+    ----------
+    machine : dict
+        The fields of `mop_backend.machine.Machine`.
+    """
+    parts = []
+    if (processors := machine["processor_limit"]) is not None:
+        parts.append(f"{processors:.4g} processor(s)")
+    if (n_bytes := machine["memory_limit_bytes"]) is not None:
+        parts.append(f"{n_bytes / 2**30:.1f} GiB of memory")
+    return " and ".join(parts) or None
+
+
+def _limits(context: CheckContext) -> Iterator[Finding]:
+    machine = context.probe.get("machine")
+    if machine is not None and (limits := limits_of(machine)) is not None:
+        yield Finding("limits", State.OK, f"the server's control group (container, slice) may use {limits}")
+
+
 def _memory(context: CheckContext) -> Finding:
-    free = context.probe.get("memory_bytes")
+    free = (context.probe.get("machine") or {}).get("available_bytes")
     if free is None:
-        return Finding("memory", State.SKIP, "known only on the server's machine")
+        return Finding("memory", State.SKIP, "known only where the server can read its library")
     needed = _segments(context) * TRAINER_BYTES
     needs = f"{_segments(context)} trainer(s) need {needed / 2**30:.1f} GiB, and memory for their data"
     found = f"{free / 2**30:.1f} GiB free; {needs}"
@@ -159,4 +184,4 @@ def _segments(context: CheckContext) -> int:
             context.value("SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'")
         )
     asked = context.setting("madlib_mop.segments")
-    return int(asked) if asked and asked.isdigit() else context.probe.get("cores") or 2
+    return int(asked) if asked and asked.isdigit() else (context.probe.get("machine") or {}).get("processors") or 2

@@ -1,6 +1,5 @@
 """One pass over a source table: typed columns of all rows, and a hash of each row's content, which orders them."""
 
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from mop_backend.machine import processors
 
 from madlib_mop.columns.blobs import BLOB
 from madlib_mop.columns.cells import UnreadableValue
@@ -88,7 +88,7 @@ class Rows:
             statistics.settle()
             return statistics
 
-        with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as threads:
+        with ThreadPoolExecutor(min(processors(), _MOST_THREADS)) as threads:
             return dict(zip(self.columns, threads.map(counted, self.columns.values()), strict=True))
 
 

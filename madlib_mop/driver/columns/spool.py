@@ -1,6 +1,5 @@
 """All rows of a table as typed columns: in memory while they are few, then in a temporary file without a name."""
 
-import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +8,7 @@ from functools import reduce
 from typing import IO, Any
 
 import numpy as np
+from mop_backend.machine import processors
 
 from madlib_mop.columns.blobs import Blobs, StoredValues
 from madlib_mop.columns.raw import Dictionary, Levels, RawColumn, TooManyLevels, Vectors, other_width
@@ -83,7 +83,7 @@ class Spool:
         if self._file is not None:
             self._spill()
             return [self._kept(i) for i in range(len(self._first))]
-        with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as threads:
+        with ThreadPoolExecutor(min(processors(), _MOST_THREADS)) as threads:
             return list(threads.map(self._kept, range(len(self._first))))
 
     def _kept(self, i: int) -> RawColumn | None:

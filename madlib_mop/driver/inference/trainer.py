@@ -1,11 +1,11 @@
 """The trainer process of evaluate and predict: a child of the driver's, started for each call."""
 
-import os
 import sys
 from collections.abc import Sequence
 
 from mop_backend.forkserver import ForkServer
 from mop_backend.frames import Blob, Frame, Header
+from mop_backend.machine import processors
 from mop_backend.process import TRAINER, Child, ChildDied
 
 from madlib_mop.driver.session.caller import CallerSession
@@ -94,7 +94,7 @@ def _start_settings(session: CallerSession) -> Header:
     fixed = FixedSettings(session)
     start = read_settings(fixed, session, 1, use_caching=False).trainer_start()
     is_set = "trainer_threads" in fixed.settings() or session.caller_setting("madlib_mop.trainer_threads")
-    return start if is_set else {**start, "threads": len(os.sched_getaffinity(0))}
+    return start if is_set else {**start, "threads": processors()}
 
 
 def _checked(answer: Frame) -> Frame:

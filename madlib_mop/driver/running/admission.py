@@ -2,6 +2,8 @@
 
 import select
 
+from mop_backend.machine import available_bytes
+
 from madlib_mop.catalog.admission import Queue
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.run import Run
@@ -38,7 +40,7 @@ def admit(call: Call, record: Record, run: Run) -> None:
     n_connections = 2 * run.n_segments + _BESIDES_SEGMENTS
     told = False
     while True:
-        available = _available_bytes()
+        available = available_bytes()
         fits = available is None or available >= need_bytes
         queue = record.admit(run.run_id, rule.max_runs, n_connections, fits)
         if queue is None:
@@ -88,17 +90,3 @@ def _wait(call: Call, record: Record, run_id: int) -> None:
     record.raw.notifies.clear()
     if (by := record.cancelled_by(run_id)) is not None:
         raise was_cancelled(run_id, by)
-
-
-def _available_bytes() -> int | None:
-    """Return the machine's available memory, as the kernel reckons it; None if it does not tell."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return None
-
-

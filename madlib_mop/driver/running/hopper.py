@@ -5,12 +5,12 @@ The scheduler chooses the next tasks; a search can change the models during the 
 """
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mop_backend.frames import Header
+from mop_backend.machine import processors
 
 from madlib_mop.catalog.record import Record
 from madlib_mop.catalog.rows.model import Model
@@ -332,7 +332,7 @@ class Hopper(RunLoop[Task]):
         """How many visits can compute at the same time; None if not all trainers are on this server."""
         if any(shard.place is not None for shard in self._run.plan.training.segments):
             return None
-        return max(1, len(os.sched_getaffinity(0)) // self._run.n_threads)
+        return max(1, processors() // self._run.n_threads)
 
     def _works(self, keys: Iterable[int]) -> list[ModelWork]:
         """Return the scheduler's models with their progress."""

@@ -1,10 +1,10 @@
 """Settings: superusers' in madlib_mop.setting, callers' with SET madlib_mop.<name>; read when a run is planned."""
 
-import os
 from dataclasses import dataclass
 from typing import Protocol
 
 from mop_backend.frames import Header
+from mop_backend.machine import processors
 from mop_backend.memory import MIB, share_of_memory
 
 from madlib_mop.driver.session.caller import CallerSession
@@ -194,7 +194,7 @@ def read_admission(record: SuperuserSettings, session: CallerSession) -> Admissi
                 hint=_reset_hint("admission"),
             )
         mode = word
-    text = fixed.get("max_runs", str(max(2, os.cpu_count() or 1)))
+    text = fixed.get("max_runs", str(max(2, processors())))
     if not text.strip().isdecimal() or int(text) < 1:
         raise InvalidParameter(
             f"setting max_runs must be a whole number of 1 or more. Received: {text!r} (madlib_mop.setting)",

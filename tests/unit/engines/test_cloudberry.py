@@ -142,7 +142,8 @@ def test_the_doctor_refuses_what_is_too_old(product, major):
 
 
 ANSWER = {
-    "user": "gpadmin", "python": "3.11.2", "memory_bytes": 1 << 40,
+    "user": "gpadmin", "python": "3.11.2",
+    "machine": {"available_bytes": 1 << 40, "processor_limit": None, "memory_limit_bytes": None},
     "versions": {"version": "1", "modules": {"tensorflow": {"version": "2.21.0"}}},
 }  # fmt: skip
 
