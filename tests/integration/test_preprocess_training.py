@@ -1,10 +1,10 @@
 """training_preprocessor_dl: content and order of the packed table and its summary."""
 
-import os
 import re
 
 import numpy as np
 import pytest
+from mop_backend.machine import processors
 
 from tests.helpers.packing import Caller
 
@@ -339,4 +339,4 @@ def test_with_no_setting_there_are_as_many_segments_as_cores(caller):
     caller.train("seventeen", "by_cores", buffer_size=1)
     caller.segments(2)
     n_parts = caller.value("SELECT count(*) FROM pg_inherits WHERE inhparent = 'by_cores'::regclass")
-    assert n_parts == len(os.sched_getaffinity(0))
+    assert n_parts == processors()

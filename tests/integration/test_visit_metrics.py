@@ -1,9 +1,9 @@
 """Metrics after single visits, on a sample of rows (metrics_every): they change nothing, and models are ranked."""
 
-import os
 
 import psycopg2
 import pytest
+from mop_backend.machine import processors
 
 from tests.helpers.faults import BackgroundFit, kill, newest_run, trainers, visits, wait_for
 from tests.helpers.training import ALIKE, digests, fit, load_architectures, load_digits, pack, select_configurations
@@ -101,7 +101,7 @@ def test_after_every_second_visit_and_by_default_on_a_tenth_of_a_visit(bench):
 
 def test_breadth_first_makes_first_visits_at_no_more_segments_than_there_are_processors(bench):
     """A trainer that uses all of them makes the first visits of all models."""
-    threads = f"SET madlib_mop.trainer_threads = {len(os.sched_getaffinity(0))}"
+    threads = f"SET madlib_mop.trainer_threads = {processors()}"
     run = fit(bench, "early", "mst", 1, (threads,), **{**OPTIONS, "schedule": "breadth_first"})
     first = "SELECT count(DISTINCT segment_id) FROM madlib_mop.visit WHERE run_id = %s AND position = 1"
     assert bench.value(first, [run.run_id]) == 1

@@ -15,7 +15,7 @@ _AVAILABLE_BYTES = 200 * GIB
 
 
 class FakeMachine:
-    """A machine with 64 processors and 256 GiB of memory, 200 of them available, and the control groups that a test adds.
+    """A machine with 64 processors and 256 GiB of memory, 200 of them available; a test adds its control groups.
 
     Parameters
     ----------

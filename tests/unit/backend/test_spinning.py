@@ -1,7 +1,5 @@
 """A wait spins for a short time before it sleeps, if that helps."""
 
-import os
-
 import pytest
 from mop_backend import spinning
 from mop_backend.spinning import SPIN_S, Spinner
@@ -34,7 +32,7 @@ class Peer:
 def processors(monkeypatch):
     """Set the number of processors to two; a test may reduce it."""
     processors = {0, 1}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors)
+    monkeypatch.setattr(spinning, "processors", lambda: len(processors))
     return processors
 
 

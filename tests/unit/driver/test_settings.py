@@ -1,8 +1,7 @@
 """A caller's settings never exceed a superuser's row, and never choose the server that workers log in to."""
 
-import os
-
 import pytest
+from mop_backend.machine import memory_bytes
 
 from madlib_mop.driver.session.settings import CALLER_SETTINGS, MIB, read_settings
 from madlib_mop.errors import InvalidParameter
@@ -28,8 +27,7 @@ def read(fixed=None, own=None, n_trainers=2, use_caching=False):
 
 def test_defaults_share_the_hosts_memory():
     settings = read(n_trainers=4)
-    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert settings.trainer_memory_bytes <= max(1024 * MIB, host_bytes * 0.8 / 4)
+    assert settings.trainer_memory_bytes <= max(1024 * MIB, memory_bytes() * 0.8 / 4)
     assert settings.trainer_threads == 1 and settings.sandbox and settings.worker_host == "127.0.0.1"
     assert read(use_caching=True).shard_cache_bytes > read().shard_cache_bytes > 0
 
