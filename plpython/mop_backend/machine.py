@@ -48,7 +48,7 @@ def processors() -> int:
     """Return the number of processors that this process may use, 1 at least; a part of a processor counts as one."""
     limit = _processor_limit()
     allowed = len(os.sched_getaffinity(0))
-    return allowed if limit is None else max(1, min(allowed, math.ceil(limit)))
+    return allowed if limit is None else min(allowed, math.ceil(limit))
 
 
 def memory_bytes() -> int:
@@ -178,7 +178,7 @@ def _folders(path: str, places: list[tuple[str, str]]) -> list[str]:
 def _read(name: str) -> str:
     """Return the text of a file below `_ROOT`, without the newline at its end; empty if it cannot be read."""
     try:
-        with open(_ROOT + name.lstrip("/"), encoding="utf-8", errors="replace") as file:
+        with open(_ROOT + name.lstrip("/"), encoding="utf-8", errors="surrogateescape") as file:
             return file.read().strip()
     except (OSError, ValueError):
         return ""

@@ -171,16 +171,17 @@ def facts():
 
 def doctor(machine):
     """Return the doctor's findings about limits and memory, as texts by their names."""
-    context = SimpleNamespace(product=None, setting=lambda name: None, probe={"machine": machine})
-    found = [*server._limits(context), server._memory(context)]
-    return {finding.check: finding for finding in found}
+    probe, settings = {"machine": machine}, {"setting": lambda _: None, "number": lambda _: 100, "value": lambda _: 0}
+    context = SimpleNamespace(product=None, probe=probe, **settings)
+    return {finding.check: finding for finding in server.check_resources(context)}
 
 
 def test_the_doctor_shows_the_limits(container):
     found = doctor(facts())
     assert found["limits"].found.endswith("may use 2 processor(s) and 4.0 GiB of memory")
     assert found["memory"].found.startswith("3.0 GiB free; 2 trainer(s) need 1.2 GiB")
-    assert {finding.state for finding in found.values()} == {State.OK}
+    assert found["limits"].state is found["memory"].state is State.OK
+    assert "a run on 2 segment(s)" in found["connections"].found
     container.limit(processors=1.5, memory_bytes="max")
     assert doctor(facts())["limits"].found.endswith("may use 1.5 processor(s)")
 

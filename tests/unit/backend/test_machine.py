@@ -77,6 +77,14 @@ def test_a_container_without_a_namespace_of_groups_mounts_its_own(fake, path):
     assert (processors(), memory_bytes()) == (2, 4 * GIB)
 
 
+def test_a_process_that_was_moved_out_of_its_namespace(fake):
+    """A group within the namespace, with the name of the one beside it, does not limit the process."""
+    fake.belongs_to("0::/../7f\n")
+    fake.group("", cpu_max="400000 100000")
+    fake.group("7f", cpu_max="100000 100000")
+    assert processors() == 4
+
+
 def test_a_mount_that_shows_the_group_is_preferred(fake):
     """Another mount shows a smaller group that this process is not in."""
     other = "36 25 0:30 /other /mnt/other rw - cgroup2 cgroup2 rw\n"
@@ -84,6 +92,13 @@ def test_a_mount_that_shows_the_group_is_preferred(fake):
     fake.group("mine", cpu_max="400000 100000")
     fake.write("mnt/other/cpu.max", "100000 100000\n")
     assert processors() == 4
+
+
+def test_a_disk_with_any_name_hides_no_limit(fake):
+    disk = b"37 25 0:31 / /mnt/\xff\xfe rw - ext4 /dev/sdb rw\n"
+    fake.belongs_to("0::/\n", disk + UNIFIED.encode())
+    fake.group("", cpu_max="200000 100000")
+    assert processors() == 2
 
 
 def test_mount_points_with_spaces(fake):
@@ -125,7 +140,7 @@ def test_no_limits(fake):
 
 
 GARBAGE = [b"", b"\n", b"0", b"-5", b"abc", b"\xff\xfe\x00", b"1e9", b"1 GB", b"100000 0", b"9" * 5000, b"9" * 400]
-ODD_LINES = [b"0::", b"0::relative", b"0:", b" - cgroup2 ", b"a b c \\000 \\000 - cgroup2 x y"]
+ODD_LINES = [b"0::", b"0::relative", b"0:", b" - cgroup2 ", b"1 2 3 / \\000 - cgroup2 x y", b"1 2 3 x / - cgroup2 x y"]
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
@@ -140,7 +155,9 @@ def test_odd_limits_are_no_limits(fake, garbage):
 
 @pytest.mark.parametrize("file", ["proc/self/cgroup", "proc/self/mountinfo", "proc/meminfo"])
 @pytest.mark.parametrize("garbage", [*GARBAGE, *ODD_LINES])
-def test_odd_files_of_the_process_are_no_limits(fake, file, garbage):
+def test_odd_files_of_the_process_are_no_limits(fake, monkeypatch, file, garbage):
+    """A relative path in them is not looked up in the working directory, which may be gone."""
+    monkeypatch.setattr(os, "getcwd", lambda: open("/nowhere/at/all"))
     fake.limit(memory_bytes=250 * GIB, processors=63)
     fake.write(file, garbage)
     assert processors() in (63, 64) and memory_bytes() in (250 * GIB, 256 * GIB)
