@@ -177,3 +177,18 @@ def test_a_coordinator_ends_with_the_hosts_role_and_no_superusers_login(db, role
     assert len(mappings) == 4 and {user for _, user, _ in mappings} == {role, db.cluster.superuser}
     assert all(options == ["user=segments", f"password={SECRET}"] for _, _, options in mappings)
     assert WORD not in db.cluster.log_tail(200)
+
+
+def test_the_server_does_not_inherit_the_superuser_s_password(tmp_path):
+    """The base image's entrypoint runs ``postgres`` by the PATH with POSTGRES_PASSWORD set; ours removes it."""
+    server = tmp_path / "postgres"
+    server.write_text('#!/bin/sh\necho "arguments: $*"\nenv\n')
+    server.chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "MOP_BINDIR": str(tmp_path), "POSTGRES_PASSWORD": SECRET}
+    done = subprocess.run([DOCKER / "postgres.sh", "-c", "port=1"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "arguments: -c port=1" in done.stdout, done.stderr
+    assert WORD not in done.stdout and "POSTGRES_PASSWORD" not in done.stdout
+
+
+def test_the_image_starts_the_server_by_the_script_that_removes_the_password():
+    assert "COPY docker/postgres.sh /usr/local/bin/postgres\n" in (DOCKER / "Dockerfile").read_text()

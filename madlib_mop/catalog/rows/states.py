@@ -12,9 +12,11 @@ class RunState(StrEnum):
     INTERRUPTED = "interrupted"
     #: A user cancelled it with madlib_mop.cancel(). RUNNING follows when it is resumed.
     CANCELLED = "cancelled"
-    #: Its models are complete; its output tables are not written yet. FINISHED follows, or FAILED if all models failed.
+    #: Its models are complete; its output tables are not written yet. FINISHED follows, or FAILED if all models failed;
+    #: INTERRUPTED if a command gives it more to train.
     TRAINED = "trained"
-    #: Its output tables were written, in a transaction of the caller that may have been rolled back. The last state.
+    #: Its output tables were written, in a transaction of the caller that may have been rolled back.
+    #: INTERRUPTED follows if a command gives it more to train.
     FINISHED = "finished"
     #: An error ended it. RUNNING follows when it is resumed.
     FAILED = "failed"
