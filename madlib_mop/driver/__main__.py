@@ -85,12 +85,12 @@ def _answer(header: Header, blobs: Sequence[Blob], channel: Channel) -> Header:
 
 
 def _limit_memory() -> None:
-    """Limit this process to half of the machine's memory, or 4 GiB on a small one: it fails before the server does.
+    """Limit this process to half of the machine's memory, but at least 4 GiB if the machine has as much.
 
-    It is the soft limit; child processes set their own.
+    So it fails before the server does. It is the soft limit; child processes set their own.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = max(_LEAST_MEMORY_BYTES, memory_bytes() // 2)
+    wanted = min(memory_bytes(), max(_LEAST_MEMORY_BYTES, memory_bytes() // 2))
     resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 

@@ -118,8 +118,8 @@ class Auto(Rotation):
 
     name = "auto"
     summary = (
-        "rotation if visits of all models take about the same time, or if there are no more models than segments; otherwise"
-        " longest_first"
+        "rotation if visits of all models take about the same time, or if there are no more models than segments;"
+        " otherwise longest_first"
     )
 
     def roams(self, costs: MeasuredCosts) -> bool:

@@ -59,8 +59,8 @@ def memory_bytes() -> int:
 def available_bytes() -> int | None:
     """Return the bytes of memory that can be taken without swapping, as far as the kernel knows; None if unknown.
 
-    Of a control group with a limit, this is what is left of the limit. Pages of files that were not used lately count
-    as free, because the kernel can drop them.
+    Of a control group with a limit, this is what is left of the limit. Pages of files count as free, because the kernel
+    can drop them.
     """
     found = [] if (of_machine := _field(_MEMORY, "MemAvailable:")) is None else [of_machine << 10]
     for group in _groups("memory"):
@@ -108,11 +108,12 @@ class _Group:
 
     @property
     def used_bytes(self) -> int:
-        """Memory in use, without pages of files that were not used lately."""
+        """Memory in use, without pages of files, which the kernel's MemAvailable counts as available too."""
         usage = "current" if self.is_unified else "usage_in_bytes"
-        droppable = "inactive_file" if self.is_unified else "total_inactive_file"  # both with those of groups below
+        prefix = "" if self.is_unified else "total_"  # version 2 counts groups below in any case
         used = _positive(_read(f"{self.folder}/memory.{usage}")) or 0
-        return max(0, used - (_field(f"{self.folder}/memory.stat", droppable) or 0))
+        droppable = [_field(f"{self.folder}/memory.stat", f"{prefix}{age}_file") for age in ("inactive", "active")]
+        return max(0, used - sum(n_bytes or 0 for n_bytes in droppable))
 
 
 def _processor_limit() -> float | None:

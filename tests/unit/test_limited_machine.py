@@ -113,14 +113,15 @@ def test_admission(container, used_gib, fits):
     assert asked == [fits]
 
 
-def test_memory_of_a_driver(container, monkeypatch):
-    """Half of 12 GiB, and not of 256."""
-    container.limit(memory_bytes=12 * GIB)
+@pytest.mark.parametrize("has_gib, gets_gib", [(12, 6), (6, 4), (3, 3)])
+def test_memory_of_a_driver(container, monkeypatch, has_gib, gets_gib):
+    """Half of 12 GiB, and not of 256; at least 4 GiB, but not more than there are."""
+    container.limit(memory_bytes=has_gib * GIB)
     limits = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
     driver._limit_memory()
-    assert limits == [(6 * GIB, resource.RLIM_INFINITY)]
+    assert limits == [(gets_gib * GIB, resource.RLIM_INFINITY)]
 
 
 def test_jobs_at_once(monkeypatch):
